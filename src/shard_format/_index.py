@@ -1,0 +1,447 @@
+"""From the bytes of a file's head to a checked index that finds names. No I/O.
+
+Two ways lead to the same answers. A file with few entries is checked row by row and gets a dict; the
+fixed cost of NumPy would be most of the time it takes to open it. A file with many entries is checked
+and hashed by whole columns, and lookup is a binary search over sorted hashes. Tests hold the two
+against each other.
+"""
+
+from __future__ import annotations
+
+import codecs
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from xxhash import xxh64_intdigest
+
+from shard_format._layout import (
+    ALIGNMENTS,
+    HEADER,
+    HEADER_SIZE,
+    INDEX_DTYPE,
+    INDEX_ENTRY,
+    INDEX_ENTRY_SIZE,
+    MAGIC,
+    VERSION,
+    Header,
+    HeaderFlag,
+    IndexRow,
+)
+from shard_format._namehash import WORD_PADDING, hash_names, load_words
+from shard_format.errors import (
+    BadHeader,
+    BadMagic,
+    BadName,
+    BadOffset,
+    DuplicateName,
+    LimitExceeded,
+    Overlap,
+    TrailingData,
+    Truncated,
+    UnsupportedVersion,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from shard_format.registry import Limits
+
+# Up to here a dict of names beats the fixed cost of the column operations (measured: about equal).
+FEW_ENTRIES: Final = 256
+
+# Sorted lookup keys hold the upper 40 bits of the hash and the row number in the lower 24: one sort of
+# plain integers instead of an argsort, and eight bytes an entry. 2**24 is above the entry limit.
+_ROW_BITS = 24
+_ROW_MASK = (1 << _ROW_BITS) - 1
+_HASH_MASK = ((1 << 64) - 1) ^ _ROW_MASK
+
+
+def parse_header(head: bytes, file_size: int, limits: Limits) -> Header:
+    """The header of a file of `file_size` bytes that starts with `head` (S-HDR-1 to S-HDR-12)."""
+    if head[:4] != MAGIC[: len(head)]:
+        raise BadMagic(
+            "not a Shard file",
+            offset=0,
+            expected=f"the bytes {MAGIC.hex(' ')} ('SHRD')",
+            found=bytes(head[:4]).hex(" "),
+            rule="S-HDR-2",
+        )
+    if len(head) < HEADER_SIZE:
+        raise Truncated(
+            "the file ends inside its header",
+            expected=f"at least {HEADER_SIZE} bytes",
+            found=f"{file_size} bytes",
+            rule="S-HDR-1",
+        )
+    header = Header._make(HEADER.unpack_from(head))
+    if header.version != VERSION:
+        raise UnsupportedVersion(
+            "unknown version of the format",
+            offset=4,
+            expected=VERSION,
+            found=header.version,
+            rule="S-HDR-3",
+            hint="a newer release of shard-format may read it",
+        )
+    if header.index_entry_size != INDEX_ENTRY_SIZE:
+        raise BadHeader(
+            "wrong size of an index entry",
+            offset=10,
+            expected=INDEX_ENTRY_SIZE,
+            found=header.index_entry_size,
+            rule="S-HDR-4",
+        )
+    if header.alignment not in ALIGNMENTS:
+        raise BadHeader(
+            "alignment is not allowed",
+            offset=8,
+            expected="0, 16, 32 or 64",
+            found=header.alignment,
+            rule="S-HDR-5",
+        )
+    if header.flags & HeaderFlag.BIG_ENDIAN.value:
+        raise BadHeader(
+            "the header claims big-endian numbers",
+            offset=6,
+            expected="flag 0x0004 clear",
+            found=f"flags 0x{header.flags:04x}",
+            rule="S-HDR-6",
+        )
+    if header.total_file_size != file_size:
+        shorter = file_size < header.total_file_size
+        raise (Truncated if shorter else TrailingData)(
+            "the file is shorter than its header says"
+            if shorter
+            else "the file goes on after its stated end",
+            expected=f"{header.total_file_size} bytes",
+            found=f"{file_size} bytes",
+            rule="S-HDR-7",
+            hint="the copy or upload may be incomplete" if shorter else None,
+        )
+    if (
+        header.entry_count > limits.max_entries
+        or header.entry_count * INDEX_ENTRY_SIZE > limits.max_index_bytes
+    ):
+        raise LimitExceeded(
+            "too many entries",
+            offset=12,
+            expected=f"at most {limits.max_entries} entries and {limits.max_index_bytes} bytes "
+            "of index",
+            found=f"{header.entry_count} entries",
+            rule="S-HDR-8",
+            hint="pass limits=Limits(max_entries=…) if you trust the file",
+        )
+    index_end = HEADER_SIZE + INDEX_ENTRY_SIZE * header.entry_count
+    if index_end > file_size:
+        raise BadOffset(
+            "the index does not fit in the file",
+            offset=12,
+            expected=f"at most {(file_size - HEADER_SIZE) // INDEX_ENTRY_SIZE} entries",
+            found=f"{header.entry_count} entries",
+            rule="S-HDR-9",
+        )
+    if header.string_table_offset != index_end:
+        raise BadOffset(
+            "the string table does not follow the index",
+            offset=16,
+            expected=index_end,
+            found=header.string_table_offset,
+            rule="S-HDR-10",
+        )
+    if not index_end <= header.data_section_offset <= file_size:
+        raise BadOffset(
+            "the data section is outside its place",
+            offset=24,
+            expected=f"between {index_end} and {file_size}",
+            found=header.data_section_offset,
+            rule="S-HDR-11",
+        )
+    if header.data_section_offset - index_end > limits.max_string_table_bytes:
+        raise LimitExceeded(
+            "the string table is too large",
+            offset=24,
+            expected=f"at most {limits.max_string_table_bytes} bytes",
+            found=f"{header.data_section_offset - index_end} bytes",
+            rule="S-HDR-12",
+            hint="pass limits=Limits(max_string_table_bytes=…) if you trust the file",
+        )
+    return header
+
+
+class Index:
+    """The checked index of one file: rows by number, names by row, rows by name.
+
+    Owns: the head's bytes, and a dict of names (few entries) or sorted lookup keys (many).
+    Read-only after construction, so that any number of threads may use it.
+    """
+
+    __slots__ = ("_by_name", "_keys", "_table", "count", "head", "rows")
+
+    def __init__(self, header: Header, head: bytes | NDArray[np.uint8]) -> None:
+        """Checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3.
+
+        Args:
+            header: the checked header.
+            head: the file's first `data_section_offset` bytes or more. With more than `FEW_ENTRIES`
+                entries: an array, `WORD_PADDING` bytes longer than that.
+        """
+        self.head = head
+        self.count = header.entry_count
+        self.rows = np.frombuffer(head, INDEX_DTYPE, self.count, HEADER_SIZE)
+        self._table = memoryview(head)[header.string_table_offset : header.data_section_offset]
+        self._by_name: dict[bytes, int] | None = None
+        self._keys: NDArray[np.uint64] | None = None
+        if self.count <= FEW_ENTRIES:
+            self._by_name = self._check_few(header)
+        else:
+            assert isinstance(head, np.ndarray)
+            self._keys = self._check_many(header, head)
+
+    # --- access
+
+    def row(self, number: int) -> IndexRow:
+        """All fields of one row."""
+        return IndexRow._make(
+            INDEX_ENTRY.unpack_from(self.head, HEADER_SIZE + INDEX_ENTRY_SIZE * number)
+        )
+
+    def name_bytes(self, number: int) -> bytes:
+        """The name of one row, as UTF-8."""
+        row = self.row(number)
+        return bytes(self._table[row.name_offset : row.name_offset + row.name_length])
+
+    def name(self, number: int) -> str:
+        """The name of one row."""
+        return self.name_bytes(number).decode()
+
+    def names(self, numbers: Iterable[int] | None = None) -> list[str]:
+        """The names of these rows, or of all."""
+        if self._by_name is not None and numbers is None:
+            return [name.decode() for name in self._by_name]
+        rows = self.rows if numbers is None else self.rows[np.fromiter(numbers, np.int64)]
+        offsets = rows["name_offset"].tolist()
+        lengths = rows["name_length"].tolist()
+        table = bytes(self._table)
+        return [table[o : o + n].decode() for o, n in zip(offsets, lengths, strict=True)]
+
+    def find(self, name: str) -> int | None:
+        """The row of a name, or None."""
+        try:
+            key = name.encode()
+        except UnicodeEncodeError:  # a lone surrogate, which no name can hold (S-NAM-3)
+            return None
+        if self._by_name is not None:
+            return self._by_name.get(key)
+        return self._search(key)
+
+    def _search(self, key: bytes) -> int | None:
+        keys = self._keys
+        assert keys is not None
+        wanted = xxh64_intdigest(key) & _HASH_MASK
+        at = int(keys.searchsorted(np.uint64(wanted)))
+        while at < self.count:
+            candidate = int(keys[at])
+            if candidate & _HASH_MASK != wanted:
+                return None
+            row = candidate & _ROW_MASK
+            if self.name_bytes(row) == key:
+                return row
+            at += 1
+        return None
+
+    def with_prefix(self, prefix: str) -> list[int]:
+        """The rows whose names start with the prefix, in index order."""
+        wanted = prefix.encode(errors="surrogatepass")
+        if self._by_name is not None:
+            return [row for name, row in self._by_name.items() if name.startswith(wanted)]
+        offsets, lengths = self._name_columns()
+        rows = np.flatnonzero(lengths >= len(wanted))
+        table = self._padded_table()
+        for at in range(0, len(wanted), 8):
+            piece = wanted[at : at + 8]
+            word = np.uint64(int.from_bytes(piece, "little"))
+            mask = np.uint64((1 << 8 * len(piece)) - 1)
+            rows = rows[load_words(table, offsets[rows] + at, "<u8") & mask == word]
+        return [int(row) for row in rows]
+
+    def first_wrong_hash(self) -> int | None:
+        """The first row whose stored hash is not that of its name (S-NAM-5)."""
+        if self._by_name is not None:
+            computed = np.array([xxh64_intdigest(name) for name in self._by_name], np.uint64)
+        else:
+            computed = hash_names(self._padded_table(), *self._name_columns())
+        wrong = np.flatnonzero(computed != self.rows["name_hash"])
+        return int(wrong[0]) if wrong.size else None
+
+    # --- checks, few entries
+
+    def _check_few(self, header: Header) -> dict[bytes, int]:
+        table = bytes(self._table)
+        lengths = self.rows["name_length"].tolist()
+        names = [
+            table[offset : offset + length]
+            for offset, length in zip(self.rows["name_offset"].tolist(), lengths, strict=True)
+        ]
+        by_name = dict(zip(names, range(self.count), strict=True))
+        # One look at all names; the search for the culprit only if something is wrong. A slice beyond
+        # the table comes out short.
+        if (
+            len(by_name) != self.count
+            or b"" in by_name
+            or sum(map(len, names)) != sum(lengths)
+            or not table.isascii()
+        ):
+            self._find_bad_name(range(self.count))
+            self._find_duplicate(range(self.count))
+        end = header.data_section_offset
+        ascending = True
+        for offset, size in zip(
+            self.rows["data_offset"].tolist(), self.rows["disk_size"].tolist(), strict=True
+        ):
+            ascending &= offset >= end
+            end = offset + size
+        if not ascending or end > header.total_file_size:
+            self._check_ranges(header)
+        return by_name
+
+    # --- checks, many entries
+
+    def _name_columns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return (
+            self.rows["name_offset"].astype(np.int64),
+            self.rows["name_length"].astype(np.int64),
+        )
+
+    def _padded_table(self) -> NDArray[np.uint8]:
+        assert isinstance(self.head, np.ndarray)
+        start = HEADER_SIZE + INDEX_ENTRY_SIZE * self.count
+        return self.head[start : start + len(self._table) + WORD_PADDING]
+
+    def _check_many(self, header: Header, head: NDArray[np.uint8]) -> NDArray[np.uint64]:
+        offsets, lengths = self._name_columns()
+        table = self._padded_table()
+        outside = (lengths == 0) | (offsets + lengths > len(self._table))
+        if outside.any():
+            self._find_bad_name(np.flatnonzero(outside).tolist())
+        if len(self._table) and int(table[: len(self._table)].max()) >= 0x80:
+            self._check_utf8(table, offsets, lengths)
+
+        keys = hash_names(table, offsets, lengths)
+        keys &= np.uint64(_HASH_MASK)
+        keys |= np.arange(self.count, dtype=np.uint64)
+        keys.sort()
+        hashes = keys >> np.uint64(_ROW_BITS)
+        same = np.flatnonzero(hashes[1:] == hashes[:-1])
+        if same.size:
+            suspects = np.union1d(keys[same], keys[same + 1]) & np.uint64(_ROW_MASK)
+            self._find_duplicate(np.sort(suspects).tolist())
+
+        starts = self.rows["data_offset"].astype(np.uint64)
+        ends = starts + self.rows["disk_size"]
+        if (
+            int(starts[0]) < header.data_section_offset
+            or int(ends[-1]) > header.total_file_size
+            or bool((ends < starts).any())  # the sum wrapped
+            or bool((starts[1:] < ends[:-1]).any())
+        ):
+            self._check_ranges(header)
+        return keys
+
+    def _check_utf8(
+        self, table: NDArray[np.uint8], offsets: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> None:
+        # In a table that is valid as a whole, a name is valid if it starts and ends between characters.
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            for at in range(0, len(self._table), 1 << 20):
+                decoder.decode(self._table[at : at + (1 << 20)])
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            self._find_bad_name(range(self.count))
+            return
+        ends = offsets + lengths
+        # The byte behind the table belongs to the data section: it says nothing about the last name.
+        cut = (table[offsets] & 0xC0 == 0x80) | (
+            (table[ends] & 0xC0 == 0x80) & (ends < len(self._table))
+        )
+        if cut.any():
+            self._find_bad_name(np.flatnonzero(cut).tolist())
+
+    # --- who is it? Slow and exact; also decides the cases that the quick looks cannot.
+
+    def _find_bad_name(self, suspects: Iterable[int]) -> None:
+        for number in suspects:
+            row = self.row(number)
+            place = HEADER_SIZE + INDEX_ENTRY_SIZE * number + 8
+            if row.name_offset + row.name_length > len(self._table):
+                raise BadName(
+                    f"the name of entry {number} lies outside the string table",
+                    offset=place,
+                    expected=f"an end of at most {len(self._table)}",
+                    found=row.name_offset + row.name_length,
+                    rule="S-NAM-1",
+                )
+            if row.name_length == 0:
+                raise BadName(
+                    f"the name of entry {number} is empty", offset=place, rule="S-NAM-2"
+                )
+            try:
+                self.name(number)
+            except UnicodeDecodeError as error:
+                raise BadName(
+                    f"the name of entry {number} is not UTF-8: {error.reason}",
+                    offset=place,
+                    found=repr(self.name_bytes(number)[:64]),
+                    rule="S-NAM-3",
+                ) from None
+
+    def _find_duplicate(self, suspects: Iterable[int]) -> None:
+        seen: dict[bytes, int] = {}
+        for number in suspects:
+            name = self.name_bytes(number)
+            first = seen.setdefault(name, number)
+            if first != number:
+                raise DuplicateName(
+                    f"entries {first} and {number} have the same name",
+                    entry=name.decode(),
+                    rule="S-NAM-4",
+                )
+
+    def _check_ranges(self, header: Header) -> None:
+        starts = self.rows["data_offset"].astype(np.uint64)
+        sizes = self.rows["disk_size"].astype(np.uint64)
+        total = np.uint64(header.total_file_size)
+        before = starts < np.uint64(header.data_section_offset)
+        # Subtract instead of adding: a sum of two u64 may wrap.
+        room = total - np.minimum(sizes, total)
+        beyond = (sizes > total) | (starts > room)
+        for wrong, rule, expected in (
+            (before, "S-DAT-1", f"not before the data section at {header.data_section_offset}"),
+            (beyond, "S-DAT-2", f"within the file's {header.total_file_size} bytes"),
+        ):
+            if wrong.any():
+                number = int(wrong.argmax())
+                raise BadOffset(
+                    "the entry's data is outside its place",
+                    entry=self.name(number),
+                    offset=HEADER_SIZE + INDEX_ENTRY_SIZE * number + 16,
+                    expected=expected,
+                    found=f"{sizes[number]} bytes at {starts[number]}",
+                    rule=rule,
+                )
+        stored = np.flatnonzero(sizes)
+        in_order = stored[np.argsort(starts[stored], kind="stable")]
+        ends = starts[in_order] + sizes[in_order]
+        collisions = np.flatnonzero(starts[in_order][1:] < ends[:-1])
+        if collisions.size:
+            first, second = (int(in_order[collisions[0] + i]) for i in (0, 1))
+            raise Overlap(
+                f"the stored bytes overlap those of entry {self.name(first)!r}",
+                entry=self.name(second),
+                offset=int(starts[second]),
+                expected=f"a start at or after {int(starts[first]) + int(sizes[first])}",
+                found=int(starts[second]),
+                rule="S-DAT-3",
+            )

@@ -1,0 +1,245 @@
+"""zstd frames: finding their ends without decoding them, and decoding one under a bound.
+
+`zstandard` decodes only the first of several frames, ignores what follows, and trusts a frame's word
+about its size. So the frames are walked here first, by their headers and the three-byte headers of
+their blocks (RFC 8878, section 3), and each is decoded alone into space of a known size.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import zstandard
+
+from shard_format.errors import BadCompression, ChecksumMismatch, LimitExceeded, SizeMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shard_format.registry import Limits
+
+# No zstd block of four stored bytes yields more than 128 KiB (S-CMP-8).
+LARGEST_EXPANSION: Final = 32_768
+
+_FRAME_MAGIC = 0xFD2FB528
+_SKIPPABLE_MAGIC = 0x184D2A50
+_DICTIONARY_ID_SIZES = (0, 1, 2, 4)
+_PIECE = 1 << 22
+
+
+class Frame(NamedTuple):
+    """One zstd frame inside the stored bytes of an entry."""
+
+    start: int
+    stop: int
+    content_size: int | None
+    window_size: int
+    has_checksum: bool
+
+
+class _Contexts(threading.local):
+    """Decoding and encoding contexts are costly to make and not safe to share."""
+
+    def __init__(self) -> None:
+        self.decompressor = zstandard.ZstdDecompressor()
+        self.compressors: dict[tuple[int, bool], zstandard.ZstdCompressor] = {}
+
+
+_contexts = _Contexts()
+
+
+def iter_frames(stored: bytes | memoryview, limits: Limits) -> Iterator[Frame]:
+    """The frames that hold content, in order; skippable frames are passed over.
+
+    Raises `BadCompression` when the bytes are not a run of complete frames, and `LimitExceeded` for a
+    window above the limit.
+    """
+    end = len(stored)
+    position = 0
+    while position < end:
+        magic = int.from_bytes(stored[position : position + 4], "little")
+        if magic == _FRAME_MAGIC:
+            frame = _walk_frame(stored, position, limits)
+            yield frame
+            position = frame.stop
+        elif magic & 0xFFFFFFF0 == _SKIPPABLE_MAGIC and end - position >= 8:
+            position += 8 + int.from_bytes(stored[position + 4 : position + 8], "little")
+            if position > end:
+                raise _incomplete("a skippable frame")
+        else:
+            raise BadCompression(
+                "no zstd frame where one must start",
+                expected=f"the frame magic at stored byte {position} of {end}",
+                found=bytes(stored[position : position + 4]).hex(" ") or "nothing",
+                rule="S-CMP-5",
+            )
+
+
+def _incomplete(what: str) -> BadCompression:
+    return BadCompression(f"{what} is incomplete", rule="S-CMP-4")
+
+
+def _walk_frame(stored: bytes | memoryview, start: int, limits: Limits) -> Frame:
+    end = len(stored)
+    if end - start < 9:  # magic, descriptor, one more header byte, one block header
+        raise _incomplete("a zstd frame")
+    descriptor = stored[start + 4]
+    position = start + 5
+    single_segment = bool(descriptor & 0x20)
+    if descriptor & 0x08:
+        raise BadCompression("a reserved bit of a zstd frame header is set", rule="S-CMP-4")
+    window_size = 0
+    if not single_segment:
+        window_descriptor = stored[position]
+        position += 1
+        base = 1 << (10 + (window_descriptor >> 3))
+        window_size = base + (base >> 3) * (window_descriptor & 7)
+    dictionary_size = _DICTIONARY_ID_SIZES[descriptor & 3]
+    if any(stored[position : position + dictionary_size]):
+        raise BadCompression("a zstd frame needs a dictionary", rule="S-CMP-6")
+    position += dictionary_size
+    size_flag = descriptor >> 6
+    size_bytes = 1 << size_flag if size_flag or single_segment else 0
+    content_size: int | None = None
+    if size_bytes:
+        content_size = int.from_bytes(stored[position : position + size_bytes], "little")
+        content_size += 256 if size_bytes == 2 else 0
+        position += size_bytes
+    if single_segment:
+        window_size = content_size or 0
+    if window_size > limits.max_zstd_window_bytes:
+        raise LimitExceeded(
+            "a zstd frame asks for too large a window",
+            expected=f"at most {limits.max_zstd_window_bytes} bytes",
+            found=f"{window_size} bytes",
+            rule="S-CMP-7",
+        )
+    last = False
+    while not last:
+        block = int.from_bytes(stored[position : position + 3], "little")
+        last = bool(block & 1)
+        kind = (block >> 1) & 3
+        if kind == 3:
+            raise BadCompression("a zstd block has the reserved type", rule="S-CMP-4")
+        position += 3 + (1 if kind == 1 else block >> 3)
+        # Also catches a block header that was cut: a short slice reads as a smaller number.
+        if position > end:
+            raise _incomplete("a zstd frame")
+    if descriptor & 0x04:
+        position += 4
+        if position > end:
+            raise _incomplete("a zstd frame")
+    return Frame(start, position, content_size, window_size, bool(descriptor & 0x04))
+
+
+def frame_checksum(stored: bytes | memoryview, frame: Frame) -> int | None:
+    """The checksum that stands at the end of a frame, if it has one."""
+    if not frame.has_checksum:
+        return None
+    return int.from_bytes(stored[frame.stop - 4 : frame.stop], "little")
+
+
+def decode_frame(stored: bytes | memoryview, frame: Frame, at_most: int) -> bytes:
+    """The content of one frame, which must not be longer than `at_most`."""
+    _check_declared(frame, at_most)
+    piece = memoryview(stored)[frame.start : frame.stop]
+    decompressor = _contexts.decompressor
+    try:
+        if frame.content_size is not None:
+            return decompressor.decompress(piece)
+        # Memory is taken as content appears, up to one byte too many.
+        content = decompressor.stream_reader(piece).read(at_most + 1)
+    except zstandard.ZstdError as error:
+        raise _failure(error) from None
+    if len(content) > at_most:
+        raise _too_long(f"more than {at_most} bytes", at_most)
+    return content
+
+
+def iter_frame(stored: bytes | memoryview, frame: Frame, at_most: int) -> Iterator[bytes]:
+    """The content of one frame in pieces, so that a large one needs little memory."""
+    if frame.content_size is not None and frame.content_size <= _PIECE:
+        yield decode_frame(stored, frame, at_most)
+        return
+    _check_declared(frame, at_most)
+    reader = _contexts.decompressor.stream_reader(memoryview(stored)[frame.start : frame.stop])
+    done = 0
+    while True:
+        try:
+            piece = reader.read(_PIECE)
+        except zstandard.ZstdError as error:
+            raise _failure(error) from None
+        if not piece:
+            return
+        done += len(piece)
+        if done > at_most:
+            raise _too_long(f"more than {at_most} bytes", at_most)
+        yield piece
+
+
+def decode_frame_into(stored: bytes | memoryview, frame: Frame, out: memoryview) -> int:
+    """Decodes one frame to the start of `out` and returns how many bytes came out."""
+    _check_declared(frame, len(out))
+    reader = _contexts.decompressor.stream_reader(memoryview(stored)[frame.start : frame.stop])
+    try:
+        count = 0
+        while count < len(out):
+            more = reader.readinto(out[count:])
+            if more == 0:
+                break
+            count += more
+        # Forces the decoder past the last block, to the checksum.
+        if reader.read(1):
+            raise _too_long(f"more than {len(out)} bytes", len(out))
+    except zstandard.ZstdError as error:
+        raise _failure(error) from None
+    if frame.content_size is not None and count != frame.content_size:
+        raise SizeMismatch(
+            "a zstd frame is shorter than it declares",
+            expected=f"{frame.content_size} bytes",
+            found=f"{count} bytes",
+            rule="S-CMP-3",
+        )
+    return count
+
+
+def compress_frame(data: bytes | memoryview, level: int, *, checksum: bool) -> bytes:
+    """One frame with content size."""
+    return _compressor(level, checksum).compress(data)
+
+
+def compressing_stream(level: int) -> zstandard.ZstdCompressionObj:
+    """A compressor of its own for one frame of unknown length."""
+    return zstandard.ZstdCompressor(level=level).compressobj()
+
+
+def _compressor(level: int, checksum: bool) -> zstandard.ZstdCompressor:
+    key = (level, checksum)
+    compressor = _contexts.compressors.get(key)
+    if compressor is None:
+        compressor = zstandard.ZstdCompressor(
+            level=level, write_checksum=checksum, write_content_size=True
+        )
+        _contexts.compressors[key] = compressor
+    return compressor
+
+
+def _check_declared(frame: Frame, at_most: int) -> None:
+    if frame.content_size is not None and frame.content_size > at_most:
+        raise _too_long(f"{frame.content_size} bytes declared", at_most)
+
+
+def _too_long(found: str, at_most: int) -> SizeMismatch:
+    return SizeMismatch(
+        "a zstd frame holds more than the index says",
+        expected=f"at most {at_most} bytes",
+        found=found,
+        rule="S-CMP-3",
+    )
+
+
+def _failure(error: zstandard.ZstdError) -> BadCompression | ChecksumMismatch:
+    if "checksum" in str(error):
+        return ChecksumMismatch("the checksum of a zstd frame does not fit", rule="S-CMP-4")
+    return BadCompression(f"zstd cannot decode it: {error}", rule="S-CMP-4")

@@ -1,0 +1,213 @@
+"""Compression and checksums: the one place where the family turns bytes into stored bytes and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import cramjam
+import numpy as np
+from fastcrc import crc32 as _crc32
+
+from shard_format import _zstd
+from shard_format._layout import Codec
+from shard_format.errors import (
+    BadCompression,
+    InvalidArgument,
+    LimitExceeded,
+    SizeMismatch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shard_format.registry import Limits
+
+__all__ = ["Codec", "Compression", "compress", "crc32c", "decode", "decode_into", "is_worth_it", "iter_decoded"]
+
+SMALLEST_COMPRESSED: Final = 257
+"""Entries below this stay raw (S-CMP-10)."""
+
+_ZSTD_LEVELS = range(-131_072, 23)
+_LZ4_LEVELS = range(1, 13)
+_DEFAULT_ZSTD_LEVEL = 3
+# How far beyond the expected size a failed lz4 block is decoded again to tell "longer" from "broken".
+_LZ4_SLACK = 1 << 16
+
+
+def crc32c(data: bytes | memoryview, initial: int = 0) -> int:
+    """CRC-32C of the data; pass the previous result as `initial` to go on."""
+    return _crc32.iscsi(data, initial)  # type: ignore[arg-type] # any buffer; its stub says bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """A codec with its level."""
+
+    codec: Codec
+    """How the bytes are stored."""
+    level: int | None = None
+    """zstd -131072 to 22; lz4 1 to 12 for its slow, dense mode; None for the codec's default."""
+
+    @classmethod
+    def parse(cls, text: str | Compression | None) -> Compression:
+        """From `"none"`, `"zstd"`, `"lz4"`, or with a level: `"zstd:19"`. None means `"none"`."""
+        if isinstance(text, Compression):
+            return text
+        if text is None:
+            return NO_COMPRESSION
+        name, colon, level_text = text.partition(":")
+        try:
+            codec = Codec[name.upper()]
+            level = int(level_text) if colon else None
+        except (KeyError, ValueError):
+            raise _bad_compression_argument(text) from None
+        allowed = {Codec.ZSTD: _ZSTD_LEVELS, Codec.LZ4: _LZ4_LEVELS}.get(codec)
+        if level is not None and (allowed is None or level not in allowed):
+            raise _bad_compression_argument(text)
+        return cls(codec, level)
+
+    def __str__(self) -> str:
+        return self.codec.label if self.level is None else f"{self.codec.label}:{self.level}"
+
+
+NO_COMPRESSION: Final = Compression(Codec.NONE)
+
+
+def _bad_compression_argument(text: str) -> InvalidArgument:
+    return InvalidArgument(
+        "unknown compression",
+        expected="'none', 'zstd', 'zstd:LEVEL' (up to 22), 'lz4' or 'lz4:LEVEL' (1 to 12)",
+        found=repr(text),
+    )
+
+
+def is_worth_it(disk_size: int, orig_size: int) -> bool:
+    """Whether the compressed form is kept (S-CMP-10)."""
+    return disk_size < orig_size * 9 // 10
+
+
+def compress(data: memoryview, compression: Compression) -> bytes | None:
+    """The compressed form of a whole entry, or None if the entry is better stored raw."""
+    if compression.codec is Codec.NONE or len(data) < SMALLEST_COMPRESSED:
+        return None
+    if compression.codec is Codec.ZSTD:
+        stored = _zstd.compress_frame(data, zstd_level(compression), checksum=False)
+    elif compression.level is None:
+        stored = bytes(cramjam.lz4.compress_block(data, store_size=False))
+    else:
+        stored = bytes(
+            cramjam.lz4.compress_block(
+                data, mode="high_compression", compression=compression.level, store_size=False
+            )
+        )
+    return stored if is_worth_it(len(stored), len(data)) else None
+
+
+def zstd_level(compression: Compression) -> int:
+    """The level to give to zstd."""
+    return _DEFAULT_ZSTD_LEVEL if compression.level is None else compression.level
+
+
+def check_sizes(codec: Codec, disk_size: int, orig_size: int, limits: Limits) -> None:
+    """What can be known before a compressed entry is read: S-CMP-2, S-CMP-4 (empty) and S-CMP-8."""
+    if orig_size > limits.max_decompressed_bytes:
+        raise LimitExceeded(
+            "the entry is too large to decompress",
+            expected=f"at most {limits.max_decompressed_bytes} bytes",
+            found=f"{orig_size} bytes",
+            rule="S-CMP-2",
+            hint="pass limits=Limits(max_decompressed_bytes=…) if you trust the file",
+        )
+    if disk_size == 0:
+        raise BadCompression("a compressed entry has no stored bytes", rule="S-CMP-4")
+    if codec is Codec.ZSTD:
+        reachable = _zstd.LARGEST_EXPANSION * disk_size
+    else:
+        reachable = 255 * disk_size + 64
+    if orig_size > reachable:
+        raise SizeMismatch(
+            f"{disk_size} bytes of {codec.label} cannot decompress to the stated size",
+            expected=f"at most {reachable} bytes",
+            found=f"{orig_size} bytes",
+            rule="S-CMP-8",
+        )
+
+
+def decode(codec: Codec, stored: bytes | memoryview, orig_size: int, limits: Limits) -> bytes:
+    """The content of a compressed entry as new bytes, exactly `orig_size` of them."""
+    if codec is Codec.LZ4:
+        content = np.empty(orig_size, np.uint8)
+        _decode_lz4_into(stored, memoryview(content))
+        return content.tobytes()
+    parts: list[bytes] = []
+    missing = orig_size
+    frames = 0
+    for frame in _zstd.iter_frames(stored, limits):
+        part = _zstd.decode_frame(stored, frame, missing)
+        frames += 1
+        missing -= len(part)
+        if part:
+            parts.append(part)
+    _check_complete(frames, orig_size - missing, orig_size)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def decode_into(codec: Codec, stored: bytes | memoryview, out: memoryview, limits: Limits) -> None:
+    """Decodes a compressed entry into the caller's memory, which it must fill exactly."""
+    if codec is Codec.LZ4:
+        _decode_lz4_into(stored, out)
+        return
+    done = frames = 0
+    for frame in _zstd.iter_frames(stored, limits):
+        done += _zstd.decode_frame_into(stored, frame, out[done:])
+        frames += 1
+    _check_complete(frames, done, len(out))
+
+
+def iter_decoded(
+    codec: Codec, stored: bytes | memoryview, orig_size: int, limits: Limits
+) -> Iterator[memoryview]:
+    """The content of a compressed entry in pieces; zstd in bounded memory, lz4 all at once."""
+    if codec is Codec.LZ4:
+        yield memoryview(decode(codec, stored, orig_size, limits))
+        return
+    done = frames = 0
+    for frame in _zstd.iter_frames(stored, limits):
+        frames += 1
+        for piece in _zstd.iter_frame(stored, frame, orig_size - done):
+            done += len(piece)
+            yield memoryview(piece)
+    _check_complete(frames, done, orig_size)
+
+
+def _check_complete(frames: int, decoded: int, orig_size: int) -> None:
+    if frames == 0:
+        raise BadCompression("there is no zstd frame in the stored bytes", rule="S-CMP-5")
+    if decoded != orig_size:
+        raise _wrong_size(decoded, orig_size)
+
+
+def _wrong_size(decoded: int, orig_size: int) -> SizeMismatch:
+    return SizeMismatch(
+        "the entry decompresses to another size than the index says",
+        expected=f"{orig_size} bytes",
+        found=f"{decoded} bytes",
+        rule="S-CMP-3",
+    )
+
+
+def _decode_lz4_into(stored: bytes | memoryview, out: memoryview) -> None:
+    try:
+        count = cramjam.lz4.decompress_block_into(stored, out)
+    except cramjam.DecompressionError as error:
+        # A block that goes on after the expected end fails like a broken one. Look again with some
+        # room, so that the message tells the user which of the two it is.
+        try:
+            count = cramjam.lz4.decompress_block_into(
+                stored, np.empty(len(out) + _LZ4_SLACK, np.uint8)
+            )
+        except cramjam.DecompressionError:
+            raise BadCompression(f"lz4 cannot decode it: {error}", rule="S-CMP-4") from None
+    if count != len(out):
+        raise _wrong_size(count, len(out))

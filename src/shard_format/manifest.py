@@ -1,0 +1,337 @@
+"""Manifests: files that name other files (spec/shard.md, section 11)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from shard_format._json import canonical, parse_object
+from shard_format.errors import (
+    BadMetadata,
+    InvalidArgument,
+    MissingFile,
+    ReferenceMismatch,
+    ShardError,
+    ShardIOError,
+    UnsafePath,
+)
+from shard_format.reader import ShardReader
+from shard_format.registry import ContentType, Role
+from shard_format.writer import ShardWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from shard_format.sources import SourceLike
+
+__all__ = ["MANIFEST_ENTRY", "FileReference", "Manifest"]
+
+MANIFEST_ENTRY: Final = "meta/manifest"
+
+_HEX_DIGEST = re.compile(r"[0-9a-f]{64}")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_LIST_KEYS = ("files", "chunks")
+_HASH_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileReference:
+    """One file that a manifest names."""
+
+    uri: str
+    """Where it is, relative to the manifest's folder."""
+    sha256: str | None = None
+    """SHA-256 of the whole file."""
+    size: int | None = None
+    """Bytes of the whole file."""
+    start_key: str | None = None
+    """First key that the file holds."""
+    end_key: str | None = None
+    """Last key that the file holds."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Any other fields; they are kept."""
+
+    def __post_init__(self) -> None:
+        _check_reference(self)
+
+    @classmethod
+    def to_file(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        relative_to: str | os.PathLike[str],
+        start_key: str | None = None,
+        end_key: str | None = None,
+        **extra: Any,  # noqa: ANN401 - any JSON
+    ) -> FileReference:
+        """A reference to a file as it is now: hashes it and takes its size.
+
+        Args:
+            path: the file.
+            relative_to: the folder where the manifest will be.
+            start_key: first key that the file holds.
+            end_key: last key that the file holds.
+            extra: any other fields.
+        """
+        digest, size = _hash_file(os.fspath(path))
+        uri = os.path.relpath(path, relative_to).replace(os.sep, "/")
+        return cls(uri, digest, size, start_key, end_key, extra)
+
+    def to_fields(self) -> dict[str, Any]:
+        """The row as JSON has it."""
+        known = {
+            "uri": self.uri,
+            "sha256": self.sha256,
+            "size": self.size,
+            "start_key": self.start_key,
+            "end_key": self.end_key,
+        }
+        return {**self.extra, **{key: value for key, value in known.items() if value is not None}}
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The files that a manifest names, and whatever else it says."""
+
+    files: Sequence[FileReference]
+    """The references, in order."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """All other fields of the object; they are kept."""
+    folder: str | None = None
+    """Where references are resolved; None for a manifest that is not a local file."""
+    list_key: str = "files"
+    """The key of the list: `files`, or `chunks` in WShard chunk manifests."""
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for reference in self.files:
+            if reference.uri in seen:
+                raise BadMetadata(
+                    f"the manifest names {reference.uri!r} twice", rule="S-MAN-2"
+                )
+            seen.add(reference.uri)
+
+    # --- reading and writing
+
+    @classmethod
+    def read(cls, source: SourceLike | ShardReader) -> Manifest:
+        """The manifest in a file of role 4.
+
+        Raises:
+            BadMetadata: the file is not a manifest, or its manifest is malformed.
+        """
+        if not isinstance(source, ShardReader):
+            with ShardReader(source) as reader:
+                return cls.read(reader)
+        try:
+            if source.role != Role.MANIFEST:
+                raise BadMetadata(
+                    "the file is not a manifest", expected="role 4", found=f"role {source.role}"
+                )
+            fields = _manifest_fields(source)
+            path = source.name
+            folder = os.path.dirname(os.path.abspath(path)) if os.path.exists(path) else None
+            return cls._from_fields(fields, folder)
+        except ShardError as error:
+            raise error.located(path=source.name) from None
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any], folder: str | None) -> Manifest:
+        list_key = next((key for key in _LIST_KEYS if key in fields), None)
+        rows = None if list_key is None else fields[list_key]
+        if list_key is None or not isinstance(rows, list):
+            raise BadMetadata(
+                "the manifest has no list of files",
+                expected="a list under 'files'",
+                found=type(rows).__name__,
+                rule="S-MAN-1",
+            )
+        others = {key: value for key, value in fields.items() if key != list_key}
+        references = [_parse_reference(number, row) for number, row in enumerate(rows)]
+        return cls(references, others, folder, list_key)
+
+    def write(self, path: str | os.PathLike[str], *, fsync: bool = True) -> None:
+        """Writes the manifest as a file of role 4.
+
+        Raises:
+            InvalidArgument: a reference has no `sha256` or `size` (S-MAN-6).
+        """
+        for reference in self.files:
+            if reference.sha256 is None or reference.size is None:
+                raise InvalidArgument(
+                    f"the reference to {reference.uri!r} has no sha256 and size",
+                    rule="S-MAN-6",
+                    hint="make it with FileReference.to_file",
+                )
+        text = canonical(
+            {**self.fields, self.list_key: [reference.to_fields() for reference in self.files]}
+        )
+        with ShardWriter(path, role=Role.MANIFEST, names=[MANIFEST_ENTRY], fsync=fsync) as writer:
+            writer.write_entry(MANIFEST_ENTRY, text, content_type=ContentType.JSON)
+
+    # --- the files behind it
+
+    def resolve(self, reference: FileReference, *, allow_outside: bool = False) -> str:
+        """The path of a referenced file.
+
+        Args:
+            reference: one of `files`.
+            allow_outside: True follows absolute paths and paths that leave the manifest's folder.
+
+        Raises:
+            UnsafePath: the path leaves the folder, also through a symbolic link.
+        """
+        uri = reference.uri
+        if _SCHEME.match(uri) or "\\" in uri:
+            raise _unsafe(uri, "it is not a plain relative path")
+        if self.folder is None:
+            raise InvalidArgument(
+                f"cannot resolve {uri!r}: the manifest was not read from a local file"
+            )
+        joined = os.path.join(self.folder, uri)
+        if allow_outside:
+            return os.path.normpath(joined)
+        if os.path.isabs(uri):
+            raise _unsafe(uri, "it is absolute")
+        folder = os.path.realpath(self.folder)
+        resolved = os.path.realpath(joined)
+        if os.path.commonpath((folder, resolved)) != folder or resolved == folder:
+            raise _unsafe(uri, f"it leads to {resolved}")
+        return resolved
+
+    def verify(
+        self,
+        *,
+        allow_outside: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Checks that every referenced file is there and unchanged.
+
+        Raises:
+            UnsafePath, MissingFile, ReferenceMismatch: the first problem found.
+        """
+        for problem in self.iter_problems(allow_outside=allow_outside, progress=progress):
+            raise problem
+
+    def iter_problems(
+        self,
+        *,
+        allow_outside: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Iterator[ShardError]:
+        """What is wrong with the referenced files, one error for each that has a problem."""
+        total = sum(reference.size or 0 for reference in self.files)
+        done = 0
+        for reference in self.files:
+            try:
+                self._check_file(self.resolve(reference, allow_outside=allow_outside), reference)
+            except ShardError as error:
+                yield error
+            done += reference.size or 0
+            if progress is not None:
+                progress(done, total)
+
+    def _check_file(self, path: str, reference: FileReference) -> None:
+        try:
+            size = os.stat(path).st_size
+        except FileNotFoundError:
+            raise MissingFile(
+                "a file that the manifest names is missing", path=path, rule="S-MAN-5"
+            ) from None
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot read", path) from error
+        facts: list[tuple[str, object, object]] = []
+        if reference.size is not None:
+            facts.append(("size", reference.size, size))
+        # A file of the wrong size need not be read to know that it is wrong.
+        if reference.sha256 is not None and reference.size in (None, size):
+            facts.append(("SHA-256", reference.sha256, _hash_file(path)[0]))
+        for what, expected, found in facts:
+            if expected != found:
+                raise ReferenceMismatch(
+                    f"the {what} is not what the manifest says",
+                    path=path,
+                    expected=expected,
+                    found=found,
+                    rule="S-MAN-5",
+                )
+
+
+def _manifest_fields(reader: ShardReader) -> dict[str, Any]:
+    if MANIFEST_ENTRY in reader:
+        return parse_object(reader.read_entry(MANIFEST_ENTRY), MANIFEST_ENTRY, reader.limits)
+    schema = reader.schema
+    fields = None if schema is None else schema.fields.get("manifest")
+    if not isinstance(fields, dict):
+        raise BadMetadata(
+            "the file holds no manifest",
+            expected=f"an entry {MANIFEST_ENTRY!r} or a manifest in the schema section",
+            rule="S-MAN-1",
+        )
+    return fields
+
+
+def _parse_reference(number: int, row: object) -> FileReference:
+    if not isinstance(row, dict):
+        raise BadMetadata(
+            f"row {number} of the manifest is not an object",
+            found=type(row).__name__,
+            rule="S-MAN-1",
+        )
+    known = ("uri", "sha256", "size", "start_key", "end_key")
+    extra = {key: value for key, value in row.items() if key not in known}
+    try:
+        return FileReference(*(row.get(key) for key in known), extra=extra)  # type: ignore[arg-type] # types are checked there
+    except BadMetadata as error:
+        error.problem = f"row {number} of the manifest: {error.problem}"
+        raise
+
+
+def _check_reference(reference: FileReference) -> None:
+    uri, sha256, size = reference.uri, reference.sha256, reference.size
+    checks = (
+        ("uri", uri, isinstance(uri, str) and uri != "" and "\0" not in uri, "a non-empty string"),
+        (
+            "sha256",
+            sha256,
+            sha256 is None or (isinstance(sha256, str) and bool(_HEX_DIGEST.fullmatch(sha256))),
+            "64 lower-case hex digits",
+        ),
+        ("size", size, size is None or (type(size) is int and size >= 0), "an integer of 0 or more"),
+        *(
+            (key, value, value is None or isinstance(value, str), "a string")
+            for key, value in (("start_key", reference.start_key), ("end_key", reference.end_key))
+        ),
+    )
+    for key, value, good, expected in checks:
+        if not good:
+            raise BadMetadata(
+                f"{key!r} is not what it must be",
+                expected=expected,
+                found=repr(value)[:80],
+                rule="S-MAN-2",
+            )
+
+
+def _unsafe(uri: str, why: str) -> UnsafePath:
+    return UnsafePath(
+        f"the manifest names {uri!r}: {why}",
+        rule="S-MAN-4",
+        hint="pass allow_outside=True if you trust the manifest",
+    )
+
+
+def _hash_file(path: str) -> tuple[str, int]:
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while piece := file.read(_HASH_BYTES):
+                digest.update(piece)
+                size += len(piece)
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot read", path) from error
+    return digest.hexdigest(), size

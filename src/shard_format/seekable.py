@@ -1,0 +1,244 @@
+"""Seekable zstd entries: independent frames and a seek table (spec/shard.md, section 8)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from xxhash import xxh64_intdigest
+
+from shard_format import _zstd
+from shard_format._parallel import batches, for_each, map_in_order, thread_count
+from shard_format.errors import BadSeekTable, ChecksumMismatch, SizeMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from shard_format.registry import Limits
+
+__all__ = ["SeekTable"]
+
+FOOTER: Final = struct.Struct("<IBI")
+LARGEST_FRAME_CONTENT: Final = (1 << 32) - 1
+
+_SKIPPABLE_HEADER = struct.Struct("<II")
+_SKIPPABLE_MAGIC = 0x184D2A5E
+_FOOTER_MAGIC = 0x8F92EAB1
+_HAS_CHECKSUMS = 0x80
+_RESERVED_BITS = 0x7C
+_ROW_DTYPE = np.dtype([("compressed", "<u4"), ("decompressed", "<u4"), ("checksum", "<u4")])
+# Frames compressed together before they are handed on; bounds the memory of a writer.
+_FRAMES_PER_ROUND = 4
+
+
+def seek_table_size(footer: bytes, disk_size: int) -> int | None:
+    """Bytes of the skippable frame that the last nine stored bytes announce, None if they do not."""
+    if len(footer) != FOOTER.size:
+        return None
+    frames, descriptor, magic = FOOTER.unpack(footer)
+    if magic != _FOOTER_MAGIC:
+        return None
+    row_size = 12 if descriptor & _HAS_CHECKSUMS else 8
+    size: int = _SKIPPABLE_HEADER.size + frames * row_size + FOOTER.size
+    return size if size <= disk_size else None
+
+
+@dataclass(frozen=True, slots=True)
+class SeekTable:
+    """Where each frame of an entry starts, stored and decoded. Arrays have one element per frame."""
+
+    stored_starts: NDArray[np.int64]
+    """Start of each frame in the stored bytes; one more element for the end of the last."""
+    content_starts: NDArray[np.int64]
+    """Start of each frame's content in the entry; one more element for the end of the last."""
+    checksums: NDArray[np.uint32] | None
+    """Low half of the XXH64 of each frame's content, where the table has it."""
+
+    def __len__(self) -> int:
+        return len(self.content_starts) - 1
+
+    @classmethod
+    def parse(cls, tail: bytes, disk_size: int, orig_size: int) -> SeekTable | None:
+        """The table at the end of an entry (`tail`: as many bytes as `seek_table_size` says).
+
+        None if there is no seek table after all: the footer's magic may stand there by chance.
+        """
+        frames, descriptor, _magic = FOOTER.unpack(tail[-FOOTER.size :])
+        magic, frame_size = _SKIPPABLE_HEADER.unpack_from(tail)
+        if magic != _SKIPPABLE_MAGIC or frame_size != len(tail) - _SKIPPABLE_HEADER.size:
+            return None
+        if descriptor & _RESERVED_BITS:
+            raise BadSeekTable(
+                "reserved bits of the seek table are set",
+                expected="bits 2 to 6 clear",
+                found=f"descriptor 0x{descriptor:02x}",
+                rule="S-SEK-1",
+            )
+        checked = bool(descriptor & _HAS_CHECKSUMS)
+        dtype = _ROW_DTYPE if checked else np.dtype(_ROW_DTYPE.descr[:2])
+        rows = np.frombuffer(tail, dtype, frames, _SKIPPABLE_HEADER.size)
+        stored_starts = _running_total(rows["compressed"])
+        content_starts = _running_total(rows["decompressed"])
+        for what, total, expected in (
+            ("compressed", int(stored_starts[-1]), disk_size - len(tail)),
+            ("decompressed", int(content_starts[-1]), orig_size),
+        ):
+            if total != expected:
+                raise BadSeekTable(
+                    f"the {what} sizes in the seek table do not add up",
+                    expected=f"{expected} bytes",
+                    found=f"{total} bytes",
+                    rule="S-SEK-2",
+                )
+        return cls(stored_starts, content_starts, rows["checksum"].copy() if checked else None)
+
+    def frames_for(self, start: int, stop: int) -> range:
+        """The frames that hold the content from `start` to `stop` (`start` < `stop`)."""
+        first = int(np.searchsorted(self.content_starts, start, side="right")) - 1
+        last = int(np.searchsorted(self.content_starts, stop, side="left"))
+        return range(first, last)
+
+    def stored_range(self, frames: range) -> tuple[int, int]:
+        """First and end position of these frames in the stored bytes."""
+        return int(self.stored_starts[frames.start]), int(self.stored_starts[frames.stop])
+
+
+def _running_total(sizes: NDArray[np.uint32]) -> NDArray[np.int64]:
+    totals = np.zeros(sizes.size + 1, np.int64)
+    np.cumsum(sizes, out=totals[1:], dtype=np.int64)
+    return totals
+
+
+def decode_range_into(
+    table: SeekTable,
+    stored: bytes | memoryview,
+    start: int,
+    out: memoryview,
+    limits: Limits,
+    threads: int | None,
+) -> None:
+    """Decodes the content from `start` on into `out`, in several threads where it pays.
+
+    Args:
+        table: the entry's seek table.
+        stored: the stored bytes of the frames `table.frames_for(start, start + len(out))`.
+        start: first content byte wanted.
+        out: memory of the caller; filled completely.
+        limits: bounds for the decoder.
+        threads: at most so many; None for as many as there are processors.
+    """
+    stop = start + len(out)
+    frames = table.frames_for(start, stop)
+    stored_base = int(table.stored_starts[frames.start])
+    source = memoryview(stored)
+
+    def decode_run(run: range) -> None:
+        for number in run:
+            first, end = int(table.content_starts[number]), int(table.content_starts[number + 1])
+            piece = source[
+                int(table.stored_starts[number]) - stored_base : int(table.stored_starts[number + 1])
+                - stored_base
+            ]
+            if first >= start and end <= stop:
+                _decode_one_into(table, number, piece, out[first - start : end - start], limits)
+            else:
+                # Only the first and the last frame can stick out of the range.
+                content = np.empty(end - first, np.uint8)
+                _decode_one_into(table, number, piece, memoryview(content), limits)
+                low, high = max(first, start), min(end, stop)
+                out[low - start : high - start] = memoryview(content)[low - first : high - first]
+
+    sizes = np.diff(table.content_starts)[frames.start : frames.stop].tolist()
+    for_each(batches(frames, sizes), decode_run, thread_count(threads, len(out)))  # type: ignore[arg-type] # slices of a range are ranges
+
+
+def _decode_one_into(
+    table: SeekTable, number: int, piece: memoryview, out: memoryview, limits: Limits
+) -> None:
+    frames = _zstd.iter_frames(piece, limits)
+    frame = next(frames, None)
+    if frame is None or frame.stop != len(piece):
+        raise BadSeekTable(
+            f"frame {number} is not as long as the seek table says",
+            expected=f"{len(piece)} bytes",
+            found=f"{0 if frame is None else frame.stop} bytes",
+            rule="S-SEK-3",
+        )
+    try:
+        count = _zstd.decode_frame_into(piece, frame, out)
+    except SizeMismatch as error:
+        raise _wrong_content_size(number, len(out), error.found) from None
+    if count != len(out):
+        raise _wrong_content_size(number, len(out), f"{count} bytes")
+    if table.checksums is None:
+        return
+    # The decoder has verified the frame's own checksum, which is the same number: compare instead of
+    # hashing again.
+    computed = _zstd.frame_checksum(piece, frame)
+    if computed is None:
+        computed = xxh64_intdigest(out) & 0xFFFFFFFF
+    if computed != int(table.checksums[number]):
+        raise ChecksumMismatch(
+            f"frame {number} is not the one the seek table describes",
+            expected=f"checksum {int(table.checksums[number]):08x}",
+            found=f"{computed:08x}",
+            rule="S-SEK-4",
+        )
+
+
+def _wrong_content_size(number: int, expected: int, found: object) -> BadSeekTable:
+    return BadSeekTable(
+        f"frame {number} has another size than the seek table says",
+        expected=f"{expected} bytes",
+        found=found,
+        rule="S-SEK-3",
+    )
+
+
+def iter_encoded(
+    pieces: Iterable[memoryview], level: int, threads: int, emit: Callable[[memoryview], None]
+) -> Iterator[bytes]:
+    """The frames of an entry, one for each piece of content, and at the end the seek table.
+
+    `emit` sees the content in order, before its frames appear: for checksums and sizes.
+    """
+    rows: list[tuple[int, int, int]] = []
+
+    def encode(piece: memoryview) -> bytes:
+        return _zstd.compress_frame(piece, level, checksum=True)
+
+    for round_ in _rounds(pieces, max(1, threads) * _FRAMES_PER_ROUND):
+        for piece in round_:
+            emit(piece)
+        for piece, frame in zip(round_, map_in_order(round_, encode, threads), strict=True):
+            rows.append((len(frame), len(piece), int.from_bytes(frame[-4:], "little")))
+            yield frame
+    table = np.array(rows, _ROW_DTYPE).tobytes()
+    yield b"".join(
+        (
+            _SKIPPABLE_HEADER.pack(_SKIPPABLE_MAGIC, len(table) + FOOTER.size),
+            table,
+            FOOTER.pack(len(rows), _HAS_CHECKSUMS, _FOOTER_MAGIC),
+        )
+    )
+
+
+def _rounds(pieces: Iterable[memoryview], count: int) -> Iterator[list[memoryview]]:
+    round_: list[memoryview] = []
+    for piece in pieces:
+        round_.append(piece)
+        if len(round_) == count:
+            yield round_
+            round_ = []
+    if round_:
+        yield round_
+
+
+def split(data: memoryview, frame_bytes: int) -> Iterator[memoryview]:
+    """The pieces of content that become frames."""
+    for start in range(0, len(data), frame_bytes):
+        yield data[start : start + frame_bytes]

@@ -1,0 +1,163 @@
+"""Detached Ed25519 signatures over a file's identity (spec/shard.md, section 13).
+
+Needs the extra `sign`: `pip install 'shard-format[sign]'`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shard_format._extras import require
+from shard_format._json import canonical, parse_object
+from shard_format.errors import BadMetadata, BadSignature, InvalidArgument, ShardIOError
+from shard_format.identity import compute_identity, verify_identity
+from shard_format.registry import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+
+    from shard_format.reader import ShardReader
+    from shard_format.sources import SourceLike
+
+__all__ = ["Signature", "load_private_key", "load_public_key", "sign", "verify"]
+
+_ALGORITHM = "ed25519"
+_PREFIX = b"shard-identity-v1:"
+_FIELD_DIGITS = {"identity": 64, "public_key": 64, "signature": 128}
+_LONGEST_SIGNATURE_FILE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Somebody's word that a file has a certain content."""
+
+    identity: str
+    """The signed identity: 64 hex digits."""
+    public_key: str
+    """The key that made it, as 64 hex digits. Only a claim: compare it with a key you trust."""
+    signature: str
+    """The Ed25519 signature: 128 hex digits."""
+
+    def to_bytes(self) -> bytes:
+        """The content of a signature file."""
+        fields = {name: getattr(self, name) for name in _FIELD_DIGITS}
+        return canonical({**fields, "algorithm": _ALGORITHM, "v": 1})
+
+    @classmethod
+    def from_bytes(cls, text: bytes, *, path: str | None = None) -> Signature:
+        """Parses a signature file."""
+        try:
+            fields = parse_object(text, "the signature", DEFAULT_LIMITS)
+        except BadMetadata as error:
+            raise error.located(path=path) from None
+        good = (
+            fields.get("v") == 1
+            and fields.get("algorithm") == _ALGORITHM
+            and all(
+                isinstance(fields.get(name), str)
+                and re.fullmatch(f"[0-9a-f]{{{digits}}}", fields[name])
+                for name, digits in _FIELD_DIGITS.items()
+            )
+        )
+        if not good:
+            raise BadMetadata(
+                "this is not a signature",
+                path=path,
+                expected="v 1, algorithm ed25519, and hex strings "
+                + ", ".join(f"{name} ({digits} digits)" for name, digits in _FIELD_DIGITS.items()),
+                found=repr(text[:80]),
+                rule="S-SIG-2",
+            )
+        return cls(**{name: fields[name] for name in _FIELD_DIGITS})
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Signature:
+        """Reads a signature file, by convention `<file>.sig`."""
+        return cls.from_bytes(_read_small(path), path=os.fspath(path))
+
+
+def sign(source: SourceLike | ShardReader, private_key: Ed25519PrivateKey) -> Signature:
+    """Computes the identity of a file and signs it."""
+    serialization = require("cryptography.hazmat.primitives.serialization", "sign")
+    identity = compute_identity(source).digest
+    public = private_key.public_key().public_bytes(
+        serialization.Encoding.Raw, serialization.PublicFormat.Raw
+    )
+    signature = private_key.sign(_PREFIX + identity.encode())
+    return Signature(identity=identity, public_key=public.hex(), signature=signature.hex())
+
+
+def verify(
+    source: SourceLike | ShardReader,
+    signature: Signature | str | os.PathLike[str],
+    public_key: Ed25519PublicKey,
+) -> None:
+    """Returns if the file has the content that the holder of the key signed.
+
+    Args:
+        source: the file.
+        signature: the signature, or the path of its file.
+        public_key: a key that you trust. The one inside the signature is not used.
+
+    Raises:
+        BadSignature: the signature was made with another key or for another identity.
+        IdentityMismatch: the signature is genuine, but the file has another content.
+    """
+    if not isinstance(signature, Signature):
+        signature = Signature.read(signature)
+    exceptions = require("cryptography.exceptions", "sign")
+    try:
+        public_key.verify(bytes.fromhex(signature.signature), _PREFIX + signature.identity.encode())
+    except exceptions.InvalidSignature:
+        raise BadSignature(
+            "the signature was not made with this key for this identity",
+            found=f"a signature that claims the key {signature.public_key}",
+            rule="S-SIG-1",
+            hint="check which public key the signer published",
+        ) from None
+    verify_identity(source, signature.identity)
+
+
+def load_private_key(path: str | os.PathLike[str]) -> Ed25519PrivateKey:
+    """An Ed25519 private key from an unencrypted PEM file (`openssl genpkey -algorithm ed25519`)."""
+    key: Ed25519PrivateKey = _load_key(path, "load_pem_private_key", "Ed25519PrivateKey")
+    return key
+
+
+def load_public_key(path: str | os.PathLike[str]) -> Ed25519PublicKey:
+    """An Ed25519 public key from a PEM file (`openssl pkey -pubout`)."""
+    key: Ed25519PublicKey = _load_key(path, "load_pem_public_key", "Ed25519PublicKey")
+    return key
+
+
+def _load_key(path: str | os.PathLike[str], loader: str, kind: str) -> Any:  # noqa: ANN401 - two types
+    serialization = require("cryptography.hazmat.primitives.serialization", "sign")
+    ed25519 = require("cryptography.hazmat.primitives.asymmetric.ed25519", "sign")
+    exceptions = require("cryptography.exceptions", "sign")
+    pem = _read_small(path)
+    arguments = (pem, None) if loader == "load_pem_private_key" else (pem,)
+    try:
+        key = getattr(serialization, loader)(*arguments)
+    except (ValueError, TypeError, exceptions.UnsupportedAlgorithm) as error:
+        raise InvalidArgument(f"cannot load the key: {error}", path=os.fspath(path)) from None
+    if not isinstance(key, getattr(ed25519, kind)):
+        raise InvalidArgument(
+            "not an Ed25519 key", path=os.fspath(path), expected=kind, found=type(key).__name__
+        )
+    return key
+
+
+def _read_small(path: str | os.PathLike[str]) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(_LONGEST_SIGNATURE_FILE)
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot read", os.fspath(path)) from error

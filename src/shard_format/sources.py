@@ -1,0 +1,342 @@
+"""Where bytes come from: files, memory, file objects, and whatever else has a size and ranges.
+
+Every reader of the family works on a `ByteSource`. Two optional capabilities make it faster:
+`SupportsView` hands out bytes without a copy, `SupportsReadInto` fills the caller's buffer.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import stat
+import threading
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Union, runtime_checkable
+
+from shard_format.errors import Closed, InvalidArgument, ShardIOError, Truncated
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import TypeAlias
+
+__all__ = [
+    "ByteSource",
+    "BytesSource",
+    "FileObjectSource",
+    "FileSource",
+    "SourceLike",
+    "SupportsReadInto",
+    "SupportsView",
+    "open_source",
+    "read_ranges",
+]
+
+_HAS_PREAD = hasattr(os, "pread")
+
+
+@runtime_checkable
+class ByteSource(Protocol):
+    """Random access to immutable bytes. Implementations must be safe to call from several threads."""
+
+    @property
+    def name(self) -> str:
+        """What error messages call it: a path, a URL, `<bytes>`."""
+        ...
+
+    def size(self) -> int:
+        """Number of bytes."""
+        ...
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Exactly `length` bytes from `offset`; raises `Truncated` if there are fewer."""
+        ...
+
+    def close(self) -> None:
+        """Releases what it holds. Views handed out before stay valid."""
+        ...
+
+
+@runtime_checkable
+class SupportsView(Protocol):
+    """A source that can hand out bytes without copying them."""
+
+    def view(self, offset: int, length: int) -> memoryview:
+        """A read-only view that keeps the bytes alive."""
+        ...
+
+
+@runtime_checkable
+class SupportsReadInto(Protocol):
+    """A source that can read straight into the caller's memory."""
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        """Fills the whole buffer; raises `Truncated` if there are fewer bytes."""
+        ...
+
+
+@runtime_checkable
+class SupportsReadRanges(Protocol):
+    """A source that fetches several ranges at once better than one by one (object stores)."""
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of each `(offset, length)`, in the asked order."""
+        ...
+
+
+SourceLike: TypeAlias = Union[
+    "str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ByteSource"
+]
+
+
+def open_source(source: SourceLike) -> ByteSource:
+    """The `ByteSource` for a path, bytes, an open binary file, or a source, which is returned as is."""
+    if isinstance(source, (str, os.PathLike)):
+        return FileSource(source)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return BytesSource(source)
+    # Only these two are known to have the bytes of their descriptor; a GzipFile has a fileno too.
+    if type(source) in (io.BufferedReader, io.FileIO):
+        return FileSource.from_descriptor(source.fileno(), str(source.name))
+    if isinstance(source, ByteSource):
+        return source
+    if hasattr(source, "seek") and hasattr(source, "read"):
+        return FileObjectSource(source)
+    raise InvalidArgument(
+        "cannot read from this object",
+        expected="a path, bytes, a binary file that can seek, or a ByteSource",
+        found=type(source).__name__,
+    )
+
+
+def read_ranges(source: ByteSource, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    """The bytes of each `(offset, length)`, fetched at once where the source can do that."""
+    if isinstance(source, SupportsReadRanges):
+        return source.read_ranges(ranges)
+    return [source.read_at(offset, length) for offset, length in ranges]
+
+
+def _truncated(name: str, offset: int, length: int, available: int) -> Truncated:
+    return Truncated(
+        "the source ended too early",
+        path=name,
+        offset=offset,
+        expected=f"{length} bytes",
+        found=f"{available} bytes",
+        hint="the file may have been cut while it was open",
+    )
+
+
+class FileSource:
+    """A local file, read with positioned reads and mapped when a view is asked for.
+
+    Owns: one descriptor and at most one mapping. There is no shared file position, so that threads and
+    forked processes may read at the same time. Pickles as the path and opens it again.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.name = os.fspath(path)
+        try:
+            descriptor = os.open(self.name, os.O_RDONLY | _OPEN_FLAGS)
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot open", self.name) from error
+        self._adopt(descriptor)
+        # Workers may run in another folder.
+        self._location = self.name if os.path.isabs(self.name) else os.path.abspath(self.name)
+
+    @classmethod
+    def from_descriptor(cls, descriptor: int, name: str) -> FileSource:
+        """A source of its own over an open descriptor, which is duplicated."""
+        self = cls.__new__(cls)
+        self.name = name
+        self._adopt(os.dup(descriptor))
+        self._location = os.path.abspath(name)
+        return self
+
+    def _adopt(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._map: mmap.mmap | None = None
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            self.close()
+            raise InvalidArgument(
+                "not a regular file",
+                path=self.name,
+                hint="read a pipe or device into memory and pass the bytes",
+            )
+        self._size = status.st_size
+        if not _HAS_PREAD:
+            self._position = threading.Lock()
+
+    def size(self) -> int:
+        return self._size
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        try:
+            data = self._pread(length, offset)
+            if len(data) == length:
+                return data
+            # Systems cut one read at about 2 GiB.
+            pieces = [data]
+            done = len(data)
+            while done < length and pieces[-1]:
+                pieces.append(self._pread(length - done, offset + done))
+                done += len(pieces[-1])
+        except OSError as error:
+            raise self._failure(error) from error
+        if done < length:
+            raise _truncated(self.name, offset, length, done)
+        return b"".join(pieces)
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        done, length = 0, len(buffer)
+        try:
+            while done < length:
+                if _HAS_PREADV:
+                    count = os.preadv(self._descriptor, [buffer[done:]], offset + done)
+                else:
+                    piece = self._pread(length - done, offset + done)
+                    count = len(piece)
+                    buffer[done : done + count] = piece
+                if count == 0:
+                    raise _truncated(self.name, offset, length, done)
+                done += count
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def view(self, offset: int, length: int) -> memoryview:
+        if offset + length > self._size:
+            raise _truncated(self.name, offset, length, max(0, self._size - offset))
+        if length == 0:  # an empty file cannot be mapped
+            return memoryview(b"")
+        mapping = self._map
+        if mapping is None:
+            try:
+                mapping = mmap.mmap(self._descriptor, self._size, access=mmap.ACCESS_READ)
+            except OSError as error:
+                raise self._failure(error) from error
+            self._map = mapping
+        return memoryview(mapping)[offset : offset + length]
+
+    def close(self) -> None:
+        # The mapping is dropped, not closed: views may still be out, and the last one closes it.
+        self._map = None
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _pread(self, length: int, offset: int) -> bytes:
+        if _HAS_PREAD:
+            return os.pread(self._descriptor, length, offset)
+        with self._position:
+            os.lseek(self._descriptor, offset, os.SEEK_SET)
+            return os.read(self._descriptor, length)
+
+    def _failure(self, error: OSError) -> Exception:
+        if self._descriptor < 0:
+            return Closed("the file is closed", path=self.name)
+        return ShardIOError.wrap(error, "cannot read", self.name)
+
+    def __del__(self) -> None:
+        # Absent if opening failed. A reader that is simply dropped, as in a one-liner, is no mistake.
+        if getattr(self, "_descriptor", -1) >= 0:
+            self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (FileSource, (self._location,))
+
+    def __repr__(self) -> str:
+        return f"FileSource({self.name!r})"
+
+
+_HAS_PREADV = hasattr(os, "preadv")
+_OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+class BytesSource:
+    """Bytes in memory, never copied. Pickles as those bytes."""
+
+    name = "<bytes>"
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        view = memoryview(data)
+        if not view.contiguous:
+            raise InvalidArgument("the memoryview is not contiguous")
+        self._view = view.cast("B").toreadonly()
+
+    def size(self) -> int:
+        return len(self._view)
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return bytes(self.view(offset, length))
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        buffer[:] = self.view(offset, len(buffer))
+
+    def view(self, offset: int, length: int) -> memoryview:
+        piece = self._view[offset : offset + length]
+        if len(piece) != length:
+            raise _truncated(self.name, offset, length, len(piece))
+        return piece
+
+    def close(self) -> None:
+        self._view = memoryview(b"")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (BytesSource, (bytes(self._view),))
+
+    def __repr__(self) -> str:
+        return f"BytesSource({len(self._view)} bytes)"
+
+
+class FileObjectSource:
+    """An open binary file that can seek, used under a lock because it has one position.
+
+    The caller keeps the file and closes it. It cannot be pickled: give worker processes a path.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self.name = str(getattr(file, "name", f"<{type(file).__name__}>"))
+        try:
+            self._size = file.seek(0, os.SEEK_END)
+        except (OSError, ValueError) as error:
+            raise InvalidArgument(
+                f"the file cannot seek: {error}",
+                path=self.name,
+                hint="read it into memory and pass the bytes",
+            ) from error
+
+    def size(self) -> int:
+        return self._size
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        pieces: list[bytes] = []
+        missing = length
+        with self._lock:
+            try:
+                self._file.seek(offset)
+                while missing and (piece := self._file.read(missing)):
+                    if not isinstance(piece, bytes):
+                        raise InvalidArgument("the file is not open in binary mode", path=self.name)
+                    pieces.append(piece)
+                    missing -= len(piece)
+            except OSError as error:
+                raise ShardIOError.wrap(error, "cannot read", self.name) from error
+        if missing:
+            raise _truncated(self.name, offset, length, length - missing)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def close(self) -> None:
+        """Leaves the caller's file open."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise InvalidArgument(
+            "a reader over an open file cannot be pickled",
+            path=self.name,
+            hint="open the reader with a path or with bytes",
+        )
+
+    def __repr__(self) -> str:
+        return f"FileObjectSource({self.name!r})"

@@ -1,0 +1,231 @@
+"""Checking a file as a whole: every byte, every rule, and what is merely odd."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shard_format._json import parse_object
+from shard_format._layout import KNOWN_ENTRY_FLAGS, KNOWN_HEADER_FLAGS, HeaderFlag
+from shard_format._parallel import batches, for_each, thread_count
+from shard_format.errors import BadProfile, ShardError, shorten
+from shard_format.registry import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from shard_format.reader import ShardReader
+
+__all__ = ["Finding", "Report", "Warned", "check"]
+
+# Alignment never needs this many bytes: a gap of this size holds something, or wastes space.
+_LARGE_GAP = 64
+_PADDING_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One broken rule."""
+
+    error: ShardError
+    """What reading would raise."""
+
+    @property
+    def code(self) -> str:
+        """The stable code of spec/registry.md."""
+        return self.error.code
+
+    def __str__(self) -> str:
+        return str(self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something odd that does not keep the file from being read."""
+
+    code: str
+    """The stable code of spec/registry.md."""
+    entry: str | None
+    """The first entry that shows it, if it is about entries."""
+    message: str
+    """What was found."""
+
+    def __str__(self) -> str:
+        place = "" if self.entry is None else f"entry {shorten(self.entry)}: "
+        return place + self.message
+
+
+@dataclass(slots=True)
+class Report:
+    """What checking a file found."""
+
+    entries: int = 0
+    """Entries read."""
+    bytes: int = 0
+    """Bytes of content read."""
+    errors: list[Finding] = field(default_factory=list)
+    """Broken rules, in the order of the index."""
+    warnings: list[Warned] = field(default_factory=list)
+    """What is odd, one for each kind."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether no rule is broken."""
+        return not self.errors
+
+
+def check(reader: ShardReader, *, progress: Callable[[int, int], None] | None = None) -> Report:
+    """Reads every entry, the schema section and what the role asks for; collects all findings.
+
+    Args:
+        reader: an open reader; opening has checked the structure.
+        progress: called with the bytes done and the bytes in all, never by two threads at once.
+    """
+    report = Report()
+    _check_entries(reader, report, progress)
+    for examine in (_check_schema, _check_profile):
+        try:
+            examine(reader)
+        except ShardError as error:
+            report.errors.append(Finding(error.located(path=reader.name)))
+    report.warnings += _warnings(reader)
+    return report
+
+
+def _check_entries(
+    reader: ShardReader, report: Report, progress: Callable[[int, int], None] | None
+) -> None:
+    names = reader.names()
+    # Sizes come from the file and may lie: Python integers cannot overflow.
+    sizes = reader.index["orig_size"].tolist()
+    total = sum(sizes)
+    stored = int(reader.header.total_file_size)
+    lock = threading.Lock()
+    done = 0
+    found: dict[int, ShardError] = {}
+
+    def check_run(run: range) -> None:
+        nonlocal done
+        for number in run:
+            size = 0
+            try:
+                for piece in reader.iter_entry(names[number]):
+                    size += len(piece)
+                    if progress is not None:
+                        with lock:
+                            progress(done + size, total)
+            except ShardError as error:
+                found[number] = error
+            with lock:
+                done += size
+
+    threads = thread_count(None, stored)
+    for_each(batches(range(len(names)), sizes), check_run, threads)  # type: ignore[arg-type] # slices of a range are ranges
+    report.entries = len(names)
+    report.bytes = done
+    report.errors += [Finding(found[number]) for number in sorted(found)]
+
+
+def _check_schema(reader: ShardReader) -> None:
+    _ = reader.schema
+
+
+def _check_profile(reader: ShardReader) -> None:
+    if reader.role == Role.WSHARD:
+        with_name = "meta/episode"
+        if with_name not in reader:
+            raise BadProfile(
+                "the file has the role of an episode but no entry 'meta/episode'", rule="S-ROL-3"
+            )
+        try:
+            parse_object(reader.read_entry(with_name), with_name, reader.limits)
+        except ShardError as error:
+            raise BadProfile(error.problem, entry=with_name, rule="S-ROL-3") from error
+    elif reader.role == Role.MANIFEST:
+        from shard_format.manifest import Manifest
+
+        try:
+            Manifest.read(reader)
+        except ShardError as error:
+            raise BadProfile(error.problem, rule="S-ROL-2") from error
+
+
+def _warnings(reader: ShardReader) -> Iterator[Warned]:
+    header, index = reader.header, reader.index
+    offsets = index["data_offset"].astype(np.int64)
+    sizes = index["disk_size"].astype(np.int64)
+
+    def name_of(rows: NDArray[Any]) -> str:
+        return reader.info_name(int(rows[0]))
+
+    wrong_hash = reader.first_wrong_name_hash()
+    if wrong_hash is not None:
+        yield Warned(
+            "name_hash_mismatch", wrong_hash, "the stored hash is not the XXH64 of the name"
+        )
+    if not header.flags & HeaderFlag.CHECKSUMS.value:
+        unchecked = np.flatnonzero((index["crc32c"] == 0) & (sizes > 0))
+        if unchecked.size:
+            yield Warned(
+                "no_checksum",
+                name_of(unchecked),
+                f"no checksum ({unchecked.size} entries): damage would go unnoticed",
+            )
+    if header.alignment:
+        crooked = np.flatnonzero((sizes > 0) & (offsets % header.alignment != 0))
+        if crooked.size:
+            yield Warned(
+                "misaligned",
+                name_of(crooked),
+                f"not on a multiple of {header.alignment} bytes ({crooked.size} entries)",
+            )
+    backwards = np.flatnonzero(offsets[1:] < offsets[:-1])
+    if backwards.size:
+        yield Warned(
+            "not_ascending",
+            name_of(backwards + 1),
+            "index entries are not in the order of their data: some readers refuse that",
+        )
+    odd_entries = np.flatnonzero(index["flags"] & np.uint16(0xFFFF ^ KNOWN_ENTRY_FLAGS))
+    if any(header.reserved) or header.flags & ~KNOWN_HEADER_FLAGS or odd_entries.size:
+        yield Warned(
+            "nonzero_reserved",
+            name_of(odd_entries) if odd_entries.size else None,
+            "reserved bytes or unknown flags are set",
+        )
+    yield from _gap_warnings(reader, offsets, sizes)
+
+
+def _gap_warnings(
+    reader: ShardReader, offsets: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> Iterator[Warned]:
+    header = reader.header
+    stored = np.flatnonzero(sizes)
+    order = stored[np.argsort(offsets[stored], kind="stable")]
+    end_of_data = header.schema_offset or header.total_file_size
+    starts = np.concatenate(([header.data_section_offset], offsets[order] + sizes[order]))
+    stops = np.concatenate((offsets[order], [end_of_data]))
+    gaps = np.flatnonzero(stops > starts)
+    large = gaps[(stops - starts)[gaps] >= _LARGE_GAP]
+    if large.size:
+        yield Warned(
+            "unreferenced_bytes",
+            None,
+            f"{int((stops - starts)[large].sum())} bytes belong to no entry, the first at "
+            f"{int(starts[large[0]])}",
+        )
+    for gap in gaps.tolist():
+        position, stop = int(starts[gap]), int(stops[gap])
+        while position < stop:
+            length = min(_PADDING_BYTES, stop - position)
+            if any(reader.source.read_at(position, length)):
+                yield Warned(
+                    "nonzero_padding", None, f"bytes that belong to no entry are not zero: {position}"
+                )
+                return
+            position += length

@@ -1,0 +1,731 @@
+"""Writing: entries stream to disk as they come, and the file appears when it is complete."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import os
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, cast
+
+import numpy as np
+import zstandard
+from xxhash import xxh64_intdigest
+
+from shard_format import _zstd, seekable
+from shard_format._atomic import AtomicFile, claim_space, write_all
+from shard_format._blocks import Blocks, PlacedBlocks, SpooledBlocks
+from shard_format._json import canonical
+from shard_format._layout import (
+    ALIGNMENTS,
+    HEADER_SIZE,
+    INDEX_DTYPE,
+    INDEX_ENTRY,
+    INDEX_ENTRY_SIZE,
+    MAGIC,
+    RESERVED_NAME_BYTES,
+    VERSION,
+    Codec,
+    Header,
+    HeaderFlag,
+    align,
+)
+from shard_format._nameset import NameSet
+from shard_format._parallel import thread_count
+from shard_format.codecs import (
+    SMALLEST_COMPRESSED,
+    Compression,
+    compress,
+    crc32c,
+    is_worth_it,
+    zstd_level,
+)
+from shard_format.errors import (
+    Closed,
+    InvalidArgument,
+    LimitExceeded,
+    ShardError,
+    ShardIOError,
+    shorten,
+)
+from shard_format.identity import IDENTITY_ENTRY, identity_fields
+from shard_format.registry import (
+    DEFAULT_LIMITS,
+    ContentType,
+    Limits,
+    Role,
+    parse_content_type,
+    parse_role,
+)
+from shard_format.schema import Schema, TagNames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from typing_extensions import Buffer, Self
+
+__all__ = ["ShardWriter"]
+
+LONGEST_NAME: Final = 65_535
+
+# What a writer keeps in memory before it spools to disk: blocks of the moved layout, index, names.
+_SPOOL_BYTES = 32 << 20
+_INDEX_SPOOL_BYTES = 1 << 20
+_EXPAND_BYTES = 1 << 20
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def _fails_as_a_whole(
+    method: Callable[Concatenate[ShardWriter, Parameters], Result],
+) -> Callable[Concatenate[ShardWriter, Parameters], Result]:
+    """After an error of the disk nothing that follows can be right: the file is given up."""
+
+    @functools.wraps(method)
+    def guarded(
+        self: ShardWriter, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
+        self._ensure_open()
+        try:
+            return method(self, *args, **kwargs)
+        except ShardError:
+            raise
+        except OSError as error:
+            written = self._blocks.position
+            self.abort()
+            raise ShardIOError.wrap(
+                error, f"cannot write after {written} bytes of data", self.name
+            ) from error
+
+    return guarded
+
+
+class ShardWriter:
+    """Writes a Shard file, entry by entry.
+
+    The file appears under its name when `close` (or the end of the `with` block) has written and synced
+    all of it. An exception, `abort` or a killed process leaves what stood there before. Not safe for
+    several threads at once.
+
+    Memory is bounded: blocks up to 32 MiB in all, then the disk; plus eight bytes an entry to detect
+    repeated names.
+
+    Args:
+        path: where the file will appear. A temporary file is made in the same folder.
+        role: what the file is for: a `Role`, its name or its number.
+        alignment: every entry starts on a multiple of this: 0, 16, 32 or 64.
+        compression: what `write_entry` does unless told otherwise.
+        max_entries: reserves the head for so many entries and writes blocks in place. Without it, blocks
+            are spooled and moved behind the head once, which gives the canonical bytes.
+        names: all names that will be written, in order. Gives the canonical bytes without moving.
+        schema: the schema section; `Schema` or a dictionary.
+        identity: True adds the entry `meta/identity` at the end.
+        fsync: False skips syncing to disk: faster, and unsafe if the power goes.
+        limits: raise `max_decompressed_bytes` for compressed entries above 1 GiB.
+        threads: for compressing frames of seekable entries; None for one per processor, up to 8.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        role: int | str = Role.UNKNOWN,
+        alignment: int = 64,
+        compression: str | Compression | None = None,
+        max_entries: int | None = None,
+        names: Sequence[str] | None = None,
+        schema: Schema | Mapping[str, Any] | None = None,
+        identity: bool = False,
+        fsync: bool = True,
+        limits: Limits = DEFAULT_LIMITS,
+        threads: int | None = None,
+    ) -> None:
+        self._file: AtomicFile | None = None
+        self._closed = False
+        self.name = os.fspath(path)
+        if alignment not in ALIGNMENTS:
+            raise InvalidArgument("unknown alignment", expected="0, 16, 32 or 64", found=alignment)
+        if max_entries is not None and names is not None:
+            raise InvalidArgument("give max_entries or names, not both")
+        self._role = parse_role(role)
+        self._alignment = alignment
+        self._compression = Compression.parse(compression)
+        self._limits = limits
+        self._threads = threads
+        self.schema = schema if isinstance(schema, Schema) else Schema(schema)
+        """The schema section that will be written; change it until `close`."""
+        self._tags = TagNames(self.schema.tag_dictionary)
+        self._hashes: dict[str, str] | None = {} if identity else None
+        self._terminator = b"" if self._role == Role.WSHARD else b"\0"
+        self._any_content_type = False
+        self._count = 0
+        self._seen = NameSet()
+
+        self._reserved = max_entries is not None
+        self._declared: list[str] | None = None
+        self._head_size: int | None = None
+        if names is not None:
+            self._declared = [*names, *([IDENTITY_ENTRY] if identity else [])]
+            used = sum(len(_encode_name(name)) + len(self._terminator) for name in self._declared)
+            self._head_size = self._aligned_head(len(self._declared), used)
+        elif max_entries is not None:
+            if not 0 <= max_entries <= limits.max_entries:
+                raise InvalidArgument(
+                    "max_entries out of range",
+                    expected=f"0 to {limits.max_entries}",
+                    found=max_entries,
+                )
+            self._head_size = self._aligned_head(max_entries, RESERVED_NAME_BYTES * max_entries)
+
+        self._file = AtomicFile(path, fsync=fsync)
+        folder = self._file.folder
+        self._index = SpooledBlocks(folder, _INDEX_SPOOL_BYTES)
+        self._names = SpooledBlocks(folder, _INDEX_SPOOL_BYTES)
+        self._blocks: Blocks = (
+            SpooledBlocks(folder, _SPOOL_BYTES)
+            if self._head_size is None
+            else PlacedBlocks(self._file.descriptor, self._head_size)
+        )
+
+    # --- entries
+
+    @_fails_as_a_whole
+    def write_entry(
+        self,
+        name: str,
+        data: Buffer,
+        *,
+        compression: str | Compression | None = None,
+        content_type: int | str = ContentType.UNKNOWN,
+        tags: int | Iterable[str] = 0,
+        frame_bytes: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes one entry from memory.
+
+        Bytes, memoryviews and C-contiguous arrays are not copied on their way to the disk; other
+        arrays are brought into C order first. A failed call for a bad argument leaves the writer usable.
+
+        Args:
+            name: any text but the empty one; at most 65 535 bytes of UTF-8.
+            data: the content.
+            compression: `"none"`, `"zstd"`, `"lz4"`, with a level `"zstd:19"`; None for the writer's
+                default. Entries of 256 bytes or fewer, and entries that would not shrink below nine
+                tenths, are stored raw.
+            content_type: a hint for readers: a `ContentType`, its name or its number.
+            tags: names of tags, at most 16 different ones in a file, or the tag bits themselves.
+            frame_bytes: makes a zstd entry seekable, with so many bytes of content in each frame. Must
+                be a multiple of an array's row.
+            metadata: what the schema section shall say about the entry (`entry_metadata`).
+        """
+        view = _as_bytes(name, data)
+        chosen = self._compression if compression is None else Compression.parse(compression)
+        if frame_bytes is not None:
+            _check_frame_bytes(name, frame_bytes, _row_bytes(data), chosen)
+        if chosen.codec is not Codec.NONE and len(view) >= SMALLEST_COMPRESSED:
+            self._check_decompressed_size(name, len(view))
+        encoded_name, tag_bits, type_number = self._accept(name, tags, content_type, metadata)
+        checksum = crc32c(view)
+        if self._hashes is not None:
+            self._hashes[name] = hashlib.sha256(view).hexdigest()
+
+        stored: list[bytes | memoryview] | None = None
+        if frame_bytes is not None and len(view) > frame_bytes:
+            pieces = seekable.split(view, frame_bytes)
+            threads = thread_count(self._threads, len(view))
+            frames: list[bytes | memoryview] = list(
+                seekable.iter_encoded(pieces, zstd_level(chosen), threads, lambda _: None)
+            )
+            stored = frames if is_worth_it(sum(map(len, frames)), len(view)) else None
+        else:
+            compressed = compress(view, chosen)
+            stored = None if compressed is None else [compressed]
+        codec = Codec.NONE if stored is None else chosen.codec
+        start = self._pad()
+        self._blocks.append(*([view] if stored is None else stored))
+        self._add_row(encoded_name, codec, start, len(view), checksum, type_number, tag_bits)
+
+    @_fails_as_a_whole
+    def write_entry_stream(
+        self,
+        name: str,
+        chunks: Iterable[Buffer],
+        *,
+        compression: str | Compression | None = None,
+        content_type: int | str = ContentType.UNKNOWN,
+        tags: int | Iterable[str] = 0,
+        frame_bytes: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes one entry from pieces, in constant memory, for entries larger than that.
+
+        With zstd the pieces become one frame, or with `frame_bytes` a seekable entry. lz4 is not
+        possible here: an lz4 entry is one block. If the iterable raises, the entry is dropped and the
+        writer stays usable. Arguments as for `write_entry`.
+        """
+        chosen = self._compression if compression is None else Compression.parse(compression)
+        if chosen.codec is Codec.LZ4:
+            raise InvalidArgument(
+                "an lz4 entry is one block and cannot be streamed",
+                entry=name,
+                hint="use compression='zstd' or 'none' for this entry",
+            )
+        if frame_bytes is not None:
+            _check_frame_bytes(name, frame_bytes, 1, chosen)
+        before = self._blocks.position
+        encoded_name, tag_bits, type_number = self._accept(name, tags, content_type, metadata)
+        measured = _Measure(hashlib.sha256() if self._hashes is not None else None)
+        views = (_as_bytes(name, chunk) for chunk in chunks)
+        codec = chosen.codec
+        try:
+            start = self._pad()
+            for piece in self._encode_stream(name, views, chosen, frame_bytes, measured):
+                self._blocks.append(piece)
+            disk_size = self._blocks.position - start
+            if codec is Codec.ZSTD and not (
+                measured.size >= SMALLEST_COMPRESSED and is_worth_it(disk_size, measured.size)
+            ):
+                self._expand_again(start)
+                codec = Codec.NONE
+        except BaseException:
+            self._blocks.truncate(before)
+            self.schema.fields.get("entry_metadata", {}).pop(name, None)
+            raise
+        if self._hashes is not None and measured.hash is not None:
+            self._hashes[name] = measured.hash.hexdigest()
+        self._add_row(
+            encoded_name, codec, start, measured.size, measured.checksum, type_number, tag_bits
+        )
+
+    # --- the end
+
+    @_fails_as_a_whole
+    def _finish(self) -> None:
+        assert self._file is not None
+        if self._hashes is not None:
+            text = canonical(identity_fields(self._hashes))
+            self._hashes = None
+            self.write_entry(
+                IDENTITY_ENTRY, text, compression="none", content_type=ContentType.JSON
+            )
+        if self._declared is not None and self._count != len(self._declared):
+            raise InvalidArgument(
+                "not all declared entries were written",
+                path=self.name,
+                expected=f"{len(self._declared)} entries, next {self._declared[self._count]!r}",
+                found=f"{self._count} entries",
+            )
+        schema = self._schema_text()
+        head_size = self._head_size
+        if head_size is None:
+            head_size = self._aligned_head(self._count, self._names.position)
+        header = Header(
+            magic=MAGIC,
+            version=VERSION,
+            role=self._role,
+            flags=self._header_flags(bool(schema)),
+            alignment=self._alignment,
+            compression_default=self._compression.codec,
+            index_entry_size=INDEX_ENTRY_SIZE,
+            entry_count=self._count,
+            string_table_offset=HEADER_SIZE + INDEX_ENTRY_SIZE * self._count,
+            data_section_offset=head_size,
+            schema_offset=head_size + self._blocks.position if schema else 0,
+            total_file_size=head_size + self._blocks.position + len(schema),
+            reserved=bytes(16),
+        )
+        descriptor = self._file.descriptor
+        if isinstance(self._blocks, SpooledBlocks):
+            claim_space(descriptor, 0, header.total_file_size)
+            self._write_head(descriptor, header)
+            self._blocks.move_to(descriptor)
+            write_all(descriptor, [schema])
+        else:
+            write_all(descriptor, [schema])
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            self._write_head(descriptor, header)
+        self._file.commit()
+
+    def close(self) -> None:
+        """Finishes the file and puts it in place. A second call does nothing."""
+        if self._closed:
+            return
+        try:
+            self._finish()
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Gives up: nothing appears under the name. After `close` it does nothing."""
+        self._closed = True
+        if self._file is not None:
+            self._file.abort()
+            for spool in (self._index, self._names, self._blocks):
+                if isinstance(spool, SpooledBlocks):
+                    spool.close()
+            self._file = None
+
+    def __enter__(self) -> Self:
+        self._ensure_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __del__(self) -> None:
+        # A writer that was dropped without close has no complete file to show.
+        if getattr(self, "_file", None) is not None:
+            self.abort()
+
+    def __repr__(self) -> str:
+        return f"<ShardWriter {self.name!r}: {self._count} entries>"
+
+    # --- inside
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise Closed("the writer is closed", path=self.name)
+
+    def _aligned_head(self, count: int, name_bytes: int) -> int:
+        if count > self._limits.max_entries:
+            raise self._too_much("entries", self._limits.max_entries, count)
+        size = align(HEADER_SIZE + INDEX_ENTRY_SIZE * count + name_bytes, self._alignment)
+        # A reserved head with few entries in it has a string table of nearly its whole length.
+        table = size - HEADER_SIZE - (0 if self._reserved else INDEX_ENTRY_SIZE * count)
+        if table > self._limits.max_string_table_bytes:
+            raise self._too_much(
+                "bytes in the head", self._limits.max_string_table_bytes, table
+            )
+        return size
+
+    def _too_much(self, what: str, limit: int, found: int) -> LimitExceeded:
+        return LimitExceeded(
+            f"too many {what} for one file",
+            path=self.name,
+            expected=f"at most {limit}",
+            found=found,
+            hint="split the data over several files",
+        )
+
+    def _accept(
+        self,
+        name: str,
+        tags: int | Iterable[str],
+        content_type: int | str,
+        metadata: Mapping[str, Any] | None,
+    ) -> tuple[bytes, int, int]:
+        """Checks everything about an entry that is not its data, then takes its name."""
+        encoded = _encode_name(name)
+        if self._declared is not None:
+            expected = self._declared[self._count] if self._count < len(self._declared) else None
+            if name != expected:
+                raise InvalidArgument(
+                    "the entry is not the next of the declared names",
+                    entry=name,
+                    expected="no more entries" if expected is None else shorten(expected),
+                )
+        if name == IDENTITY_ENTRY and self._hashes is not None:
+            raise InvalidArgument(
+                "the writer makes this entry itself", entry=name, hint="pass identity=False"
+            )
+        type_number = parse_content_type(content_type)
+        if self._count >= self._limits.max_entries:
+            raise self._too_much("entries", self._limits.max_entries, self._count + 1)
+        room = self._head_size if self._reserved else None
+        used = self._names.position + len(encoded) + len(self._terminator)
+        needed = HEADER_SIZE + INDEX_ENTRY_SIZE * (self._count + 1) + used
+        if room is not None and needed > room:
+            raise LimitExceeded(
+                "the reserved head is full",
+                path=self.name,
+                entry=name,
+                expected=f"at most {room} bytes of index and names",
+                found=f"{needed} bytes",
+                hint="give a larger max_entries, or names=, or neither",
+            )
+        if used > self._limits.max_string_table_bytes:
+            raise self._too_much("bytes of names", self._limits.max_string_table_bytes, used)
+        tag_bits = self._tags.bits(tags)
+        if metadata is not None:
+            canonical(dict(metadata))
+        if not self._seen.add(encoded, self._names_with_hash):
+            raise InvalidArgument(
+                "this name was written before", path=self.name, entry=name, rule="S-NAM-4"
+            )
+        if metadata is not None:
+            self.schema.fields.setdefault("entry_metadata", {})[name] = dict(metadata)
+        return encoded, tag_bits, type_number
+
+    def _names_with_hash(self, name_hash: int) -> Iterator[bytes]:
+        """The names already written that have this hash; asked only when a hash comes again."""
+        rows = np.frombuffer(b"".join(self._index.iter_back()), INDEX_DTYPE)
+        names = b"".join(self._names.iter_back())
+        for row in rows[rows["name_hash"] == np.uint64(name_hash)]:
+            start = int(row["name_offset"])
+            yield names[start : start + int(row["name_length"])]
+
+    def _check_decompressed_size(self, name: str, size: int) -> None:
+        if size > self._limits.max_decompressed_bytes:
+            raise LimitExceeded(
+                "a compressed entry of this size would be refused by readers",
+                path=self.name,
+                entry=name,
+                expected=f"at most {self._limits.max_decompressed_bytes} bytes",
+                found=f"{size} bytes",
+                rule="S-CMP-2",
+                hint="write it with compression='none', split it, or raise "
+                "limits=Limits(max_decompressed_bytes=…) here and in readers",
+            )
+
+    def _pad(self) -> int:
+        """Fills up to the alignment and returns where the next block starts."""
+        start = align(self._blocks.position, self._alignment)
+        if start != self._blocks.position:
+            self._blocks.append(bytes(start - self._blocks.position))
+        return start
+
+    def _add_row(
+        self,
+        name: bytes,
+        codec: Codec,
+        start: int,
+        orig_size: int,
+        checksum: int,
+        content_type: int,
+        tag_bits: int,
+    ) -> None:
+        self._index.append(
+            INDEX_ENTRY.pack(
+                xxh64_intdigest(name),
+                self._names.position,
+                len(name),
+                codec.entry_flags,
+                start,
+                self._blocks.position - start,
+                orig_size,
+                checksum,
+                content_type,
+                tag_bits,
+            )
+        )
+        self._names.append(name + self._terminator)
+        self._any_content_type |= content_type != 0
+        self._count += 1
+
+    def _encode_stream(
+        self,
+        name: str,
+        views: Iterator[memoryview],
+        compression: Compression,
+        frame_bytes: int | None,
+        measured: _Measure,
+    ) -> Iterator[bytes | memoryview]:
+        if compression.codec is Codec.NONE:
+            for view in views:
+                measured.update(view)
+                yield view
+            return
+
+        def measure(view: memoryview) -> None:
+            measured.update(view)
+            self._check_decompressed_size(name, measured.size)
+
+        level = zstd_level(compression)
+        if frame_bytes is not None:
+            threads = thread_count(self._threads, frame_bytes * 16)
+            yield from seekable.iter_encoded(_regroup(views, frame_bytes), level, threads, measure)
+            return
+        compressor = _zstd.compressing_stream(level)
+        for view in views:
+            measure(view)
+            yield compressor.compress(view)
+        yield compressor.flush()
+
+    def _expand_again(self, start: int) -> None:
+        """Replaces a streamed entry that did not shrink by its raw bytes (S-CMP-10)."""
+        assert self._file is not None
+        compressed = SpooledBlocks(self._file.folder, _SPOOL_BYTES)
+        for piece in self._blocks.iter_back(start):
+            compressed.append(piece)
+        self._blocks.truncate(start)
+        source = _PieceReader(compressed.iter_back())
+        reader = zstandard.ZstdDecompressor().stream_reader(
+            cast("Any", source), read_across_frames=True
+        )
+        while piece := reader.read(_EXPAND_BYTES):
+            self._blocks.append(piece)
+        compressed.close()
+
+    def _header_flags(self, has_schema: bool) -> int:
+        flags = HeaderFlag.LITTLE_ENDIAN | HeaderFlag.CHECKSUMS
+        if has_schema:
+            flags |= HeaderFlag.SCHEMA
+        if self._reserved:
+            flags |= HeaderFlag.RESERVED_HEAD
+        if self._any_content_type:
+            flags |= HeaderFlag.CONTENT_TYPES
+        return int(flags)
+
+    def _schema_text(self) -> bytes:
+        if self._tags.names:
+            self.schema.fields["tag_dictionary"] = list(self._tags.names)
+        return self.schema.to_bytes() if self.schema.fields else b""
+
+    def _write_head(self, descriptor: int, header: Header) -> None:
+        write_all(descriptor, [header.pack()])
+        left = b""
+        for piece in self._index.iter_back():
+            joined = left + bytes(piece)
+            whole = len(joined) // INDEX_ENTRY_SIZE * INDEX_ENTRY_SIZE
+            rows = np.frombuffer(bytearray(joined[:whole]), INDEX_DTYPE)
+            rows["data_offset"] += np.uint64(header.data_section_offset)
+            write_all(descriptor, [memoryview(rows.view(np.uint8))])
+            left = joined[whole:]
+        self._names.move_to(descriptor)
+        end_of_names = header.string_table_offset + self._names.position
+        missing = header.data_section_offset - end_of_names
+        while missing:
+            count = min(missing, _EXPAND_BYTES)
+            write_all(descriptor, [bytes(count)])
+            missing -= count
+
+
+class _Measure:
+    """Size, checksum and hash of content that passes by in pieces."""
+
+    def __init__(self, hash_: hashlib._Hash | None) -> None:
+        self.size = 0
+        self.checksum = 0
+        self.hash = hash_
+
+    def update(self, view: memoryview) -> None:
+        self.size += len(view)
+        self.checksum = crc32c(view, self.checksum)
+        if self.hash is not None:
+            self.hash.update(view)
+
+
+class _PieceReader(io.RawIOBase):
+    """A file over an iterator of pieces, for decoders that want to read."""
+
+    def __init__(self, pieces: Iterator[bytes | memoryview]) -> None:
+        self._pieces = pieces
+
+    def read(self, size: int = -1) -> bytes:
+        # The decoder asks for a size but takes what it gets; only the end may be empty.
+        return bytes(next(self._pieces, b""))
+
+
+def _encode_name(name: str) -> bytes:
+    if not isinstance(name, str):
+        raise InvalidArgument("a name is not a string", found=type(name).__name__, rule="S-NAM-6")
+    try:
+        encoded = name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidArgument(
+            "a name holds a lone surrogate, which UTF-8 cannot store",
+            found=ascii(name),
+            rule="S-NAM-3",
+        ) from None
+    if not encoded:
+        raise InvalidArgument("a name is empty", rule="S-NAM-6")
+    if len(encoded) > LONGEST_NAME:
+        raise InvalidArgument(
+            "a name is too long",
+            entry=name,
+            expected=f"at most {LONGEST_NAME} bytes of UTF-8",
+            found=f"{len(encoded)} bytes",
+            rule="S-NAM-6",
+        )
+    if b"\0" in encoded:
+        raise InvalidArgument("a name holds the character U+0000", entry=name, rule="S-NAM-6")
+    return encoded
+
+
+def _as_bytes(name: str, data: Buffer) -> memoryview:
+    """The data as plain bytes, without a copy unless an array is not in C order."""
+    if isinstance(data, np.ndarray):
+        if data.dtype.hasobject:
+            raise InvalidArgument(
+                "an array of Python objects cannot be stored", entry=name, found=f"dtype {data.dtype}"
+            )
+        # Through uint8: the buffer protocol knows neither bfloat16 nor datetime64.
+        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        return memoryview(flat)
+    if isinstance(data, str):
+        raise InvalidArgument(
+            "text is not bytes", entry=name, hint="encode it first: text.encode()"
+        )
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise InvalidArgument(
+            "this object has no bytes",
+            entry=name,
+            expected="bytes, a memoryview or an array",
+            found=type(data).__name__,
+        ) from None
+    if not view.nbytes:
+        return memoryview(b"")
+    return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+
+
+def _row_bytes(data: Buffer) -> int:
+    """Bytes of one step along the first axis of an array; 1 for plain bytes."""
+    if isinstance(data, np.ndarray) and data.ndim and data.size:
+        return data.nbytes // data.shape[0]
+    return 1
+
+
+def _check_frame_bytes(
+    name: str, frame_bytes: int, row_bytes: int, compression: Compression
+) -> None:
+    if compression.codec is not Codec.ZSTD:
+        raise InvalidArgument(
+            "only zstd entries can be seekable",
+            entry=name,
+            expected="compression='zstd' together with frame_bytes",
+            found=f"compression={str(compression)!r}",
+        )
+    if not 0 < frame_bytes <= seekable.LARGEST_FRAME_CONTENT:
+        raise InvalidArgument(
+            "frame_bytes out of range",
+            entry=name,
+            expected=f"1 to {seekable.LARGEST_FRAME_CONTENT}",
+            found=frame_bytes,
+        )
+    if frame_bytes % row_bytes:
+        raise InvalidArgument(
+            "frame_bytes would cut the array inside a row",
+            entry=name,
+            expected=f"a multiple of {row_bytes}, such as {-(-frame_bytes // row_bytes) * row_bytes}",
+            found=frame_bytes,
+        )
+
+
+def _regroup(views: Iterator[memoryview], size: int) -> Iterator[memoryview]:
+    """The same bytes in pieces of `size`, the last one shorter; each in memory of its own."""
+    piece = bytearray()
+    for view in views:
+        while len(view):
+            taken = view[: size - len(piece)]
+            piece += taken
+            view = view[len(taken) :]
+            if len(piece) == size:
+                yield memoryview(piece)
+                piece = bytearray()
+    if piece:
+        yield memoryview(piece)

@@ -1,0 +1,1 @@
+"""ShardPack datasets of samples. Reserved: the format is not specified yet."""
