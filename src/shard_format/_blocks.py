@@ -11,7 +11,7 @@ import numpy as np
 from shard_format._atomic import claim_space, copy_range, write_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 _READ_BACK_BYTES = 1 << 20
 # Above this NumPy's allocator, which asks for huge pages, copies faster than bytes().
@@ -135,7 +135,7 @@ def _frozen(buffer: bytes | memoryview) -> bytes | memoryview:
         return buffer.obj
     if len(buffer) < _LARGE_COPY:
         return bytes(buffer)
-    return memoryview(np.frombuffer(buffer, np.uint8).copy())
+    return np.frombuffer(buffer, np.uint8).copy().data
 
 
 def _iter_file(descriptor: int, start: int, stop: int) -> Iterator[bytes]:

@@ -177,7 +177,7 @@ class Index:
     Read-only after construction, so that any number of threads may use it.
     """
 
-    __slots__ = ("_by_name", "_keys", "_table", "count", "head", "rows")
+    __slots__ = ("_by_name", "_keys", "_memory", "_table", "count", "head", "rows")
 
     def __init__(self, header: Header, head: bytes | NDArray[np.uint8]) -> None:
         """Checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3.
@@ -190,7 +190,10 @@ class Index:
         self.head = head
         self.count = header.entry_count
         self.rows = np.frombuffer(head, INDEX_DTYPE, self.count, HEADER_SIZE)
-        self._table = memoryview(head)[header.string_table_offset : header.data_section_offset]
+        self._memory = head if isinstance(head, bytes) else head.data
+        self._table = memoryview(self._memory)[
+            header.string_table_offset : header.data_section_offset
+        ]
         self._by_name: dict[bytes, int] | None = None
         self._keys: NDArray[np.uint64] | None = None
         if self.count <= FEW_ENTRIES:
@@ -204,7 +207,7 @@ class Index:
     def row(self, number: int) -> IndexRow:
         """All fields of one row."""
         return IndexRow._make(
-            INDEX_ENTRY.unpack_from(self.head, HEADER_SIZE + INDEX_ENTRY_SIZE * number)
+            INDEX_ENTRY.unpack_from(self._memory, HEADER_SIZE + INDEX_ENTRY_SIZE * number)
         )
 
     def name_bytes(self, number: int) -> bytes:
@@ -384,9 +387,7 @@ class Index:
                     rule="S-NAM-1",
                 )
             if row.name_length == 0:
-                raise BadName(
-                    f"the name of entry {number} is empty", offset=place, rule="S-NAM-2"
-                )
+                raise BadName(f"the name of entry {number} is empty", offset=place, rule="S-NAM-2")
             try:
                 self.name(number)
             except UnicodeDecodeError as error:

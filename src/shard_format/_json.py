@@ -20,12 +20,22 @@ DEEPEST: Final = 128
 
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ESCAPES = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+}
 _ESCAPES |= {chr(code): f"\\u{code:04x}" for code in range(0x20) if chr(code) not in _ESCAPES}
 _TO_ESCAPE = re.compile(r'["\\\x00-\x1f]')
 
 
-def parse_object(text: bytes, what: str, limits: Limits) -> dict[str, Any]:
+def parse_object(
+    text: bytes, what: str, limits: Limits, *, rule: str = "S-SCH-2"
+) -> dict[str, Any]:
     """A JSON object from strict UTF-8.
 
     Raises:
@@ -45,21 +55,22 @@ def parse_object(text: bytes, what: str, limits: Limits) -> dict[str, Any]:
             f"{what} is nested too deeply",
             expected=f"at most {DEEPEST} levels",
             found=f"{depth} levels",
-            rule="S-SCH-2",
+            rule=rule,
         )
     try:
         # json.loads would guess UTF-16 and accept a byte order mark.
         value = json.loads(
-            text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant
+            text.decode("utf-8"),
+            object_pairs_hook=_unique,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
         )
     except (ValueError, RecursionError) as error:
-        raise BadMetadata(f"{what} is not valid JSON: {error}", rule="S-SCH-2") from None
+        raise BadMetadata(f"{what} is not valid JSON: {error}", rule=rule) from None
     if not isinstance(value, dict):
-        raise BadMetadata(
-            f"{what} is not a JSON object", found=type(value).__name__, rule="S-SCH-2"
-        )
+        raise BadMetadata(f"{what} is not a JSON object", found=type(value).__name__, rule=rule)
     if b"\\u" in text and any(_SURROGATE.search(string) for string in _strings(value)):
-        raise BadMetadata(f"{what} has a lone surrogate in a string", rule="S-SCH-2")
+        raise BadMetadata(f"{what} has a lone surrogate in a string", rule=rule)
     return value
 
 
@@ -85,6 +96,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is too large for a 64-bit float")
+    return value
 
 
 def _strings(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
@@ -124,7 +142,9 @@ def _write(value: Any, parts: list[str], level: int) -> None:  # noqa: ANN401 - 
         parts.append(_number(value))
     elif isinstance(value, (dict, list, tuple)):
         if level > DEEPEST:
-            raise InvalidArgument("metadata is nested too deeply", expected=f"at most {DEEPEST} levels")
+            raise InvalidArgument(
+                "metadata is nested too deeply", expected=f"at most {DEEPEST} levels"
+            )
         if isinstance(value, dict):
             _write_object(value, parts, level)
         else:

@@ -55,7 +55,7 @@ def hash_names(
     for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), offsets.size], strict=True):
         length = int(sorted_lengths[start])
         if stop - start < _SMALLEST_GROUP or length > _LONGEST_NAME:
-            data = memoryview(table)
+            data = table.data
             rows = by_length[start:stop]
             hashes[rows] = [
                 xxh64_intdigest(data[offset : offset + length]) for offset in offsets[rows].tolist()

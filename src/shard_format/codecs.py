@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
     from shard_format.registry import Limits
 
-__all__ = ["Codec", "Compression", "compress", "crc32c", "decode", "decode_into", "is_worth_it", "iter_decoded"]
+__all__ = [
+    "Codec",
+    "Compression",
+    "compress",
+    "crc32c",
+    "decode",
+    "decode_into",
+    "is_worth_it",
+    "iter_decoded",
+]
 
 SMALLEST_COMPRESSED: Final = 257
 """Entries below this stay raw (S-CMP-10)."""
@@ -37,7 +46,7 @@ _LZ4_SLACK = 1 << 16
 
 def crc32c(data: bytes | memoryview, initial: int = 0) -> int:
     """CRC-32C of the data; pass the previous result as `initial` to go on."""
-    return _crc32.iscsi(data, initial)  # type: ignore[arg-type] # any buffer; its stub says bytes
+    return _crc32.iscsi(data, initial)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +130,8 @@ def check_sizes(codec: Codec, disk_size: int, orig_size: int, limits: Limits) ->
         )
     if disk_size == 0:
         raise BadCompression("a compressed entry has no stored bytes", rule="S-CMP-4")
-    if codec is Codec.ZSTD:
-        reachable = _zstd.LARGEST_EXPANSION * disk_size
-    else:
-        reachable = 255 * disk_size + 64
+    is_zstd = codec is Codec.ZSTD
+    reachable = _zstd.LARGEST_EXPANSION * disk_size if is_zstd else 255 * disk_size + 64
     if orig_size > reachable:
         raise SizeMismatch(
             f"{disk_size} bytes of {codec.label} cannot decompress to the stated size",
@@ -138,7 +145,7 @@ def decode(codec: Codec, stored: bytes | memoryview, orig_size: int, limits: Lim
     """The content of a compressed entry as new bytes, exactly `orig_size` of them."""
     if codec is Codec.LZ4:
         content = np.empty(orig_size, np.uint8)
-        _decode_lz4_into(stored, memoryview(content))
+        _decode_lz4_into(stored, content.data)
         return content.tobytes()
     parts: list[bytes] = []
     missing = orig_size
@@ -205,7 +212,7 @@ def _decode_lz4_into(stored: bytes | memoryview, out: memoryview) -> None:
         # room, so that the message tells the user which of the two it is.
         try:
             count = cramjam.lz4.decompress_block_into(
-                stored, np.empty(len(out) + _LZ4_SLACK, np.uint8)
+                stored, np.empty(len(out) + _LZ4_SLACK, np.uint8).data
             )
         except cramjam.DecompressionError:
             raise BadCompression(f"lz4 cannot decode it: {error}", rule="S-CMP-4") from None

@@ -346,7 +346,9 @@ class ShardIOError(ShardError, OSError):
     @classmethod
     def wrap(cls, error: OSError, doing: str, path: str | None) -> ShardIOError:
         """The same failure with the file and what was being done; raise it `from` the original."""
-        wrapped = cls(f"{doing}: {error.strerror or error}", path=path, hint=_HINTS.get(error.errno))
+        wrapped = cls(
+            f"{doing}: {error.strerror or error}", path=path, hint=_HINTS.get(error.errno)
+        )
         wrapped.errno = error.errno
         wrapped.strerror = error.strerror
         wrapped.filename = path

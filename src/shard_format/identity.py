@@ -95,24 +95,24 @@ def stored_identity(reader: ShardReader) -> Identity | None:
     if IDENTITY_ENTRY not in reader:
         return None
     text = reader.read_entry(IDENTITY_ENTRY)
-    fields = parse_object(text, IDENTITY_ENTRY, reader.limits)
-    entries = fields.get("entries")
-    if not isinstance(entries, dict) or not all(isinstance(v, str) for v in entries.values()):
-        raise BadMetadata(
-            "the stored identity has no map of entries",
-            path=reader.name,
-            entry=IDENTITY_ENTRY,
-            rule="S-IDN-1",
-        )
+    try:
+        entries = parse_object(text, "the stored identity", reader.limits).get("entries")
+    except BadMetadata as error:
+        raise _malformed(reader, error.problem) from None
+    if (
+        not isinstance(entries, dict)
+        or IDENTITY_ENTRY in entries
+        or not all(isinstance(v, str) and _HEX_DIGEST.fullmatch(v) for v in entries.values())
+    ):
+        raise _malformed(reader, "the stored identity is not a map of entries to SHA-256 hashes")
     identity = Identity(entries)
     if identity.text != text:
-        raise IdentityMismatch(
-            "the stored identity is not in canonical form",
-            path=reader.name,
-            entry=IDENTITY_ENTRY,
-            rule="S-IDN-1",
-        )
+        raise _malformed(reader, "the stored identity is not in canonical form")
     return identity
+
+
+def _malformed(reader: ShardReader, problem: str) -> IdentityMismatch:
+    return IdentityMismatch(problem, path=reader.name, entry=IDENTITY_ENTRY, rule="S-IDN-1")
 
 
 def verify_identity(

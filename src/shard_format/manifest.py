@@ -35,6 +35,14 @@ _HEX_DIGEST = re.compile(r"[0-9a-f]{64}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _LIST_KEYS = ("files", "chunks")
 _HASH_BYTES = 1 << 20
+# The fields of a row that have a meaning, and what each must be.
+_KNOWN_KEYS: Final = {
+    "uri": "a non-empty string",
+    "sha256": "64 lower-case hex digits",
+    "size": "an integer of 0 or more",
+    "start_key": "a string",
+    "end_key": "a string",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +90,7 @@ class FileReference:
 
     def to_fields(self) -> dict[str, Any]:
         """The row as JSON has it."""
-        known = {
-            "uri": self.uri,
-            "sha256": self.sha256,
-            "size": self.size,
-            "start_key": self.start_key,
-            "end_key": self.end_key,
-        }
+        known = {key: getattr(self, key) for key in _KNOWN_KEYS}
         return {**self.extra, **{key: value for key, value in known.items() if value is not None}}
 
 
@@ -109,9 +111,7 @@ class Manifest:
         seen: set[str] = set()
         for reference in self.files:
             if reference.uri in seen:
-                raise BadMetadata(
-                    f"the manifest names {reference.uri!r} twice", rule="S-MAN-2"
-                )
+                raise BadMetadata(f"the manifest names {reference.uri!r} twice", rule="S-MAN-2")
             seen.add(reference.uri)
 
     # --- reading and writing
@@ -262,7 +262,9 @@ class Manifest:
 
 def _manifest_fields(reader: ShardReader) -> dict[str, Any]:
     if MANIFEST_ENTRY in reader:
-        return parse_object(reader.read_entry(MANIFEST_ENTRY), MANIFEST_ENTRY, reader.limits)
+        return parse_object(
+            reader.read_entry(MANIFEST_ENTRY), MANIFEST_ENTRY, reader.limits, rule="S-MAN-1"
+        )
     schema = reader.schema
     fields = None if schema is None else schema.fields.get("manifest")
     if not isinstance(fields, dict):
@@ -281,37 +283,32 @@ def _parse_reference(number: int, row: object) -> FileReference:
             found=type(row).__name__,
             rule="S-MAN-1",
         )
-    known = ("uri", "sha256", "size", "start_key", "end_key")
-    extra = {key: value for key, value in row.items() if key not in known}
+    extra = {key: value for key, value in row.items() if key not in _KNOWN_KEYS}
     try:
-        return FileReference(*(row.get(key) for key in known), extra=extra)  # type: ignore[arg-type] # types are checked there
+        known: dict[str, Any] = {key: row.get(key) for key in _KNOWN_KEYS}
+        return FileReference(**known, extra=extra)
     except BadMetadata as error:
         error.problem = f"row {number} of the manifest: {error.problem}"
         raise
 
 
 def _check_reference(reference: FileReference) -> None:
-    uri, sha256, size = reference.uri, reference.sha256, reference.size
-    checks = (
-        ("uri", uri, isinstance(uri, str) and uri != "" and "\0" not in uri, "a non-empty string"),
-        (
-            "sha256",
-            sha256,
-            sha256 is None or (isinstance(sha256, str) and bool(_HEX_DIGEST.fullmatch(sha256))),
-            "64 lower-case hex digits",
-        ),
-        ("size", size, size is None or (type(size) is int and size >= 0), "an integer of 0 or more"),
-        *(
-            (key, value, value is None or isinstance(value, str), "a string")
-            for key, value in (("start_key", reference.start_key), ("end_key", reference.end_key))
-        ),
-    )
-    for key, value, good, expected in checks:
-        if not good:
+    # Typed as anything: the values may come from a file.
+    values: dict[str, Any] = {key: getattr(reference, key) for key in _KNOWN_KEYS}
+    uri, sha256, size = values["uri"], values["sha256"], values["size"]
+    good = {
+        "uri": isinstance(uri, str) and uri != "" and "\0" not in uri,
+        "sha256": sha256 is None or (isinstance(sha256, str) and _HEX_DIGEST.fullmatch(sha256)),
+        "size": size is None or (type(size) is int and size >= 0),
+        "start_key": isinstance(values["start_key"], (str, type(None))),
+        "end_key": isinstance(values["end_key"], (str, type(None))),
+    }
+    for key, expected in _KNOWN_KEYS.items():
+        if not good[key]:
             raise BadMetadata(
                 f"{key!r} is not what it must be",
                 expected=expected,
-                found=repr(value)[:80],
+                found=repr(values[key])[:80],
                 rule="S-MAN-2",
             )
 

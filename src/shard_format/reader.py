@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from numpy.typing import NDArray
-    from typing_extensions import Buffer, Self
+    from typing_extensions import Self
 
     from shard_format._layout import Header, IndexRow
+    from shard_format.sources import BytesLike
 
 __all__ = ["EntryInfo", "ShardReader"]
 
@@ -257,7 +258,9 @@ class ShardReader:
         )
         return results
 
-    def read_into(self, name: str, buffer: Buffer, *, start: int = 0, stop: int | None = None) -> int:
+    def read_into(
+        self, name: str, buffer: BytesLike, *, start: int = 0, stop: int | None = None
+    ) -> int:
         """Reads an entry, or its bytes from `start` to `stop`, into memory of the caller.
 
         Nothing is copied on the way: raw bytes are read and compressed ones decoded into place.
@@ -307,7 +310,7 @@ class ShardReader:
                 _check_raw(row)
                 return self._source.read_at(row.data_offset + start, stop - start)
             out = np.empty(stop - start, np.uint8)
-            self._read_part_into(row, start, memoryview(out))
+            self._read_part_into(row, start, out.data)
         except ShardError as error:
             raise self._located(error, name) from None
         return out.tobytes()
@@ -489,7 +492,7 @@ class ShardReader:
         codec, table = self._prepare(row)
         if table is not None and len(table) > 1:
             out = np.empty(row.orig_size, np.uint8)
-            self._decode_seekable_into(row, table, 0, memoryview(out))
+            self._decode_seekable_into(row, table, 0, out.data)
             return out.tobytes()
         return decode(
             codec, self._stored(row.data_offset, row.disk_size), row.orig_size, self._limits
@@ -539,8 +542,8 @@ class ShardReader:
             self._decode_seekable_into(row, table, start, out)
             return
         whole = np.empty(row.orig_size, np.uint8)
-        self._read_whole_into(row, memoryview(whole))
-        out[:] = memoryview(whole)[start : start + len(out)]
+        self._read_whole_into(row, whole.data)
+        out[:] = whole.data[start : start + len(out)]
 
     def _read_raw_into(self, offset: int, out: memoryview) -> None:
         source = self._source
@@ -563,7 +566,7 @@ def _read_head(source: ByteSource, limits: Limits) -> tuple[Header, Index]:
     head = np.empty(needed + WORD_PADDING, np.uint8)
     head[needed:] = 0
     if isinstance(source, SupportsReadInto):
-        source.read_into(0, memoryview(head)[:needed])
+        source.read_into(0, head.data[:needed])
     else:
         head[:needed] = np.frombuffer(source.read_at(0, needed), np.uint8)
     if head[:HEADER_SIZE].tobytes() != start[:HEADER_SIZE]:
@@ -608,12 +611,12 @@ def _compare_checksum(row: IndexRow, computed: int) -> None:
         )
 
 
-def _writable_bytes(buffer: Buffer) -> memoryview:
+def _writable_bytes(buffer: BytesLike) -> memoryview:
     if isinstance(buffer, np.ndarray):
         # Also covers dtypes that the buffer protocol does not know, such as bfloat16.
         if not buffer.flags.c_contiguous or not buffer.flags.writeable:
             raise InvalidArgument("the array is not C-contiguous and writable")
-        return memoryview(buffer.reshape(-1).view(np.uint8))
+        return buffer.reshape(-1).view(np.uint8).data
     view = memoryview(buffer)
     if view.readonly or not view.c_contiguous:
         raise InvalidArgument("the buffer is not writable, contiguous memory")

@@ -11,7 +11,7 @@ from xxhash import xxh64_intdigest
 
 from shard_format import _zstd
 from shard_format._parallel import batches, for_each, map_in_order, thread_count
-from shard_format.errors import BadSeekTable, ChecksumMismatch, SizeMismatch
+from shard_format.errors import BadCompression, BadSeekTable, ChecksumMismatch, SizeMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -140,7 +140,9 @@ def decode_range_into(
         for number in run:
             first, end = int(table.content_starts[number]), int(table.content_starts[number + 1])
             piece = source[
-                int(table.stored_starts[number]) - stored_base : int(table.stored_starts[number + 1])
+                int(table.stored_starts[number]) - stored_base : int(
+                    table.stored_starts[number + 1]
+                )
                 - stored_base
             ]
             if first >= start and end <= stop:
@@ -148,9 +150,9 @@ def decode_range_into(
             else:
                 # Only the first and the last frame can stick out of the range.
                 content = np.empty(end - first, np.uint8)
-                _decode_one_into(table, number, piece, memoryview(content), limits)
+                _decode_one_into(table, number, piece, content.data, limits)
                 low, high = max(first, start), min(end, stop)
-                out[low - start : high - start] = memoryview(content)[low - first : high - first]
+                out[low - start : high - start] = content.data[low - first : high - first]
 
     sizes = np.diff(table.content_starts)[frames.start : frames.stop].tolist()
     for_each(batches(frames, sizes), decode_run, thread_count(threads, len(out)))  # type: ignore[arg-type] # slices of a range are ranges
@@ -159,19 +161,19 @@ def decode_range_into(
 def _decode_one_into(
     table: SeekTable, number: int, piece: memoryview, out: memoryview, limits: Limits
 ) -> None:
-    frames = _zstd.iter_frames(piece, limits)
-    frame = next(frames, None)
+    try:
+        frame = next(_zstd.iter_frames(piece, limits), None)
+    except BadCompression as error:
+        raise _not_a_frame(number, len(piece), error.problem) from None
     if frame is None or frame.stop != len(piece):
-        raise BadSeekTable(
-            f"frame {number} is not as long as the seek table says",
-            expected=f"{len(piece)} bytes",
-            found=f"{0 if frame is None else frame.stop} bytes",
-            rule="S-SEK-3",
-        )
+        raise _not_a_frame(number, len(piece), "another length" if frame else "no frame")
     try:
         count = _zstd.decode_frame_into(piece, frame, out)
     except SizeMismatch as error:
         raise _wrong_content_size(number, len(out), error.found) from None
+    except ChecksumMismatch as error:
+        error.rule = "S-SEK-4"
+        raise
     if count != len(out):
         raise _wrong_content_size(number, len(out), f"{count} bytes")
     if table.checksums is None:
@@ -188,6 +190,15 @@ def _decode_one_into(
             found=f"{computed:08x}",
             rule="S-SEK-4",
         )
+
+
+def _not_a_frame(number: int, stored_bytes: int, found: str) -> BadSeekTable:
+    return BadSeekTable(
+        f"frame {number} is not where the seek table says",
+        expected=f"one frame of {stored_bytes} bytes",
+        found=found,
+        rule="S-SEK-3",
+    )
 
 
 def _wrong_content_size(number: int, expected: int, found: object) -> BadSeekTable:

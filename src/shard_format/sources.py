@@ -11,17 +11,19 @@ import mmap
 import os
 import stat
 import threading
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Union, runtime_checkable
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, Union, cast, runtime_checkable
 
 from shard_format.errors import Closed, InvalidArgument, ShardIOError, Truncated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from typing_extensions import TypeAlias
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
 
 __all__ = [
     "ByteSource",
+    "BytesLike",
     "BytesSource",
     "FileObjectSource",
     "FileSource",
@@ -89,6 +91,10 @@ SourceLike: TypeAlias = Union[
 ]
 
 
+# Arrays are named on their own: to type checkers they are buffers only from Python 3.12 on.
+BytesLike: TypeAlias = Union["Buffer | NDArray[Any]"]
+
+
 def open_source(source: SourceLike) -> ByteSource:
     """The `ByteSource` for a path, bytes, an open binary file, or a source, which is returned as is."""
     if isinstance(source, (str, os.PathLike)):
@@ -97,7 +103,8 @@ def open_source(source: SourceLike) -> ByteSource:
         return BytesSource(source)
     # Only these two are known to have the bytes of their descriptor; a GzipFile has a fileno too.
     if type(source) in (io.BufferedReader, io.FileIO):
-        return FileSource.from_descriptor(source.fileno(), str(source.name))
+        file = cast("BinaryIO", source)
+        return FileSource.from_descriptor(file.fileno(), str(file.name))
     if isinstance(source, ByteSource):
         return source
     if hasattr(source, "seek") and hasattr(source, "read"):

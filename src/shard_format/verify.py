@@ -91,7 +91,7 @@ def check(reader: ShardReader, *, progress: Callable[[int, int], None] | None = 
     for examine in (_check_schema, _check_profile):
         try:
             examine(reader)
-        except ShardError as error:
+        except ShardError as error:  # noqa: PERF203 - two of them
             report.errors.append(Finding(error.located(path=reader.name)))
     report.warnings += _warnings(reader)
     return report
@@ -225,7 +225,9 @@ def _gap_warnings(
             length = min(_PADDING_BYTES, stop - position)
             if any(reader.source.read_at(position, length)):
                 yield Warned(
-                    "nonzero_padding", None, f"bytes that belong to no entry are not zero: {position}"
+                    "nonzero_padding",
+                    None,
+                    f"bytes that belong to no entry are not zero: {position}",
                 )
                 return
             position += length

@@ -63,7 +63,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
-    from typing_extensions import Buffer, Self
+    from typing_extensions import Self
+
+    from shard_format.sources import BytesLike
 
 __all__ = ["ShardWriter"]
 
@@ -84,9 +86,7 @@ def _fails_as_a_whole(
     """After an error of the disk nothing that follows can be right: the file is given up."""
 
     @functools.wraps(method)
-    def guarded(
-        self: ShardWriter, *args: Parameters.args, **kwargs: Parameters.kwargs
-    ) -> Result:
+    def guarded(self: ShardWriter, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         self._ensure_open()
         try:
             return method(self, *args, **kwargs)
@@ -99,7 +99,7 @@ def _fails_as_a_whole(
                 error, f"cannot write after {written} bytes of data", self.name
             ) from error
 
-    return guarded
+    return cast("Callable[Concatenate[ShardWriter, Parameters], Result]", guarded)
 
 
 class ShardWriter:
@@ -195,7 +195,7 @@ class ShardWriter:
     def write_entry(
         self,
         name: str,
-        data: Buffer,
+        data: BytesLike,
         *,
         compression: str | Compression | None = None,
         content_type: int | str = ContentType.UNKNOWN,
@@ -251,7 +251,7 @@ class ShardWriter:
     def write_entry_stream(
         self,
         name: str,
-        chunks: Iterable[Buffer],
+        chunks: Iterable[BytesLike],
         *,
         compression: str | Compression | None = None,
         content_type: int | str = ContentType.UNKNOWN,
@@ -406,9 +406,7 @@ class ShardWriter:
         # A reserved head with few entries in it has a string table of nearly its whole length.
         table = size - HEADER_SIZE - (0 if self._reserved else INDEX_ENTRY_SIZE * count)
         if table > self._limits.max_string_table_bytes:
-            raise self._too_much(
-                "bytes in the head", self._limits.max_string_table_bytes, table
-            )
+            raise self._too_much("bytes in the head", self._limits.max_string_table_bytes, table)
         return size
 
     def _too_much(self, what: str, limit: int, found: int) -> LimitExceeded:
@@ -592,7 +590,7 @@ class ShardWriter:
             whole = len(joined) // INDEX_ENTRY_SIZE * INDEX_ENTRY_SIZE
             rows = np.frombuffer(bytearray(joined[:whole]), INDEX_DTYPE)
             rows["data_offset"] += np.uint64(header.data_section_offset)
-            write_all(descriptor, [memoryview(rows.view(np.uint8))])
+            write_all(descriptor, [rows.view(np.uint8).data])
             left = joined[whole:]
         self._names.move_to(descriptor)
         end_of_names = header.string_table_offset + self._names.position
@@ -655,16 +653,18 @@ def _encode_name(name: str) -> bytes:
     return encoded
 
 
-def _as_bytes(name: str, data: Buffer) -> memoryview:
+def _as_bytes(name: str, data: BytesLike) -> memoryview:
     """The data as plain bytes, without a copy unless an array is not in C order."""
     if isinstance(data, np.ndarray):
         if data.dtype.hasobject:
             raise InvalidArgument(
-                "an array of Python objects cannot be stored", entry=name, found=f"dtype {data.dtype}"
+                "an array of Python objects cannot be stored",
+                entry=name,
+                found=f"dtype {data.dtype}",
             )
         # Through uint8: the buffer protocol knows neither bfloat16 nor datetime64.
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        return memoryview(flat)
+        return flat.data
     if isinstance(data, str):
         raise InvalidArgument(
             "text is not bytes", entry=name, hint="encode it first: text.encode()"
@@ -683,10 +683,10 @@ def _as_bytes(name: str, data: Buffer) -> memoryview:
     return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
 
 
-def _row_bytes(data: Buffer) -> int:
+def _row_bytes(data: BytesLike) -> int:
     """Bytes of one step along the first axis of an array; 1 for plain bytes."""
     if isinstance(data, np.ndarray) and data.ndim and data.size:
-        return data.nbytes // data.shape[0]
+        return int(data.nbytes // data.shape[0])
     return 1
 
 

@@ -1,0 +1,51 @@
+"""What a vector is, and contents that several vectors use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Contents = dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Valid:
+    """A file that every reader must read."""
+
+    name: str
+    description: str
+    rules: tuple[str, ...]
+    data: bytes
+    contents: Contents | None = None
+    """What the entries must decode to; None for files that were not made here."""
+    warnings: tuple[str, ...] = ()
+    suffix: str = ".shard"
+    has_library_output: bool = False
+    """Holds bytes of the zstd library, which may differ between its versions."""
+    list_entries: bool = True
+
+
+@dataclass(frozen=True)
+class Invalid:
+    """A file that every reader must reject, and when."""
+
+    name: str
+    description: str
+    rule: str
+    error: str
+    when: str
+    data: bytes
+    entry: str | None = None
+    span: tuple[int, int] | None = None
+    """Start and length of the range to ask for, with `when` "range"."""
+    also: tuple[str, ...] = ()
+    """Other codes that section 15 allows, because the file cannot break one rule alone."""
+
+
+def numbered_lines(size: int) -> bytes:
+    """`size` bytes of text that compresses well and has no two equal lines."""
+    return b"".join(b"row %06d\n" % row for row in range(size // 11 + 1))[:size]
+
+
+def byte_ramp(size: int) -> bytes:
+    """0, 1, 2, ... modulo 256: data that shows at a glance where a slice begins."""
+    return bytes(position & 0xFF for position in range(size))
