@@ -224,6 +224,16 @@ def _zstd_damage() -> Iterator[Invalid]:
             also=("checksum_mismatch",) if name == "checksum" else (),
         )
     yield _at_read(
+        "zstd_damaged_empty_frame",
+        "A frame that declares no content, and has none, with a wrong checksum.",
+        "S-CMP-4",
+        "bad_compression",
+        _file(
+            zstd_frame(raw_blocks(b""), content_size=0, checksum=content_checksum(b"") ^ 1), b""
+        ),
+        also=("checksum_mismatch",),
+    )
+    yield _at_read(
         "zstd_empty_input",
         "A compressed entry without stored bytes.",
         "S-CMP-4",

@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 # Up to here a dict of names beats the fixed cost of the column operations (measured: about equal).
 FEW_ENTRIES: Final = 256
 
+# A plain number: the attribute of an enum member takes longer than the test.
+_BIG_ENDIAN = HeaderFlag.BIG_ENDIAN.value
+
 # Sorted lookup keys hold the upper 40 bits of the hash and the row number in the lower 24: one sort of
 # plain integers instead of an argsort, and eight bytes an entry. 2**24 is above the entry limit.
 _ROW_BITS = 24
@@ -101,7 +104,7 @@ def parse_header(head: bytes, file_size: int, limits: Limits) -> Header:
             found=header.alignment,
             rule="S-HDR-5",
         )
-    if header.flags & HeaderFlag.BIG_ENDIAN.value:
+    if header.flags & _BIG_ENDIAN:
         raise BadHeader(
             "the header claims big-endian numbers",
             offset=6,

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from xxhash import xxh64_intdigest
 
+from shard_format._parallel import for_each, thread_count
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -49,22 +51,39 @@ def hash_names(
     The table must go on for `WORD_PADDING` bytes after the end of the last name.
     """
     hashes = np.empty(offsets.size, np.uint64)
+    if not offsets.size:
+        return hashes
+    length = int(lengths[0])
+    if bool((lengths == length).all()):
+        # The usual case in large files, such as numbered samples: nothing to sort.
+        _hash_group(table, offsets, length, hashes)
+        return hashes
     by_length = np.argsort(lengths, kind="stable")
     sorted_lengths = lengths[by_length]
     starts = np.flatnonzero(np.diff(sorted_lengths, prepend=-1))
     for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), offsets.size], strict=True):
-        length = int(sorted_lengths[start])
-        if stop - start < _SMALLEST_GROUP or length > _LONGEST_NAME:
-            data = table.data
-            rows = by_length[start:stop]
-            hashes[rows] = [
-                xxh64_intdigest(data[offset : offset + length]) for offset in offsets[rows].tolist()
-            ]
-            continue
-        for at in range(start, stop, _BLOCK):
-            rows = by_length[at : min(at + _BLOCK, stop)]
-            hashes[rows] = _hash_equal_lengths(table, offsets[rows], length)
+        rows = by_length[start:stop]
+        group = np.empty(stop - start, np.uint64)
+        _hash_group(table, offsets[rows], int(sorted_lengths[start]), group)
+        hashes[rows] = group
     return hashes
+
+
+def _hash_group(
+    table: NDArray[np.uint8], offsets: NDArray[np.int64], length: int, hashes: U64
+) -> None:
+    """Fills in the hashes of names that all have the same length."""
+    if offsets.size < _SMALLEST_GROUP or length > _LONGEST_NAME:
+        data = table.data
+        hashes[:] = [xxh64_intdigest(data[at : at + length]) for at in offsets.tolist()]
+        return
+
+    def hash_block(start: int) -> None:
+        block = slice(start, start + _BLOCK)
+        hashes[block] = _hash_equal_lengths(table, offsets[block], length)
+
+    # NumPy works without the GIL: blocks may run side by side.
+    for_each(range(0, offsets.size, _BLOCK), hash_block, thread_count(None, hashes.nbytes))
 
 
 def _rotate(value: U64, bits: int) -> U64:

@@ -44,5 +44,7 @@ class NameSet:
     def _contains(self, name_hash: int) -> bool:
         if name_hash in self._recent:
             return True
+        if not self._older.size:
+            return False
         at = int(self._older.searchsorted(np.uint64(name_hash)))
         return at < self._older.size and int(self._older[at]) == name_hash

@@ -146,7 +146,8 @@ def decode_frame(stored: bytes | memoryview, frame: Frame, at_most: int) -> byte
     piece = memoryview(stored)[frame.start : frame.stop]
     decompressor = _contexts.decompressor
     try:
-        if frame.content_size is not None:
+        # zstandard does not even look at a frame that declares no content.
+        if frame.content_size:
             return decompressor.decompress(piece)
         # Memory is taken as content appears, up to one byte too many.
         content = decompressor.stream_reader(piece).read(at_most + 1)

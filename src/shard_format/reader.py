@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EntryInfo", "ShardReader"]
 
+_CHECKSUMS = HeaderFlag.CHECKSUMS.value
 # One read of this size brings the whole head of most files.
 _FIRST_READ = 8192
 # From here on stored bytes are decoded straight from the mapping instead of being read first, and an
@@ -115,7 +116,7 @@ class ShardReader:
         except ShardError as error:
             self.close()
             raise error.located(path=self._source.name) from None
-        self._all_checked = bool(self.header.flags & HeaderFlag.CHECKSUMS.value)
+        self._all_checked = bool(self.header.flags & _CHECKSUMS)
 
     header: Header
     """The header, field by field."""
@@ -566,7 +567,12 @@ def _read_head(source: ByteSource, limits: Limits) -> tuple[Header, Index]:
     head = np.empty(needed + WORD_PADDING, np.uint8)
     head[needed:] = 0
     if isinstance(source, SupportsReadInto):
-        source.read_into(0, head.data[:needed])
+        memory, read_into = head.data, source.read_into
+
+        def read_piece(start: int) -> None:
+            read_into(start, memory[start : min(start + _PIECE, needed)])
+
+        for_each(range(0, needed, _PIECE), read_piece, thread_count(None, needed))
     else:
         head[:needed] = np.frombuffer(source.read_at(0, needed), np.uint8)
     if head[:HEADER_SIZE].tobytes() != start[:HEADER_SIZE]:

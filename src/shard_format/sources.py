@@ -149,7 +149,7 @@ class FileSource:
             raise ShardIOError.wrap(error, "cannot open", self.name) from error
         self._adopt(descriptor)
         # Workers may run in another folder.
-        self._location = self.name if os.path.isabs(self.name) else os.path.abspath(self.name)
+        self._location = self.name if self.name[:1] == os.sep else os.path.abspath(self.name)
 
     @classmethod
     def from_descriptor(cls, descriptor: int, name: str) -> FileSource:

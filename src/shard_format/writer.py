@@ -244,7 +244,8 @@ class ShardWriter:
             stored = None if compressed is None else [compressed]
         codec = Codec.NONE if stored is None else chosen.codec
         start = self._pad()
-        self._blocks.append(*([view] if stored is None else stored))
+        for piece in [view] if stored is None else stored:
+            self._blocks.append(piece)
         self._add_row(encoded_name, codec, start, len(view), checksum, type_number, tag_bits)
 
     @_fails_as_a_whole
@@ -343,6 +344,8 @@ class ShardWriter:
             self._blocks.move_to(descriptor)
             write_all(descriptor, [schema])
         else:
+            assert isinstance(self._blocks, PlacedBlocks)
+            self._blocks.finish()
             write_all(descriptor, [schema])
             os.lseek(descriptor, 0, os.SEEK_SET)
             self._write_head(descriptor, header)

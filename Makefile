@@ -1,0 +1,88 @@
+# One set of verbs. Each makes the virtual environment it needs below .env/, reuses it while
+# pyproject.toml and the constraints stay the same, and needs nothing but Python 3.10+ and make.
+
+PYTHON ?= python3
+FUZZ_SECONDS ?= 300
+TEST_PROCESSES ?= 2
+
+ENV := .env
+PIP_FLAGS := --quiet --disable-pip-version-check --no-input
+INPUTS := pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint vectors docs bench fuzz clean
+
+help:
+	@echo "make demo      install into an environment of its own and show the whole thing at work"
+	@echo "make test      lint, types and all tests that need only light packages (a few minutes)"
+	@echo "make test-all  the rest: exhaustive tests, oldest dependencies, wheel, bounded fuzzing"
+	@echo "make lint      ruff, mypy, codespell, and the generated files"
+	@echo "make vectors   write spec/vectors anew"
+	@echo "make docs      write the generated parts of README and docs anew"
+	@echo "make bench     compare with peers; BENCH='--write' records benchmarks/RESULTS.md"
+	@echo "make fuzz      coverage-guided fuzzing for FUZZ_SECONDS=$(FUZZ_SECONDS)"
+	@echo "make clean     remove environments and caches"
+
+# $(1): folder, $(2): what to install. From nothing each time, so that no leftover can help.
+define make_environment
+	@echo "making $(1)"
+	@rm -rf $(1)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.x")'
+	@$(PYTHON) -m venv $(1) || { rm -rf $(1); echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian: python3-venv)"; exit 1; }
+	@$(1)/bin/python -m pip install $(PIP_FLAGS) $(2)
+	@touch $@
+endef
+
+$(ENV)/demo/.ready: $(INPUTS)
+	$(call make_environment,$(ENV)/demo,-c constraints.txt -e .)
+
+$(ENV)/test/.ready: $(INPUTS)
+	$(call make_environment,$(ENV)/test,-c constraints.txt -e '.[dev]')
+
+$(ENV)/oldest/.ready: $(INPUTS) constraints-oldest.txt
+	$(call make_environment,$(ENV)/oldest,-c constraints-oldest.txt -e '.[dev]')
+
+$(ENV)/bench/.ready: $(INPUTS)
+	$(call make_environment,$(ENV)/bench,-c constraints.txt -e '.[bench]')
+
+$(ENV)/fuzz/.ready: $(INPUTS)
+	$(call make_environment,$(ENV)/fuzz,-c constraints.txt -e '.[fuzz]')
+
+demo: $(ENV)/demo/.ready
+	@$(ENV)/demo/bin/python examples/demo.py demo-out
+
+test: lint
+	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES)
+	@echo
+	@echo "Left out, and run by 'make test-all': exhaustive damage tests (-m slow), oldest dependencies, wheel, fuzzing."
+
+test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready
+	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES)
+	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/shard_format tests/conformance -k "not generator_makes"
+	$(ENV)/test/bin/python tests/packaging/check_wheel.py
+	$(MAKE) fuzz FUZZ_SECONDS=40
+
+lint: $(ENV)/test/.ready
+	$(ENV)/test/bin/ruff check .
+	$(ENV)/test/bin/ruff format --check .
+	$(ENV)/test/bin/mypy
+	$(ENV)/test/bin/codespell
+	$(ENV)/test/bin/python spec/vectors/generate.py --check
+	$(ENV)/test/bin/python docs/generate.py --check
+
+vectors: $(ENV)/test/.ready
+	$(ENV)/test/bin/python spec/vectors/generate.py
+
+docs: $(ENV)/test/.ready
+	$(ENV)/test/bin/python docs/generate.py
+
+bench: $(ENV)/bench/.ready
+	$(ENV)/bench/bin/python -m benchmarks $(BENCH)
+
+# atheris has wheels for CPython on Linux up to 3.13; elsewhere the vectors and damage tests must do.
+fuzz: $(ENV)/fuzz/.ready
+	$(ENV)/fuzz/bin/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
+
+clean:
+	rm -rf $(ENV) demo-out fuzz-work build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
