@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import cramjam
 import numpy as np
-from fastcrc import crc32 as _crc32
 
 from shard_format import _zstd
+from shard_format._crc import crc32c
 from shard_format._layout import Codec
+from shard_format._memory import filled_bytes
 from shard_format.errors import (
     BadCompression,
     InvalidArgument,
@@ -42,11 +43,6 @@ _LZ4_LEVELS = range(1, 13)
 _DEFAULT_ZSTD_LEVEL = 3
 # How far beyond the expected size a failed lz4 block is decoded again to tell "longer" from "broken".
 _LZ4_SLACK = 1 << 16
-
-
-def crc32c(data: bytes | memoryview, initial: int = 0) -> int:
-    """CRC-32C of the data; pass the previous result as `initial` to go on."""
-    return _crc32.iscsi(data, initial)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +140,16 @@ def check_sizes(codec: Codec, disk_size: int, orig_size: int, limits: Limits) ->
 def decode(codec: Codec, stored: bytes | memoryview, orig_size: int, limits: Limits) -> bytes:
     """The content of a compressed entry as new bytes, exactly `orig_size` of them."""
     if codec is Codec.LZ4:
-        content = np.empty(orig_size, np.uint8)
-        _decode_lz4_into(stored, content.data)
-        return content.tobytes()
-    parts: list[bytes] = []
-    missing = orig_size
-    frames = 0
-    for frame in _zstd.iter_frames(stored, limits):
-        part = _zstd.decode_frame(stored, frame, missing)
-        frames += 1
-        missing -= len(part)
-        if part:
-            parts.append(part)
-    _check_complete(frames, orig_size - missing, orig_size)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+        return filled_bytes(orig_size, len(stored), lambda out: _decode_lz4_into(stored, out))
+    frames = _zstd.iter_frames(stored, limits)
+    first = next(frames, None)
+    if first is not None and first.stop == len(stored) and first.content_size == orig_size:
+        return _zstd.decode_frame(stored, first, orig_size)
+
+    def decode_all(out: memoryview) -> None:
+        decode_into(codec, stored, out, limits)
+
+    return filled_bytes(orig_size, len(stored), decode_all)
 
 
 def decode_into(codec: Codec, stored: bytes | memoryview, out: memoryview, limits: Limits) -> None:

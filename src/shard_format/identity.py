@@ -85,7 +85,7 @@ def compute_identity(
     for_each(
         batches(names, sizes),
         hash_run,  # type: ignore[arg-type] # slices of a list are lists
-        thread_count(None, total),
+        thread_count(source.threads, total),
     )
     return Identity({name: hashes[name] for name in names})
 

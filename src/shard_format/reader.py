@@ -10,6 +10,7 @@ import numpy as np
 from shard_format import seekable
 from shard_format._index import FEW_ENTRIES, Index, parse_header
 from shard_format._layout import HEADER_SIZE, Codec, HeaderFlag
+from shard_format._memory import filled_bytes
 from shard_format._namehash import WORD_PADDING
 from shard_format._parallel import batches, for_each, thread_count
 from shard_format.codecs import check_sizes, crc32c, decode, decode_into, iter_decoded
@@ -139,6 +140,11 @@ class ShardReader:
         return self._limits
 
     @property
+    def threads(self) -> int | None:
+        """How many threads large reads may use; None for one per processor, up to 8."""
+        return self._threads
+
+    @property
     def source(self) -> ByteSource:
         """Where the bytes come from."""
         return self._source
@@ -231,13 +237,11 @@ class ShardReader:
         try:
             if not row.flags & 1 and row.disk_size == row.orig_size:
                 data = self._source.read_at(row.data_offset, row.disk_size)
-            else:
-                data = self._decode(row)
-            if self._check and (self._all_checked or row.crc32c):
-                _compare_checksum(row, crc32c(data))
+                self._check_content(row, data)
+                return data
+            return self._decode(row)
         except ShardError as error:
             raise self._located(error, name) from None
-        return data
 
     def read_many(self, names: Iterable[str]) -> list[bytes]:
         """All bytes of several entries, in the asked order, decompressed in parallel."""
@@ -310,11 +314,11 @@ class ShardReader:
             if self._codec(row) is Codec.NONE:
                 _check_raw(row)
                 return self._source.read_at(row.data_offset + start, stop - start)
-            out = np.empty(stop - start, np.uint8)
-            self._read_part_into(row, start, out.data)
+            return filled_bytes(
+                stop - start, row.disk_size, lambda out: self._read_part_into(row, start, out)
+            )
         except ShardError as error:
             raise self._located(error, name) from None
-        return out.tobytes()
 
     def iter_entry(self, name: str) -> Iterator[memoryview]:
         """The content of an entry in pieces, in bounded memory, for entries of any size.
@@ -328,7 +332,7 @@ class ShardReader:
             for piece in self._iter_content(row):
                 checksum = crc32c(piece, checksum) if self._check else 0
                 yield piece
-            if self._check and (self._all_checked or row.crc32c):
+            if self._is_checked(row):
                 _compare_checksum(row, checksum)
         except ShardError as error:
             raise self._located(error, name) from None
@@ -492,21 +496,30 @@ class ShardReader:
     def _decode(self, row: IndexRow) -> bytes:
         codec, table = self._prepare(row)
         if table is not None and len(table) > 1:
-            out = np.empty(row.orig_size, np.uint8)
-            self._decode_seekable_into(row, table, 0, out.data)
-            return out.tobytes()
-        return decode(
-            codec, self._stored(row.data_offset, row.disk_size), row.orig_size, self._limits
-        )
+            return filled_bytes(
+                row.orig_size, row.disk_size, lambda out: self._read_whole_into(row, out)
+            )
+        stored = self._stored(row.data_offset, row.disk_size)
+        data = decode(codec, stored, row.orig_size, self._limits)
+        self._check_content(row, data)
+        return data
+
+    def _is_checked(self, row: IndexRow) -> bool:
+        return self._check and (self._all_checked or row.crc32c != 0)
+
+    def _check_content(self, row: IndexRow, content: bytes | memoryview) -> None:
+        if self._is_checked(row):
+            _compare_checksum(row, crc32c(content))
 
     def _decode_seekable_into(
         self, row: IndexRow, table: seekable.SeekTable, start: int, out: memoryview
-    ) -> None:
+    ) -> int:
+        """Returns the CRC-32C of what was decoded."""
         if not len(out):
-            return
+            return 0
         first, end = table.stored_range(table.frames_for(start, start + len(out)))
         stored = self._stored(row.data_offset + first, end - first)
-        seekable.decode_range_into(table, stored, start, out, self._limits, self._threads)
+        return seekable.decode_range_into(table, stored, start, out, self._limits, self._threads)
 
     def _iter_content(self, row: IndexRow) -> Iterator[memoryview]:
         codec = self._codec(row)
@@ -525,12 +538,14 @@ class ShardReader:
         if codec is Codec.NONE:
             self._read_raw_into(row.data_offset, out)
         elif table is not None and len(table) > 1:
-            self._decode_seekable_into(row, table, 0, out)
+            checksum = self._decode_seekable_into(row, table, 0, out)
+            if self._is_checked(row):
+                _compare_checksum(row, checksum)
+            return
         else:
             stored = self._stored(row.data_offset, row.disk_size)
             decode_into(codec, stored, out, self._limits)
-        if self._check and (self._all_checked or row.crc32c):
-            _compare_checksum(row, crc32c(out))
+        self._check_content(row, out)
 
     def _read_part_into(self, row: IndexRow, start: int, out: memoryview) -> None:
         codec, _ = self._prepare(row)

@@ -10,6 +10,7 @@ import numpy as np
 from xxhash import xxh64_intdigest
 
 from shard_format import _zstd
+from shard_format._crc import combine, crc32c
 from shard_format._parallel import batches, for_each, map_in_order, thread_count
 from shard_format.errors import BadCompression, BadSeekTable, ChecksumMismatch, SizeMismatch
 
@@ -120,8 +121,10 @@ def decode_range_into(
     out: memoryview,
     limits: Limits,
     threads: int | None,
-) -> None:
+) -> int:
     """Decodes the content from `start` on into `out`, in several threads where it pays.
+
+    Returns the CRC-32C of what came out, taken while it was still in the cache.
 
     Args:
         table: the entry's seek table.
@@ -135,8 +138,10 @@ def decode_range_into(
     frames = table.frames_for(start, stop)
     stored_base = int(table.stored_starts[frames.start])
     source = memoryview(stored)
+    run_checksums: dict[int, tuple[int, int]] = {}
 
     def decode_run(run: range) -> None:
+        checksum, checked = 0, 0
         for number in run:
             first, end = int(table.content_starts[number]), int(table.content_starts[number + 1])
             piece = source[
@@ -153,9 +158,17 @@ def decode_range_into(
                 _decode_one_into(table, number, piece, content.data, limits)
                 low, high = max(first, start), min(end, stop)
                 out[low - start : high - start] = content.data[low - first : high - first]
+            done = out[max(first, start) - start : min(end, stop) - start]
+            checksum = crc32c(done, checksum)
+            checked += len(done)
+        run_checksums[run.start] = checksum, checked
 
     sizes = np.diff(table.content_starts)[frames.start : frames.stop].tolist()
     for_each(batches(frames, sizes), decode_run, thread_count(threads, len(out)))  # type: ignore[arg-type] # slices of a range are ranges
+    total = 0
+    for _, (checksum, length) in sorted(run_checksums.items()):
+        total = combine(total, checksum, length)
+    return total
 
 
 def _decode_one_into(

@@ -104,7 +104,7 @@ def open_source(source: SourceLike) -> ByteSource:
     # Only these two are known to have the bytes of their descriptor; a GzipFile has a fileno too.
     if type(source) in (io.BufferedReader, io.FileIO):
         file = cast("BinaryIO", source)
-        return FileSource.from_descriptor(file.fileno(), str(file.name))
+        return FileSource.from_descriptor(file.fileno(), file.name)
     if isinstance(source, ByteSource):
         return source
     if hasattr(source, "seek") and hasattr(source, "read"):
@@ -134,6 +134,14 @@ def _truncated(name: str, offset: int, length: int, available: int) -> Truncated
     )
 
 
+def _not_picklable(name: str) -> InvalidArgument:
+    return InvalidArgument(
+        "a reader over an open file cannot be pickled",
+        path=name,
+        hint="open the reader with a path or with bytes",
+    )
+
+
 class FileSource:
     """A local file, read with positioned reads and mapped when a view is asked for.
 
@@ -143,21 +151,24 @@ class FileSource:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
+        # Workers may run in another folder.
+        self._location: str | None = (
+            self.name if self.name[:1] == os.sep else os.path.abspath(self.name)
+        )
         try:
             descriptor = os.open(self.name, os.O_RDONLY | _OPEN_FLAGS)
         except OSError as error:
             raise ShardIOError.wrap(error, "cannot open", self.name) from error
         self._adopt(descriptor)
-        # Workers may run in another folder.
-        self._location = self.name if self.name[:1] == os.sep else os.path.abspath(self.name)
 
     @classmethod
-    def from_descriptor(cls, descriptor: int, name: str) -> FileSource:
+    def from_descriptor(cls, descriptor: int, name: str | int) -> FileSource:
         """A source of its own over an open descriptor, which is duplicated."""
         self = cls.__new__(cls)
-        self.name = name
+        # A file that was opened from a descriptor has that number for its name, and no path.
+        self.name = name if isinstance(name, str) else f"<descriptor {name}>"
+        self._location = os.path.abspath(name) if isinstance(name, str) else None
         self._adopt(os.dup(descriptor))
-        self._location = os.path.abspath(name)
         return self
 
     def _adopt(self, descriptor: int) -> None:
@@ -218,8 +229,13 @@ class FileSource:
             return memoryview(b"")
         mapping = self._map
         if mapping is None:
+            if self._descriptor < 0:  # which mmap would take as a wish for empty memory
+                raise Closed("the file is closed", path=self.name)
             try:
                 mapping = mmap.mmap(self._descriptor, self._size, access=mmap.ACCESS_READ)
+            except ValueError:  # the file has become shorter since it was opened
+                now = os.fstat(self._descriptor).st_size
+                raise _truncated(self.name, offset, length, max(0, now - offset)) from None
             except OSError as error:
                 raise self._failure(error) from error
             self._map = mapping
@@ -250,6 +266,8 @@ class FileSource:
             self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self._location is None:
+            raise _not_picklable(self.name)
         return (FileSource, (self._location,))
 
     def __repr__(self) -> str:
@@ -339,11 +357,7 @@ class FileObjectSource:
         """Leaves the caller's file open."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise InvalidArgument(
-            "a reader over an open file cannot be pickled",
-            path=self.name,
-            hint="open the reader with a path or with bytes",
-        )
+        raise _not_picklable(self.name)
 
     def __repr__(self) -> str:
         return f"FileObjectSource({self.name!r})"

@@ -124,7 +124,7 @@ def _check_entries(
             with lock:
                 done += size
 
-    threads = thread_count(None, stored)
+    threads = thread_count(reader.threads, stored)
     for_each(batches(range(len(names)), sizes), check_run, threads)  # type: ignore[arg-type] # slices of a range are ranges
     report.entries = len(names)
     report.bytes = done

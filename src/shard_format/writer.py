@@ -90,16 +90,27 @@ def _fails_as_a_whole(
         self._ensure_open()
         try:
             return method(self, *args, **kwargs)
-        except ShardError:
-            raise
+        except _IterableFailed as failure:
+            # The caller's own error: the entry is dropped already, the file goes on.
+            raise cast("BaseException", failure.__cause__) from None
         except OSError as error:
+            if isinstance(error, ShardError):
+                raise
             written = self._blocks.position
             self.abort()
             raise ShardIOError.wrap(
                 error, f"cannot write after {written} bytes of data", self.name
             ) from error
+        except (MemoryError, KeyboardInterrupt, SystemExit):
+            # May have struck between two steps that belong together.
+            self.abort()
+            raise
 
     return cast("Callable[Concatenate[ShardWriter, Parameters], Result]", guarded)
+
+
+class _IterableFailed(Exception):
+    """What the caller's iterable raised is the cause."""
 
 
 class ShardWriter:
@@ -278,7 +289,7 @@ class ShardWriter:
         before = self._blocks.position
         encoded_name, tag_bits, type_number = self._accept(name, tags, content_type, metadata)
         measured = _Measure(hashlib.sha256() if self._hashes is not None else None)
-        views = (_as_bytes(name, chunk) for chunk in chunks)
+        views = _iter_views(name, chunks)
         codec = chosen.codec
         try:
             start = self._pad()
@@ -684,6 +695,19 @@ def _as_bytes(name: str, data: BytesLike) -> memoryview:
     if not view.nbytes:
         return memoryview(b"")
     return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+
+
+def _iter_views(name: str, chunks: Iterable[BytesLike]) -> Iterator[memoryview]:
+    """The chunks as bytes; an error of the iterable is told apart from one of the disk."""
+    iterator = iter(chunks)
+    while True:
+        try:
+            chunk = next(iterator)
+        except StopIteration:
+            return
+        except Exception as error:
+            raise _IterableFailed from error
+        yield _as_bytes(name, chunk)
 
 
 def _row_bytes(data: BytesLike) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -18,10 +19,8 @@ def main() -> None:
     target = TARGETS[sys.argv.pop(1)]
 
     def one(data: bytes) -> None:
-        try:
+        with contextlib.suppress(ShardError):
             target(data)
-        except ShardError:
-            pass
 
     atheris.Setup(sys.argv, one)
     atheris.Fuzz()

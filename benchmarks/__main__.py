@@ -1,0 +1,60 @@
+"""Runs the benchmarks: `python -m benchmarks [--write] [name …]`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import platform
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from benchmarks.harness import Table, show
+
+ALL = ("fetch", "open", "raw", "zstd")
+RESULTS = Path(__file__).with_name("RESULTS.md")
+
+
+def machine() -> str:
+    packages = ("numpy", "zstandard", "cramjam", "fastcrc", "xxhash", "safetensors", "h5py")
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    return (
+        f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, "
+        f"{os.cpu_count()} processors; {versions}."
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"record the run in {RESULTS.name}")
+    parser.add_argument("--folder", help="where the files are made; default: a temporary folder")
+    parser.add_argument("names", nargs="*", default=list(ALL), help=f"of {', '.join(ALL)}")
+    arguments = parser.parse_args()
+    tables: list[Table] = []
+    missed = 0
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        for name in arguments.names:
+            for table in importlib.import_module(f"benchmarks.bench_{name}").run(Path(folder)):
+                tables.append(table)
+                print(f"\n{table.title}")
+                for contender, median in table.medians.items():
+                    print(f"  {show(median):>10}  {contender}")
+                for text, good in table.verdicts():
+                    missed += not good
+                    print(f"  {'ok  ' if good else 'MISS'} {text}")
+    print(f"\n{missed} goals missed" if missed else "\nall goals reached")
+    if arguments.write:
+        text = "\n".join(table.markdown() for table in tables)
+        RESULTS.write_text(
+            "# Results\n\nWritten by `make bench BENCH=--write`. Medians of interleaved rounds; files in the page "
+            f"cache.\n\n{machine()}\n\n{text}",
+            "utf-8",
+        )
+        print(f"written to {RESULTS.name}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

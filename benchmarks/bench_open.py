@@ -1,0 +1,57 @@
+"""Opening: what it costs with the size of the file and with the number of entries."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from benchmarks.data import write_many
+from benchmarks.harness import Goal, Table, compare
+from shard_format import ShardReader, ShardWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+MEGABYTE = 1_000_000
+
+
+def opener(path: Path) -> Callable[[], None]:
+    location = str(path)
+
+    def open_and_close() -> None:
+        ShardReader(location).close()
+
+    return open_and_close
+
+
+def run(folder: Path) -> Iterator[Table]:
+    sizes = {"5 MB": 5, "500 MB": 500, "5 GB": 5000}
+    for label, megabytes in sizes.items():
+        with ShardWriter(folder / f"{label}.shard", max_entries=8, fsync=False) as writer:
+            piece = os.urandom(MEGABYTE)
+            writer.write_entry_stream("camera", (piece for _ in range(megabytes)))
+            writer.write_entry("state", piece[:28_000])
+    medians = compare({label: opener(folder / f"{label}.shard") for label in sizes}, rounds=2000)
+    yield Table(
+        "Opening does not grow with the file",
+        "Two entries, files of three sizes. Only the head is read.",
+        medians,
+        [Goal("5 GB", "5 MB", 1.15)],
+    )
+    for label in sizes:
+        (folder / f"{label}.shard").unlink()
+
+    for count, rounds, goal in ((10_000, 400, 1e-3), (1_000_000, 15, 0.1)):
+        path = folder / f"{count}.shard"
+        write_many(path, count)
+        wanted = f"sample/{count // 2:07d}/label"
+        with ShardReader(path) as reader:
+            assert reader.read_entry(wanted) == b"0123456789"
+        medians = compare({"open and index": opener(path)}, rounds)
+        yield Table(
+            f"Open a file of {count:,} entries",
+            "Reads, checks and indexes all names; the next lookup needs no further preparation.",
+            medians,
+            [Goal("open and index", None, goal)],
+        )

@@ -1,0 +1,60 @@
+"""Every Python block in README and docs runs, page by page, in an empty folder."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_python_blocks_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    blocks = BLOCK.findall(page.read_text("utf-8"))
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks), "utf-8")
+    result = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_readme_and_guide_have_blocks_to_run() -> None:
+    for name in ("README.md", "docs/guide.md"):
+        assert BLOCK.search((ROOT / name).read_text("utf-8")), name
+
+
+def test_printed_output_in_the_guide_is_what_is_printed(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "guide.md").read_text("utf-8")
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(BLOCK.findall(text)), "utf-8")
+    result = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "['signal/joint_pos', 'notes', 'log']" in result.stdout
+    assert "entry_not_found run.shard: no entry 'note'; did you mean 'notes'?" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *(ROOT / "spec").glob("*.md"), *ROOT.glob("*.md")], ids=lambda page: page.name
+)
+def test_links_to_files_of_the_repository_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_vector_that_the_security_page_names_exists() -> None:
+    rows = re.findall(r"\| `([a-z0-9_*]+)` \|$", (ROOT / "SECURITY.md").read_text(), re.MULTILINE)
+    assert rows
+    for pattern in rows:
+        assert list((ROOT / "spec" / "vectors").glob(f"*valid/{pattern}.json")), pattern
