@@ -186,7 +186,7 @@ class Manifest:
         """
         uri = reference.uri
         if _SCHEME.match(uri) or "\\" in uri:
-            raise _unsafe(uri, "it is not a plain relative path")
+            raise _unsafe(uri, "it is not a plain relative path", self.folder)
         if self.folder is None:
             raise InvalidArgument(
                 f"cannot resolve {uri!r}: the manifest was not read from a local file"
@@ -195,11 +195,11 @@ class Manifest:
         if allow_outside:
             return os.path.normpath(joined)
         if os.path.isabs(uri):
-            raise _unsafe(uri, "it is absolute")
+            raise _unsafe(uri, "it is absolute", self.folder)
         folder = os.path.realpath(self.folder)
         resolved = os.path.realpath(joined)
         if os.path.commonpath((folder, resolved)) != folder or resolved == folder:
-            raise _unsafe(uri, f"it leads to {resolved}")
+            raise _unsafe(uri, f"it leads to {resolved}", self.folder)
         return resolved
 
     def verify(
@@ -313,9 +313,10 @@ def _check_reference(reference: FileReference) -> None:
             )
 
 
-def _unsafe(uri: str, why: str) -> UnsafePath:
+def _unsafe(uri: str, why: str, folder: str | None) -> UnsafePath:
     return UnsafePath(
         f"the manifest names {uri!r}: {why}",
+        path=folder,
         rule="S-MAN-4",
         hint="pass allow_outside=True if you trust the manifest",
     )

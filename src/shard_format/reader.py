@@ -7,23 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shard_format import seekable
+from shard_format._content import Content, check_raw
 from shard_format._index import FEW_ENTRIES, Index, parse_header
-from shard_format._layout import HEADER_SIZE, Codec, HeaderFlag
-from shard_format._memory import filled_bytes
+from shard_format._layout import HEADER_SIZE, Codec
 from shard_format._namehash import WORD_PADDING
 from shard_format._parallel import batches, for_each, thread_count
-from shard_format.codecs import check_sizes, crc32c, decode, decode_into, iter_decoded
 from shard_format.errors import (
-    ChecksumMismatch,
     Closed,
     EntryNotFound,
     InvalidArgument,
     NotViewable,
     ShardError,
-    SizeMismatch,
     Truncated,
-    UnknownCodec,
     shorten,
 )
 from shard_format.registry import DEFAULT_LIMITS, Limits, role_label
@@ -39,18 +34,15 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from shard_format._layout import Header, IndexRow
+    from shard_format.seekable import SeekTable
     from shard_format.sources import BytesLike
 
 __all__ = ["EntryInfo", "ShardReader"]
 
-_CHECKSUMS = HeaderFlag.CHECKSUMS.value
 # One read of this size brings the whole head of most files.
 _FIRST_READ = 8192
-# From here on stored bytes are decoded straight from the mapping instead of being read first, and an
-# entry is worth a look for a seek table.
-_LARGE = 1 << 18
-# Raw entries are handed out in pieces of this size: large enough to be worth a map.
-_PIECE = 1 << 20
+# A long head is read in pieces of this size, side by side.
+_HEAD_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +109,7 @@ class ShardReader:
         except ShardError as error:
             self.close()
             raise error.located(path=self._source.name) from None
-        self._all_checked = bool(self.header.flags & _CHECKSUMS)
+        self._content = Content(self._source, self.header, limits, threads, check)
 
     header: Header
     """The header, field by field."""
@@ -187,7 +179,7 @@ class ShardReader:
         row = self._index.row(number)
         name = self._index.name(number) if name is None else name
         try:
-            codec = self._codec(row)
+            codec = self._content.codec(row)
         except ShardError as error:
             raise error.located(path=self.name, entry=name) from None
         return EntryInfo(
@@ -196,7 +188,7 @@ class ShardReader:
             size=row.orig_size,
             disk_size=row.disk_size,
             data_offset=row.data_offset,
-            crc32c=row.crc32c if self._all_checked or row.crc32c else None,
+            crc32c=row.crc32c if self._content.has_checksum(row) else None,
             content_type=row.content_type,
             tag_bits=row.tag_bits,
             flags=row.flags,
@@ -235,31 +227,37 @@ class ShardReader:
         """All bytes of an entry, decompressed and checked."""
         row = self._index.row(self._find(name))
         try:
-            if not row.flags & 1 and row.disk_size == row.orig_size:
-                data = self._source.read_at(row.data_offset, row.disk_size)
-                self._check_content(row, data)
-                return data
-            return self._decode(row)
+            return self._content.read(row)
         except ShardError as error:
             raise self._located(error, name) from None
 
     def read_many(self, names: Iterable[str]) -> list[bytes]:
         """All bytes of several entries, in the asked order, decompressed in parallel."""
         wanted = list(names)
-        numbers = [self._find(name) for name in wanted]
-        sizes = [int(size) for size in self._index.rows["orig_size"][numbers]] if numbers else []
         if len(wanted) == 1:  # leaves the threads to the frames of a seekable entry
             return [self.read_entry(wanted[0])]
+        rows = [self._index.row(self._find(name)) for name in wanted]
+        sizes = [row.orig_size for row in rows]
+        threads = thread_count(self._threads, sum(sizes))
+        content = self._content.with_threads(1) if threads > 1 else self._content
+        fetched = content.fetch_together(rows)
         results: list[bytes] = [b""] * len(wanted)
 
         def read_run(run: range) -> None:
             for position in run:
-                results[position] = self.read_entry(wanted[position])
+                row = rows[position]
+                try:
+                    if fetched is None:
+                        results[position] = content.read(row)
+                    else:
+                        results[position] = content.decode(row, fetched[position])
+                except ShardError as error:
+                    raise self._located(error, wanted[position]) from None
 
         for_each(
             batches(range(len(wanted)), sizes),
             read_run,  # type: ignore[arg-type] # slices of a range are ranges
-            thread_count(self._threads, sum(sizes)),
+            threads,
         )
         return results
 
@@ -292,9 +290,9 @@ class ShardReader:
                 )
             out = out[: stop - start]
             if (start, stop) == (0, row.orig_size):
-                self._read_whole_into(row, out)
+                self._content.read_into(row, out)
             else:
-                self._read_part_into(row, start, out)
+                self._content.read_part_into(row, start, out)
         except ShardError as error:
             raise self._located(error, name) from None
         return len(out)
@@ -310,13 +308,8 @@ class ShardReader:
         try:
             _check_range(row, start, stop)
             if (start, stop) == (0, row.orig_size):
-                return self.read_entry(name)
-            if self._codec(row) is Codec.NONE:
-                _check_raw(row)
-                return self._source.read_at(row.data_offset + start, stop - start)
-            return filled_bytes(
-                stop - start, row.disk_size, lambda out: self._read_part_into(row, start, out)
-            )
+                return self._content.read(row)
+            return self._content.read_part(row, start, stop)
         except ShardError as error:
             raise self._located(error, name) from None
 
@@ -328,12 +321,7 @@ class ShardReader:
         """
         row = self._index.row(self._find(name))
         try:
-            checksum = 0
-            for piece in self._iter_content(row):
-                checksum = crc32c(piece, checksum) if self._check else 0
-                yield piece
-            if self._is_checked(row):
-                _compare_checksum(row, checksum)
+            yield from self._content.iter_pieces(row)
         except ShardError as error:
             raise self._located(error, name) from None
 
@@ -348,12 +336,13 @@ class ShardReader:
         """
         row = self._index.row(self._find(name))
         try:
-            if self._codec(row) is not Codec.NONE:
+            codec = self._content.codec(row)
+            if codec is not Codec.NONE:
                 raise NotViewable(
-                    f"the entry is compressed with {self._codec(row).label}",
+                    f"the entry is compressed with {codec.label}",
                     hint="use read_entry or read_into",
                 )
-            _check_raw(row)
+            check_raw(row)
             source = self._source
             if not isinstance(source, SupportsView):
                 raise NotViewable(
@@ -364,13 +353,26 @@ class ShardReader:
         except ShardError as error:
             raise self._located(error, name) from None
 
-    def seek_table(self, name: str) -> seekable.SeekTable | None:
+    def seek_table(self, name: str) -> SeekTable | None:
         """Where the frames of a seekable entry are; None if the entry is not seekable."""
         row = self._index.row(self._find(name))
         try:
-            if self._codec(row) is not Codec.ZSTD:
-                return None
-            return self._seek_table(row)
+            return self._content.seek_table(row)
+        except ShardError as error:
+            raise self._located(error, name) from None
+
+    def verify_entry(self, name: str, *, progress: Callable[[int], None] | None = None) -> None:
+        """Reads all of one entry and checks every rule about it, in bounded memory.
+
+        Args:
+            name: the entry.
+            progress: called with the size of each piece of content.
+        """
+        for piece in self.iter_entry(name):
+            if progress is not None:
+                progress(len(piece))
+        try:
+            self._content.check_seek_table(self._index.row(self._find(name)))
         except ShardError as error:
             raise self._located(error, name) from None
 
@@ -448,126 +450,6 @@ class ShardReader:
             return Closed("the reader is closed", path=self.name)
         return error.located(path=self.name, entry=name)
 
-    def _codec(self, row: IndexRow) -> Codec:
-        flags = row.flags & 7
-        if not flags & 1:
-            return Codec.NONE
-        if flags == 3:
-            return Codec.ZSTD
-        if flags == 5:
-            return Codec.LZ4
-        default = self.header.compression_default
-        if flags == 1 and default in (Codec.ZSTD, Codec.LZ4):
-            return Codec(default)
-        raise UnknownCodec(
-            "the codec of the entry cannot be determined",
-            expected="exactly one of the codec flags 2 (zstd) and 4 (lz4), or a default codec",
-            found=f"flags 0x{row.flags:04x} and default {default}",
-            rule="S-CMP-1",
-        )
-
-    def _stored(self, offset: int, length: int) -> bytes | memoryview:
-        """Stored bytes for a decoder: a view where that saves a large copy."""
-        if length >= _LARGE and isinstance(self._source, SupportsView):
-            return self._source.view(offset, length)
-        return self._source.read_at(offset, length)
-
-    def _seek_table(self, row: IndexRow) -> seekable.SeekTable | None:
-        end = row.data_offset + row.disk_size
-        footer_size = min(row.disk_size, seekable.FOOTER.size)
-        footer = self._source.read_at(end - footer_size, footer_size)
-        size = seekable.seek_table_size(footer, row.disk_size)
-        if size is None:
-            return None
-        tail = self._source.read_at(end - size, size)
-        return seekable.SeekTable.parse(tail, row.disk_size, row.orig_size)
-
-    def _prepare(self, row: IndexRow) -> tuple[Codec, seekable.SeekTable | None]:
-        """The codec, after all checks that need no data, and the seek table if it is of use."""
-        codec = self._codec(row)
-        if codec is Codec.NONE:
-            _check_raw(row)
-            return codec, None
-        check_sizes(codec, row.disk_size, row.orig_size, self._limits)
-        if codec is Codec.ZSTD and row.orig_size >= _LARGE:
-            return codec, self._seek_table(row)
-        return codec, None
-
-    def _decode(self, row: IndexRow) -> bytes:
-        codec, table = self._prepare(row)
-        if table is not None and len(table) > 1:
-            return filled_bytes(
-                row.orig_size, row.disk_size, lambda out: self._read_whole_into(row, out)
-            )
-        stored = self._stored(row.data_offset, row.disk_size)
-        data = decode(codec, stored, row.orig_size, self._limits)
-        self._check_content(row, data)
-        return data
-
-    def _is_checked(self, row: IndexRow) -> bool:
-        return self._check and (self._all_checked or row.crc32c != 0)
-
-    def _check_content(self, row: IndexRow, content: bytes | memoryview) -> None:
-        if self._is_checked(row):
-            _compare_checksum(row, crc32c(content))
-
-    def _decode_seekable_into(
-        self, row: IndexRow, table: seekable.SeekTable, start: int, out: memoryview
-    ) -> int:
-        """Returns the CRC-32C of what was decoded."""
-        if not len(out):
-            return 0
-        first, end = table.stored_range(table.frames_for(start, start + len(out)))
-        stored = self._stored(row.data_offset + first, end - first)
-        return seekable.decode_range_into(table, stored, start, out, self._limits, self._threads)
-
-    def _iter_content(self, row: IndexRow) -> Iterator[memoryview]:
-        codec = self._codec(row)
-        if codec is Codec.NONE:
-            _check_raw(row)
-            for start in range(row.data_offset, row.data_offset + row.disk_size, _PIECE):
-                length = min(_PIECE, row.data_offset + row.disk_size - start)
-                yield memoryview(self._stored(start, length))
-            return
-        check_sizes(codec, row.disk_size, row.orig_size, self._limits)
-        stored = self._stored(row.data_offset, row.disk_size)
-        yield from iter_decoded(codec, stored, row.orig_size, self._limits)
-
-    def _read_whole_into(self, row: IndexRow, out: memoryview) -> None:
-        codec, table = self._prepare(row)
-        if codec is Codec.NONE:
-            self._read_raw_into(row.data_offset, out)
-        elif table is not None and len(table) > 1:
-            checksum = self._decode_seekable_into(row, table, 0, out)
-            if self._is_checked(row):
-                _compare_checksum(row, checksum)
-            return
-        else:
-            stored = self._stored(row.data_offset, row.disk_size)
-            decode_into(codec, stored, out, self._limits)
-        self._check_content(row, out)
-
-    def _read_part_into(self, row: IndexRow, start: int, out: memoryview) -> None:
-        codec, _ = self._prepare(row)
-        if codec is Codec.NONE:
-            self._read_raw_into(row.data_offset + start, out)
-            return
-        # A range wants the table of a small entry too: it is what makes the range checkable.
-        table = self._seek_table(row) if codec is Codec.ZSTD else None
-        if table is not None:
-            self._decode_seekable_into(row, table, start, out)
-            return
-        whole = np.empty(row.orig_size, np.uint8)
-        self._read_whole_into(row, whole.data)
-        out[:] = whole.data[start : start + len(out)]
-
-    def _read_raw_into(self, offset: int, out: memoryview) -> None:
-        source = self._source
-        if isinstance(source, SupportsReadInto):
-            source.read_into(offset, out)
-        else:
-            out[:] = source.read_at(offset, len(out))
-
 
 def _read_head(source: ByteSource, limits: Limits) -> tuple[Header, Index]:
     size = source.size()
@@ -585,9 +467,9 @@ def _read_head(source: ByteSource, limits: Limits) -> tuple[Header, Index]:
         memory, read_into = head.data, source.read_into
 
         def read_piece(start: int) -> None:
-            read_into(start, memory[start : min(start + _PIECE, needed)])
+            read_into(start, memory[start : min(start + _HEAD_PIECE, needed)])
 
-        for_each(range(0, needed, _PIECE), read_piece, thread_count(None, needed))
+        for_each(range(0, needed, _HEAD_PIECE), read_piece, thread_count(None, needed))
     else:
         head[:needed] = np.frombuffer(source.read_at(0, needed), np.uint8)
     if head[:HEADER_SIZE].tobytes() != start[:HEADER_SIZE]:
@@ -602,33 +484,12 @@ def _reopen(source: ByteSource, limits: Limits, threads: int | None, check: bool
     return reader
 
 
-def _check_raw(row: IndexRow) -> None:
-    if row.disk_size != row.orig_size:
-        raise SizeMismatch(
-            "an uncompressed entry has two different sizes",
-            expected=f"{row.orig_size} bytes (orig_size)",
-            found=f"{row.disk_size} bytes (disk_size)",
-            rule="S-DAT-4",
-        )
-
-
 def _check_range(row: IndexRow, start: int, stop: int) -> None:
     if not 0 <= start <= stop <= row.orig_size:
         raise InvalidArgument(
             "the range is outside the entry",
             expected=f"0 <= start <= stop <= {row.orig_size}",
             found=f"start {start}, stop {stop}",
-        )
-
-
-def _compare_checksum(row: IndexRow, computed: int) -> None:
-    if computed != row.crc32c:
-        raise ChecksumMismatch(
-            "CRC-32C mismatch: the data is damaged",
-            offset=row.data_offset,
-            expected=f"{row.crc32c:08x}",
-            found=f"{computed:08x}",
-            rule="S-CRC-1",
         )
 
 

@@ -171,15 +171,40 @@ def decode_range_into(
     return total
 
 
-def _decode_one_into(
-    table: SeekTable, number: int, piece: memoryview, out: memoryview, limits: Limits
-) -> None:
+def check_frames(table: SeekTable, stored: bytes | memoryview, limits: Limits) -> None:
+    """Holds the table against the frames it describes (S-SEK-3, S-SEK-4).
+
+    Frames that carry their size and checksum are not decoded: whoever decodes the entry as a whole
+    checks those against the content.
+    """
+    source = memoryview(stored)
+    for number in range(len(table)):
+        piece = source[int(table.stored_starts[number]) : int(table.stored_starts[number + 1])]
+        size = int(table.content_starts[number + 1] - table.content_starts[number])
+        frame = _frame_at(number, piece, limits)
+        if frame.content_size is not None and frame.has_checksum:
+            if frame.content_size != size:
+                raise _wrong_content_size(number, size, f"{frame.content_size} bytes")
+            _compare_checksum(table, number, piece, frame, None)
+        else:
+            content = np.empty(size, np.uint8)
+            _decode_one_into(table, number, piece, content.data, limits)
+
+
+def _frame_at(number: int, piece: memoryview, limits: Limits) -> _zstd.Frame:
     try:
         frame = next(_zstd.iter_frames(piece, limits), None)
     except BadCompression as error:
         raise _not_a_frame(number, len(piece), error.problem) from None
     if frame is None or frame.stop != len(piece):
         raise _not_a_frame(number, len(piece), "another length" if frame else "no frame")
+    return frame
+
+
+def _decode_one_into(
+    table: SeekTable, number: int, piece: memoryview, out: memoryview, limits: Limits
+) -> None:
+    frame = _frame_at(number, piece, limits)
     try:
         count = _zstd.decode_frame_into(piece, frame, out)
     except SizeMismatch as error:
@@ -189,13 +214,24 @@ def _decode_one_into(
         raise
     if count != len(out):
         raise _wrong_content_size(number, len(out), f"{count} bytes")
+    _compare_checksum(table, number, piece, frame, out)
+
+
+def _compare_checksum(
+    table: SeekTable,
+    number: int,
+    piece: memoryview,
+    frame: _zstd.Frame,
+    content: memoryview | None,
+) -> None:
     if table.checksums is None:
         return
-    # The decoder has verified the frame's own checksum, which is the same number: compare instead of
+    # The decoder verifies the frame's own checksum, which is the same number: compare instead of
     # hashing again.
     computed = _zstd.frame_checksum(piece, frame)
     if computed is None:
-        computed = xxh64_intdigest(out) & 0xFFFFFFFF
+        assert content is not None
+        computed = xxh64_intdigest(content) & 0xFFFFFFFF
     if computed != int(table.checksums[number]):
         raise ChecksumMismatch(
             f"frame {number} is not the one the seek table describes",

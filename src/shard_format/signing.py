@@ -17,6 +17,7 @@ from shard_format.identity import compute_identity, verify_identity
 from shard_format.registry import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -84,10 +85,15 @@ class Signature:
         return cls.from_bytes(_read_small(path), path=os.fspath(path))
 
 
-def sign(source: SourceLike | ShardReader, private_key: Ed25519PrivateKey) -> Signature:
-    """Computes the identity of a file and signs it."""
+def sign(
+    source: SourceLike | ShardReader,
+    private_key: Ed25519PrivateKey,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Signature:
+    """Computes the identity of a file and signs it; `progress` as for `compute_identity`."""
     serialization = require("cryptography.hazmat.primitives.serialization", "sign")
-    identity = compute_identity(source).digest
+    identity = compute_identity(source, progress=progress).digest
     public = private_key.public_key().public_bytes(
         serialization.Encoding.Raw, serialization.PublicFormat.Raw
     )
@@ -99,6 +105,8 @@ def verify(
     source: SourceLike | ShardReader,
     signature: Signature | str | os.PathLike[str],
     public_key: Ed25519PublicKey,
+    *,
+    progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Returns if the file has the content that the holder of the key signed.
 
@@ -106,6 +114,7 @@ def verify(
         source: the file.
         signature: the signature, or the path of its file.
         public_key: a key that you trust. The one inside the signature is not used.
+        progress: as for `compute_identity`.
 
     Raises:
         BadSignature: the signature was made with another key or for another identity.
@@ -123,7 +132,7 @@ def verify(
             rule="S-SIG-1",
             hint="check which public key the signer published",
         ) from None
-    verify_identity(source, signature.identity)
+    verify_identity(source, signature.identity, progress=progress)
 
 
 def load_private_key(path: str | os.PathLike[str]) -> Ed25519PrivateKey:

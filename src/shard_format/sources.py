@@ -29,9 +29,9 @@ __all__ = [
     "FileSource",
     "SourceLike",
     "SupportsReadInto",
+    "SupportsReadRanges",
     "SupportsView",
     "open_source",
-    "read_ranges",
 ]
 
 _HAS_PREAD = hasattr(os, "pread")
@@ -114,13 +114,6 @@ def open_source(source: SourceLike) -> ByteSource:
         expected="a path, bytes, a binary file that can seek, or a ByteSource",
         found=type(source).__name__,
     )
-
-
-def read_ranges(source: ByteSource, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-    """The bytes of each `(offset, length)`, fetched at once where the source can do that."""
-    if isinstance(source, SupportsReadRanges):
-        return source.read_ranges(ranges)
-    return [source.read_at(offset, length) for offset, length in ranges]
 
 
 def _truncated(name: str, offset: int, length: int, available: int) -> Truncated:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from shard_format.reader import ShardReader
 
 __all__ = ["Finding", "Report", "Warned", "check"]
+
+EPISODE_ENTRY: Final = "meta/episode"
 
 # Alignment never needs this many bytes: a gap of this size holds something, or wastes space.
 _LARGE_GAP = 64
@@ -109,20 +111,19 @@ def _check_entries(
     done = 0
     found: dict[int, ShardError] = {}
 
-    def check_run(run: range) -> None:
+    def advance(size: int) -> None:
         nonlocal done
+        with lock:
+            done += size
+            if progress is not None:
+                progress(done, total)
+
+    def check_run(run: range) -> None:
         for number in run:
-            size = 0
             try:
-                for piece in reader.iter_entry(names[number]):
-                    size += len(piece)
-                    if progress is not None:
-                        with lock:
-                            progress(done + size, total)
-            except ShardError as error:
+                reader.verify_entry(names[number], progress=advance)
+            except ShardError as error:  # noqa: PERF203 - each entry for itself
                 found[number] = error
-            with lock:
-                done += size
 
     threads = thread_count(reader.threads, stored)
     for_each(batches(range(len(names)), sizes), check_run, threads)  # type: ignore[arg-type] # slices of a range are ranges
@@ -137,22 +138,28 @@ def _check_schema(reader: ShardReader) -> None:
 
 def _check_profile(reader: ShardReader) -> None:
     if reader.role == Role.WSHARD:
-        with_name = "meta/episode"
-        if with_name not in reader:
+        if EPISODE_ENTRY not in reader:
             raise BadProfile(
-                "the file has the role of an episode but no entry 'meta/episode'", rule="S-ROL-3"
+                f"the file has the role of an episode but no entry {EPISODE_ENTRY!r}",
+                rule="S-ROL-3",
             )
         try:
-            parse_object(reader.read_entry(with_name), with_name, reader.limits)
+            parse_object(reader.read_entry(EPISODE_ENTRY), EPISODE_ENTRY, reader.limits)
         except ShardError as error:
-            raise BadProfile(error.problem, entry=with_name, rule="S-ROL-3") from error
+            raise _as_profile_error(error, "S-ROL-3") from error
     elif reader.role == Role.MANIFEST:
         from shard_format.manifest import Manifest
 
         try:
             Manifest.read(reader)
         except ShardError as error:
-            raise BadProfile(error.problem, rule="S-ROL-2") from error
+            raise _as_profile_error(error, "S-ROL-2") from error
+
+
+def _as_profile_error(error: ShardError, rule: str) -> BadProfile:
+    return BadProfile(
+        error.problem, entry=error.entry, expected=error.expected, found=error.found, rule=rule
+    )
 
 
 def _warnings(reader: ShardReader) -> Iterator[Warned]:
@@ -207,7 +214,8 @@ def _gap_warnings(
     header = reader.header
     stored = np.flatnonzero(sizes)
     order = stored[np.argsort(offsets[stored], kind="stable")]
-    end_of_data = header.schema_offset or header.total_file_size
+    # A schema offset that lies has been reported; here it must not lead outside the file.
+    end_of_data = min(header.schema_offset or header.total_file_size, header.total_file_size)
     starts = np.concatenate(([header.data_section_offset], offsets[order] + sizes[order]))
     stops = np.concatenate((offsets[order], [end_of_data]))
     gaps = np.flatnonzero(stops > starts)

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import io
 import os
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 import zstandard
@@ -15,6 +15,15 @@ from xxhash import xxh64_intdigest
 from shard_format import _zstd, seekable
 from shard_format._atomic import AtomicFile, claim_space, write_all
 from shard_format._blocks import Blocks, PlacedBlocks, SpooledBlocks
+from shard_format._input import (
+    IterableFailed,
+    as_bytes,
+    check_frame_bytes,
+    encode_name,
+    iter_views,
+    regroup,
+    row_bytes,
+)
 from shard_format._json import canonical
 from shard_format._layout import (
     ALIGNMENTS,
@@ -69,8 +78,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardWriter"]
 
-LONGEST_NAME: Final = 65_535
-
 # What a writer keeps in memory before it spools to disk: blocks of the moved layout, index, names.
 _SPOOL_BYTES = 32 << 20
 _INDEX_SPOOL_BYTES = 1 << 20
@@ -90,7 +97,7 @@ def _fails_as_a_whole(
         self._ensure_open()
         try:
             return method(self, *args, **kwargs)
-        except _IterableFailed as failure:
+        except IterableFailed as failure:
             # The caller's own error: the entry is dropped already, the file goes on.
             raise cast("BaseException", failure.__cause__) from None
         except OSError as error:
@@ -107,10 +114,6 @@ def _fails_as_a_whole(
             raise
 
     return cast("Callable[Concatenate[ShardWriter, Parameters], Result]", guarded)
-
-
-class _IterableFailed(Exception):
-    """What the caller's iterable raised is the cause."""
 
 
 class ShardWriter:
@@ -179,7 +182,7 @@ class ShardWriter:
         self._head_size: int | None = None
         if names is not None:
             self._declared = [*names, *([IDENTITY_ENTRY] if identity else [])]
-            used = sum(len(_encode_name(name)) + len(self._terminator) for name in self._declared)
+            used = sum(len(encode_name(name)) + len(self._terminator) for name in self._declared)
             self._head_size = self._aligned_head(len(self._declared), used)
         elif max_entries is not None:
             if not 0 <= max_entries <= limits.max_entries:
@@ -231,10 +234,10 @@ class ShardWriter:
                 be a multiple of an array's row.
             metadata: what the schema section shall say about the entry (`entry_metadata`).
         """
-        view = _as_bytes(name, data)
+        view = as_bytes(name, data)
         chosen = self._compression if compression is None else Compression.parse(compression)
         if frame_bytes is not None:
-            _check_frame_bytes(name, frame_bytes, _row_bytes(data), chosen)
+            check_frame_bytes(name, frame_bytes, row_bytes(data), chosen)
         if chosen.codec is not Codec.NONE and len(view) >= SMALLEST_COMPRESSED:
             self._check_decompressed_size(name, len(view))
         encoded_name, tag_bits, type_number = self._accept(name, tags, content_type, metadata)
@@ -285,11 +288,11 @@ class ShardWriter:
                 hint="use compression='zstd' or 'none' for this entry",
             )
         if frame_bytes is not None:
-            _check_frame_bytes(name, frame_bytes, 1, chosen)
+            check_frame_bytes(name, frame_bytes, 1, chosen)
         before = self._blocks.position
         encoded_name, tag_bits, type_number = self._accept(name, tags, content_type, metadata)
         measured = _Measure(hashlib.sha256() if self._hashes is not None else None)
-        views = _iter_views(name, chunks)
+        views = iter_views(name, chunks)
         codec = chosen.codec
         try:
             start = self._pad()
@@ -440,7 +443,7 @@ class ShardWriter:
         metadata: Mapping[str, Any] | None,
     ) -> tuple[bytes, int, int]:
         """Checks everything about an entry that is not its data, then takes its name."""
-        encoded = _encode_name(name)
+        encoded = encode_name(name)
         if self._declared is not None:
             expected = self._declared[self._count] if self._count < len(self._declared) else None
             if name != expected:
@@ -558,7 +561,7 @@ class ShardWriter:
         level = zstd_level(compression)
         if frame_bytes is not None:
             threads = thread_count(self._threads, frame_bytes * 16)
-            yield from seekable.iter_encoded(_regroup(views, frame_bytes), level, threads, measure)
+            yield from seekable.iter_encoded(regroup(views, frame_bytes), level, threads, measure)
             return
         compressor = _zstd.compressing_stream(level)
         for view in views:
@@ -639,120 +642,3 @@ class _PieceReader(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         # The decoder asks for a size but takes what it gets; only the end may be empty.
         return bytes(next(self._pieces, b""))
-
-
-def _encode_name(name: str) -> bytes:
-    if not isinstance(name, str):
-        raise InvalidArgument("a name is not a string", found=type(name).__name__, rule="S-NAM-6")
-    try:
-        encoded = name.encode("utf-8")
-    except UnicodeEncodeError:
-        raise InvalidArgument(
-            "a name holds a lone surrogate, which UTF-8 cannot store",
-            found=ascii(name),
-            rule="S-NAM-3",
-        ) from None
-    if not encoded:
-        raise InvalidArgument("a name is empty", rule="S-NAM-6")
-    if len(encoded) > LONGEST_NAME:
-        raise InvalidArgument(
-            "a name is too long",
-            entry=name,
-            expected=f"at most {LONGEST_NAME} bytes of UTF-8",
-            found=f"{len(encoded)} bytes",
-            rule="S-NAM-6",
-        )
-    if b"\0" in encoded:
-        raise InvalidArgument("a name holds the character U+0000", entry=name, rule="S-NAM-6")
-    return encoded
-
-
-def _as_bytes(name: str, data: BytesLike) -> memoryview:
-    """The data as plain bytes, without a copy unless an array is not in C order."""
-    if isinstance(data, np.ndarray):
-        if data.dtype.hasobject:
-            raise InvalidArgument(
-                "an array of Python objects cannot be stored",
-                entry=name,
-                found=f"dtype {data.dtype}",
-            )
-        # Through uint8: the buffer protocol knows neither bfloat16 nor datetime64.
-        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        return flat.data
-    if isinstance(data, str):
-        raise InvalidArgument(
-            "text is not bytes", entry=name, hint="encode it first: text.encode()"
-        )
-    try:
-        view = memoryview(data)
-    except TypeError:
-        raise InvalidArgument(
-            "this object has no bytes",
-            entry=name,
-            expected="bytes, a memoryview or an array",
-            found=type(data).__name__,
-        ) from None
-    if not view.nbytes:
-        return memoryview(b"")
-    return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
-
-
-def _iter_views(name: str, chunks: Iterable[BytesLike]) -> Iterator[memoryview]:
-    """The chunks as bytes; an error of the iterable is told apart from one of the disk."""
-    iterator = iter(chunks)
-    while True:
-        try:
-            chunk = next(iterator)
-        except StopIteration:
-            return
-        except Exception as error:
-            raise _IterableFailed from error
-        yield _as_bytes(name, chunk)
-
-
-def _row_bytes(data: BytesLike) -> int:
-    """Bytes of one step along the first axis of an array; 1 for plain bytes."""
-    if isinstance(data, np.ndarray) and data.ndim and data.size:
-        return int(data.nbytes // data.shape[0])
-    return 1
-
-
-def _check_frame_bytes(
-    name: str, frame_bytes: int, row_bytes: int, compression: Compression
-) -> None:
-    if compression.codec is not Codec.ZSTD:
-        raise InvalidArgument(
-            "only zstd entries can be seekable",
-            entry=name,
-            expected="compression='zstd' together with frame_bytes",
-            found=f"compression={str(compression)!r}",
-        )
-    if not 0 < frame_bytes <= seekable.LARGEST_FRAME_CONTENT:
-        raise InvalidArgument(
-            "frame_bytes out of range",
-            entry=name,
-            expected=f"1 to {seekable.LARGEST_FRAME_CONTENT}",
-            found=frame_bytes,
-        )
-    if frame_bytes % row_bytes:
-        raise InvalidArgument(
-            "frame_bytes would cut the array inside a row",
-            entry=name,
-            expected=f"a multiple of {row_bytes}, such as {-(-frame_bytes // row_bytes) * row_bytes}",
-            found=frame_bytes,
-        )
-
-
-def _regroup(views: Iterator[memoryview], size: int) -> Iterator[memoryview]:
-    """The same bytes in pieces of `size`, the last one shorter; each in memory of its own."""
-    piece = bytearray()
-    for view in views:
-        while len(view):
-            taken = view[: size - len(piece)]
-            piece += taken
-            view = view[len(taken) :]
-            if len(piece) == size:
-                yield memoryview(piece)
-                piece = bytearray()
-    if piece:
-        yield memoryview(piece)

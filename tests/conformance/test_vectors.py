@@ -217,6 +217,16 @@ class TestInvalid:
                     read()
                 assert caught.value.code in {*codes, "invalid_argument"}, str(caught.value)
 
+    def test_checking_the_file_finds_it(self, description: Path) -> None:
+        case, path = load(description)
+        if case["when"] in {"open", "identity"}:
+            return
+        with ShardReader(path) as reader:
+            codes = {finding.code for finding in check(reader).errors}
+        # A reader of manifests says what is wrong, a checking tool that the role is not fulfilled.
+        profile = {"bad_profile"} if case["when"] == "manifest" else set()
+        assert codes & {case["error"], *case.get("also", ()), *profile}, codes
+
     def test_undamaged_neighbours_stay_readable(self, description: Path) -> None:
         case, path = load(description)
         if case["when"] not in {"read", "range", "schema"}:

@@ -1,0 +1,82 @@
+"""What a failure is for the shell and for `--json`: the Exit column of spec/registry.md."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from shard_cli.text import printable
+
+if TYPE_CHECKING:
+    from shard_format import ShardError
+
+
+class Exit(IntEnum):
+    """Exit codes. Signals give 128 + their number, as shells report them."""
+
+    OK = 0
+    FINDING = 1
+    USAGE = 2
+    IO = 3
+    UNSUPPORTED = 4
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+    TERMINATED = 143
+
+
+# Every other code is something found in a file.
+_BY_CODE: Final = {
+    "unsupported_version": Exit.UNSUPPORTED,
+    "invalid_argument": Exit.USAGE,
+    "missing_extra": Exit.USAGE,
+    "closed": Exit.USAGE,
+    "io_error": Exit.IO,
+}
+
+# The library's hints speak of its keyword arguments. What marks such a hint, and what to say instead.
+_HINTS: Final = (
+    ("max_decompressed_bytes=…) if", "give --max-decompressed SIZE if you trust the file"),
+    ("compression='none'", "use --compression none"),
+    ("allow_outside=True", "give --allow-outside if you trust the manifest"),
+    ("names()", "'shard ls' lists the entries"),
+    ("identity=False", "leave out --identity"),
+    ("limits=", None),
+)
+
+
+def exit_for(code: str) -> Exit:
+    """The exit code that stands for an error code."""
+    return _BY_CODE.get(code, Exit.FINDING)
+
+
+def worst(codes: list[Exit]) -> Exit:
+    """The exit code for several files: the largest says most about what went wrong."""
+    return max(codes, default=Exit.OK)
+
+
+def in_terms_of_options(error: ShardError) -> ShardError:
+    """The same error, with a hint that a user of the command line can follow."""
+    for mark, hint in _HINTS:
+        if error.hint is not None and mark in error.hint:
+            error.hint = hint
+    return error
+
+
+def message_of(error: ShardError, *, under: str | None = None) -> str:
+    """The error in one line that is safe to print: names and paths come from anywhere.
+
+    Under a heading that names the file, the message does not name it again.
+    """
+    text = str(in_terms_of_options(error))
+    return printable(text if under is None else text.removeprefix(f"{under}: "))
+
+
+def error_fields(error: ShardError) -> dict[str, Any]:
+    """The error as `--json` shows it."""
+    return {
+        "code": error.code,
+        "message": str(in_terms_of_options(error)),
+        "file": error.path,
+        "entry": error.entry,
+        "rule": error.rule,
+    }

@@ -1,0 +1,60 @@
+"""Files that this program writes: whole or not at all, and never over another by accident."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def refuse_overwrite(path: str, *, force: bool) -> None:
+    """Raises if something stands at the path already and `--force` was not given."""
+    from shard_format.errors import InvalidArgument
+
+    if not force and os.path.lexists(path):
+        raise InvalidArgument("the file exists", path=path, hint="give --force to replace it")
+
+
+def write_file(path: str, pieces: Iterable[bytes | memoryview], *, fsync: bool = False) -> int:
+    """Writes a file that appears when all pieces are in it; returns its size.
+
+    An error while the pieces are made, such as a wrong checksum at their end, leaves no file.
+    """
+    from shard_format._atomic import AtomicFile, write_all
+    from shard_format.errors import ShardError, ShardIOError
+
+    file = AtomicFile(path, fsync=fsync)
+    written = 0
+    try:
+        for piece in pieces:
+            write_all(file.descriptor, [piece])
+            written += len(piece)
+        file.commit()
+    except ShardError:
+        raise
+    except OSError as error:  # would name the temporary file
+        raise ShardIOError.wrap(error, "cannot write", path) from error
+    finally:
+        file.abort()
+    return written
+
+
+def put_in_place(temporary: str, path: str) -> None:
+    """Moves a finished file to its path; what stood there gives it its permissions and goes.
+
+    Readers that have the old file open or mapped keep it. A link keeps pointing where it did.
+    """
+    target = os.path.realpath(path)
+    if os.path.exists(target):
+        os.chmod(temporary, os.stat(target).st_mode & 0o777)
+    os.replace(temporary, target)
+
+
+def same_file(first: str, second: str) -> bool:
+    """Whether two paths lead to one file."""
+    try:
+        return os.path.samefile(first, second)
+    except FileNotFoundError:
+        return False

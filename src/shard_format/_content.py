@@ -1,0 +1,263 @@
+"""The content of one index row: fetched, decoded, checked. Knows nothing of names."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shard_format import seekable
+from shard_format._layout import Codec, HeaderFlag
+from shard_format._memory import filled_bytes
+from shard_format.codecs import check_sizes, crc32c, decode, decode_into, iter_decoded
+from shard_format.errors import ChecksumMismatch, SizeMismatch, UnknownCodec
+from shard_format.sources import SupportsReadInto, SupportsReadRanges, SupportsView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from shard_format._layout import Header, IndexRow
+    from shard_format.registry import Limits
+    from shard_format.sources import ByteSource
+
+_CHECKSUMS = HeaderFlag.CHECKSUMS.value
+# From here on stored bytes are decoded straight from the mapping instead of being read first, and an
+# entry is worth a look for a seek table.
+_LARGE = 1 << 18
+# Raw entries are handed out in pieces of this size: large enough to be worth a map.
+_PIECE = 1 << 20
+
+
+class Content:
+    """Reads rows of one file. Entry-level rules of spec/shard.md are checked here.
+
+    Owns: nothing; the source is the reader's.
+    """
+
+    __slots__ = ("_all_checked", "_check", "_default_codec", "_limits", "_source", "_threads")
+
+    def __init__(
+        self, source: ByteSource, header: Header, limits: Limits, threads: int | None, check: bool
+    ) -> None:
+        self._source = source
+        self._default_codec = header.compression_default
+        self._limits = limits
+        self._threads = threads
+        self._check = check
+        self._all_checked = bool(header.flags & _CHECKSUMS)
+
+    def with_threads(self, threads: int) -> Content:
+        """The same with another number of threads, for work that is already spread over some."""
+        other = copy(self)
+        other._threads = threads
+        return other
+
+    # --- what can be known without reading
+
+    def codec(self, row: IndexRow) -> Codec:
+        """How the row is stored (S-CMP-1)."""
+        flags = row.flags & 7
+        if not flags & 1:
+            return Codec.NONE
+        if flags == 3:
+            return Codec.ZSTD
+        if flags == 5:
+            return Codec.LZ4
+        if flags == 1 and self._default_codec in (Codec.ZSTD, Codec.LZ4):
+            return Codec(self._default_codec)
+        raise UnknownCodec(
+            "the codec of the entry cannot be determined",
+            expected="exactly one of the codec flags 2 (zstd) and 4 (lz4), or a default codec",
+            found=f"flags 0x{row.flags:04x} and default {self._default_codec}",
+            rule="S-CMP-1",
+        )
+
+    def has_checksum(self, row: IndexRow) -> bool:
+        """Whether the file vouches for the row's content (S-CRC-1)."""
+        return self._all_checked or row.crc32c != 0
+
+    def seek_table(self, row: IndexRow) -> seekable.SeekTable | None:
+        """Where the frames of a seekable zstd row are; None for any other."""
+        if self.codec(row) is not Codec.ZSTD:
+            return None
+        end = row.data_offset + row.disk_size
+        footer_size = min(row.disk_size, seekable.FOOTER.size)
+        footer = self._source.read_at(end - footer_size, footer_size)
+        size = seekable.seek_table_size(footer, row.disk_size)
+        if size is None:
+            return None
+        tail = self._source.read_at(end - size, size)
+        return seekable.SeekTable.parse(tail, row.disk_size, row.orig_size)
+
+    # --- all of it
+
+    def read(self, row: IndexRow) -> bytes:
+        """The whole content as new bytes."""
+        if not row.flags & 1 and row.disk_size == row.orig_size:
+            data = self._source.read_at(row.data_offset, row.disk_size)
+            self._compare(row, data)
+            return data
+        codec, table = self._prepare(row)
+        if table is not None:
+            return filled_bytes(
+                row.orig_size, row.disk_size, lambda out: self._read_frames_into(row, table, out)
+            )
+        return self._decode(row, codec, self._stored(row.data_offset, row.disk_size))
+
+    def read_into(self, row: IndexRow, out: memoryview) -> None:
+        """The whole content, into memory of exactly its size."""
+        codec, table = self._prepare(row)
+        if table is not None:
+            self._read_frames_into(row, table, out)
+            return
+        if codec is Codec.NONE:
+            self._read_raw_into(row.data_offset, out)
+        else:
+            stored = self._stored(row.data_offset, row.disk_size)
+            decode_into(codec, stored, out, self._limits)
+        self._compare(row, out)
+
+    def fetch_together(self, rows: Sequence[IndexRow]) -> list[bytes] | None:
+        """The stored bytes of many rows, for `decode`; None if the source reads one by one anyway."""
+        if not isinstance(self._source, SupportsReadRanges):
+            return None
+        return self._source.read_ranges([(row.data_offset, row.disk_size) for row in rows])
+
+    def decode(self, row: IndexRow, stored: bytes) -> bytes:
+        """The content behind stored bytes, checked."""
+        codec, _ = self._prepare(row, look_for_table=False)
+        return self._decode(row, codec, stored)
+
+    def iter_pieces(self, row: IndexRow) -> Iterator[memoryview]:
+        """The whole content in pieces and bounded memory; checked after the last one."""
+        checksum = 0
+        checked = self._check and self.has_checksum(row)
+        for piece in self._iter_unchecked(row):
+            if checked:
+                checksum = crc32c(piece, checksum)
+            yield piece
+        if checked:
+            _compare_checksum(row, checksum)
+
+    def check_seek_table(self, row: IndexRow) -> None:
+        """Holds the seek table against the frames, where the row has one."""
+        table = self.seek_table(row)
+        if table is not None:
+            stored = self._stored(row.data_offset, row.disk_size)
+            seekable.check_frames(table, stored, self._limits)
+
+    # --- a part of it
+
+    def read_part(self, row: IndexRow, start: int, stop: int) -> bytes:
+        """The content from `start` to `stop` as new bytes."""
+        if self.codec(row) is Codec.NONE:
+            check_raw(row)
+            return self._source.read_at(row.data_offset + start, stop - start)
+        return filled_bytes(
+            stop - start, row.disk_size, lambda out: self.read_part_into(row, start, out)
+        )
+
+    def read_part_into(self, row: IndexRow, start: int, out: memoryview) -> None:
+        """The content from `start` on, as much as `out` holds."""
+        codec, _ = self._prepare(row, look_for_table=False)
+        if codec is Codec.NONE:
+            self._read_raw_into(row.data_offset + start, out)
+            return
+        # Whatever the size of the entry: the table is what makes its parts checkable.
+        table = self.seek_table(row)
+        if table is not None:
+            self._decode_frames_into(row, table, start, out)
+            return
+        whole = np.empty(row.orig_size, np.uint8)
+        self.read_into(row, whole.data)
+        out[:] = whole.data[start : start + len(out)]
+
+    # --- inside
+
+    def _prepare(
+        self, row: IndexRow, *, look_for_table: bool = True
+    ) -> tuple[Codec, seekable.SeekTable | None]:
+        """The codec, after all checks that need no data, and the seek table where it is of use."""
+        codec = self.codec(row)
+        if codec is Codec.NONE:
+            check_raw(row)
+            return codec, None
+        check_sizes(codec, row.disk_size, row.orig_size, self._limits)
+        if look_for_table and codec is Codec.ZSTD and row.orig_size >= _LARGE:
+            table = self.seek_table(row)
+            if table is not None and len(table) > 1:
+                return codec, table
+        return codec, None
+
+    def _stored(self, offset: int, length: int) -> bytes | memoryview:
+        """Stored bytes for a decoder: a view where that saves a large copy."""
+        if length >= _LARGE and isinstance(self._source, SupportsView):
+            return self._source.view(offset, length)
+        return self._source.read_at(offset, length)
+
+    def _decode(self, row: IndexRow, codec: Codec, stored: bytes | memoryview) -> bytes:
+        if codec is Codec.NONE:
+            data = bytes(stored)
+        else:
+            data = decode(codec, stored, row.orig_size, self._limits)
+        self._compare(row, data)
+        return data
+
+    def _read_raw_into(self, offset: int, out: memoryview) -> None:
+        source = self._source
+        if isinstance(source, SupportsReadInto):
+            source.read_into(offset, out)
+        else:
+            out[:] = source.read_at(offset, len(out))
+
+    def _read_frames_into(self, row: IndexRow, table: seekable.SeekTable, out: memoryview) -> None:
+        checksum = self._decode_frames_into(row, table, 0, out)
+        if self._check and self.has_checksum(row):
+            _compare_checksum(row, checksum)
+
+    def _decode_frames_into(
+        self, row: IndexRow, table: seekable.SeekTable, start: int, out: memoryview
+    ) -> int:
+        """Returns the CRC-32C of what was decoded."""
+        if not len(out):
+            return 0
+        first, end = table.stored_range(table.frames_for(start, start + len(out)))
+        stored = self._stored(row.data_offset + first, end - first)
+        return seekable.decode_range_into(table, stored, start, out, self._limits, self._threads)
+
+    def _iter_unchecked(self, row: IndexRow) -> Iterator[memoryview]:
+        codec, _ = self._prepare(row, look_for_table=False)
+        if codec is Codec.NONE:
+            end = row.data_offset + row.disk_size
+            for start in range(row.data_offset, end, _PIECE):
+                yield memoryview(self._stored(start, min(_PIECE, end - start)))
+            return
+        stored = self._stored(row.data_offset, row.disk_size)
+        yield from iter_decoded(codec, stored, row.orig_size, self._limits)
+
+    def _compare(self, row: IndexRow, content: bytes | memoryview) -> None:
+        if self._check and (self._all_checked or row.crc32c != 0):
+            _compare_checksum(row, crc32c(content))
+
+
+def check_raw(row: IndexRow) -> None:
+    """S-DAT-4."""
+    if row.disk_size != row.orig_size:
+        raise SizeMismatch(
+            "an uncompressed entry has two different sizes",
+            expected=f"{row.orig_size} bytes (orig_size)",
+            found=f"{row.disk_size} bytes (disk_size)",
+            rule="S-DAT-4",
+        )
+
+
+def _compare_checksum(row: IndexRow, computed: int) -> None:
+    if computed != row.crc32c:
+        raise ChecksumMismatch(
+            "CRC-32C mismatch: the data is damaged",
+            offset=row.data_offset,
+            expected=f"{row.crc32c:08x}",
+            found=f"{computed:08x}",
+            rule="S-CRC-1",
+        )

@@ -1,0 +1,140 @@
+"""What callers hand to a writer: names, data and frame sizes, checked and turned into bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from shard_format._layout import Codec
+from shard_format.errors import InvalidArgument
+from shard_format.seekable import LARGEST_FRAME_CONTENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from shard_format.codecs import Compression
+    from shard_format.sources import BytesLike
+
+LONGEST_NAME: Final = 65_535
+
+
+class IterableFailed(Exception):
+    """What the caller's iterable raised is the cause."""
+
+
+def encode_name(name: str) -> bytes:
+    if not isinstance(name, str):
+        raise InvalidArgument("a name is not a string", found=type(name).__name__, rule="S-NAM-6")
+    try:
+        encoded = name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidArgument(
+            "a name holds a lone surrogate, which UTF-8 cannot store",
+            found=ascii(name),
+            rule="S-NAM-3",
+        ) from None
+    if not encoded:
+        raise InvalidArgument("a name is empty", rule="S-NAM-6")
+    if len(encoded) > LONGEST_NAME:
+        raise InvalidArgument(
+            "a name is too long",
+            entry=name,
+            expected=f"at most {LONGEST_NAME} bytes of UTF-8",
+            found=f"{len(encoded)} bytes",
+            rule="S-NAM-6",
+        )
+    if b"\0" in encoded:
+        raise InvalidArgument("a name holds the character U+0000", entry=name, rule="S-NAM-6")
+    return encoded
+
+
+def as_bytes(name: str, data: BytesLike) -> memoryview:
+    """The data as plain bytes, without a copy unless an array is not in C order."""
+    if isinstance(data, np.ndarray):
+        if data.dtype.hasobject:
+            raise InvalidArgument(
+                "an array of Python objects cannot be stored",
+                entry=name,
+                found=f"dtype {data.dtype}",
+            )
+        # Through uint8: the buffer protocol knows neither bfloat16 nor datetime64.
+        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        return flat.data
+    if isinstance(data, str):
+        raise InvalidArgument(
+            "text is not bytes", entry=name, hint="encode it first: text.encode()"
+        )
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise InvalidArgument(
+            "this object has no bytes",
+            entry=name,
+            expected="bytes, a memoryview or an array",
+            found=type(data).__name__,
+        ) from None
+    if not view.nbytes:
+        return memoryview(b"")
+    return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+
+
+def iter_views(name: str, chunks: Iterable[BytesLike]) -> Iterator[memoryview]:
+    """The chunks as bytes; an error of the iterable is told apart from one of the disk."""
+    iterator = iter(chunks)
+    while True:
+        try:
+            chunk = next(iterator)
+        except StopIteration:
+            return
+        except Exception as error:
+            raise IterableFailed from error
+        yield as_bytes(name, chunk)
+
+
+def row_bytes(data: BytesLike) -> int:
+    """Bytes of one step along the first axis of an array; 1 for plain bytes."""
+    if isinstance(data, np.ndarray) and data.ndim and data.size:
+        return int(data.nbytes // data.shape[0])
+    return 1
+
+
+def check_frame_bytes(
+    name: str, frame_bytes: int, row_bytes: int, compression: Compression
+) -> None:
+    if compression.codec is not Codec.ZSTD:
+        raise InvalidArgument(
+            "only zstd entries can be seekable",
+            entry=name,
+            expected="compression='zstd' together with frame_bytes",
+            found=f"compression={str(compression)!r}",
+        )
+    if not 0 < frame_bytes <= LARGEST_FRAME_CONTENT:
+        raise InvalidArgument(
+            "frame_bytes out of range",
+            entry=name,
+            expected=f"1 to {LARGEST_FRAME_CONTENT}",
+            found=frame_bytes,
+        )
+    if frame_bytes % row_bytes:
+        raise InvalidArgument(
+            "frame_bytes would cut the array inside a row",
+            entry=name,
+            expected=f"a multiple of {row_bytes}, such as {-(-frame_bytes // row_bytes) * row_bytes}",
+            found=frame_bytes,
+        )
+
+
+def regroup(views: Iterator[memoryview], size: int) -> Iterator[memoryview]:
+    """The same bytes in pieces of `size`, the last one shorter; each in memory of its own."""
+    piece = bytearray()
+    for view in views:
+        while len(view):
+            taken = view[: size - len(piece)]
+            piece += taken
+            view = view[len(taken) :]
+            if len(piece) == size:
+                yield memoryview(piece)
+                piece = bytearray()
+    if piece:
+        yield memoryview(piece)

@@ -1,0 +1,177 @@
+"""What the tests of the command line share: running it, and small files to run it on."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+from shard_cli.main import main
+from shard_format import ShardWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run of the program gave."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The document on stdout."""
+        document: dict[str, Any] = json.loads(self.out)
+        assert document["schema_version"] == 1
+        return document
+
+
+class Run(Protocol):
+    """Runs the program in this process."""
+
+    def __call__(self, *arguments: str | Path) -> Result: ...
+
+
+class Make(Protocol):
+    """Writes a Shard file from names and contents."""
+
+    def __call__(
+        self,
+        name: str,
+        entries: Mapping[str, bytes],
+        **options: Any,  # noqa: ANN401 - the writer's
+    ) -> Path: ...
+
+
+class Terminal(Protocol):
+    """Runs the program in a terminal and returns exit code and what the terminal got."""
+
+    def __call__(self, *arguments: str | Path, columns: int = 80) -> tuple[int, str]: ...
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of the machine that runs the tests must not change what they see."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+
+
+@pytest.fixture
+def run(capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
+    def run_in_process(*arguments: str | Path) -> Result:
+        code = main([str(argument) for argument in arguments])
+        out, err = capsysbinary.readouterr()
+        return Result(code, os.fsdecode(out), os.fsdecode(err))
+
+    return run_in_process
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def make_file(
+        name: str,
+        entries: Mapping[str, bytes],
+        **options: Any,  # noqa: ANN401 - the writer's
+    ) -> Path:
+        path = tmp_path / name
+        per_entry = {
+            key: options.pop(key)
+            for key in ("content_type", "tags", "frame_bytes")
+            if key in options
+        }
+        with ShardWriter(path, fsync=False, **options) as writer:
+            for entry, content in entries.items():
+                writer.write_entry(entry, content, **per_entry)
+        return path
+
+    return make_file
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    def run_in_terminal(*arguments: str | Path, columns: int = 80) -> tuple[int, str]:
+        ours, theirs = pty.openpty()
+        environment = {**os.environ, "COLUMNS": str(columns)}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shard_cli", *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
+        )
+        os.close(theirs)
+        pieces = []
+        while True:
+            try:
+                piece = os.read(ours, 65536)
+            except OSError:  # how Linux says that the other end is closed
+                break
+            if not piece:
+                break
+            pieces.append(piece)
+        os.close(ours)
+        return process.wait(), b"".join(pieces).decode()
+
+    return run_in_terminal
+
+
+@pytest.fixture
+def sample(make: Make) -> Path:
+    """A file with a bit of everything."""
+    return make(
+        "sample.shard",
+        {
+            "meta/about": b'{"a":1}',
+            "signal/zeros": bytes(5000),
+            "signal/text": b"line\n" * 200,
+            "empty": b"",
+        },
+        compression="zstd",
+        schema={"description": "a sample", "x_unknown": {"kept": [1, 2]}},
+        tags=["left"],
+        content_type="text",
+        identity=True,
+    )
+
+
+@pytest.fixture
+def damaged(make: Make) -> Path:
+    """A file with a good entry and one with a flipped byte."""
+    path = make("damaged.shard", {"good": b"fine", "signal/text": b"line\n" * 200})
+    data = bytearray(path.read_bytes())
+    data[-10] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> tuple[Path, Path]:
+    """A private and a public key file."""
+    key = Ed25519PrivateKey.generate()
+    private, public = tmp_path / "key.pem", tmp_path / "pub.pem"
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public.write_bytes(
+        key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
+    return private, public
