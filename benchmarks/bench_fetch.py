@@ -59,7 +59,8 @@ def run(folder: Path) -> Iterator[Table]:
             "npz": with_npz,
             "h5py": with_h5py,
         },
-        rounds=2000,
+        rounds=200,
+        calls=20,
     )
     yield Table(
         "Open a 50 MB file, fetch one 28 KB entry",

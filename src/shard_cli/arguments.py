@@ -95,7 +95,7 @@ def add_storage(parser: argparse.ArgumentParser, *, compression: str, alignment:
         "-c",
         "--compression",
         metavar="CODEC",
-        help=f"none, zstd, lz4, or with a level: zstd:19, lz4:9 (default: {compression})",
+        help=f"none, lz4, zstd, or zstd with a level: zstd:19 (default: {compression})",
     )
     parser.add_argument(
         "--alignment",

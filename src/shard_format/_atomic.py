@@ -40,8 +40,12 @@ class AtomicFile:
     def __init__(self, path: str | os.PathLike[str], *, fsync: bool) -> None:
         self.name = os.fspath(path)
         # A link keeps pointing where it did: its target is what gets replaced.
-        self._target = os.path.realpath(self.name)
+        try:
+            self._target = os.path.realpath(self.name)
+        except ValueError as error:  # a NUL in the path
+            raise InvalidArgument(f"this cannot be a path: {error}", path=self.name) from None
         self._fsync = fsync
+        self._process = os.getpid()
         if os.path.isdir(self._target):
             raise InvalidArgument("cannot write: this is a folder", path=self.name)
         self.folder, base = os.path.split(self._target)
@@ -71,6 +75,8 @@ class AtomicFile:
     def abort(self) -> None:
         """Removes the temporary file. Safe to call after anything, also twice."""
         self._close()
+        if os.getpid() != self._process:  # a forked child dropped its copy; the file is not its own
+            return
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.temporary)
 

@@ -53,6 +53,12 @@ class Content:
         other._threads = threads
         return other
 
+    def with_checks(self) -> Content:
+        """The same, checking also where the reader was asked not to."""
+        other = copy(self)
+        other._check = True
+        return other
+
     # --- what can be known without reading
 
     def codec(self, row: IndexRow) -> Codec:

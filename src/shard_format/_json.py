@@ -137,7 +137,10 @@ def _write(value: Any, parts: list[str], level: int) -> None:  # noqa: ANN401 - 
     elif isinstance(value, str):
         parts.append(_quote(value))
     elif isinstance(value, int):
-        parts.append(int.__repr__(value))
+        try:
+            parts.append(int.__repr__(value))
+        except ValueError as error:  # thousands of digits
+            raise InvalidArgument(f"an integer is too long: {error}") from None
     elif isinstance(value, float):
         parts.append(_number(value))
     elif isinstance(value, (dict, list, tuple)):
@@ -187,7 +190,7 @@ def _number(value: float) -> str:
         return "0"
     sign = "-" if value < 0 else ""
     # repr gives the shortest digits that read back; only the notation differs.
-    mantissa, _, exponent_text = repr(abs(value)).partition("e")
+    mantissa, _, exponent_text = float.__repr__(abs(value)).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")
     leading_zeros = len(whole + fraction) - len(digits)

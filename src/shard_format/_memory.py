@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from typing import TYPE_CHECKING, Final
 
@@ -25,9 +26,19 @@ def filled_bytes(size: int, stored_size: int, fill: Callable[[memoryview], None]
         array = np.empty(size, np.uint8)
         fill(array.data)
         return array.tobytes()
-    owner = io.BytesIO()
+    owner = _Owner()
     owner.seek(size - 1)
     owner.write(b"\0")
     with owner.getbuffer() as view:
         fill(view)
-    return owner.getvalue()
+    content = owner.getvalue()
+    # With a slice of the view still alive somewhere, a BytesIO gives away its spare byte as well.
+    return content if len(content) == size else content[:size]
+
+
+class _Owner(io.BytesIO):
+    """A BytesIO that can be dropped while a traceback still holds slices of its memory."""
+
+    def close(self) -> None:
+        with contextlib.suppress(BufferError):
+            super().close()

@@ -39,7 +39,6 @@ SMALLEST_COMPRESSED: Final = 257
 """Entries below this stay raw (S-CMP-10)."""
 
 _ZSTD_LEVELS = range(-131_072, 23)
-_LZ4_LEVELS = range(1, 13)
 _DEFAULT_ZSTD_LEVEL = 3
 # How far beyond the expected size a failed lz4 block is decoded again to tell "longer" from "broken".
 _LZ4_SLACK = 1 << 16
@@ -52,7 +51,13 @@ class Compression:
     codec: Codec
     """How the bytes are stored."""
     level: int | None = None
-    """zstd -131072 to 22; lz4 1 to 12 for its slow, dense mode; None for the codec's default."""
+    """For zstd, -131072 to 22; None for the codec's default."""
+
+    def __post_init__(self) -> None:
+        if self.level is not None and (
+            self.codec is not Codec.ZSTD or self.level not in _ZSTD_LEVELS
+        ):
+            raise _unknown_compression(str(self))
 
     @classmethod
     def parse(cls, text: str | Compression | None) -> Compression:
@@ -61,16 +66,13 @@ class Compression:
             return text
         if text is None:
             return NO_COMPRESSION
-        name, colon, level_text = text.partition(":")
+        if not isinstance(text, str):
+            raise _unknown_compression(text)
+        name, colon, level = text.partition(":")
         try:
-            codec = Codec[name.upper()]
-            level = int(level_text) if colon else None
+            return cls(Codec[name.upper()], int(level) if colon else None)
         except (KeyError, ValueError):
-            raise _bad_compression_argument(text) from None
-        allowed = {Codec.ZSTD: _ZSTD_LEVELS, Codec.LZ4: _LZ4_LEVELS}.get(codec)
-        if level is not None and (allowed is None or level not in allowed):
-            raise _bad_compression_argument(text)
-        return cls(codec, level)
+            raise _unknown_compression(text) from None
 
     def __str__(self) -> str:
         return self.codec.label if self.level is None else f"{self.codec.label}:{self.level}"
@@ -79,11 +81,11 @@ class Compression:
 NO_COMPRESSION: Final = Compression(Codec.NONE)
 
 
-def _bad_compression_argument(text: str) -> InvalidArgument:
+def _unknown_compression(found: object) -> InvalidArgument:
     return InvalidArgument(
         "unknown compression",
-        expected="'none', 'zstd', 'zstd:LEVEL' (up to 22), 'lz4' or 'lz4:LEVEL' (1 to 12)",
-        found=repr(text),
+        expected="'none', 'zstd', 'zstd:LEVEL' (up to 22) or 'lz4'",
+        found=repr(found),
     )
 
 
@@ -98,14 +100,9 @@ def compress(data: memoryview, compression: Compression) -> bytes | None:
         return None
     if compression.codec is Codec.ZSTD:
         stored = _zstd.compress_frame(data, zstd_level(compression), checksum=False)
-    elif compression.level is None:
-        stored = bytes(cramjam.lz4.compress_block(data, store_size=False))
     else:
-        stored = bytes(
-            cramjam.lz4.compress_block(
-                data, mode="high_compression", compression=compression.level, store_size=False
-            )
-        )
+        # Without a level: cramjam takes one and ignores it (2.14).
+        stored = bytes(cramjam.lz4.compress_block(data, store_size=False))
     return stored if is_worth_it(len(stored), len(data)) else None
 
 

@@ -150,13 +150,22 @@ class ShardError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions pickle by their positional arguments only; worker processes need all of it.
-        return (_rebuild, (type(self), self.problem, dict(self.__dict__)))
+        # Some attributes of OSError and ImportError are not in the dictionary.
+        state = {name: getattr(self, name) for name in _FACTS if hasattr(self, name)}
+        return (_rebuild, (type(self), self.problem, state))
+
+
+_FACTS = (
+    *("problem", "path", "entry", "offset", "expected", "found", "rule", "hint"),
+    *("errno", "strerror", "filename"),
+)
 
 
 def _rebuild(cls: type[ShardError], problem: str, state: dict[str, Any]) -> ShardError:
     error = cls.__new__(cls, problem)
     error.args = (problem,)
-    error.__dict__.update(state)
+    for name, value in state.items():
+        setattr(error, name, value)
     return error
 
 

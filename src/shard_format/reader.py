@@ -172,10 +172,7 @@ class ShardReader:
 
     def info_at(self, number: int, name: str | None = None) -> EntryInfo:
         """What the index says about the entry in row `number`."""
-        if not 0 <= number < self._index.count:
-            raise InvalidArgument(
-                "no such row", path=self.name, expected=f"0 to {len(self) - 1}", found=number
-            )
+        self._check_row_number(number)
         row = self._index.row(number)
         name = self._index.name(number) if name is None else name
         try:
@@ -196,6 +193,7 @@ class ShardReader:
 
     def info_name(self, number: int) -> str:
         """The name of the entry in row `number`."""
+        self._check_row_number(number)
         return self._index.name(number)
 
     def first_wrong_name_hash(self) -> str | None:
@@ -225,7 +223,7 @@ class ShardReader:
 
     def read_entry(self, name: str) -> bytes:
         """All bytes of an entry, decompressed and checked."""
-        row = self._index.row(self._find(name))
+        row = self._row(name)
         try:
             return self._content.read(row)
         except ShardError as error:
@@ -233,10 +231,11 @@ class ShardReader:
 
     def read_many(self, names: Iterable[str]) -> list[bytes]:
         """All bytes of several entries, in the asked order, decompressed in parallel."""
+        self._ensure_open()
         wanted = list(names)
         if len(wanted) == 1:  # leaves the threads to the frames of a seekable entry
             return [self.read_entry(wanted[0])]
-        rows = [self._index.row(self._find(name)) for name in wanted]
+        rows = [self._row(name) for name in wanted]
         sizes = [row.orig_size for row in rows]
         threads = thread_count(self._threads, sum(sizes))
         content = self._content.with_threads(1) if threads > 1 else self._content
@@ -277,7 +276,7 @@ class ShardReader:
         Returns:
             The number of bytes written to the start of the buffer.
         """
-        row = self._index.row(self._find(name))
+        row = self._row(name)
         stop = row.orig_size if stop is None else stop
         try:
             _check_range(row, start, stop)
@@ -304,7 +303,7 @@ class ShardReader:
         only the bytes themselves are read; a part of it has no checksum. Any other compressed entry is
         decoded and checked as a whole first.
         """
-        row = self._index.row(self._find(name))
+        row = self._row(name)
         try:
             _check_range(row, start, stop)
             if (start, stop) == (0, row.orig_size):
@@ -319,7 +318,7 @@ class ShardReader:
         The checksum covers the whole: it is checked after the last piece, and a mismatch is raised
         then. Pieces of raw entries are views of the mapped file.
         """
-        row = self._index.row(self._find(name))
+        row = self._row(name)
         try:
             yield from self._content.iter_pieces(row)
         except ShardError as error:
@@ -334,7 +333,7 @@ class ShardReader:
         Raises:
             NotViewable: the entry is compressed, or the source has no memory to show.
         """
-        row = self._index.row(self._find(name))
+        row = self._row(name)
         try:
             codec = self._content.codec(row)
             if codec is not Codec.NONE:
@@ -355,7 +354,7 @@ class ShardReader:
 
     def seek_table(self, name: str) -> SeekTable | None:
         """Where the frames of a seekable entry are; None if the entry is not seekable."""
-        row = self._index.row(self._find(name))
+        row = self._row(name)
         try:
             return self._content.seek_table(row)
         except ShardError as error:
@@ -368,11 +367,12 @@ class ShardReader:
             name: the entry.
             progress: called with the size of each piece of content.
         """
-        for piece in self.iter_entry(name):
-            if progress is not None:
-                progress(len(piece))
+        row = self._row(name)
         try:
-            self._content.check_seek_table(self._index.row(self._find(name)))
+            for piece in self._content.with_checks().iter_pieces(row):
+                if progress is not None:
+                    progress(len(piece))
+            self._content.check_seek_table(row)
         except ShardError as error:
             raise self._located(error, name) from None
 
@@ -425,6 +425,18 @@ class ShardReader:
     def _ensure_open(self) -> None:
         if self._closed:
             raise Closed("the reader is closed", path=self.name)
+
+    def _check_row_number(self, number: int) -> None:
+        if not 0 <= number < self._index.count:
+            raise InvalidArgument(
+                "no such row", path=self.name, expected=f"0 to {len(self) - 1}", found=number
+            )
+
+    def _row(self, name: str) -> IndexRow:
+        """The row of an entry that is about to be read."""
+        if self._closed:
+            raise Closed("the reader is closed", path=self.name)
+        return self._index.row(self._find(name))
 
     def _find(self, name: str) -> int:
         number = self._index.find(name)
@@ -496,10 +508,15 @@ def _check_range(row: IndexRow, start: int, stop: int) -> None:
 def _writable_bytes(buffer: BytesLike) -> memoryview:
     if isinstance(buffer, np.ndarray):
         # Also covers dtypes that the buffer protocol does not know, such as bfloat16.
-        if not buffer.flags.c_contiguous or not buffer.flags.writeable:
-            raise InvalidArgument("the array is not C-contiguous and writable")
+        if not buffer.flags.c_contiguous or not buffer.flags.writeable or buffer.dtype.hasobject:
+            raise InvalidArgument(
+                "the array is not plain memory: C-contiguous, writable, no objects"
+            )
         return buffer.reshape(-1).view(np.uint8).data
-    view = memoryview(buffer)
+    try:
+        view = memoryview(buffer)
+    except TypeError:
+        raise InvalidArgument("this object has no memory", found=type(buffer).__name__) from None
     if view.readonly or not view.c_contiguous:
         raise InvalidArgument("the buffer is not writable, contiguous memory")
     return view.cast("B") if view.nbytes else memoryview(bytearray())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shard_format import _json
 from shard_format.errors import BadMetadata, InvalidArgument, LimitExceeded
 
@@ -145,25 +147,24 @@ class TagNames:
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.names = list(names)
 
-    def bits(self, tags: int | Iterable[str]) -> int:
-        """The tag bits for a number or for names; new names take the next free bit."""
-        if isinstance(tags, int):
+    def bits(self, tags: int | Iterable[str]) -> tuple[int, list[str]]:
+        """The tag bits for a number or for names, and the names as they are once this is accepted."""
+        if isinstance(tags, (int, np.integer)):
             if not 0 <= tags <= 0xFFFF:
                 raise InvalidArgument("tag bits out of range", expected="0 to 65535", found=tags)
-            return tags
+            return int(tags), self.names
         if isinstance(tags, str):
             raise InvalidArgument(
                 "tags is one string", expected="a list of names or an integer", found=repr(tags)
             )
-        wanted = list(tags)
-        new = [tag for tag in dict.fromkeys(wanted) if tag not in self.names]
+        wanted = list(dict.fromkeys(tags))
         if not all(isinstance(tag, str) for tag in wanted):
             raise InvalidArgument("a tag is not a string", found=repr(wanted))
-        if len(self.names) + len(new) > MOST_TAGS:
+        names = [*self.names, *(tag for tag in wanted if tag not in self.names)]
+        if len(names) > MOST_TAGS:
             raise InvalidArgument(
                 "too many different tags in one file",
                 expected=f"at most {MOST_TAGS}",
-                found=", ".join([*self.names, *new]),
+                found=", ".join(names),
             )
-        self.names += new
-        return sum(1 << self.names.index(tag) for tag in dict.fromkeys(wanted))
+        return sum(1 << names.index(tag) for tag in wanted), names

@@ -56,11 +56,12 @@ class Signature:
     def from_bytes(cls, text: bytes, *, path: str | None = None) -> Signature:
         """Parses a signature file."""
         try:
-            fields = parse_object(text, "the signature", DEFAULT_LIMITS)
+            fields = parse_object(text, "the signature", DEFAULT_LIMITS, rule="S-SIG-2")
         except BadMetadata as error:
             raise error.located(path=path) from None
         good = (
-            fields.get("v") == 1
+            type(fields.get("v")) is int
+            and fields["v"] == 1
             and fields.get("algorithm") == _ALGORITHM
             and all(
                 isinstance(fields.get(name), str)

@@ -104,7 +104,15 @@ def open_source(source: SourceLike) -> ByteSource:
     # Only these two are known to have the bytes of their descriptor; a GzipFile has a fileno too.
     if type(source) in (io.BufferedReader, io.FileIO):
         file = cast("BinaryIO", source)
+        if file.closed:
+            raise InvalidArgument("the file is closed", path=str(file.name))
         return FileSource.from_descriptor(file.fileno(), file.name)
+    if isinstance(source, io.TextIOBase):
+        raise InvalidArgument(
+            "the file is open as text",
+            path=str(getattr(source, "name", "")),
+            hint="open it with 'rb'",
+        )
     if isinstance(source, ByteSource):
         return source
     if hasattr(source, "seek") and hasattr(source, "read"):
@@ -152,6 +160,8 @@ class FileSource:
             descriptor = os.open(self.name, os.O_RDONLY | _OPEN_FLAGS)
         except OSError as error:
             raise ShardIOError.wrap(error, "cannot open", self.name) from error
+        except ValueError as error:  # a NUL in the path
+            raise InvalidArgument(f"this cannot be a path: {error}", path=self.name) from None
         self._adopt(descriptor)
 
     @classmethod
@@ -268,7 +278,10 @@ class FileSource:
 
 
 _HAS_PREADV = hasattr(os, "preadv")
-_OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+# Not blocking: opening a pipe that nobody writes to would wait forever. Files do not care.
+_OPEN_FLAGS = (
+    getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+)
 
 
 class BytesSource:
@@ -278,8 +291,8 @@ class BytesSource:
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data)
-        if not view.contiguous:
-            raise InvalidArgument("the memoryview is not contiguous")
+        if not view.c_contiguous:
+            raise InvalidArgument("the memory is not contiguous, in C order")
         self._view = view.cast("B").toreadonly()
 
     def size(self) -> int:
@@ -342,6 +355,8 @@ class FileObjectSource:
                     missing -= len(piece)
             except OSError as error:
                 raise ShardIOError.wrap(error, "cannot read", self.name) from error
+            except ValueError as error:  # what Python's files say when they are closed
+                raise Closed(f"cannot read: {error}", path=self.name) from None
         if missing:
             raise _truncated(self.name, offset, length, length - missing)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -6,7 +6,8 @@ import functools
 import hashlib
 import io
 import os
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 import zstandard
@@ -95,6 +96,13 @@ def _fails_as_a_whole(
     @functools.wraps(method)
     def guarded(self: ShardWriter, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         self._ensure_open()
+        if self._busy:
+            raise InvalidArgument(
+                "the writer is in the middle of another entry",
+                path=self.name,
+                hint="an iterable that is being written cannot use the same writer",
+            )
+        self._busy = True
         try:
             return method(self, *args, **kwargs)
         except IterableFailed as failure:
@@ -112,6 +120,8 @@ def _fails_as_a_whole(
             # May have struck between two steps that belong together.
             self.abort()
             raise
+        finally:
+            self._busy = False
 
     return cast("Callable[Concatenate[ShardWriter, Parameters], Result]", guarded)
 
@@ -158,6 +168,7 @@ class ShardWriter:
     ) -> None:
         self._file: AtomicFile | None = None
         self._closed = False
+        self._busy = False
         self.name = os.fspath(path)
         if alignment not in ALIGNMENTS:
             raise InvalidArgument("unknown alignment", expected="0, 16, 32 or 64", found=alignment)
@@ -168,7 +179,8 @@ class ShardWriter:
         self._compression = Compression.parse(compression)
         self._limits = limits
         self._threads = threads
-        self.schema = schema if isinstance(schema, Schema) else Schema(schema)
+        given = schema.fields if isinstance(schema, Schema) else schema
+        self.schema = Schema(deepcopy(dict(given or {})))
         """The schema section that will be written; change it until `close`."""
         self._tags = TagNames(self.schema.tag_dictionary)
         self._hashes: dict[str, str] | None = {} if identity else None
@@ -240,7 +252,7 @@ class ShardWriter:
             check_frame_bytes(name, frame_bytes, row_bytes(data), chosen)
         if chosen.codec is not Codec.NONE and len(view) >= SMALLEST_COMPRESSED:
             self._check_decompressed_size(name, len(view))
-        encoded_name, tag_bits, type_number = self._accept(name, tags, content_type, metadata)
+        accepted = self._accept(name, tags, content_type, metadata)
         checksum = crc32c(view)
         if self._hashes is not None:
             self._hashes[name] = hashlib.sha256(view).hexdigest()
@@ -260,7 +272,7 @@ class ShardWriter:
         start = self._pad()
         for piece in [view] if stored is None else stored:
             self._blocks.append(piece)
-        self._add_row(encoded_name, codec, start, len(view), checksum, type_number, tag_bits)
+        self._add_row(accepted, codec, start, len(view), checksum)
 
     @_fails_as_a_whole
     def write_entry_stream(
@@ -290,14 +302,16 @@ class ShardWriter:
         if frame_bytes is not None:
             check_frame_bytes(name, frame_bytes, 1, chosen)
         before = self._blocks.position
-        encoded_name, tag_bits, type_number = self._accept(name, tags, content_type, metadata)
+        accepted = self._accept(name, tags, content_type, metadata)
         measured = _Measure(hashlib.sha256() if self._hashes is not None else None)
         views = iter_views(name, chunks)
         codec = chosen.codec
         try:
             start = self._pad()
             for piece in self._encode_stream(name, views, chosen, frame_bytes, measured):
+                self._ensure_open()  # the iterable may have called abort
                 self._blocks.append(piece)
+            self._ensure_open()
             disk_size = self._blocks.position - start
             if codec is Codec.ZSTD and not (
                 measured.size >= SMALLEST_COMPRESSED and is_worth_it(disk_size, measured.size)
@@ -305,26 +319,18 @@ class ShardWriter:
                 self._expand_again(start)
                 codec = Codec.NONE
         except BaseException:
-            self._blocks.truncate(before)
-            self.schema.fields.get("entry_metadata", {}).pop(name, None)
+            if not self._closed:
+                self._blocks.truncate(before)
             raise
         if self._hashes is not None and measured.hash is not None:
             self._hashes[name] = measured.hash.hexdigest()
-        self._add_row(
-            encoded_name, codec, start, measured.size, measured.checksum, type_number, tag_bits
-        )
+        self._add_row(accepted, codec, start, measured.size, measured.checksum)
 
     # --- the end
 
     @_fails_as_a_whole
     def _finish(self) -> None:
         assert self._file is not None
-        if self._hashes is not None:
-            text = canonical(identity_fields(self._hashes))
-            self._hashes = None
-            self.write_entry(
-                IDENTITY_ENTRY, text, compression="none", content_type=ContentType.JSON
-            )
         if self._declared is not None and self._count != len(self._declared):
             raise InvalidArgument(
                 "not all declared entries were written",
@@ -369,7 +375,15 @@ class ShardWriter:
         """Finishes the file and puts it in place. A second call does nothing."""
         if self._closed:
             return
+        if self._busy:
+            raise InvalidArgument("cannot close: an entry is being written", path=self.name)
         try:
+            if self._hashes is not None:
+                text = canonical(identity_fields(self._hashes))
+                self._hashes = None
+                self.write_entry(
+                    IDENTITY_ENTRY, text, compression="none", content_type=ContentType.JSON
+                )
             self._finish()
         finally:
             self.abort()
@@ -441,8 +455,8 @@ class ShardWriter:
         tags: int | Iterable[str],
         content_type: int | str,
         metadata: Mapping[str, Any] | None,
-    ) -> tuple[bytes, int, int]:
-        """Checks everything about an entry that is not its data, then takes its name."""
+    ) -> _Accepted:
+        """Checks everything about an entry that is not its data."""
         encoded = encode_name(name)
         if self._declared is not None:
             expected = self._declared[self._count] if self._count < len(self._declared) else None
@@ -473,16 +487,14 @@ class ShardWriter:
             )
         if used > self._limits.max_string_table_bytes:
             raise self._too_much("bytes of names", self._limits.max_string_table_bytes, used)
-        tag_bits = self._tags.bits(tags)
-        if metadata is not None:
-            canonical(dict(metadata))
+        tag_bits, tag_names = self._tags.bits(tags)
+        described = None if metadata is None else deepcopy(dict(metadata))
+        canonical(described)
         if not self._seen.add(encoded, self._names_with_hash):
             raise InvalidArgument(
                 "this name was written before", path=self.name, entry=name, rule="S-NAM-4"
             )
-        if metadata is not None:
-            self.schema.fields.setdefault("entry_metadata", {})[name] = dict(metadata)
-        return encoded, tag_bits, type_number
+        return _Accepted(name, encoded, type_number, tag_bits, tag_names, described)
 
     def _names_with_hash(self, name_hash: int) -> Iterator[bytes]:
         """The names already written that have this hash; asked only when a hash comes again."""
@@ -513,15 +525,10 @@ class ShardWriter:
         return start
 
     def _add_row(
-        self,
-        name: bytes,
-        codec: Codec,
-        start: int,
-        orig_size: int,
-        checksum: int,
-        content_type: int,
-        tag_bits: int,
+        self, accepted: _Accepted, codec: Codec, start: int, orig_size: int, checksum: int
     ) -> None:
+        """The entry is complete: now it counts."""
+        name = accepted.encoded
         self._index.append(
             INDEX_ENTRY.pack(
                 xxh64_intdigest(name),
@@ -532,13 +539,18 @@ class ShardWriter:
                 self._blocks.position - start,
                 orig_size,
                 checksum,
-                content_type,
-                tag_bits,
+                accepted.content_type,
+                accepted.tag_bits,
             )
         )
         self._names.append(name + self._terminator)
-        self._any_content_type |= content_type != 0
+        self._any_content_type |= accepted.content_type != 0
         self._count += 1
+        self._tags.names = accepted.tag_names
+        if accepted.metadata is not None:
+            if self.schema.fields.get("entry_metadata") is None:
+                self.schema.fields["entry_metadata"] = {}
+            self.schema.fields["entry_metadata"][accepted.name] = accepted.metadata
 
     def _encode_stream(
         self,
@@ -616,6 +628,17 @@ class ShardWriter:
             count = min(missing, _EXPAND_BYTES)
             write_all(descriptor, [bytes(count)])
             missing -= count
+
+
+class _Accepted(NamedTuple):
+    """An entry that may be written: everything but its data."""
+
+    name: str
+    encoded: bytes
+    content_type: int
+    tag_bits: int
+    tag_names: list[str]
+    metadata: dict[str, Any] | None
 
 
 class _Measure:
