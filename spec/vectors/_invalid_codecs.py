@@ -228,9 +228,7 @@ def _zstd_damage() -> Iterator[Invalid]:
         "A frame that declares no content, and has none, with a wrong checksum.",
         "S-CMP-4",
         "bad_compression",
-        _file(
-            zstd_frame(raw_blocks(b""), content_size=0, checksum=content_checksum(b"") ^ 1), b""
-        ),
+        _file(zstd_frame(raw_blocks(b""), content_size=0, checksum=content_checksum(b"") ^ 1), b""),
         also=("checksum_mismatch",),
     )
     yield _at_read(

@@ -13,7 +13,7 @@ import stat
 import threading
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, Union, cast, runtime_checkable
 
-from shard_format.errors import Closed, InvalidArgument, ShardIOError, Truncated
+from shard_format.errors import Closed, InvalidArgument, ShardError, ShardIOError, Truncated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -355,6 +355,8 @@ class FileObjectSource:
                     missing -= len(piece)
             except OSError as error:
                 raise ShardIOError.wrap(error, "cannot read", self.name) from error
+            except ShardError:
+                raise
             except ValueError as error:  # what Python's files say when they are closed
                 raise Closed(f"cannot read: {error}", path=self.name) from None
         if missing:
