@@ -106,9 +106,7 @@ class Content:
             return data
         codec, table = self._prepare(row)
         if table is not None:
-            return filled_bytes(
-                row.orig_size, row.disk_size, lambda out: self._read_frames_into(row, table, out)
-            )
+            return filled_bytes(row.orig_size, lambda out: self._read_frames_into(row, table, out))
         return self._decode(row, codec, self._stored(row.data_offset, row.disk_size))
 
     def read_into(self, row: IndexRow, out: memoryview) -> None:
@@ -160,9 +158,7 @@ class Content:
         if self.codec(row) is Codec.NONE:
             check_raw(row)
             return self._source.read_at(row.data_offset + start, stop - start)
-        return filled_bytes(
-            stop - start, row.disk_size, lambda out: self.read_part_into(row, start, out)
-        )
+        return filled_bytes(stop - start, lambda out: self.read_part_into(row, start, out))
 
     def read_part_into(self, row: IndexRow, start: int, out: memoryview) -> None:
         """The content from `start` on, as much as `out` holds."""

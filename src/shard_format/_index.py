@@ -58,6 +58,7 @@ _BIG_ENDIAN = HeaderFlag.BIG_ENDIAN.value
 # plain integers instead of an argsort, and eight bytes an entry. 2**24 is above the entry limit.
 _ROW_BITS = 24
 _ROW_MASK = (1 << _ROW_BITS) - 1
+_MOST_ROWS = 1 << _ROW_BITS
 _HASH_MASK = ((1 << 64) - 1) ^ _ROW_MASK
 
 
@@ -123,15 +124,15 @@ def parse_header(head: bytes, file_size: int, limits: Limits) -> Header:
             rule="S-HDR-7",
             hint="the copy or upload may be incomplete" if shorter else None,
         )
+    most_entries = min(limits.max_entries, _MOST_ROWS)
     if (
-        header.entry_count > limits.max_entries
+        header.entry_count > most_entries
         or header.entry_count * INDEX_ENTRY_SIZE > limits.max_index_bytes
     ):
         raise LimitExceeded(
             "too many entries",
             offset=12,
-            expected=f"at most {limits.max_entries} entries and {limits.max_index_bytes} bytes "
-            "of index",
+            expected=f"at most {most_entries} entries and {limits.max_index_bytes} bytes of index",
             found=f"{header.entry_count} entries",
             rule="S-HDR-8",
             hint="pass limits=Limits(max_entries=…) if you trust the file",

@@ -137,7 +137,7 @@ def check_sizes(codec: Codec, disk_size: int, orig_size: int, limits: Limits) ->
 def decode(codec: Codec, stored: bytes | memoryview, orig_size: int, limits: Limits) -> bytes:
     """The content of a compressed entry as new bytes, exactly `orig_size` of them."""
     if codec is Codec.LZ4:
-        return filled_bytes(orig_size, len(stored), lambda out: _decode_lz4_into(stored, out))
+        return filled_bytes(orig_size, lambda out: _decode_lz4_into(stored, out))
     frames = _zstd.iter_frames(stored, limits)
     first = next(frames, None)
     if first is not None and first.stop == len(stored) and first.content_size == orig_size:
@@ -146,7 +146,7 @@ def decode(codec: Codec, stored: bytes | memoryview, orig_size: int, limits: Lim
     def decode_all(out: memoryview) -> None:
         decode_into(codec, stored, out, limits)
 
-    return filled_bytes(orig_size, len(stored), decode_all)
+    return filled_bytes(orig_size, decode_all)
 
 
 def decode_into(codec: Codec, stored: bytes | memoryview, out: memoryview, limits: Limits) -> None:

@@ -39,6 +39,8 @@ import errno
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Self
 
 __all__ = [
@@ -319,6 +321,30 @@ class EntryNotFound(ShardError, KeyError):
     code = "entry_not_found"
     # KeyError would print the repr of its argument.
     __str__ = ShardError.__str__
+
+    candidates: Sequence[str] = ()
+    """Names that are there, among which the hint looks for a similar one."""
+    wanted: str = ""
+    """The name that is not there."""
+    _hint: str | None = None
+
+    @property
+    def hint(self) -> str | None:
+        """What to do. Made when asked for: whoever catches the error need not wait for it."""
+        if self.candidates:
+            import difflib
+
+            # Comparing takes the square of the length; nobody types names like that.
+            short = [name for name in self.candidates if len(name) <= _LONGEST_NAME_SHOWN]
+            close = difflib.get_close_matches(self.wanted[:_LONGEST_NAME_SHOWN], short, n=3)
+            if close:
+                self._hint = f"did you mean {' or '.join(repr(name) for name in close)}?"
+            self.candidates = ()
+        return self._hint
+
+    @hint.setter
+    def hint(self, hint: str | None) -> None:
+        self._hint = hint
 
 
 class NotViewable(ShardError, ValueError):

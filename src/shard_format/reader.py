@@ -442,20 +442,15 @@ class ShardReader:
         number = self._index.find(name)
         if number is None:
             self._ensure_open()
-            raise EntryNotFound(
-                f"no entry {shorten(name)}", path=self.name, hint=self._suggestion(name)
+            error = EntryNotFound(
+                f"no entry {shorten(name)}",
+                path=self.name,
+                hint=f"names() lists the {self._index.count} there are",
             )
+            if self._index.count <= FEW_ENTRIES:
+                error.wanted, error.candidates = name, self.names()
+            raise error
         return number
-
-    def _suggestion(self, name: str) -> str:
-        if self._index.count > FEW_ENTRIES:
-            return f"names() lists the {self._index.count} there are"
-        import difflib
-
-        close = difflib.get_close_matches(name, self.names(), n=3)
-        if close:
-            return f"did you mean {' or '.join(repr(other) for other in close)}?"
-        return f"names() lists the {self._index.count} there are"
 
     def _located(self, error: ShardError, name: str) -> ShardError:
         if self._closed:

@@ -95,7 +95,7 @@ class Limits:
     """What a file may ask of a reader (spec/shard.md, section 14). Raise one for files you trust."""
 
     max_entries: int = 10_000_000
-    """Entries in one file."""
+    """Entries in one file; this library cannot go above 2**24."""
     max_index_bytes: int = 1 << 30
     """Bytes of the index."""
     max_string_table_bytes: int = 100 << 20

@@ -203,7 +203,8 @@ class ShardWriter:
                     expected=f"0 to {limits.max_entries}",
                     found=max_entries,
                 )
-            self._head_size = self._aligned_head(max_entries, RESERVED_NAME_BYTES * max_entries)
+            room = max_entries + (1 if identity else 0)
+            self._head_size = self._aligned_head(room, RESERVED_NAME_BYTES * room)
 
         self._file = AtomicFile(path, fsync=fsync)
         folder = self._file.folder
