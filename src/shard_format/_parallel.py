@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 _MOST_THREADS = 8
 # A thread is started for no less than this; below it starting one costs more than it saves.
 _BYTES_PER_THREAD = 1 << 20
-_BYTES_PER_BATCH = 1 << 20
+_BYTES_PER_BATCH = 1 << 18
 
 
 def available_threads() -> int:

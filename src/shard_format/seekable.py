@@ -163,8 +163,12 @@ def decode_range_into(
             checked += len(done)
         run_checksums[run.start] = checksum, checked
 
-    sizes = np.diff(table.content_starts)[frames.start : frames.stop].tolist()
-    for_each(batches(frames, sizes), decode_run, thread_count(threads, len(out)))  # type: ignore[arg-type] # slices of a range are ranges
+    workers = thread_count(threads, len(out))
+    if workers == 1:
+        decode_run(frames)
+    else:
+        sizes = np.diff(table.content_starts)[frames.start : frames.stop].tolist()
+        for_each(batches(frames, sizes), decode_run, workers)  # type: ignore[arg-type] # slices of a range are ranges
     total = 0
     for _, (checksum, length) in sorted(run_checksums.items()):
         total = combine(total, checksum, length)
