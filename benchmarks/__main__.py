@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
+import pickle
 import platform
+import subprocess
 import sys
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
@@ -26,6 +26,19 @@ def machine() -> str:
     )
 
 
+def in_fresh_process(name: str, parent: str | None) -> list[Table]:
+    """What one file of benchmarks measures, undisturbed by the memory that the others have used."""
+    script = (
+        "import pickle, sys, tempfile; from pathlib import Path\n"
+        f"from benchmarks.bench_{name} import run\n"
+        f"with tempfile.TemporaryDirectory(dir={parent!r}) as folder:\n"
+        "    pickle.dump(list(run(Path(folder))), sys.stdout.buffer)"
+    )
+    result = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
+    tables: list[Table] = pickle.loads(result.stdout)
+    return tables
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"record the run in {RESULTS.name}")
@@ -34,16 +47,15 @@ def main() -> int:
     arguments = parser.parse_args()
     tables: list[Table] = []
     missed = 0
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        for name in arguments.names:
-            for table in importlib.import_module(f"benchmarks.bench_{name}").run(Path(folder)):
-                tables.append(table)
-                print(f"\n{table.title}")
-                for contender, median in table.medians.items():
-                    print(f"  {show(median):>10}  {contender}")
-                for text, good in table.verdicts():
-                    missed += not good
-                    print(f"  {'ok  ' if good else 'MISS'} {text}")
+    for name in arguments.names:
+        for table in in_fresh_process(name, arguments.folder):
+            tables.append(table)
+            print(f"\n{table.title}")
+            for contender, median in table.medians.items():
+                print(f"  {show(median):>10}  {contender}")
+            for text, good in table.verdicts():
+                missed += not good
+                print(f"  {'ok  ' if good else 'MISS'} {text}", flush=True)
     print(f"\n{missed} goals missed" if missed else "\nall goals reached")
     if arguments.write:
         text = "\n".join(table.markdown() for table in tables)

@@ -12,7 +12,7 @@ from shard_format._layout import Codec, HeaderFlag
 from shard_format._memory import filled_bytes
 from shard_format.codecs import check_sizes, crc32c, decode, decode_into, iter_decoded
 from shard_format.errors import ChecksumMismatch, SizeMismatch, UnknownCodec
-from shard_format.sources import SupportsReadInto, SupportsReadRanges, SupportsView
+from shard_format.sources import can_read_into, can_read_ranges, can_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _CHECKSUMS = HeaderFlag.CHECKSUMS.value
 # From here on stored bytes are decoded straight from the mapping instead of being read first, and an
 # entry is worth a look for a seek table.
-_LARGE = 1 << 18
+_LARGE = 1 << 16
 # Raw entries are handed out in pieces of this size: large enough to be worth a map.
 _PIECE = 1 << 20
 
@@ -124,7 +124,7 @@ class Content:
 
     def fetch_together(self, rows: Sequence[IndexRow]) -> list[bytes] | None:
         """The stored bytes of many rows, for `decode`; None if the source reads one by one anyway."""
-        if not isinstance(self._source, SupportsReadRanges):
+        if not can_read_ranges(self._source):
             return None
         return self._source.read_ranges([(row.data_offset, row.disk_size) for row in rows])
 
@@ -194,7 +194,7 @@ class Content:
 
     def _stored(self, offset: int, length: int) -> bytes | memoryview:
         """Stored bytes for a decoder: a view where that saves a large copy."""
-        if length >= _LARGE and isinstance(self._source, SupportsView):
+        if length >= _LARGE and can_view(self._source):
             return self._source.view(offset, length)
         return self._source.read_at(offset, length)
 
@@ -208,7 +208,7 @@ class Content:
 
     def _read_raw_into(self, offset: int, out: memoryview) -> None:
         source = self._source
-        if isinstance(source, SupportsReadInto):
+        if can_read_into(source):
             source.read_into(offset, out)
         else:
             out[:] = source.read_at(offset, len(out))

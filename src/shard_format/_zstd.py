@@ -82,7 +82,19 @@ def _incomplete(what: str) -> BadCompression:
     return BadCompression(f"{what} is incomplete", rule="S-CMP-4")
 
 
-def _walk_frame(stored: bytes | memoryview, start: int, limits: Limits) -> Frame:
+def whole_frame(stored: bytes | memoryview, limits: Limits) -> Frame:
+    """The frame that all of these bytes must be, from its header alone.
+
+    For frames that a seek table has cut out: `decode_frame_into` notices if they end elsewhere.
+    """
+    if int.from_bytes(stored[:4], "little") != _FRAME_MAGIC:
+        raise BadCompression("no zstd frame where one must start", rule="S-CMP-5")
+    frame, _ = _read_header(stored, 0, limits)
+    return frame
+
+
+def _read_header(stored: bytes | memoryview, start: int, limits: Limits) -> tuple[Frame, int]:
+    """A frame that goes on to the end of the bytes, and where its first block starts."""
     end = len(stored)
     if end - start < 9:  # magic, descriptor, one more header byte, one block header
         raise _incomplete("a zstd frame")
@@ -117,6 +129,12 @@ def _walk_frame(stored: bytes | memoryview, start: int, limits: Limits) -> Frame
             found=f"{window_size} bytes",
             rule="S-CMP-7",
         )
+    return Frame(start, end, content_size, window_size, bool(descriptor & 0x04)), position
+
+
+def _walk_frame(stored: bytes | memoryview, start: int, limits: Limits) -> Frame:
+    end = len(stored)
+    frame, position = _read_header(stored, start, limits)
     last = 0
     while not last:
         # Four bytes at once are three times as fast as a slice; the fourth is not looked at.
@@ -132,11 +150,11 @@ def _walk_frame(stored: bytes | memoryview, start: int, limits: Limits) -> Frame
         # Also catches a block header that was cut: what is missing reads as zero.
         if position > end:
             raise _incomplete("a zstd frame")
-    if descriptor & 0x04:
+    if frame.has_checksum:
         position += 4
         if position > end:
             raise _incomplete("a zstd frame")
-    return Frame(start, position, content_size, window_size, bool(descriptor & 0x04))
+    return frame._replace(stop=position)
 
 
 def frame_checksum(stored: bytes | memoryview, frame: Frame) -> int | None:
@@ -188,7 +206,9 @@ def iter_frame(stored: bytes | memoryview, frame: Frame, at_most: int) -> Iterat
 def decode_frame_into(stored: bytes | memoryview, frame: Frame, out: memoryview) -> int:
     """Decodes one frame to the start of `out` and returns how many bytes came out."""
     _check_declared(frame, len(out))
-    reader = _contexts.decompressor.stream_reader(memoryview(stored)[frame.start : frame.stop])
+    piece = memoryview(stored)[frame.start : frame.stop]
+    # Across frames: bytes after the end of this one must not go unnoticed.
+    reader = _contexts.decompressor.stream_reader(piece, read_across_frames=True)
     try:
         count = 0
         while count < len(out):

@@ -23,7 +23,7 @@ from shard_format.errors import (
 )
 from shard_format.registry import DEFAULT_LIMITS, Limits, role_label
 from shard_format.schema import Schema
-from shard_format.sources import ByteSource, SourceLike, SupportsReadInto, SupportsView, open_source
+from shard_format.sources import ByteSource, SourceLike, can_read_into, can_view, open_source
 from shard_format.verify import check as check_file
 
 if TYPE_CHECKING:
@@ -343,7 +343,7 @@ class ShardReader:
                 )
             check_raw(row)
             source = self._source
-            if not isinstance(source, SupportsView):
+            if not can_view(source):
                 raise NotViewable(
                     f"a {type(source).__name__} cannot hand out views",
                     hint="use read_entry or read_into",
@@ -470,7 +470,7 @@ def _read_head(source: ByteSource, limits: Limits) -> tuple[Header, Index]:
         return header, Index(header, start)
     head = np.empty(needed + WORD_PADDING, np.uint8)
     head[needed:] = 0
-    if isinstance(source, SupportsReadInto):
+    if can_read_into(source):
         memory, read_into = head.data, source.read_into
 
         def read_piece(start: int) -> None:

@@ -136,20 +136,18 @@ def decode_range_into(
     """
     stop = start + len(out)
     frames = table.frames_for(start, stop)
-    stored_base = int(table.stored_starts[frames.start])
+    # Plain lists: an element of an array costs more than what is done with it.
+    stored_at = table.stored_starts[frames.start : frames.stop + 1].tolist()
+    content_at = table.content_starts[frames.start : frames.stop + 1].tolist()
     source = memoryview(stored)
     run_checksums: dict[int, tuple[int, int]] = {}
 
     def decode_run(run: range) -> None:
         checksum, checked = 0, 0
         for number in run:
-            first, end = int(table.content_starts[number]), int(table.content_starts[number + 1])
-            piece = source[
-                int(table.stored_starts[number]) - stored_base : int(
-                    table.stored_starts[number + 1]
-                )
-                - stored_base
-            ]
+            nth = number - frames.start
+            first, end = content_at[nth], content_at[nth + 1]
+            piece = source[stored_at[nth] - stored_at[0] : stored_at[nth + 1] - stored_at[0]]
             if first >= start and end <= stop:
                 _decode_one_into(table, number, piece, out[first - start : end - start], limits)
             else:
@@ -208,7 +206,13 @@ def _frame_at(number: int, piece: memoryview, limits: Limits) -> _zstd.Frame:
 def _decode_one_into(
     table: SeekTable, number: int, piece: memoryview, out: memoryview, limits: Limits
 ) -> None:
-    frame = _frame_at(number, piece, limits)
+    try:
+        frame = _zstd.whole_frame(piece, limits)
+    except BadCompression as error:
+        raise _not_a_frame(number, len(piece), error.problem) from None
+    # Where both have a checksum, comparing them also proves where the frame ends.
+    if frame.content_size is None or not frame.has_checksum or table.checksums is None:
+        frame = _frame_at(number, piece, limits)
     try:
         count = _zstd.decode_frame_into(piece, frame, out)
     except SizeMismatch as error:
@@ -218,7 +222,11 @@ def _decode_one_into(
         raise
     if count != len(out):
         raise _wrong_content_size(number, len(out), f"{count} bytes")
-    _compare_checksum(table, number, piece, frame, out)
+    try:
+        _compare_checksum(table, number, piece, frame, out)
+    except ChecksumMismatch:
+        _frame_at(number, piece, limits)  # says so if it is the length that is wrong
+        raise
 
 
 def _compare_checksum(

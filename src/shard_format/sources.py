@@ -11,7 +11,17 @@ import mmap
 import os
 import stat
 import threading
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias, Union, cast, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    BinaryIO,
+    Protocol,
+    TypeAlias,
+    TypeGuard,
+    Union,
+    cast,
+    runtime_checkable,
+)
 
 from shard_format.errors import Closed, InvalidArgument, ShardError, ShardIOError, Truncated
 
@@ -84,6 +94,24 @@ class SupportsReadRanges(Protocol):
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes of each `(offset, length)`, in the asked order."""
         ...
+
+
+# An isinstance with a protocol takes 5 µs on Python 3.11, more than reading a small entry.
+
+
+def can_view(source: ByteSource) -> TypeGuard[SupportsView]:
+    """Whether the source can hand out bytes without copying them."""
+    return hasattr(source, "view")
+
+
+def can_read_into(source: ByteSource) -> TypeGuard[SupportsReadInto]:
+    """Whether the source can read straight into the caller's memory."""
+    return hasattr(source, "read_into")
+
+
+def can_read_ranges(source: ByteSource) -> TypeGuard[SupportsReadRanges]:
+    """Whether the source fetches several ranges at once."""
+    return hasattr(source, "read_ranges")
 
 
 SourceLike: TypeAlias = Union[
