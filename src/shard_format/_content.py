@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shard_format import seekable
-from shard_format._layout import Codec, HeaderFlag
+from shard_format._layout import (
+    CODEC_BY_FLAGS,
+    COMPRESSED,
+    KNOWN_ENTRY_FLAGS,
+    Codec,
+    HeaderFlag,
+)
 from shard_format._memory import filled_bytes
 from shard_format.codecs import check_sizes, crc32c, decode, decode_into, iter_decoded
 from shard_format.errors import ChecksumMismatch, SizeMismatch, UnknownCodec
@@ -63,14 +69,13 @@ class Content:
 
     def codec(self, row: IndexRow) -> Codec:
         """How the row is stored (S-CMP-1)."""
-        flags = row.flags & 7
-        if not flags & 1:
+        flags = row.flags & KNOWN_ENTRY_FLAGS
+        if not flags & COMPRESSED:
             return Codec.NONE
-        if flags == 3:
-            return Codec.ZSTD
-        if flags == 5:
-            return Codec.LZ4
-        if flags == 1 and self._default_codec in (Codec.ZSTD, Codec.LZ4):
+        codec = CODEC_BY_FLAGS.get(flags)
+        if codec is not None:
+            return codec
+        if flags == COMPRESSED and self._default_codec in (Codec.ZSTD, Codec.LZ4):
             return Codec(self._default_codec)
         raise UnknownCodec(
             "the codec of the entry cannot be determined",
@@ -100,7 +105,7 @@ class Content:
 
     def read(self, row: IndexRow) -> bytes:
         """The whole content as new bytes."""
-        if not row.flags & 1 and row.disk_size == row.orig_size:
+        if not row.flags & COMPRESSED and row.disk_size == row.orig_size:
             data = self._source.read_at(row.data_offset, row.disk_size)
             self._compare(row, data)
             return data

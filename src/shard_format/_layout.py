@@ -50,14 +50,8 @@ class HeaderFlag(IntFlag):
 KNOWN_HEADER_FLAGS: Final = 0x00F7
 
 
-class EntryFlag(IntFlag):
-    """Bits of an index entry's `flags`."""
-
-    COMPRESSED = 0x0001
-    ZSTD = 0x0002
-    LZ4 = 0x0004
-
-
+# Bits of an index entry's `flags`: 1 compressed, 2 zstd, 4 lz4.
+COMPRESSED: Final = 0x0001
 KNOWN_ENTRY_FLAGS: Final = 0x0007
 
 
@@ -80,6 +74,7 @@ class Codec(IntEnum):
 
 
 _CODEC_FLAGS: Final = {Codec.NONE: 0, Codec.ZSTD: 0x0003, Codec.LZ4: 0x0005}
+CODEC_BY_FLAGS: Final = {0x0003: Codec.ZSTD, 0x0005: Codec.LZ4}
 
 
 class Header(NamedTuple):

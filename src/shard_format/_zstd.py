@@ -36,7 +36,6 @@ class Frame(NamedTuple):
     start: int
     stop: int
     content_size: int | None
-    window_size: int
     has_checksum: bool
 
 
@@ -129,7 +128,7 @@ def _read_header(stored: bytes | memoryview, start: int, limits: Limits) -> tupl
             found=f"{window_size} bytes",
             rule="S-CMP-7",
         )
-    return Frame(start, end, content_size, window_size, bool(descriptor & 0x04)), position
+    return Frame(start, end, content_size, bool(descriptor & 0x04)), position
 
 
 def _walk_frame(stored: bytes | memoryview, start: int, limits: Limits) -> Frame:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shard_format._content import Content, check_raw
-from shard_format._index import FEW_ENTRIES, Index, parse_header
-from shard_format._layout import HEADER_SIZE, Codec
-from shard_format._namehash import WORD_PADDING
+from shard_format._head import read_head
+from shard_format._index import FEW_ENTRIES
+from shard_format._layout import Codec
 from shard_format._parallel import batches, for_each, thread_count
 from shard_format.errors import (
     Closed,
@@ -18,12 +18,11 @@ from shard_format.errors import (
     InvalidArgument,
     NotViewable,
     ShardError,
-    Truncated,
     shorten,
 )
 from shard_format.registry import DEFAULT_LIMITS, Limits, role_label
 from shard_format.schema import Schema
-from shard_format.sources import ByteSource, SourceLike, can_read_into, can_view, open_source
+from shard_format.sources import ByteSource, SourceLike, can_view, open_source
 from shard_format.verify import check as check_file
 
 if TYPE_CHECKING:
@@ -38,11 +37,6 @@ if TYPE_CHECKING:
     from shard_format.sources import BytesLike
 
 __all__ = ["EntryInfo", "ShardReader"]
-
-# One read of this size brings the whole head of most files.
-_FIRST_READ = 8192
-# A long head is read in pieces of this size, side by side.
-_HEAD_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +99,7 @@ class ShardReader:
         self._check = check
         self._closed = False
         try:
-            self.header, self._index = _read_head(self._source, limits)
+            self.header, self._index = read_head(self._source, limits)
         except ShardError as error:
             self.close()
             raise error.located(path=self._source.name) from None
@@ -456,33 +450,6 @@ class ShardReader:
         if self._closed:
             return Closed("the reader is closed", path=self.name)
         return error.located(path=self.name, entry=name)
-
-
-def _read_head(source: ByteSource, limits: Limits) -> tuple[Header, Index]:
-    size = source.size()
-    start = source.read_at(0, min(size, _FIRST_READ))
-    header = parse_header(start, size, limits)
-    needed = header.data_section_offset
-    if header.entry_count <= FEW_ENTRIES:
-        # A reserved head may be long and empty; names cannot start behind this.
-        if needed > len(start):
-            start += source.read_at(len(start), needed - len(start))
-        return header, Index(header, start)
-    head = np.empty(needed + WORD_PADDING, np.uint8)
-    head[needed:] = 0
-    if can_read_into(source):
-        memory, read_into = head.data, source.read_into
-
-        def read_piece(start: int) -> None:
-            read_into(start, memory[start : min(start + _HEAD_PIECE, needed)])
-
-        for_each(range(0, needed, _HEAD_PIECE), read_piece, thread_count(None, needed))
-    else:
-        head[:needed] = np.frombuffer(source.read_at(0, needed), np.uint8)
-    if head[:HEADER_SIZE].tobytes() != start[:HEADER_SIZE]:
-        raise Truncated("the file changed while it was being opened")
-    head.flags.writeable = False
-    return header, Index(header, head)
 
 
 def _reopen(source: ByteSource, limits: Limits, threads: int | None, check: bool) -> ShardReader:

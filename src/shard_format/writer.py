@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import io
 import os
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
-import zstandard
 from xxhash import xxh64_intdigest
 
-from shard_format import _zstd, seekable
+from shard_format import seekable
 from shard_format._atomic import AtomicFile, claim_space, write_all
 from shard_format._blocks import Blocks, PlacedBlocks, SpooledBlocks
 from shard_format._input import (
@@ -22,7 +20,6 @@ from shard_format._input import (
     check_frame_bytes,
     encode_name,
     iter_views,
-    regroup,
     row_bytes,
 )
 from shard_format._json import canonical
@@ -42,6 +39,7 @@ from shard_format._layout import (
 )
 from shard_format._nameset import NameSet
 from shard_format._parallel import thread_count
+from shard_format._streaming import Measure, encode_stream, expanded
 from shard_format.codecs import (
     SMALLEST_COMPRESSED,
     Compression,
@@ -304,12 +302,18 @@ class ShardWriter:
             check_frame_bytes(name, frame_bytes, 1, chosen)
         before = self._blocks.position
         accepted = self._accept(name, tags, content_type, metadata)
-        measured = _Measure(hashlib.sha256() if self._hashes is not None else None)
+        measured = Measure(hashlib.sha256() if self._hashes is not None else None)
         views = iter_views(name, chunks)
         codec = chosen.codec
+
+        def measure(view: memoryview) -> None:
+            measured.update(view)
+            if codec is not Codec.NONE:
+                self._check_decompressed_size(name, measured.size)
+
         try:
             start = self._pad()
-            for piece in self._encode_stream(name, views, chosen, frame_bytes, measured):
+            for piece in encode_stream(views, chosen, frame_bytes, self._threads, measure):
                 self._ensure_open()  # the iterable may have called abort
                 self._blocks.append(piece)
             self._ensure_open()
@@ -320,6 +324,7 @@ class ShardWriter:
                 self._expand_again(start)
                 codec = Codec.NONE
         except BaseException:
+            # Whatever it was: the half-written entry goes, the error stays.
             if not self._closed:
                 self._blocks.truncate(before)
             raise
@@ -553,35 +558,6 @@ class ShardWriter:
                 self.schema.fields["entry_metadata"] = {}
             self.schema.fields["entry_metadata"][accepted.name] = accepted.metadata
 
-    def _encode_stream(
-        self,
-        name: str,
-        views: Iterator[memoryview],
-        compression: Compression,
-        frame_bytes: int | None,
-        measured: _Measure,
-    ) -> Iterator[bytes | memoryview]:
-        if compression.codec is Codec.NONE:
-            for view in views:
-                measured.update(view)
-                yield view
-            return
-
-        def measure(view: memoryview) -> None:
-            measured.update(view)
-            self._check_decompressed_size(name, measured.size)
-
-        level = zstd_level(compression)
-        if frame_bytes is not None:
-            threads = thread_count(self._threads, frame_bytes * 16)
-            yield from seekable.iter_encoded(regroup(views, frame_bytes), level, threads, measure)
-            return
-        compressor = _zstd.compressing_stream(level)
-        for view in views:
-            measure(view)
-            yield compressor.compress(view)
-        yield compressor.flush()
-
     def _expand_again(self, start: int) -> None:
         """Replaces a streamed entry that did not shrink by its raw bytes (S-CMP-10)."""
         assert self._file is not None
@@ -589,12 +565,8 @@ class ShardWriter:
         for piece in self._blocks.iter_back(start):
             compressed.append(piece)
         self._blocks.truncate(start)
-        source = _PieceReader(compressed.iter_back())
-        reader = zstandard.ZstdDecompressor().stream_reader(
-            cast("Any", source), read_across_frames=True
-        )
-        while piece := reader.read(_EXPAND_BYTES):
-            self._blocks.append(piece)
+        for raw in expanded(compressed.iter_back(), _EXPAND_BYTES):
+            self._blocks.append(raw)
         compressed.close()
 
     def _header_flags(self, has_schema: bool) -> int:
@@ -640,29 +612,3 @@ class _Accepted(NamedTuple):
     tag_bits: int
     tag_names: list[str]
     metadata: dict[str, Any] | None
-
-
-class _Measure:
-    """Size, checksum and hash of content that passes by in pieces."""
-
-    def __init__(self, hash_: hashlib._Hash | None) -> None:
-        self.size = 0
-        self.checksum = 0
-        self.hash = hash_
-
-    def update(self, view: memoryview) -> None:
-        self.size += len(view)
-        self.checksum = crc32c(view, self.checksum)
-        if self.hash is not None:
-            self.hash.update(view)
-
-
-class _PieceReader(io.RawIOBase):
-    """A file over an iterator of pieces, for decoders that want to read."""
-
-    def __init__(self, pieces: Iterator[bytes | memoryview]) -> None:
-        self._pieces = pieces
-
-    def read(self, size: int = -1) -> bytes:
-        # The decoder asks for a size but takes what it gets; only the end may be empty.
-        return bytes(next(self._pieces, b""))
