@@ -42,13 +42,7 @@ def parse_object(
         BadMetadata: it is not JSON, not an object, or outside the subset that we read.
         LimitExceeded: it is longer than `limits.max_json_bytes`.
     """
-    if len(text) > limits.max_json_bytes:
-        raise LimitExceeded(
-            f"{what} is too long",
-            expected=f"at most {limits.max_json_bytes} bytes",
-            found=f"{len(text)} bytes",
-            rule="S-SCH-7",
-        )
+    check_length(len(text), what, limits)
     depth = _depth(text)
     if depth > DEEPEST:
         raise BadMetadata(
@@ -72,6 +66,17 @@ def parse_object(
     if b"\\u" in text and any(_SURROGATE.search(string) for string in _strings(value)):
         raise BadMetadata(f"{what} has a lone surrogate in a string", rule=rule)
     return value
+
+
+def check_length(length: int, what: str, limits: Limits) -> None:
+    """Refuses metadata that is too long; to be asked before it is read into memory."""
+    if length > limits.max_json_bytes:
+        raise LimitExceeded(
+            f"{what} is too long",
+            expected=f"at most {limits.max_json_bytes} bytes",
+            found=f"{length} bytes",
+            rule="S-SCH-7",
+        )
 
 
 def _depth(text: bytes) -> int:

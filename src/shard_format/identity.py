@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format._json import canonical, parse_object
+from shard_format._json import canonical
 from shard_format._parallel import batches, for_each, thread_count
 from shard_format.errors import BadMetadata, IdentityMismatch, InvalidArgument
 from shard_format.reader import ShardReader
@@ -94,9 +94,8 @@ def stored_identity(reader: ShardReader) -> Identity | None:
     """The identity that a file carries in `meta/identity`, unverified; None if it has none."""
     if IDENTITY_ENTRY not in reader:
         return None
-    text = reader.read_entry(IDENTITY_ENTRY)
     try:
-        entries = parse_object(text, "the stored identity", reader.limits).get("entries")
+        entries = reader.read_json(IDENTITY_ENTRY).get("entries")
     except BadMetadata as error:
         raise _malformed(reader, error.problem) from None
     if (
@@ -106,7 +105,7 @@ def stored_identity(reader: ShardReader) -> Identity | None:
     ):
         raise _malformed(reader, "the stored identity is not a map of entries to SHA-256 hashes")
     identity = Identity(entries)
-    if identity.text != text:
+    if identity.text != reader.read_entry(IDENTITY_ENTRY):
         raise _malformed(reader, "the stored identity is not in canonical form")
     return identity
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format._json import canonical, parse_object
+from shard_format._json import canonical
 from shard_format.errors import (
     BadMetadata,
     InvalidArgument,
@@ -262,9 +262,7 @@ class Manifest:
 
 def _manifest_fields(reader: ShardReader) -> dict[str, Any]:
     if MANIFEST_ENTRY in reader:
-        return parse_object(
-            reader.read_entry(MANIFEST_ENTRY), MANIFEST_ENTRY, reader.limits, rule="S-MAN-1"
-        )
+        return reader.read_json(MANIFEST_ENTRY, rule="S-MAN-1")
     schema = reader.schema
     fields = None if schema is None else schema.fields.get("manifest")
     if not isinstance(fields, dict):

@@ -10,6 +10,7 @@ import numpy as np
 from shard_format._content import Content, check_raw
 from shard_format._head import read_head
 from shard_format._index import FEW_ENTRIES
+from shard_format._json import check_length, parse_object
 from shard_format._layout import Codec
 from shard_format._parallel import batches, for_each, thread_count
 from shard_format.errors import (
@@ -303,6 +304,24 @@ class ShardReader:
             if (start, stop) == (0, row.orig_size):
                 return self._content.read(row)
             return self._content.read_part(row, start, stop)
+        except ShardError as error:
+            raise self._located(error, name) from None
+
+    def read_json(self, name: str, *, rule: str = "S-SCH-2") -> dict[str, Any]:
+        """An entry that must be a JSON object, in the strict subset of spec/registry.md.
+
+        Args:
+            name: the entry.
+            rule: the id that errors name, for readers of profiles with rules of their own.
+
+        Raises:
+            BadMetadata: it is not such an object.
+            LimitExceeded: it is longer than `limits.max_json_bytes`; it is not read then.
+        """
+        row = self._row(name)
+        try:
+            check_length(row.orig_size, "the entry", self._limits)
+            return parse_object(self._content.read(row), "the entry", self._limits, rule=rule)
         except ShardError as error:
             raise self._located(error, name) from None
 

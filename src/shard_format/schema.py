@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shard_format import _json
-from shard_format.errors import BadMetadata, InvalidArgument, LimitExceeded
+from shard_format.errors import BadMetadata, InvalidArgument
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -56,13 +56,7 @@ class Schema:
                 rule="S-SCH-1",
             )
         length = header.total_file_size - start
-        if length > limits.max_json_bytes:
-            raise LimitExceeded(
-                "the schema section is too long",
-                expected=f"at most {limits.max_json_bytes} bytes",
-                found=f"{length} bytes",
-                rule="S-SCH-7",
-            )
+        _json.check_length(length, "the schema section", limits)
         return cls(_json.parse_object(source.read_at(start, length), "the schema section", limits))
 
     def to_bytes(self) -> bytes:

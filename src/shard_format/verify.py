@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format._json import parse_object
 from shard_format._layout import KNOWN_ENTRY_FLAGS, KNOWN_HEADER_FLAGS, HeaderFlag
 from shard_format._parallel import batches, for_each, thread_count
 from shard_format.errors import BadProfile, ShardError, shorten
@@ -144,7 +143,7 @@ def _check_profile(reader: ShardReader) -> None:
                 rule="S-ROL-3",
             )
         try:
-            parse_object(reader.read_entry(EPISODE_ENTRY), EPISODE_ENTRY, reader.limits)
+            reader.read_json(EPISODE_ENTRY)
         except ShardError as error:
             raise _as_profile_error(error, "S-ROL-3") from error
     elif reader.role == Role.MANIFEST:
