@@ -1,0 +1,202 @@
+"""Where the bytes of a channel are until somebody asks for them: an entry, or entries of several files."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from shard_format import ShardReader
+
+__all__ = ["ArrayBlock", "Block", "ChainedBlock", "FileBlock"]
+
+
+class Block(Protocol):
+    """Bytes of known size that can be had as arrays, all or some."""
+
+    name: str
+    nbytes: int
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether reading makes new memory instead of a view."""
+        ...
+
+    @property
+    def is_cut_cheaply(self) -> bool:
+        """Whether a part can be had without decoding the whole."""
+        ...
+
+    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        """All of it, checked; a read-only view where that is possible."""
+        ...
+
+    def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
+        """As many bytes as the shape needs from byte `start` on."""
+        ...
+
+    def read_into(self, start: int, out: NDArray[np.uint8]) -> None:
+        """Fills `out` with the bytes from `start` on."""
+        ...
+
+
+class FileBlock:
+    """One entry of a container."""
+
+    __slots__ = ("_cheap", "is_compressed", "name", "nbytes", "reader")
+
+    def __init__(self, reader: ShardReader, name: str, nbytes: int, is_compressed: bool) -> None:
+        self.reader = reader
+        self.name = name
+        self.nbytes = nbytes
+        self.is_compressed = is_compressed
+        self._cheap: bool | None = None if is_compressed else True
+
+    @property
+    def is_cut_cheaply(self) -> bool:
+        if self._cheap is None:
+            self._cheap = self.reader.seek_table(self.name) is not None
+        return self._cheap
+
+    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        if self.nbytes == 0:
+            return _empty(dtype, shape)
+        if not self.is_compressed and self.reader.can_view:
+            view = self.reader.view(self.name, check=True)
+            return np.frombuffer(view, dtype).reshape(shape)
+        out = np.empty(shape, dtype)
+        self.reader.read_into(self.name, out)
+        return out
+
+    def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
+        out = np.empty(shape, dtype) if self.is_compressed or not self.reader.can_view else None
+        if out is None:
+            view = self.reader.view(self.name)
+            count = _product(shape)
+            return (
+                np.frombuffer(view, dtype, count, start).reshape(shape)
+                if count
+                else _empty(dtype, shape)
+            )
+        if out.nbytes:
+            self.reader.read_into(self.name, out, start=start, stop=start + out.nbytes)
+        return out
+
+    def read_into(self, start: int, out: NDArray[np.uint8]) -> None:
+        if out.nbytes:
+            self.reader.read_into(self.name, out, start=start, stop=start + out.nbytes)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return (self.reader, self.name, self.nbytes, self.is_compressed)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__(*state)  # type: ignore[misc] # the four fields
+
+
+class ArrayBlock:
+    """An array in memory, as a block beside others that are in files."""
+
+    __slots__ = ("_flat", "name", "nbytes")
+
+    is_compressed = False
+    is_cut_cheaply = True
+
+    def __init__(self, name: str, array: NDArray[Any]) -> None:
+        self.name = name
+        self.nbytes = array.nbytes
+        self._flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        return self.part(dtype, shape, 0)
+
+    def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
+        stop = start + _product(shape) * dtype.itemsize
+        return self._flat[start:stop].view(dtype).reshape(shape)
+
+    def read_into(self, start: int, out: NDArray[np.uint8]) -> None:
+        out[:] = self._flat[start : start + len(out)]
+
+
+class ChainedBlock:
+    """The blocks of consecutive chunks, one after the other as if they were one."""
+
+    __slots__ = ("_ends", "_parts", "name", "nbytes")
+
+    def __init__(
+        self, name: str, parts: Sequence[Block], sizes: Sequence[int] | None = None
+    ) -> None:
+        """`sizes`: how many bytes of each part count, from its start; all if left out."""
+        self.name = name
+        counted = [part.nbytes for part in parts] if sizes is None else sizes
+        filled = [(part, size) for part, size in zip(parts, counted, strict=True) if size]
+        self._parts = [part for part, _ in filled]
+        self._ends = list(accumulate(size for _, size in filled))
+        self.nbytes = self._ends[-1] if self._ends else 0
+
+    @property
+    def is_compressed(self) -> bool:
+        # Even raw parts are in different files: only copying makes one array of them.
+        return True
+
+    @property
+    def is_cut_cheaply(self) -> bool:
+        return all(part.is_cut_cheaply for part in self._parts)
+
+    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        if len(self._parts) == 1 and self._parts[0].nbytes == self.nbytes:
+            return self._parts[0].array(dtype, shape)
+        out = np.empty(shape, dtype)
+        flat = out.reshape(-1).view(np.uint8)
+        start = 0
+        for part, end in zip(self._parts, self._ends, strict=True):
+            part.read_into(0, flat[start:end])
+            start = end
+        return out
+
+    def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
+        number = bisect_right(self._ends, start)
+        first = self._ends[number - 1] if number else 0
+        nbytes = _product(shape) * dtype.itemsize
+        if nbytes and start + nbytes <= self._ends[number]:
+            return self._parts[number].part(dtype, shape, start - first)
+        out = np.empty(shape, dtype)
+        self.read_into(start, out.reshape(-1).view(np.uint8))
+        return out
+
+    def read_into(self, start: int, out: NDArray[np.uint8]) -> None:
+        number = bisect_right(self._ends, start)
+        done = 0
+        while done < len(out):
+            first = self._ends[number - 1] if number else 0
+            inside = start + done - first
+            count = min(len(out) - done, self._ends[number] - start - done)
+            self._parts[number].read_into(inside, out[done : done + count])
+            done += count
+            number += 1
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        starts = [0, *self._ends]
+        return (self.name, self._parts, [end - start for start, end in pairwise(starts)])
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__(*state)  # type: ignore[misc] # the three arguments
+
+
+def _empty(dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    empty = np.empty(shape, dtype)
+    empty.flags.writeable = False
+    return empty
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    product = 1
+    for size in shape:
+        product *= size
+    return product

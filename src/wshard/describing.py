@@ -1,0 +1,201 @@
+"""Rows of `meta/channels` to channels and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from shard_format.errors import BadProfile, UnknownLayout
+from wshard.channels import Channel, as_modality
+from wshard.names import offsets_block
+from wshard.ragged import RaggedChannel, TextChannel
+from wshard.values import product
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from wshard.blocks import Block
+    from wshard.dtypes import DType
+    from wshard.metadata import Row
+
+# Fields of a row that are attributes of a channel under the same name.
+_PLAIN: Final = (
+    "semantics",
+    "sampling_rate_hz",
+    "content_type",
+    "unit",
+    "description",
+    "start_ns",
+    "lossy",
+)
+_UNDERSTOOD: Final = frozenset(
+    (
+        *(*_PLAIN, "id", "dtype", "shape", "signal_block", "modality", "length", "layout"),
+        *("offsets_block", "time_block", "channel", "model", "type", "window"),
+    )
+)
+_BASIC: Final = frozenset(("id", "dtype", "shape", "signal_block"))
+_NO_EXTRA: Final[Mapping[str, Any]] = {}
+# Lanes whose blocks may hold the entry after the last step (W-BLK-2).
+_MAY_HAVE_ONE_MORE: Final = ("signal/", "omen/", "uncert/")
+
+
+class _UnknownChannel(Channel):
+    """A channel in a layout that we do not know: it is there, and touching it says so (W-CHN-7)."""
+
+    unknown: str = ""
+
+    def _fail(self) -> UnknownLayout:
+        return UnknownLayout(
+            f"the channel has a layout {self.unknown!r} that this version does not know",
+            entry=self.block,
+            expected="dense, ragged or text",
+            rule="W-CHN-7",
+            hint="a newer version of shard-format may read it",
+        )
+
+    def _read_all(self) -> Any:  # noqa: ANN401 - never returns
+        raise self._fail()
+
+    def read_steps(self, start: int, stop: int) -> Any:  # noqa: ANN401 - never returns
+        raise self._fail()
+
+    def stored_array(self) -> Any:  # noqa: ANN401 - never returns
+        raise self._fail()
+
+
+def plain_channel(
+    name: str,
+    block: Block,
+    dtype: DType,
+    shape: tuple[int, ...],
+    length: int,
+    may_have_one_more: bool = False,
+) -> Channel:
+    """A dense channel that is still in its file."""
+    channel = object.__new__(Channel)
+    channel.name = name
+    channel.dtype = dtype
+    channel.shape = shape
+    channel.extra = _NO_EXTRA
+    channel.block = block.name
+    channel._block = block
+    if may_have_one_more:
+        step = product(shape) * dtype.size
+        if step and block.nbytes == (length + 1) * step:
+            length += 1
+    channel._length = length
+    return channel
+
+
+def channel_from_row(
+    row: Row, name: str, block: Block, length: int, find: Callable[[str], Block | None]
+) -> Channel:
+    """The channel that a row describes, still in its file.
+
+    Args:
+        row: the description.
+        name: what the episode calls it.
+        block: its bytes.
+        length: T.
+        find: gives the blocks of clocks and offsets by name.
+    """
+    fields = row.fields
+    stored_length = fields.get("length")
+    channel = plain_channel(
+        name,
+        block,
+        row.dtype,
+        row.shape,
+        length if stored_length is None else stored_length,
+        stored_length is None and block.name.startswith(_MAY_HAVE_ONE_MORE),
+    )
+    if fields.keys() <= _BASIC:
+        return channel
+    layout = fields.get("layout") or "dense"
+    if layout != "dense":
+        channel = _as_layout(channel, layout, fields, find)
+    for key in _PLAIN:
+        value = fields.get(key)
+        if value is not None:
+            setattr(channel, key, value)
+    if fields.get("modality") is not None:
+        channel.modality = as_modality(fields["modality"])
+    time_block = fields.get("time_block")
+    if time_block is not None:
+        channel._time_block = find(time_block) or _absent(time_block, block.name, "W-TIM-3")
+    extra = {key: value for key, value in fields.items() if key not in _UNDERSTOOD}
+    if extra:
+        channel.extra = extra
+    return channel
+
+
+def _as_layout(
+    channel: Channel, layout: str, fields: Mapping[str, Any], find: Callable[[str], Block | None]
+) -> Channel:
+    kinds: dict[str, type[Channel]] = {"ragged": RaggedChannel, "text": TextChannel}
+    other = object.__new__(kinds.get(layout, _UnknownChannel))
+    other.__dict__.update(channel.__dict__)
+    if isinstance(other, RaggedChannel):
+        name = fields.get("offsets_block") or offsets_block(channel.block)
+        other._offsets_block = find(name) or _absent(name, channel.block, "W-RAG-1")
+    elif isinstance(other, _UnknownChannel):
+        other.unknown = layout
+    return other
+
+
+class _Absent:
+    """Stands for a block that a row names and the file lacks; says so when it is read."""
+
+    is_compressed = is_cut_cheaply = False
+
+    def __init__(self, name: str, wanted_by: str, rule: str) -> None:
+        self.name = name
+        self._wanted_by = wanted_by
+        self._rule = rule
+
+    @property
+    def nbytes(self) -> int:
+        raise BadProfile(
+            f"the block {self.name!r}, which this one needs, is not in the file",
+            entry=self._wanted_by,
+            rule=self._rule,
+        )
+
+    def array(self, *_: object) -> Any:  # noqa: ANN401 - never returns
+        return self.nbytes
+
+    part = read_into = array
+
+
+def _absent(name: str, wanted_by: str, rule: str) -> Block:
+    return _Absent(name, wanted_by, rule)  # type: ignore[return-value] # its size is an error, not a number
+
+
+def row_fields(channel: Channel, name: str, block: str, length: int) -> dict[str, Any]:
+    """The row that our writers store for a channel.
+
+    Args:
+        channel: the channel.
+        name: its id in the row.
+        block: its block.
+        length: T; a channel of another length says so.
+    """
+    fields: dict[str, Any] = {
+        **channel.extra,
+        "dtype": channel.dtype.value,
+        "id": name,
+        "shape": list(channel.shape),
+        "signal_block": block,
+    }
+    if channel.length != length:
+        fields["length"] = channel.length
+    if isinstance(channel, RaggedChannel):
+        fields["layout"] = channel.layout
+        fields["offsets_block"] = offsets_block(block)
+    if channel.modality is not None:
+        fields["modality"] = str(channel.modality)
+    for key in _PLAIN:
+        value = getattr(channel, key)
+        if value not in (None, ""):
+            fields[key] = dict(value) if key == "lossy" else value
+    return fields

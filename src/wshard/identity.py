@@ -1,0 +1,45 @@
+"""Who an episode is, by content: the same for every compression, and proof that nothing was changed."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from shard_format.identity import (
+    Identity,
+    compute_identity,
+    stored_identity,
+    verify_identity,
+)
+from shard_format.signing import Signature
+from shard_format.signing import sign as sign_identity
+from shard_format.signing import verify as verify_signature
+from wshard.episode import Episode
+from wshard.planning import plan_blocks
+
+if TYPE_CHECKING:
+    from shard_format.reader import ShardReader
+    from shard_format.sources import SourceLike
+
+__all__ = [
+    "Identity",
+    "Signature",
+    "episode_identity",
+    "sign_identity",
+    "stored_identity",
+    "verify_identity",
+    "verify_signature",
+]
+
+
+def episode_identity(episode: Episode | SourceLike | ShardReader) -> Identity:
+    """The identity of an episode, in memory or in a file.
+
+    Of an episode in memory it is the identity that its file will have. `str()` gives its 64 hex digits.
+    """
+    if not isinstance(episode, Episode):
+        return compute_identity(episode)
+    hashes: dict[str, str] = {}
+    for entry in plan_blocks(episode).entries:
+        hashes[entry.name] = hashlib.sha256(entry.flat().data).hexdigest()
+    return Identity(hashes)

@@ -1,0 +1,181 @@
+"""Episodes that follow one another in time, as one: nothing is copied until it is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shard_format.errors import ChunkDiscontinuity
+from wshard.blocks import ArrayBlock, ChainedBlock
+from wshard.channels import Channel
+from wshard.labels import Interval, Intervals
+from wshard.ragged import RaggedChannel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from wshard.blocks import Block
+    from wshard.episode import Episode
+
+__all__ = ["join"]
+
+
+def join(episodes: Sequence[Episode]) -> Episode:
+    """One episode of several; the facts are those of the first.
+
+    Raises:
+        ChunkDiscontinuity: they do not have the same channels, of the same types and shapes.
+    """
+    first = episodes[0]
+    lengths = [episode.length for episode in episodes]
+    pieces = [dict(episode.blocks()) for episode in episodes]
+    _same_names("blocks", first, episodes, pieces)
+    by_channel = {
+        id(channel): _joined_channel(block, [piece[block] for piece in pieces], lengths)
+        for block, channel in pieces[0].items()
+    }
+    extras = [dict(episode.extras) for episode in episodes]
+    for name, extra in first.extras.items():
+        others = [e.get(name) for e in extras]
+        if isinstance(extra, Channel) and all(isinstance(other, Channel) for other in others):
+            by_channel[id(extra)] = _joined_channel(name, others, lengths)  # type: ignore[arg-type] # just checked
+    joined = first.mapped(lambda channel: by_channel.get(id(channel), channel))
+    joined.origin = None
+    joined._length = sum(lengths)
+    joined._ticks = _joined_clock("time/ticks", [e._ticks for e in episodes], lengths, 4)
+    joined._timestamps = _joined_clock(
+        "time/timestamps_ns", [e._timestamps for e in episodes], lengths, 8
+    )
+    _same_names("residuals", first, episodes, [episode.residuals for episode in episodes])
+    for key, residual in first.residuals.items():
+        rest = [episode.residuals[key] for episode in episodes[1:]]
+        joined.residuals.adopt(key, residual.joined(rest, lengths))
+    joined.labels.clear()
+    for name, intervals in _joined_labels(episodes, lengths).items():
+        joined.labels.adopt(name, intervals)
+    for later in extras[1:]:
+        for name, extra in later.items():
+            if name not in joined.extras:
+                joined.extras.adopt(name, extra)
+    return joined
+
+
+def _same_names(
+    what: str, first: Episode, episodes: Sequence[Episode], named: Sequence[Mapping[str, Any]]
+) -> None:
+    for episode, names in zip(episodes, named, strict=True):
+        different = sorted(names.keys() ^ named[0].keys())
+        if different:
+            has = "has" if different[0] in names else "lacks"
+            raise ChunkDiscontinuity(
+                f"the parts have different {what}: {_title(episode)} {has} {different[0]!r}",
+                expected=f"the {what} of {_title(first)}",
+                rule="W-CHK-8",
+            )
+
+
+def _title(episode: Episode) -> str:
+    if episode.chunk_index is not None:
+        return f"chunk {episode.chunk_index} of {episode.id!r}"
+    return f"episode {episode.id!r}"
+
+
+def _joined_channel(block: str, parts: Sequence[Channel], lengths: Sequence[int]) -> Channel:
+    first = parts[0]
+    for number, part in enumerate(parts):
+        if (type(part), part.dtype, part.shape) != (type(first), first.dtype, first.shape):
+            raise ChunkDiscontinuity(
+                f"part {number} has the channel in another form",
+                entry=block,
+                expected=repr(first),
+                found=repr(part),
+                rule="W-CHK-8",
+            )
+    joined = first._shallow()
+    joined._values = None
+    counts = [part.length for part in parts]
+    if first.has_own_clock:
+        if first.start_ns is None:
+            clocks: list[Block] = [
+                part._time_block or ArrayBlock(f"time/{block}", np.asarray(part.timestamps_ns))
+                for part in parts
+            ]
+            joined._times, joined._time_block = None, ChainedBlock(f"time/{block}", clocks)
+    else:
+        for number, (count, length) in enumerate(zip(counts, lengths, strict=True)):
+            if count == length + 1 and number < len(parts) - 1:
+                counts[number] = length  # the next part starts with this observation
+            elif count not in (length, length + 1):
+                raise ChunkDiscontinuity(
+                    f"part {number} has another number of entries than steps",
+                    entry=block,
+                    expected=f"{length} or {length + 1}",
+                    found=count,
+                    rule="W-CHK-8",
+                )
+    if isinstance(joined, RaggedChannel):
+        _join_items(joined, block, parts, counts)
+    else:
+        step = first.step_bytes
+        blocks = [part.as_block() for part in parts]
+        joined._block = ChainedBlock(block, blocks, [count * step for count in counts])
+    joined._length = sum(counts)
+    return joined
+
+
+def _join_items(
+    joined: RaggedChannel, block: str, parts: Sequence[Channel], counts: Sequence[int]
+) -> None:
+    offsets, blocks, sizes, start = [np.zeros(1, np.int64)], [], [], 0
+    for part, count in zip(parts, counts, strict=True):
+        assert isinstance(part, RaggedChannel)
+        own = part.offsets
+        offsets.append(own[1 : count + 1] + start)
+        start += int(own[count])
+        blocks.append(part.as_block())
+        sizes.append(int(own[count]) * part.step_bytes)
+    joined._offsets, joined._offsets_block = np.concatenate(offsets), None
+    joined._block = ChainedBlock(block, blocks, sizes)
+
+
+def _joined_clock(name: str, clocks: Sequence[Any], lengths: Sequence[int], width: int) -> Any:  # noqa: ANN401 - a block, an array or None
+    """One clock of several, where every part has one."""
+    if any(clock is None for clock in clocks):
+        return None
+    blocks = [
+        ArrayBlock(name, clock) if isinstance(clock, np.ndarray) else clock for clock in clocks
+    ]
+    return ChainedBlock(name, blocks, [length * width for length in lengths])
+
+
+def _joined_labels(episodes: Sequence[Episode], lengths: Sequence[int]) -> dict[str, Intervals]:
+    joined: dict[str, Intervals] = {}
+    start = 0
+    for episode, length in zip(episodes, lengths, strict=True):
+        for name, intervals in episode.labels.items():
+            shift = start if intervals.unit == "steps" else 0
+            lane = joined.setdefault(name, Intervals(unit=intervals.unit, extra=intervals.extra))
+            for item in intervals:
+                moved = Interval(
+                    *(item.start + shift, item.end + shift, item.text, item.source),
+                    *(item.confidence, item.extra),
+                )
+                before = next((n for n, old in enumerate(lane) if _continues(old, moved)), None)
+                if before is not None:
+                    old = lane[before]
+                    moved = Interval(
+                        old.start, moved.end, old.text, old.source, old.confidence, old.extra
+                    )
+                    lane[before] = moved
+                else:
+                    lane.append(moved)
+        start += length
+    return joined
+
+
+def _continues(old: Interval, new: Interval) -> bool:
+    """Whether an interval was cut in two at a border."""
+    return old.end == new.start and (old.text, old.source, old.confidence, old.extra) == (
+        *(new.text, new.source, new.confidence, new.extra),
+    )
