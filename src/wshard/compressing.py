@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from shard_format import Codec, Compression
 from shard_format.errors import InvalidArgument
 from shard_format.filters import Delta, Filters, Planes, encoded_size
@@ -16,6 +14,7 @@ from shard_format.filters import Delta, Filters, Planes, encoded_size
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from wshard.planning import PlannedEntry

@@ -23,6 +23,7 @@ from wshard.lanes import (
     as_label,
     as_residual,
     models_of,
+    uncertainties_of,
 )
 from wshard.ragged import RaggedChannel
 from wshard.timebase import Timebase, TimebaseType
