@@ -25,6 +25,11 @@ class Block(Protocol):
     nbytes: int
 
     @property
+    def path(self) -> str | None:
+        """The file it is in, for errors to name."""
+        ...
+
+    @property
     def is_compressed(self) -> bool:
         """Whether reading makes new memory instead of a view."""
         ...
@@ -58,6 +63,10 @@ class FileBlock:
         self.nbytes = nbytes
         self.is_compressed = is_compressed
         self._cheap: bool | None = None if is_compressed else True
+
+    @property
+    def path(self) -> str | None:
+        return self.reader.name
 
     @property
     def is_cut_cheaply(self) -> bool:
@@ -105,6 +114,7 @@ class ArrayBlock:
 
     __slots__ = ("_flat", "name", "nbytes")
 
+    path = None
     is_compressed = False
     is_cut_cheaply = True
 
@@ -139,6 +149,10 @@ class ChainedBlock:
         self._parts = [part for part, _ in filled]
         self._ends = list(accumulate(size for _, size in filled))
         self.nbytes = self._ends[-1] if self._ends else 0
+
+    @property
+    def path(self) -> str | None:
+        return self._parts[0].path if self._parts else None
 
     @property
     def is_compressed(self) -> bool:

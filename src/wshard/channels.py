@@ -278,6 +278,7 @@ class Channel:
         if self._block.nbytes != self.nbytes:
             raise SizeMismatch(
                 "the block has another size than its description says",
+                path=self._block.path,
                 entry=self.block,
                 expected=f"{self.nbytes} bytes: {self._length} steps of "
                 f"{self.dtype} {list(self.shape)}",
@@ -300,6 +301,7 @@ class Channel:
             if block.nbytes != 8 * self._length:
                 raise SizeMismatch(
                     "a channel's clock has another length than the channel",
+                    path=block.path,
                     entry=block.name,
                     expected=f"{self._length} timestamps for {self.block!r}",
                     found=f"{block.nbytes} bytes",

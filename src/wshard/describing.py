@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format.errors import BadProfile, UnknownLayout
+from shard_format.errors import BadMetadata, BadProfile, ShardError, UnknownLayout
 from wshard.channels import Channel, as_modality
+from wshard.dtypes import DType
 from wshard.names import offsets_block
 from wshard.ragged import RaggedChannel, TextChannel
 from wshard.values import product
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from wshard.blocks import Block
-    from wshard.dtypes import DType
     from wshard.metadata import Row
 
 # Fields of a row that are attributes of a channel under the same name.
@@ -39,19 +39,11 @@ _NO_EXTRA: Final[Mapping[str, Any]] = {}
 _MAY_HAVE_ONE_MORE: Final = ("signal/", "omen/", "uncert/")
 
 
-class _UnknownChannel(Channel):
-    """A channel in a layout that we do not know: it is there, and touching it says so (W-CHN-7)."""
+class _UnreadableChannel(Channel):
+    """A channel whose row makes no sense: it is there, and touching it says why."""
 
-    unknown: str = ""
-
-    def _fail(self) -> UnknownLayout:
-        return UnknownLayout(
-            f"the channel has a layout {self.unknown!r} that this version does not know",
-            entry=self.block,
-            expected="dense, ragged or text",
-            rule="W-CHN-7",
-            hint="a newer version of shard-format may read it",
-        )
+    def _fail(self) -> ShardError:
+        raise NotImplementedError
 
     def _read_all(self) -> Any:  # noqa: ANN401 - never returns
         raise self._fail()
@@ -61,6 +53,38 @@ class _UnknownChannel(Channel):
 
     def stored_array(self) -> Any:  # noqa: ANN401 - never returns
         raise self._fail()
+
+
+class _MisdescribedText(_UnreadableChannel):
+    """Text that is not described as bytes (W-RAG-5)."""
+
+    def _fail(self) -> ShardError:
+        assert self._block is not None
+        return BadMetadata(
+            f"the text channel {self.name!r} is not described as bytes",
+            path=self._block.path,
+            entry=self.block,
+            expected="dtype u8 and shape []",
+            found=f"{self.dtype} {list(self.shape)}",
+            rule="W-RAG-5",
+        )
+
+
+class _UnknownChannel(_UnreadableChannel):
+    """A layout that we do not know (W-CHN-7)."""
+
+    unknown: str = ""
+
+    def _fail(self) -> ShardError:
+        assert self._block is not None
+        return UnknownLayout(
+            f"the channel has a layout {self.unknown!r} that this version does not know",
+            path=self._block.path,
+            entry=self.block,
+            expected="dense, ragged or text",
+            rule="W-CHN-7",
+            hint="a newer version of shard-format may read it",
+        )
 
 
 def plain_channel(
@@ -111,9 +135,9 @@ def channel_from_row(
     )
     if fields.keys() <= _BASIC:
         return channel
-    layout = fields.get("layout") or "dense"
-    if layout != "dense":
-        channel = _as_layout(channel, layout, fields, find)
+    layout = fields.get("layout")
+    if layout not in (None, "dense"):
+        channel = _as_layout(channel, block, layout, fields, find)
     for key in _PLAIN:
         value = fields.get(key)
         if value is not None:
@@ -122,7 +146,7 @@ def channel_from_row(
         channel.modality = as_modality(fields["modality"])
     time_block = fields.get("time_block")
     if time_block is not None:
-        channel._time_block = find(time_block) or _absent(time_block, block.name, "W-TIM-3")
+        channel._time_block = find(time_block) or _absent(time_block, block, "W-TIM-3")
     extra = {key: value for key, value in fields.items() if key not in _UNDERSTOOD}
     if extra:
         channel.extra = extra
@@ -130,14 +154,22 @@ def channel_from_row(
 
 
 def _as_layout(
-    channel: Channel, layout: str, fields: Mapping[str, Any], find: Callable[[str], Block | None]
+    channel: Channel,
+    block: Block,
+    layout: str,
+    fields: Mapping[str, Any],
+    find: Callable[[str], Block | None],
 ) -> Channel:
     kinds: dict[str, type[Channel]] = {"ragged": RaggedChannel, "text": TextChannel}
-    other = object.__new__(kinds.get(layout, _UnknownChannel))
+    kind = kinds.get(layout, _UnknownChannel)
+    if kind is TextChannel and (channel.dtype is not DType.UINT8 or channel.shape):
+        kind = _MisdescribedText
+    other = object.__new__(kind)
     other.__dict__.update(channel.__dict__)
     if isinstance(other, RaggedChannel):
-        name = fields.get("offsets_block") or offsets_block(channel.block)
-        other._offsets_block = find(name) or _absent(name, channel.block, "W-RAG-1")
+        name = fields.get("offsets_block")
+        found = None if name is None else find(name)
+        other._offsets_block = found or _absent(name or offsets_block(channel.block), block, "W-RAG-1")
     elif isinstance(other, _UnknownChannel):
         other.unknown = layout
     return other
@@ -148,15 +180,17 @@ class _Absent:
 
     is_compressed = is_cut_cheaply = False
 
-    def __init__(self, name: str, wanted_by: str, rule: str) -> None:
+    def __init__(self, name: str, wanted_by: Block, rule: str) -> None:
         self.name = name
-        self._wanted_by = wanted_by
+        self.path = wanted_by.path
+        self._wanted_by = wanted_by.name
         self._rule = rule
 
     @property
     def nbytes(self) -> int:
         raise BadProfile(
             f"the block {self.name!r}, which this one needs, is not in the file",
+            path=self.path,
             entry=self._wanted_by,
             rule=self._rule,
         )
@@ -167,7 +201,7 @@ class _Absent:
     part = read_into = array
 
 
-def _absent(name: str, wanted_by: str, rule: str) -> Block:
+def _absent(name: str, wanted_by: Block, rule: str) -> Block:
     return _Absent(name, wanted_by, rule)  # type: ignore[return-value] # its size is an error, not a number
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shard_format._parallel import available_threads, for_each
-from shard_format.errors import EntryNotFound, InvalidArgument
+from shard_format.errors import EntryNotFound, InvalidArgument, SizeMismatch
 from wshard.alignment import Aligned, AlignedChannel, match, needed_range, take
 from wshard.channels import Channel
 from wshard.lanes import (
@@ -219,7 +219,7 @@ class Episode:
         if self._ticks is None:
             return np.arange(self.length, dtype=np.int32)
         if not isinstance(self._ticks, np.ndarray):
-            self._ticks = self._ticks.array(np.dtype("<i4"), (self.length,))
+            self._ticks = _clock(self._ticks, "<i4", self.length)
         return self._ticks
 
     @ticks.setter
@@ -233,7 +233,7 @@ class Episode:
         """The recorded times of the steps, int64 nanoseconds; None if only the rate is known."""
         if self._timestamps is None or isinstance(self._timestamps, np.ndarray):
             return self._timestamps
-        self._timestamps = self._timestamps.array(np.dtype("<i8"), (self.length,))
+        self._timestamps = _clock(self._timestamps, "<i8", self.length)
         return self._timestamps
 
     @timestamps_ns.setter
@@ -468,6 +468,21 @@ class Episode:
 
 _LARGE = 4 << 20
 _WORTH_THREADS = 1 << 20
+
+
+def _clock(block: Block, dtype: str, length: int) -> NDArray[Any]:
+    """The times or ticks of the steps (W-TIM-2)."""
+    stored = np.dtype(dtype)
+    if block.nbytes != length * stored.itemsize:
+        raise SizeMismatch(
+            "the clock of the steps has another length than the episode",
+            path=block.path,
+            entry=block.name,
+            expected=f"{length} values of {stored.itemsize} bytes",
+            found=f"{block.nbytes} bytes",
+            rule="W-TIM-2",
+        )
+    return block.array(stored, (length,))
 
 
 def _touch(channel: Channel) -> None:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shard_format.errors import BadProfile, SizeMismatch
 from wshard.dtypes import DType
-from wshard.names import LATENT_ACTION_CHANNEL, LATENT_CODEBOOK_CHANNEL, SCALES, parse_block
+from wshard.names import LATENT_ACTION_CHANNEL, LATENT_CODEBOOK_CHANNEL, parse_block
 from wshard.values import product
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from wshard.blocks import Block
-    from wshard.channels import Channel
     from wshard.metadata import Row
 
 Guess = tuple[DType, tuple[int, ...]]
@@ -55,41 +53,3 @@ def _columns(dtype: DType, nbytes: int, length: int, *, scalar: bool) -> Iterato
     step = dtype.size * length
     if step and nbytes % step == 0:
         yield dtype, (nbytes // step,)
-
-
-def check_sign_residual(name: str, nbytes: int, length: int) -> None:
-    """W-RES-1."""
-    row = -(-length // 8)
-    if (row and nbytes % row) or (not row and nbytes):
-        raise SizeMismatch(
-            "the packed signs do not fit the length of the episode",
-            entry=name,
-            expected=f"a multiple of {row} bytes for {length} steps",
-            found=f"{nbytes} bytes",
-            rule="W-RES-1",
-        )
-
-
-def check_scales(name: str, scales: Channel, length: int, window: int) -> None:
-    """W-RES-2, for the scales."""
-    windows = -(-length // window)
-    assert scales._block is not None
-    if scales.length != windows or scales._block.nbytes != scales.nbytes:
-        raise SizeMismatch(
-            "the scales of a residual do not fit its windows",
-            entry=name + SCALES,
-            expected=f"{windows} windows of {list(scales.shape)}",
-            found=f"{scales._block.nbytes} bytes",
-            rule="W-RES-2",
-        )
-
-
-def missing_part(name: str, no_row: bool) -> BadProfile:
-    """W-RES-2, where the row or the scales are missing."""
-    return BadProfile(
-        "a delta_q residual is incomplete",
-        entry=name,
-        expected=f"{'its row in meta/channels' if no_row else name + SCALES}",
-        found="nothing",
-        rule="W-RES-2",
-    )

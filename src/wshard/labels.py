@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from shard_format.errors import BadMetadata, InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["Interval", "Intervals"]
 
@@ -81,9 +81,40 @@ class Intervals(MutableSequence[Interval]):
                 found=repr(unit),
                 rule="W-LAB-2",
             )
-        self.unit = unit
-        self.extra = dict(extra or {})
-        self._items = [_as_interval(item) for item in items]
+        self._unit = unit
+        self._extra = dict(extra or {})
+        self._loaded = [_as_interval(item) for item in items]
+        self._read: Callable[[], Intervals] | None = None
+
+    @classmethod
+    def lazy(cls, read: Callable[[], Intervals]) -> Intervals:
+        """Intervals that are still in a file; `read` gives them."""
+        intervals = cls()
+        intervals._read = read
+        return intervals
+
+    def _ready(self) -> None:
+        if self._read is not None:
+            found = self._read()
+            self._unit, self._extra, self._loaded = found._unit, found._extra, found._loaded
+            self._read = None
+
+    @property
+    def unit(self) -> str:
+        """What `start` and `end` count: `"steps"` or `"ns"`."""
+        self._ready()
+        return self._unit
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """Any other fields of the lane; they are kept."""
+        self._ready()
+        return self._extra
+
+    @property
+    def _items(self) -> list[Interval]:
+        self._ready()
+        return self._loaded
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Intervals:

@@ -72,6 +72,8 @@ def parse_facts(episode: Mapping[str, Any], wshard: Mapping[str, Any]) -> Episod
     index, total, span = None, None, None
     if "chunk_index" in episode or "total_chunks" in episode or "timestep_range" in episode:
         index, total, span = _chunk_fields(episode)
+        if span == (0, 0) and length != 1:
+            span = None  # what some writers store where nothing was set (section 11)
     return EpisodeFacts(
         name, env_id, length, _timebase(episode, wshard), metadata, index, total, span
     )
@@ -115,7 +117,7 @@ def _timebase(episode: Mapping[str, Any], wshard: Mapping[str, Any]) -> Timebase
         if stored_kind is not None:
             if not isinstance(stored_kind, str):
                 raise wrong("'timebase.type'", stored_kind, "a string", "W-TIM-1", entry)
-            kind = _TIMEBASE_TYPES.get(stored_kind, TimebaseType.TICKS)
+            kind = _TIMEBASE_TYPES.get(stored_kind, kind)
         stored_epoch = base.get("epoch_ns")
         if stored_epoch is not None:
             if type(stored_epoch) is not int or not -LARGEST <= stored_epoch <= LARGEST:
@@ -213,7 +215,7 @@ def _legacy_row(name: str, fields: object) -> Row:
 def _dtype_and_shape(
     fields: Mapping[str, Any], name: str, entry: str
 ) -> tuple[DType, tuple[int, ...]]:
-    stored = fields.get("dtype", "f32")
+    stored = fields.get("dtype")
     dtype = BY_NAME.get(stored) if isinstance(stored, str) else None
     if dtype is None:
         dtype = BY_NAME.get(stored.lower()) if isinstance(stored, str) else None
@@ -261,14 +263,6 @@ def _check_optional(row: Row, entry: str) -> None:
             continue
         if not good:
             raise wrong(f"{key!r} of {row.id!r}", value, expected, "W-CHN-2", entry)
-    if row.fields.get("layout") == "text" and (row.dtype is not DType.UINT8 or row.shape):
-        raise BadMetadata(
-            f"the text channel {row.id!r} is not described as bytes",
-            entry=entry,
-            expected="dtype u8 and shape []",
-            found=f"{row.dtype} {list(row.shape)}",
-            rule="W-RAG-5",
-        )
 
 
 # --- the same, for writing

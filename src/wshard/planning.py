@@ -402,7 +402,7 @@ class _Planner:
                 found=f"{bits.size} bytes",
             )
         self._add_array(block, bits, DType.UINT8)
-        if not (residual._data_channel is not None and self._was_undescribed(block)):
+        if residual.is_described or not self._was_undescribed(block):
             dimensions = bits.size // packed if packed else 0
             self._rows[block] = _row(block, DType.UINT8, (packed,), dimensions, about)
 
@@ -595,6 +595,7 @@ _MADE_BY_US: Final = frozenset(
 class _Sized:
     """A block of known size, for asking what a row says of it."""
 
+    path = None
     is_compressed = is_cut_cheaply = False
 
     def __init__(self, name: str, nbytes: int) -> None:

@@ -112,6 +112,7 @@ class RaggedChannel(Channel):
             if block.nbytes != 8 * (self._length + 1):
                 raise SizeMismatch(
                     "the offsets of a ragged channel have another length than the channel",
+                    path=block.path,
                     entry=block.name,
                     expected=f"{self._length + 1} offsets for {self.block!r}",
                     found=f"{block.nbytes} bytes",
@@ -122,13 +123,17 @@ class RaggedChannel(Channel):
             if item and self._block.nbytes % item:
                 raise SizeMismatch(
                     "the block is not a whole number of items",
+                    path=self._block.path,
                     entry=self.block,
                     expected=f"a multiple of {item} bytes",
                     found=f"{self._block.nbytes} bytes",
                     rule="W-RAG-3",
                 )
             items = self._block.nbytes // item if item else None
-            check_offsets(offsets, items, block.name, BadValue)
+            try:
+                check_offsets(offsets, items, block.name, BadValue)
+            except BadValue as error:
+                raise error.located(path=block.path) from None
             self._offsets = offsets
         return self._offsets
 
@@ -286,6 +291,7 @@ class TextChannel(RaggedChannel):
         except UnicodeDecodeError as error:
             raise BadValue(
                 f"the text of step {start + len(texts)} is not UTF-8: {error.reason}",
+                path=None if self._block is None else self._block.path,
                 entry=self.block or self.name,
                 rule="W-RAG-4",
             ) from None

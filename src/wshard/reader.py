@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format import Limits, ShardReader
@@ -41,7 +42,8 @@ from wshard.names import (
 )
 from wshard.origin import Origin
 from wshard.provenance import parse_provenance
-from wshard.residual_lane import DEFAULT_WINDOW, Residual
+from wshard.residual_lane import DEFAULT_WINDOW, Residual, StoredResidual
+from wshard.values import product
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -169,11 +171,12 @@ def episode_of(reader: ShardReader, *, is_sidecar: bool = False) -> Episode:
         )
         facts = parse_facts(episode_fields, wshard)
         rows = {row.block: row for row in parse_rows(described)}
-        _add_older_rows(rows, episode_fields, wshard)
-        origin = Origin(reader, wshard, episode_fields, described, rows)
+        blocks = file_blocks(reader)
+        if "omen_channels" in wshard or "action_spaces" in episode_fields:
+            _add_older_rows(rows, blocks, facts.length, episode_fields, wshard)
         episode = new_episode(facts)
-        episode.origin = origin
-        Router(episode, rows).route(file_blocks(reader), reader)
+        episode.origin = Origin(reader, wshard, episode_fields, described, rows)
+        Router(episode, rows).route(blocks, reader)
     except ShardError as error:
         raise error.located(path=reader.name) from None
     return episode
@@ -207,9 +210,13 @@ def file_blocks(reader: ShardReader) -> dict[str, FileBlock]:
 
 
 def _add_older_rows(
-    rows: dict[str, Row], episode: Mapping[str, Any], wshard: Mapping[str, Any]
+    rows: dict[str, Row],
+    blocks: Mapping[str, Block],
+    length: int,
+    episode: Mapping[str, Any],
+    wshard: Mapping[str, Any],
 ) -> None:
-    """Descriptions that older writers keep elsewhere (sections 3 and 10)."""
+    """Descriptions that older writers keep elsewhere, where they fit (sections 3 and 10)."""
     for fields, key, block_key, entry in (
         (wshard, "omen_channels", "block", META_WSHARD),
         (episode, "action_spaces", "name", META_EPISODE),
@@ -219,8 +226,11 @@ def _add_older_rows(
             continue
         for number, row in enumerate(listed):
             block = row.get(block_key) if isinstance(row, dict) else None
-            if isinstance(block, str) and block and block not in rows:
-                rows[block] = parse_row({**row, "id": block, "signal_block": block}, number, entry)
+            if isinstance(block, str) and block in blocks and block not in rows:
+                name = block.removeprefix("action/")
+                parsed = parse_row({**row, "id": name, "signal_block": block}, number, entry)
+                if blocks[block].nbytes == length * product(parsed.shape) * parsed.dtype.size:
+                    rows[block] = parsed
 
 
 class Router:
@@ -265,12 +275,8 @@ class Router:
             elif lane == "residual":
                 self._residual(name, blocks[name])
             elif lane == "label":
-                label = name.removeprefix("label/")
-                fields = reader.read_json(name, rule="W-LAB-1")
-                try:
-                    episode.labels.adopt(label, Intervals.from_fields(fields))
-                except ShardError as error:
-                    raise error.located(entry=name) from None
+                lazy = Intervals.lazy(partial(_read_intervals, reader, name))
+                episode.labels.adopt(name.removeprefix("label/"), lazy)
             else:
                 others.append(name)
         if META_PROVENANCE in blocks:
@@ -383,30 +389,12 @@ class Router:
         _, channel, model, kind = parse_block(name)
         kind = fields.get("type") or kind
         channel, model = fields.get("channel") or channel, fields.get("model") or model
-        if kind == SIGN_RESIDUAL:
-            inference.check_sign_residual(name, block.nbytes, self._length)
-            residual = Residual.lazy(channel, kind, model, DEFAULT_WINDOW, block, None)
-        elif kind == DELTA_RESIDUAL and row is not None and name + SCALES in self._blocks:
-            scales_row = self._rows.get(name + SCALES)
-            window = fields.get("window") or DEFAULT_WINDOW
-            scales = plain_channel(
-                name + SCALES,
-                self._blocks[name + SCALES],
-                DType.FLOAT32,
-                row.shape,
-                -(-self._length // window)
-                if scales_row is None
-                else scales_row.fields.get("length", 0),
-            )
-            inference.check_scales(name, scales, self._length, window)
-            residual = Residual.lazy(
-                channel, kind, model, window, self._described(name, row, block), scales
-            )
-        elif kind == DELTA_RESIDUAL:
-            raise inference.missing_part(name, row is None)
-        else:
+        if kind not in (SIGN_RESIDUAL, DELTA_RESIDUAL):
             self._episode.extras.adopt(name, Extra(name, block=block))
             return
+        window = fields.get("window") or DEFAULT_WINDOW
+        parts = StoredResidual(block, row, self._blocks.get(name + SCALES), self._length, window)
+        residual = Residual.lazy(channel, kind, model, window, parts)
         self._episode.residuals.adopt(residual_key(name), residual)
 
     def _inferred(self, block_name: str, name: str, block: Block) -> Channel:
@@ -417,6 +405,14 @@ class Router:
         channel = plain_channel(name, block, dtype, shape, length)
         channel.inferred = True
         return channel
+
+
+def _read_intervals(reader: ShardReader, name: str) -> Intervals:
+    fields = reader.read_json(name, rule="W-LAB-1")
+    try:
+        return Intervals.from_fields(fields)
+    except ShardError as error:
+        raise error.located(path=reader.name, entry=name) from None
 
 
 _FLAT: Final = frozenset((REWARD, REWARD_EXACT, DONE, TERMINATED, TRUNCATED, TICKS, TIMESTAMPS))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shard_format.errors import InvalidArgument, SizeMismatch
-from wshard.channels import Channel
-from wshard.names import DELTA_RESIDUAL, SIGN_RESIDUAL
+from shard_format.errors import BadProfile, InvalidArgument, SizeMismatch
+from wshard.names import DELTA_RESIDUAL, SCALES, SIGN_RESIDUAL
 from wshard.residual import (
     compute_error_residual,
     compute_sign2nd_diff,
@@ -18,7 +18,7 @@ from wshard.residual import (
     quantize_delta,
     unpack_multidim_residual_bits,
 )
-from wshard.values import as_array
+from wshard.values import as_array, product
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,10 +26,71 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from wshard.blocks import Block
+    from wshard.channels import Channel
+    from wshard.metadata import Row
 
 __all__ = ["Residual"]
 
 DEFAULT_WINDOW = 256
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResidual:
+    """A residual that is still in a file; checked when it is read."""
+
+    block: Block
+    row: Row | None
+    scales_block: Block | None
+    length: int
+    window: int
+
+    def signs(self) -> NDArray[Any]:
+        """The packed bits (W-RES-1)."""
+        packed = -(-self.length // 8)
+        nbytes = self.block.nbytes
+        if (packed and nbytes % packed) or (not packed and nbytes):
+            raise SizeMismatch(
+                "the packed signs do not fit the length of the episode",
+                path=self.block.path,
+                entry=self.block.name,
+                expected=f"a multiple of {packed} bytes for {self.length} steps",
+                found=f"{nbytes} bytes",
+                rule="W-RES-1",
+            )
+        return self.block.array(np.dtype(np.uint8), (nbytes,))
+
+    def deltas(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The differences and their scales (W-RES-2)."""
+        if self.row is None or self.scales_block is None:
+            missing = "its row in meta/channels" if self.row is None else self.block.name + SCALES
+            raise BadProfile(
+                "a delta_q residual is incomplete",
+                path=self.block.path,
+                entry=self.block.name,
+                expected=missing,
+                found="nothing",
+                rule="W-RES-2",
+            )
+        shape = self.row.shape
+        windows = -(-self.length // self.window)
+        numbers = product(shape)
+        for block, count, width in (
+            (self.block, self.length, 1),
+            (self.scales_block, windows, 4),
+        ):
+            if block.nbytes != count * numbers * width:
+                raise SizeMismatch(
+                    "a delta_q residual does not fit the episode",
+                    path=block.path,
+                    entry=block.name,
+                    expected=f"{count * numbers * width} bytes: {count} times {list(shape)}",
+                    found=f"{block.nbytes} bytes",
+                    rule="W-RES-2",
+                )
+        return (
+            self.block.array(np.dtype(np.int8), (self.length, *shape)),
+            self.scales_block.array(np.dtype("<f4"), (windows, *shape)),
+        )
 
 
 class Residual:
@@ -78,8 +139,7 @@ class Residual:
         self._scales: NDArray[Any] | None = (
             None if scales is None else np.ascontiguousarray(scales, dtype="<f4")
         )
-        self._data_channel: Channel | None = None
-        self._scales_channel: Channel | None = None
+        self._stored: StoredResidual | None = None
 
     @classmethod
     def of_signal(
@@ -118,40 +178,40 @@ class Residual:
 
     @classmethod
     def lazy(
-        cls,
-        channel_id: str,
-        kind: str,
-        model: str,
-        window: int,
-        data: Channel | Block,
-        scales: Channel | None,
+        cls, channel_id: str, kind: str, model: str, window: int, stored: StoredResidual
     ) -> Residual:
         """One that is still in a file."""
         residual = cls.__new__(cls)
         residual.channel_id, residual.type, residual.model = channel_id, kind, model
         residual.window = window
         residual._data = residual._scales = None
-        residual._scales_channel = scales
-        residual._data_channel = data  # type: ignore[assignment] # either has what `data` needs
+        residual._stored = stored
         return residual
+
+    @property
+    def is_described(self) -> bool:
+        """Whether a loaded one has a row in its file; True for one made in memory."""
+        return self._stored is None or self._stored.row is not None
+
+    def _load(self) -> None:
+        if self._data is None:
+            assert self._stored is not None
+            if self.type == SIGN_RESIDUAL:
+                self._data = self._stored.signs()
+            else:
+                self._data, self._scales = self._stored.deltas()
 
     @property
     def data(self) -> NDArray[Any]:
         """The packed bits as uint8, dimension by dimension, or the int8 differences [T, ...]."""
-        if self._data is None:
-            source: Any = self._data_channel
-            if isinstance(source, Channel):
-                self._data = source.data
-            else:
-                self._data = source.array(np.dtype(np.uint8), (source.nbytes,))
-        data: NDArray[Any] = self._data
+        self._load()
+        data: NDArray[Any] = self._data  # type: ignore[assignment] # just loaded
         return data
 
     @property
     def scales(self) -> NDArray[np.float32] | None:
         """One for each window and dimension of `delta_q`."""
-        if self._scales is None and self._scales_channel is not None:
-            self._scales = self._scales_channel.data
+        self._load()
         return self._scales
 
     def signs(

@@ -9,6 +9,7 @@ import numpy as np
 from shard_format import verify
 from shard_format.errors import IdentityMismatch, ShardError, SizeMismatch
 from shard_format.identity import IDENTITY_ENTRY, compute_identity, verify_identity
+from shard_format.manifest import Manifest
 from shard_format.registry import Role
 from wshard.metadata import parse_facts
 from wshard.names import (
@@ -65,11 +66,15 @@ def check_file(
                 found.add_error(broken.error)
             for odd in report.warnings:
                 found.add_warned(odd.code, odd.entry, odd.message, reader.name)
-    if options.check_identity and IDENTITY_ENTRY in reader:
-        # Damaged entries have been named; their hashes would only repeat it.
-        if not found.damaged & set(reader.names()):
-            with found.guard(IDENTITY_ENTRY):
-                verify_identity(reader)
+    has_identity = options.check_identity and IDENTITY_ENTRY in reader
+    # Damaged entries have been named; their hashes would only repeat it.
+    if has_identity and not found.damaged & set(reader.names()):
+        with found.guard(IDENTITY_ENTRY):
+            verify_identity(reader)
+    if reader.role == Role.MANIFEST:
+        with found.guard():
+            for problem in Manifest.read(reader).iter_problems():
+                found.add_error(problem, rule="W-CHK-7")
     if reader.role == Role.WSHARD and META_SIDECAR not in reader:
         with found.guard():
             _check_flat_lanes(reader, found)
@@ -126,7 +131,7 @@ def _check_flat_lanes(reader: ShardReader, found: Findings) -> None:
 
 
 def _flags(reader: ShardReader, name: str) -> NDArray[np.bool_]:
-    return np.frombuffer(reader.read_entry(name), np.uint8) != 0
+    return np.frombuffer(reader.read_entry(name), np.uint8).astype(np.bool_)
 
 
 def check_sidecars(
@@ -138,17 +143,21 @@ def check_sidecars(
     with found.guard():
         actual = compute_identity(base).digest
         for sidecar in sidecars:
-            stated = sidecar.read_json(META_SIDECAR).get("base")
-            identity = stated.get("identity") if isinstance(stated, dict) else None
-            if identity != actual:
-                found.add_error(
-                    IdentityMismatch(
-                        "the sidecar was made for an episode with another content",
-                        path=sidecar.name,
-                        entry=META_SIDECAR,
-                        expected=actual,
-                        found=identity,
-                        rule="W-SID-4",
-                        hint="run the model again on this episode, and write its lanes anew",
-                    )
-                )
+            if sidecar.name not in found.damaged_files:
+                with found.guard(META_SIDECAR):
+                    _compare_identity(sidecar, actual)
+
+
+def _compare_identity(sidecar: ShardReader, actual: str) -> None:
+    stated = sidecar.read_json(META_SIDECAR, rule="W-SID-1").get("base")
+    identity = stated.get("identity") if isinstance(stated, dict) else None
+    if identity != actual:
+        raise IdentityMismatch(
+            "the sidecar was made for an episode with another content",
+            path=sidecar.name,
+            entry=META_SIDECAR,
+            expected=actual,
+            found=identity,
+            rule="W-SID-4",
+            hint="run the model again on this episode, and write its lanes anew",
+        )

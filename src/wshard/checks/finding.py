@@ -209,6 +209,8 @@ class Findings:
         self.path = path
         self.damaged: set[str] = set()
         """Blocks with errors: their values are not worth a look."""
+        self.damaged_files: set[str] = set()
+        """Other files than the examined one, with errors."""
         self._found: list[Finding] = []
         self._seen: set[tuple[str, str | None, str | None]] = set()
         self._counts: dict[str, int] = {}
@@ -307,6 +309,8 @@ class Findings:
             self._seen.add(key)
             if finding.block is not None:
                 self.damaged.add(finding.block)
+            if finding.path is not None:
+                self.damaged_files.add(finding.path)
         number = self._counts.get(finding.code, 0) + 1
         self._counts[finding.code] = number
         if number <= _MOST_OF_A_KIND:

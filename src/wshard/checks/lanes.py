@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from shard_format.registry import Role
 from wshard.channels import Channel
 from wshard.checks.times import span_ns
-from wshard.names import META_EPISODE, TIMESTAMPS
+from wshard.metadata import parse_rows
+from wshard.names import META_CHANNELS, META_EPISODE, SIGN_RESIDUAL, TIMESTAMPS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from shard_format import ShardReader
     from wshard.checks.finding import Findings
     from wshard.episode import Episode
     from wshard.labels import Interval
+    from wshard.metadata import Row
 
 __all__ = ["check_descriptions", "check_ends", "check_labels", "check_lengths"]
 
@@ -144,31 +148,12 @@ def check_descriptions(episode: Episode, found: Findings) -> None:
     origin = episode.origin
     if origin is None or origin.is_filtered:
         return
-    rows = origin.rows
-    names = {
-        name for reader in (origin.reader, *origin.sidecars, *origin.chunks) for name in reader
-    }
-    for block in sorted(names):
-        if block.startswith("residual/") and block not in rows and block not in found.damaged:
-            known = block.endswith("/sign2nddiff")
-            if known:
-                found.add(
-                    "undescribed_block",
-                    "meta/channels has no row for it; channel and type are taken from its name",
-                    block=block,
-                    rule="W-INF-1",
-                    advice="add a row with channel and type to meta/channels",
-                )
-    for block, row in rows.items():
-        # Stream writers describe every channel as a signal, even if only the action is there.
-        if block not in names and f"action/{row.id}" not in names:
-            found.add(
-                "missing_block",
-                f"meta/channels describes it as {row.dtype} {list(row.shape)}, but it is not in the file",
-                block=block,
-                rule="W-CHN-6",
-                advice="find out why it was not written, or remove its row",
-            )
+    said: set[str] = set()  # chunks repeat themselves
+    for reader in (origin.reader, *origin.chunks, *origin.sidecars):
+        if reader.role == Role.WSHARD:
+            with found.guard(META_CHANNELS):
+                older = origin.rows if reader is origin.reader else {}
+                _check_rows(reader, older, said, found)
     unknown = sorted(
         name for name, extra in episode.extras.items() if not isinstance(extra, Channel)
     )
@@ -183,6 +168,36 @@ def check_descriptions(episode: Episode, found: Findings) -> None:
             rule="W-NAM-2",
             advice="nothing: they are kept as they are",
         )
+
+
+def _check_rows(
+    reader: ShardReader, older: Mapping[str, Row], said: set[str], found: Findings
+) -> None:
+    """Rows and blocks of one file against each other."""
+    described = reader.read_json(META_CHANNELS) if META_CHANNELS in reader else {}
+    rows = {**older, **{row.block: row for row in parse_rows(described)}}
+    names = set(reader.names())
+    for block in sorted(names - rows.keys() - said - found.damaged):
+        if block.startswith("residual/") and block.endswith("/" + SIGN_RESIDUAL):
+            said.add(block)
+            found.add(
+                "undescribed_block",
+                "meta/channels has no row for it; channel and type are taken from its name",
+                block=block,
+                rule="W-INF-1",
+                advice="add a row with channel and type to meta/channels",
+            )
+    for block, row in rows.items():
+        # Stream writers describe every channel as a signal, even if only the action is there.
+        if block not in names and block not in said and f"action/{row.id}" not in names:
+            said.add(block)
+            found.add(
+                "missing_block",
+                f"meta/channels describes it as {row.dtype} {list(row.shape)}, but it is not there",
+                block=block,
+                rule="W-CHN-6",
+                advice="find out why it was not written, or remove its row",
+            )
 
 
 def _say_lossy(block: str, channel: Channel, found: Findings) -> None:

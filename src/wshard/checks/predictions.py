@@ -54,7 +54,7 @@ def check_predictions(episode: Episode, found: Findings) -> None:
     for name, by_model in episode.uncerts.items():
         signal = episode.observations.get(name)
         for model, kinds in by_model.items():
-            omen_of = episode.omens.get(name, {}).get(model)
+            omen_of = _omen(episode, name, model)
             for kind, uncert in kinds.items():
                 block = uncert.block or f"uncert/{name}/{model}/{kind}"
                 target = signal if omen_of is None else omen_of
@@ -112,6 +112,11 @@ def _compare(
         )
 
 
+def _omen(episode: Episode, channel: str, model: str) -> Channel | None:
+    models = episode.omens.get(channel)
+    return None if models is None else models.get(model)
+
+
 # --- residuals
 
 
@@ -150,7 +155,7 @@ def _sources(
         return None
     name, model = residual.channel_id, residual.model
     signal = episode.observations.get(name)
-    omen = episode.omens.get(name, {}).get(model) if model else None
+    omen = _omen(episode, name, model) if model else None
     if signal is None or (model and omen is None):
         what = (
             f"the channel {name!r}"
