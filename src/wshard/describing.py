@@ -169,7 +169,9 @@ def _as_layout(
     if isinstance(other, RaggedChannel):
         name = fields.get("offsets_block")
         found = None if name is None else find(name)
-        other._offsets_block = found or _absent(name or offsets_block(channel.block), block, "W-RAG-1")
+        other._offsets_block = found or _absent(
+            name or offsets_block(channel.block), block, "W-RAG-1"
+        )
     elif isinstance(other, _UnknownChannel):
         other.unknown = layout
     return other

@@ -12,16 +12,9 @@ from shard_format.errors import InvalidArgument, ShardError
 from shard_format.registry import ContentType, Role
 from wshard.blocks import FileBlock
 from wshard.channels import Channel
-from wshard.describing import channel_from_row, row_fields
+from wshard.describing import row_fields
 from wshard.dtypes import DType
-from wshard.metadata import (
-    WSHARD_FIELDS,
-    EpisodeFacts,
-    Row,
-    episode_fields,
-    parse_facts,
-    parse_rows,
-)
+from wshard.metadata import EpisodeFacts
 from wshard.names import (
     DELTA_RESIDUAL,
     DONE,
@@ -47,19 +40,20 @@ from wshard.names import (
 )
 from wshard.provenance import complete_provenance
 from wshard.ragged import RaggedChannel
+from wshard.redescribing import changed_descriptions, new_descriptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
+    from shard_format import ShardReader
     from wshard.episode import Episode
     from wshard.origin import Origin
     from wshard.residual_lane import Residual
 
 __all__ = ["Plan", "PlannedEntry", "plan_blocks"]
 
-_ROW_GROUPS: Final = ("signal", "action", "reward", "omen", "uncert", "residual")
 _ORDER: Final = (
     *(META_WSHARD, META_EPISODE, META_CHANNELS, "signal/", "action/", REWARD, REWARD_EXACT, DONE),
     *(
@@ -431,111 +425,27 @@ class _Planner:
     def _add_descriptions(self) -> None:
         episode, origin = self._episode, self._origin
         facts = EpisodeFacts(
-            episode.id,
-            episode.env_id,
-            self._length,
-            episode.timebase,
-            episode.metadata,
-            episode.chunk_index,
-            episode.total_chunks,
-            episode.timestep_range,
+            *(episode.id, episode.env_id, self._length, episode.timebase, episode.metadata),
+            *(episode.chunk_index, episode.total_chunks, episode.timestep_range),
         )
-        wanted = episode_fields(facts)
         if origin is None:
-            self._add_json(META_WSHARD, dict(WSHARD_FIELDS))
-            self._add_json(META_EPISODE, wanted)
-            self._add_json(META_CHANNELS, {"channels": self._rows_in_order(list(self._rows))})
-            return
-        before = episode_fields(parse_facts(origin.episode, origin.wshard))
-        self._keep_or_add(META_EPISODE, *_merged(origin.episode, before, wanted))
-        wshard = origin.wshard
-        if before["timebase"] != wanted["timebase"] and "timebase" in wshard:
-            wshard = {key: value for key, value in wshard.items() if key != "timebase"}
-        if META_WSHARD in origin.reader or wshard:
-            self._keep_or_add(META_WSHARD, wshard, wshard != origin.wshard)
-        self._keep_or_add(META_CHANNELS, *self._merged_rows(origin))
-
-    def _merged_rows(self, origin: Origin) -> tuple[dict[str, Any], bool]:
-        """`meta/channels` with what changed, and whether anything did."""
-        listed = {row.block: row for row in parse_rows(origin.channels)}
-        kept: list[dict[str, Any]] = []
-        changed = False
-        for block, row in listed.items():
-            mine = self._rows.get(block)
-            if mine is None:
-                if block in self._entries or block in origin.reader:
-                    changed = True  # described before, and now gone or no longer described
-                else:
-                    kept.append(_listed_form(row))
-            elif self._same_row(row, mine):
-                kept.append(_listed_form(row))
-            else:
-                unknown = {k: v for k, v in row.fields.items() if k not in _MADE_BY_US}
-                kept.append({**unknown, **mine})
-                changed = True
-        described = listed.keys() | {
-            block
-            for block, row in origin.rows.items()
-            if block in self._rows and self._same_row(row, self._rows[block])
-        }
-        new = [block for block in self._rows if block not in described]
-        if not new and not changed:
-            return origin.channels, False
-        others = {
-            k: v
-            for k, v in origin.channels.items()
-            if k != "channels" and "channels" in origin.channels
-        }
-        others.pop("modality_groups", None)  # derived by older writers, and no longer right
-        return {**others, "channels": kept + self._rows_in_order(new)}, True
-
-    def _same_row(self, row: Row, mine: Mapping[str, Any]) -> bool:
-        """Whether a stored row says what we would write for its channel."""
-        if mine["id"] != row.id and mine["id"] != row.block:
-            return False
-        theirs = dict(row.fields)
-        entry = self._entries.get(row.block)
-        channel = channel_from_row(
-            row,
-            row.id,
-            _Sized(row.block, entry.nbytes if entry else 0),
-            self._length,
-            lambda _: None,
-        )
-        plain = row_fields(channel, mine["id"], row.block, self._length)
-        for key in _LINKS:
-            if theirs.get(key) is not None:
-                plain[key] = theirs[key]
-        optional = {k: v for k, v in mine.items() if k not in _DERIVABLE or k in theirs}
-        plain = {k: v for k, v in plain.items() if k not in _DERIVABLE or k in theirs}
-        return optional == plain
-
-    def _rows_in_order(self, blocks: list[str]) -> list[dict[str, Any]]:
-        def place(block: str) -> tuple[int, bytes]:
-            lane = block.partition("/")[0]
-            group = _ROW_GROUPS.index(lane) if lane in _ROW_GROUPS else len(_ROW_GROUPS)
-            return group, self._rows[block]["id"].encode()
-
-        return [self._rows[block] for block in sorted(blocks, key=place)]
-
-    def _keep_or_add(self, name: str, fields: dict[str, Any], changed: bool) -> None:
-        origin = self._origin
-        if not changed and origin is not None:
-            if name in origin.reader:
-                text = origin.reader.read_entry(name)
-                self._add(
-                    PlannedEntry(
-                        name,
-                        lambda: text,
-                        len(text),
-                        content_type=origin.reader.info(name).content_type,
-                        is_array=False,
-                    )
-                )
-            elif name == META_CHANNELS and self._rows:
+            for name, fields in new_descriptions(facts, self._rows).items():
                 self._add_json(name, fields)
             return
-        self._add_json(name, fields)
+        sizes = {name: entry.nbytes for name, entry in self._entries.items()}
+        for name, kept in changed_descriptions(origin, facts, self._rows, sizes).items():
+            if kept is not None:
+                self._add_json(name, kept)
+            elif name in origin.reader:
+                self._add_text(name, origin.reader)
+
+    def _add_text(self, name: str, reader: ShardReader) -> None:
+        """A description as its file has it, to the last space."""
+        text = reader.read_entry(name)
+        content_type = reader.info(name).content_type
+        self._add(
+            PlannedEntry(name, lambda: text, len(text), content_type=content_type, is_array=False)
+        )
 
     # --- entries
 
@@ -580,34 +490,6 @@ class _Planner:
         return [self._entries[name] for name in names]
 
 
-_LINKS: Final = ("offsets_block", "time_block", "channel", "model", "type", "window")
-# Fields that a name or a size tells as well, so that a row without them says the same.
-_DERIVABLE: Final = frozenset(("channel", "model", "type", "length", "offsets_block"))
-_MADE_BY_US: Final = frozenset(
-    (
-        *("id", "dtype", "shape", "signal_block", "length", "layout", "offsets_block"),
-        *("time_block", "modality", "semantics", "sampling_rate_hz", "content_type", "unit"),
-        *("description", "start_ns", "lossy", "channel", "model", "type", "window"),
-    )
-)
-
-
-class _Sized:
-    """A block of known size, for asking what a row says of it."""
-
-    path = None
-    is_compressed = is_cut_cheaply = False
-
-    def __init__(self, name: str, nbytes: int) -> None:
-        self.name = name
-        self.nbytes = nbytes
-
-    def array(self, *_: object) -> Any:  # noqa: ANN401 - never called
-        raise AssertionError
-
-    part = read_into = array
-
-
 def _usable_origin(episode: Episode) -> Origin | None:
     """The file whose form is kept: an episode's, not a manifest's."""
     origin = episode.origin
@@ -637,13 +519,6 @@ def _row(
     return fields
 
 
-def _listed_form(row: Row) -> dict[str, Any]:
-    """A row as the list has it, also if it came from the older map."""
-    if "id" in row.fields:
-        return row.fields
-    return {**row.fields, "id": row.id, "signal_block": row.block}
-
-
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
@@ -652,20 +527,3 @@ def _has_description(channel: Channel) -> bool:
     return bool(
         channel.unit or channel.description or channel.semantics or channel.extra or channel.lossy
     )
-
-
-def _merged(
-    stored: dict[str, Any], before: Mapping[str, Any], wanted: Mapping[str, Any]
-) -> tuple[dict[str, Any], bool]:
-    """The stored fields with those replaced that mean something else now, and whether any was."""
-    merged = dict(stored)
-    older = {"episode_id": "id", "length_T": "length_t"}
-    for key in before.keys() | wanted.keys():
-        if before.get(key) == wanted.get(key):
-            continue
-        merged.pop(older.get(key, key), None)
-        if key in wanted:
-            merged[key] = wanted[key]
-        else:
-            merged.pop(key, None)
-    return merged, merged != stored

@@ -1,0 +1,1 @@
+"""What `wshard.plotting` draws with."""
