@@ -27,6 +27,8 @@ class Exit(IntEnum):
 # Every other code is something found in a file.
 _BY_CODE: Final = {
     "unsupported_version": Exit.UNSUPPORTED,
+    "unknown_filter": Exit.UNSUPPORTED,
+    "unknown_layout": Exit.UNSUPPORTED,
     "invalid_argument": Exit.USAGE,
     "missing_extra": Exit.USAGE,
     "closed": Exit.USAGE,
@@ -40,6 +42,7 @@ _HINTS: Final = (
     ("allow_outside=True", "give --allow-outside if you trust the manifest"),
     ("names()", "'shard ls' lists the entries"),
     ("identity=False", "leave out --identity"),
+    ("ShardReader opens any file", "'shard info' says what it is"),
     ("limits=", None),
 )
 

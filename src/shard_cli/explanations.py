@@ -16,6 +16,7 @@ _COPY_AGAIN = "copy or download the file again, and compare sizes"
 _RESTORE = "restore the file from a copy; 'shard extract' still gets the other entries"
 _REWRITE = "write the file again with a current writer"
 _NOT_TRUSTED = "do not use the file before you know who changed it"
+_UPDATE = "update with: pip install -U shard-format"
 _REPACK = "'shard repack' writes a clean file with the same entries"
 
 EXPLANATIONS: Final[dict[str, Explanation]] = {
@@ -24,7 +25,7 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     ),
     "unsupported_version": Explanation(
         "a later or older format, whose layout this version does not know",
-        "update with: pip install -U shard-format",
+        _UPDATE,
     ),
     "truncated": Explanation("the end of the file is missing", _COPY_AGAIN),
     "trailing_data": Explanation(
@@ -50,11 +51,27 @@ EXPLANATIONS: Final[dict[str, Explanation]] = {
     "unknown_codec": Explanation("nobody can tell how the entry is compressed", _REWRITE),
     "bad_compression": Explanation("the compressed bytes are damaged", _RESTORE),
     "checksum_mismatch": Explanation("the bytes are not those that were written", _RESTORE),
+    "bad_filter": Explanation(
+        "what the entry says about its filters contradicts the format or its frames", _RESTORE
+    ),
+    "unknown_filter": Explanation(
+        "a later writer transformed the entry in a way that this version cannot undo", _UPDATE
+    ),
     "bad_seek_table": Explanation(
         "the table of frames at the end of the entry is damaged", _RESTORE
     ),
     "bad_metadata": Explanation(
         "JSON that describes the file is malformed; entries can still be read", _REWRITE
+    ),
+    "bad_value": Explanation(
+        "the bytes are those that were written, but their values make no sense", _REWRITE
+    ),
+    "unknown_layout": Explanation(
+        "a later writer stored a channel in a way that this version cannot read", _UPDATE
+    ),
+    "chunk_discontinuity": Explanation(
+        "the pieces of an episode do not follow each other",
+        "fetch the chunks that are missing, or write the episode again",
     ),
     "bad_profile": Explanation(
         "readers of this role will refuse the file; it opens as a plain archive",

@@ -12,13 +12,14 @@ The format is specified in spec/shard.md.
 from shard_format._version import __version__
 from shard_format.codecs import Compression
 from shard_format.errors import ShardError
+from shard_format.filters import Filters
 from shard_format.identity import Identity, compute_identity, verify_identity
 from shard_format.manifest import FileReference, Manifest
 from shard_format.reader import EntryInfo, ShardReader
 from shard_format.registry import Codec, ContentType, Limits, Role
 from shard_format.schema import Schema
 from shard_format.sources import ByteSource
-from shard_format.writer import ShardWriter
+from shard_format.writer import EntryToWrite, ShardWriter
 
 __all__ = [
     "ByteSource",
@@ -26,7 +27,9 @@ __all__ = [
     "Compression",
     "ContentType",
     "EntryInfo",
+    "EntryToWrite",
     "FileReference",
+    "Filters",
     "Identity",
     "Limits",
     "Manifest",

@@ -7,26 +7,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shard_format import seekable
+from shard_format import _filtered, seekable
 from shard_format._layout import (
     CODEC_BY_FLAGS,
+    CODEC_FLAGS,
     COMPRESSED,
-    KNOWN_ENTRY_FLAGS,
+    FILTERED,
     Codec,
     HeaderFlag,
 )
 from shard_format._memory import filled_bytes
 from shard_format.codecs import check_sizes, crc32c, decode, decode_into, iter_decoded
-from shard_format.errors import ChecksumMismatch, SizeMismatch, UnknownCodec
+from shard_format.errors import BadFilter, ChecksumMismatch, SizeMismatch, UnknownCodec
 from shard_format.sources import can_read_into, can_read_ranges, can_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from shard_format._layout import Header, IndexRow
+    from shard_format.filters import Filters
     from shard_format.registry import Limits
     from shard_format.sources import ByteSource
 
+_NOT_RAW = COMPRESSED | FILTERED
 _CHECKSUMS = HeaderFlag.CHECKSUMS.value
 # From here on stored bytes are decoded straight from the mapping instead of being read first, and an
 # entry is worth a look for a seek table.
@@ -68,8 +71,19 @@ class Content:
     # --- what can be known without reading
 
     def codec(self, row: IndexRow) -> Codec:
-        """How the row is stored (S-CMP-1)."""
-        flags = row.flags & KNOWN_ENTRY_FLAGS
+        """How the row is stored (S-CMP-1, and S-FLT-1 about the codec)."""
+        codec = self._codec(row)
+        if row.flags & FILTERED and codec is not Codec.ZSTD:
+            raise BadFilter(
+                "a filtered entry is not compressed with zstd",
+                expected=Codec.ZSTD.label,
+                found=codec.label,
+                rule="S-FLT-1",
+            )
+        return codec
+
+    def _codec(self, row: IndexRow) -> Codec:
+        flags = row.flags & CODEC_FLAGS
         if not flags & COMPRESSED:
             return Codec.NONE
         codec = CODEC_BY_FLAGS.get(flags)
@@ -99,15 +113,27 @@ class Content:
         if size is None:
             return None
         tail = self._source.read_at(end - size, size)
-        return seekable.SeekTable.parse(tail, row.disk_size, row.orig_size)
+        if not row.flags & FILTERED:
+            return seekable.SeekTable.parse(tail, row.disk_size, row.orig_size)
+        filters, leading_size = self._leading_frame(row)
+        return seekable.SeekTable.parse(
+            tail, row.disk_size, row.orig_size, leading_size=leading_size, filters=filters
+        )
+
+    def filters(self, row: IndexRow) -> Filters | None:
+        """What was done to the row's content before it was compressed; None for nothing."""
+        if not row.flags & FILTERED:
+            return None
+        self.codec(row)
+        return self._leading_frame(row)[0]
 
     # --- all of it
 
     def read(self, row: IndexRow) -> bytes:
         """The whole content as new bytes."""
-        if not row.flags & COMPRESSED and row.disk_size == row.orig_size:
+        if not row.flags & _NOT_RAW and row.disk_size == row.orig_size:
             data = self._source.read_at(row.data_offset, row.disk_size)
-            self._compare(row, data)
+            self.compare(row, data)
             return data
         codec, table = self._prepare(row)
         if table is not None:
@@ -124,8 +150,11 @@ class Content:
             self._read_raw_into(row.data_offset, out)
         else:
             stored = self._stored(row.data_offset, row.disk_size)
-            decode_into(codec, stored, out, self._limits)
-        self._compare(row, out)
+            if row.flags & FILTERED:
+                _filtered.decode_into(stored, out, self._limits)
+            else:
+                decode_into(codec, stored, out, self._limits)
+        self.compare(row, out)
 
     def fetch_together(self, rows: Sequence[IndexRow]) -> list[bytes] | None:
         """The stored bytes of many rows, for `decode`; None if the source reads one by one anyway."""
@@ -148,6 +177,12 @@ class Content:
             yield piece
         if checked:
             _compare_checksum(row, checksum)
+
+    def iter_stored(self, row: IndexRow) -> Iterator[memoryview]:
+        """The bytes as they are in the file, in pieces."""
+        end = row.data_offset + row.disk_size
+        for start in range(row.data_offset, end, _PIECE):
+            yield memoryview(self._stored(start, min(_PIECE, end - start)))
 
     def check_seek_table(self, row: IndexRow) -> None:
         """Holds the seek table against the frames, where the row has one."""
@@ -197,6 +232,14 @@ class Content:
                 return codec, table
         return codec, None
 
+    def _leading_frame(self, row: IndexRow) -> tuple[Filters, int]:
+        """The filters of a filtered row, and the bytes of the frame that describes them."""
+        head = self._source.read_at(row.data_offset, min(row.disk_size, _filtered.USUAL_SIZE))
+        size = _filtered.leading_size(head, row.disk_size)
+        if size > len(head):
+            head = self._source.read_at(row.data_offset, size)
+        return _filtered.parse_leading(head, size), size
+
     def _stored(self, offset: int, length: int) -> bytes | memoryview:
         """Stored bytes for a decoder: a view where that saves a large copy."""
         if length >= _LARGE and can_view(self._source):
@@ -206,9 +249,14 @@ class Content:
     def _decode(self, row: IndexRow, codec: Codec, stored: bytes | memoryview) -> bytes:
         if codec is Codec.NONE:
             data = bytes(stored)
+        elif row.flags & FILTERED:
+            limits = self._limits
+            data = filled_bytes(
+                row.orig_size, lambda out: _filtered.decode_into(stored, out, limits)
+            )
         else:
             data = decode(codec, stored, row.orig_size, self._limits)
-        self._compare(row, data)
+        self.compare(row, data)
         return data
 
     def _read_raw_into(self, offset: int, out: memoryview) -> None:
@@ -236,14 +284,16 @@ class Content:
     def _iter_unchecked(self, row: IndexRow) -> Iterator[memoryview]:
         codec, _ = self._prepare(row, look_for_table=False)
         if codec is Codec.NONE:
-            end = row.data_offset + row.disk_size
-            for start in range(row.data_offset, end, _PIECE):
-                yield memoryview(self._stored(start, min(_PIECE, end - start)))
+            yield from self.iter_stored(row)
             return
         stored = self._stored(row.data_offset, row.disk_size)
-        yield from iter_decoded(codec, stored, row.orig_size, self._limits)
+        if row.flags & FILTERED:
+            yield from _filtered.iter_decoded(stored, row.orig_size, self._limits)
+        else:
+            yield from iter_decoded(codec, stored, row.orig_size, self._limits)
 
-    def _compare(self, row: IndexRow, content: bytes | memoryview) -> None:
+    def compare(self, row: IndexRow, content: bytes | memoryview) -> None:
+        """Holds the whole content against the row's checksum, where it has one."""
         if self._check and (self._all_checked or row.crc32c != 0):
             _compare_checksum(row, crc32c(content))
 

@@ -184,7 +184,7 @@ class Index:
     Read-only after construction, so that any number of threads may use it.
     """
 
-    __slots__ = ("_by_name", "_keys", "_memory", "_table", "count", "head", "rows")
+    __slots__ = ("_by_name", "_keys", "_memory", "_rows", "_table", "count", "head")
 
     def __init__(self, header: Header, head: bytes | NDArray[np.uint8]) -> None:
         """Checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3.
@@ -196,7 +196,7 @@ class Index:
         """
         self.head = head
         self.count = header.entry_count
-        self.rows = np.frombuffer(head, INDEX_DTYPE, self.count, HEADER_SIZE)
+        self._rows: NDArray[Any] | None = None
         self._memory = head if isinstance(head, bytes) else head.data
         self._table = memoryview(self._memory)[
             header.string_table_offset : header.data_section_offset
@@ -210,6 +210,13 @@ class Index:
             self._keys = self._check_many(header, head)
 
     # --- access
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """All rows as a structured array, without a copy."""
+        if self._rows is None:
+            self._rows = np.frombuffer(self.head, INDEX_DTYPE, self.count, HEADER_SIZE)
+        return self._rows
 
     def row(self, number: int) -> IndexRow:
         """All fields of one row."""
@@ -288,12 +295,14 @@ class Index:
     # --- checks, few entries
 
     def _check_few(self, header: Header) -> dict[bytes, int]:
+        if not self.count:
+            return {}
         table = bytes(self._table)
-        lengths = self.rows["name_length"].tolist()
-        names = [
-            table[offset : offset + length]
-            for offset, length in zip(self.rows["name_offset"].tolist(), lengths, strict=True)
-        ]
+        end = header.data_section_offset
+        # Plain numbers: for so few rows they are faster than arrays.
+        rows = INDEX_ENTRY.iter_unpack(self._memory[HEADER_SIZE : header.string_table_offset])
+        _, name_offsets, lengths, _, starts, sizes, *_ = zip(*rows, strict=True)
+        names = [table[o : o + n] for o, n in zip(name_offsets, lengths, strict=True)]
         by_name = dict(zip(names, range(self.count), strict=True))
         # One look at all names; the search for the culprit only if something is wrong. A slice beyond
         # the table comes out short.
@@ -305,11 +314,8 @@ class Index:
         ):
             self._find_bad_name(range(self.count))
             self._find_duplicate(range(self.count))
-        end = header.data_section_offset
         ascending = True
-        for offset, size in zip(
-            self.rows["data_offset"].tolist(), self.rows["disk_size"].tolist(), strict=True
-        ):
+        for offset, size in zip(starts, sizes, strict=True):
             ascending &= offset >= end
             end = offset + size
         if not ascending or end > header.total_file_size:

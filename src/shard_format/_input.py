@@ -8,12 +8,14 @@ import numpy as np
 
 from shard_format._layout import Codec
 from shard_format.errors import InvalidArgument
+from shard_format.filters import LARGEST_FRAME
 from shard_format.seekable import LARGEST_FRAME_CONTENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from shard_format.codecs import Compression
+    from shard_format.filters import Filters
     from shard_format.sources import BytesLike
 
 LONGEST_NAME: Final = 65_535
@@ -122,6 +124,38 @@ def check_frame_bytes(
             entry=name,
             expected=f"a multiple of {row_bytes}, such as {-(-frame_bytes // row_bytes) * row_bytes}",
             found=frame_bytes,
+        )
+
+
+def check_filters(
+    name: str, filters: Filters, size: int, frame_bytes: int | None, compression: Compression
+) -> None:
+    if compression.codec is not Codec.ZSTD:
+        raise InvalidArgument(
+            "only zstd entries can be filtered",
+            entry=name,
+            expected="compression='zstd' together with filters",
+            found=f"compression={str(compression)!r}",
+            rule="S-FLT-1",
+        )
+    for what, value in (("frame_bytes", frame_bytes or 0), ("the entry's size", size)):
+        if value % filters.unit:
+            raise InvalidArgument(
+                f"{what} does not fit the filters",
+                entry=name,
+                expected=f"a multiple of {filters.unit}",
+                found=value,
+                rule="S-FLT-5",
+            )
+    largest = size if frame_bytes is None else min(size, frame_bytes)
+    if largest > LARGEST_FRAME:
+        raise InvalidArgument(
+            "a filtered frame would be too large",
+            entry=name,
+            expected=f"at most {LARGEST_FRAME} bytes",
+            found=f"{largest} bytes",
+            rule="S-FLT-5",
+            hint="give a smaller frame_bytes",
         )
 
 

@@ -43,7 +43,9 @@ def parse_object(
         LimitExceeded: it is longer than `limits.max_json_bytes`.
     """
     check_length(len(text), what, limits)
-    depth = _depth(text)
+    # Text with few brackets cannot be deep; most metadata is answered by counting.
+    brackets = text.count(b"[") + text.count(b"{")
+    depth = brackets if brackets <= DEEPEST else _depth(text)
     if depth > DEEPEST:
         raise BadMetadata(
             f"{what} is nested too deeply",
@@ -52,13 +54,8 @@ def parse_object(
             rule=rule,
         )
     try:
-        # json.loads would guess UTF-16 and accept a byte order mark.
-        value = json.loads(
-            text.decode("utf-8"),
-            object_pairs_hook=_unique,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-        )
+        # json.loads would guess UTF-16, accept a byte order mark, and make a new decoder each time.
+        value = _DECODER.decode(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise BadMetadata(f"{what} is not valid JSON: {error}", rule=rule) from None
     if not isinstance(value, dict):
@@ -108,6 +105,11 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text} is too large for a 64-bit float")
     return value
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
+)
 
 
 def _strings(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON

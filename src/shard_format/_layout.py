@@ -50,9 +50,11 @@ class HeaderFlag(IntFlag):
 KNOWN_HEADER_FLAGS: Final = 0x00F7
 
 
-# Bits of an index entry's `flags`: 1 compressed, 2 zstd, 4 lz4.
+# Bits of an index entry's `flags`: 1 compressed, 2 zstd, 4 lz4, 0x10 filtered.
 COMPRESSED: Final = 0x0001
-KNOWN_ENTRY_FLAGS: Final = 0x0007
+CODEC_FLAGS: Final = 0x0007
+FILTERED: Final = 0x0010
+KNOWN_ENTRY_FLAGS: Final = CODEC_FLAGS | FILTERED
 
 
 class Codec(IntEnum):

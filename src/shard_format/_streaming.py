@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import zstandard
 
 from shard_format import _zstd, seekable
+from shard_format._filtered import leading_frame
 from shard_format._input import regroup
 from shard_format._layout import Codec
 from shard_format._parallel import thread_count
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from shard_format.codecs import Compression
+    from shard_format.filters import Filters
 
 # The length of a stream is not known: assume enough frames to keep the threads busy.
 _FRAMES_EXPECTED = 16
@@ -29,10 +31,11 @@ def encode_stream(
     frame_bytes: int | None,
     threads: int | None,
     measure: Callable[[memoryview], None],
+    filters: Filters | None = None,
 ) -> Iterator[bytes | memoryview]:
     """The stored bytes of an entry: raw, one zstd frame, or with `frame_bytes` a seekable entry.
 
-    `measure` sees the content in order, before its stored form appears.
+    Only seekable entries can have filters. `measure` sees the content in order, before its stored form appears.
     """
     if compression.codec is Codec.NONE:
         for view in views:
@@ -42,7 +45,10 @@ def encode_stream(
     level = zstd_level(compression)
     if frame_bytes is not None:
         workers = thread_count(threads, frame_bytes * _FRAMES_EXPECTED)
-        yield from seekable.iter_encoded(regroup(views, frame_bytes), level, workers, measure)
+        if filters is not None:
+            yield leading_frame(filters)
+        pieces = regroup(views, frame_bytes)
+        yield from seekable.iter_encoded(pieces, level, workers, measure, filters)
         return
     compressor = _zstd.compressing_stream(level)
     for view in views:
@@ -59,6 +65,13 @@ def expanded(pieces: Iterator[bytes | memoryview], piece_bytes: int) -> Iterator
     )
     while piece := reader.read(piece_bytes):
         yield piece
+
+
+def unfiltered(pieces: Iterator[bytes], frame_bytes: int, filters: Filters) -> Iterator[memoryview]:
+    """The original of expanded content whose frames, but the last, have `frame_bytes` each."""
+    for frame in regroup(map(memoryview, pieces), frame_bytes):
+        filters.undo_in_place(frame)
+        yield frame
 
 
 class Measure:

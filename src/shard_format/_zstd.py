@@ -16,7 +16,7 @@ import zstandard
 from shard_format.errors import BadCompression, ChecksumMismatch, LimitExceeded, SizeMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from shard_format.registry import Limits
 
@@ -233,6 +233,18 @@ def decode_frame_into(stored: bytes | memoryview, frame: Frame, out: memoryview)
 def compress_frame(data: bytes | memoryview, level: int, *, checksum: bool) -> bytes:
     """One frame with content size."""
     return _compressor(level, checksum).compress(data)
+
+
+def compress_in_blocks(parts: Sequence[memoryview], level: int) -> bytes:
+    """One frame with content size and checksum, in which each part starts a new block."""
+    stream = _compressor(level, True).compressobj(size=sum(map(len, parts)))
+    pieces: list[bytes] = []
+    for number, part in enumerate(parts):
+        if number:
+            pieces.append(stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
+        pieces.append(stream.compress(part))
+    pieces.append(stream.flush())
+    return b"".join(pieces)
 
 
 def compressing_stream(level: int) -> zstandard.ZstdCompressionObj:

@@ -158,7 +158,7 @@ def decode_into(codec: Codec, stored: bytes | memoryview, out: memoryview, limit
     for frame in _zstd.iter_frames(stored, limits):
         done += _zstd.decode_frame_into(stored, frame, out[done:])
         frames += 1
-    _check_complete(frames, done, len(out))
+    check_complete(frames, done, len(out))
 
 
 def iter_decoded(
@@ -174,10 +174,11 @@ def iter_decoded(
         for piece in _zstd.iter_frame(stored, frame, orig_size - done):
             done += len(piece)
             yield memoryview(piece)
-    _check_complete(frames, done, orig_size)
+    check_complete(frames, done, orig_size)
 
 
-def _check_complete(frames: int, decoded: int, orig_size: int) -> None:
+def check_complete(frames: int, decoded: int, orig_size: int) -> None:
+    """After all zstd frames of an entry: whether there were any, and enough (S-CMP-3, S-CMP-5)."""
     if frames == 0:
         raise BadCompression("there is no zstd frame in the stored bytes", rule="S-CMP-5")
     if decoded != orig_size:

@@ -16,8 +16,13 @@ ShardError
 │   ├── UnknownCodec             unknown_codec
 │   ├── BadCompression           bad_compression
 │   ├── ChecksumMismatch         checksum_mismatch
+│   ├── BadFilter                bad_filter
+│   ├── UnknownFilter            unknown_filter
 │   ├── BadSeekTable             bad_seek_table
 │   ├── BadMetadata              bad_metadata
+│   ├── BadValue                 bad_value
+│   ├── UnknownLayout            unknown_layout
+│   ├── ChunkDiscontinuity       chunk_discontinuity
 │   └── BadProfile               bad_profile
 ├── TrustError                   the content is not what somebody vouched for
 │   ├── IdentityMismatch         identity_mismatch
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BadCompression",
+    "BadFilter",
     "BadHeader",
     "BadMagic",
     "BadMetadata",
@@ -53,7 +59,9 @@ __all__ = [
     "BadProfile",
     "BadSeekTable",
     "BadSignature",
+    "BadValue",
     "ChecksumMismatch",
+    "ChunkDiscontinuity",
     "Closed",
     "DuplicateName",
     "EntryNotFound",
@@ -73,6 +81,8 @@ __all__ = [
     "Truncated",
     "TrustError",
     "UnknownCodec",
+    "UnknownFilter",
+    "UnknownLayout",
     "UnsafePath",
     "UnsupportedVersion",
 ]
@@ -261,6 +271,18 @@ class ChecksumMismatch(FormatError):
     code = "checksum_mismatch"
 
 
+class BadFilter(FormatError):
+    """The description or the frames of a filtered entry break a rule."""
+
+    code = "bad_filter"
+
+
+class UnknownFilter(FormatError):
+    """An entry was filtered in a way that this reader does not know."""
+
+    code = "unknown_filter"
+
+
 class BadSeekTable(FormatError):
     """The seek table of an entry contradicts its frames."""
 
@@ -271,6 +293,24 @@ class BadMetadata(FormatError):
     """JSON metadata is malformed or has a wrong type."""
 
     code = "bad_metadata"
+
+
+class BadValue(FormatError):
+    """Values in a block break a rule: offsets run backwards, text is not UTF-8."""
+
+    code = "bad_value"
+
+
+class UnknownLayout(FormatError):
+    """A channel has a layout that this reader does not know."""
+
+    code = "unknown_layout"
+
+
+class ChunkDiscontinuity(FormatError):
+    """The chunks of an episode have gaps, repeats, overlaps or wrong lengths."""
+
+    code = "chunk_discontinuity"
 
 
 class BadProfile(FormatError):

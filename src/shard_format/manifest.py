@@ -227,14 +227,19 @@ class Manifest:
         done = 0
         for reference in self.files:
             try:
-                self._check_file(self.resolve(reference, allow_outside=allow_outside), reference)
+                self.verify_file(self.resolve(reference, allow_outside=allow_outside), reference)
             except ShardError as error:
                 yield error
             done += reference.size or 0
             if progress is not None:
                 progress(done, total)
 
-    def _check_file(self, path: str, reference: FileReference) -> None:
+    def verify_file(self, path: str, reference: FileReference) -> None:
+        """Compares one file with what the manifest says about it: size, then SHA-256.
+
+        Raises:
+            MissingFile, ReferenceMismatch: it is not there, or not the same.
+        """
         try:
             size = os.stat(path).st_size
         except FileNotFoundError:

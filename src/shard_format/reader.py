@@ -11,7 +11,7 @@ from shard_format._content import Content, check_raw
 from shard_format._head import read_head
 from shard_format._index import FEW_ENTRIES
 from shard_format._json import check_length, parse_object
-from shard_format._layout import Codec
+from shard_format._layout import FILTERED, Codec
 from shard_format._parallel import batches, for_each, thread_count
 from shard_format.errors import (
     Closed,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from shard_format._layout import Header, IndexRow
+    from shard_format.filters import Filters
     from shard_format.seekable import SeekTable
     from shard_format.sources import BytesLike
 
@@ -62,6 +63,11 @@ class EntryInfo:
     """Sixteen flags, named by the schema's tag dictionary."""
     flags: int
     """The raw flags of the index entry."""
+
+    @property
+    def filtered(self) -> bool:
+        """Whether filters were applied before compression; `ShardReader.filters` tells which."""
+        return bool(self.flags & FILTERED)
 
 
 class ShardReader:
@@ -135,6 +141,11 @@ class ShardReader:
     def source(self) -> ByteSource:
         """Where the bytes come from."""
         return self._source
+
+    @property
+    def can_view(self) -> bool:
+        """Whether `view` works for entries that are not compressed."""
+        return can_view(self._source)
 
     @property
     def index(self) -> NDArray[Any]:
@@ -337,11 +348,23 @@ class ShardReader:
         except ShardError as error:
             raise self._located(error, name) from None
 
-    def view(self, name: str) -> memoryview:
-        """A read-only view of an uncompressed entry, without a copy and without a check.
+    def iter_stored(self, name: str) -> Iterator[memoryview]:
+        """The bytes of an entry as they are stored, compressed or not, in pieces and unchecked."""
+        row = self._row(name)
+        try:
+            yield from self._content.iter_stored(row)
+        except ShardError as error:
+            raise self._located(error, name) from None
+
+    def view(self, name: str, *, check: bool = False) -> memoryview:
+        """A read-only view of an uncompressed entry, without a copy and, unless asked, without a check.
 
         The view maps the file and keeps the mapping alive, also after `close()`. Use `verify()` to check
         the bytes behind it. `np.frombuffer(view, dtype)` makes an array of it.
+
+        Args:
+            name: the entry.
+            check: compare the checksum first, which reads every byte once.
 
         Raises:
             NotViewable: the entry is compressed, or the source has no memory to show.
@@ -361,15 +384,29 @@ class ShardReader:
                     f"a {type(source).__name__} cannot hand out views",
                     hint="use read_entry or read_into",
                 )
-            return source.view(row.data_offset, row.disk_size)
+            view = source.view(row.data_offset, row.disk_size)
+            if check:
+                self._content.compare(row, view)
         except ShardError as error:
             raise self._located(error, name) from None
+        return view
 
     def seek_table(self, name: str) -> SeekTable | None:
         """Where the frames of a seekable entry are; None if the entry is not seekable."""
         row = self._row(name)
         try:
             return self._content.seek_table(row)
+        except ShardError as error:
+            raise self._located(error, name) from None
+
+    def filters(self, name: str) -> Filters | None:
+        """What was done to an entry before it was compressed; None if nothing was.
+
+        The bytes that reading returns are the original ones; this only tells how they are stored.
+        """
+        row = self._row(name)
+        try:
+            return self._content.filters(row)
         except ShardError as error:
             raise self._located(error, name) from None
 
@@ -405,6 +442,10 @@ class ShardReader:
             raise finding.error
 
     # --- life
+
+    def adopt_source(self) -> None:
+        """Makes the source the reader's own: closing the reader closes it."""
+        self._owns_source = True
 
     def close(self) -> None:
         """Closes the file. Views that were handed out stay valid."""

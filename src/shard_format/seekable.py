@@ -13,12 +13,14 @@ from shard_format import _zstd
 from shard_format._crc import combine, crc32c
 from shard_format._parallel import batches, for_each, map_in_order, thread_count
 from shard_format.errors import BadCompression, BadSeekTable, ChecksumMismatch, SizeMismatch
+from shard_format.filters import encode_frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from shard_format.filters import Filters
     from shard_format.registry import Limits
 
 __all__ = ["SeekTable"]
@@ -58,15 +60,26 @@ class SeekTable:
     """Start of each frame's content in the entry; one more element for the end of the last."""
     checksums: NDArray[np.uint32] | None
     """Low half of the XXH64 of each frame's content, where the table has it."""
+    filters: Filters | None = None
+    """What was done to each frame's content before it was compressed."""
 
     def __len__(self) -> int:
         return len(self.content_starts) - 1
 
     @classmethod
-    def parse(cls, tail: bytes, disk_size: int, orig_size: int) -> SeekTable | None:
+    def parse(
+        cls,
+        tail: bytes,
+        disk_size: int,
+        orig_size: int,
+        *,
+        leading_size: int = 0,
+        filters: Filters | None = None,
+    ) -> SeekTable | None:
         """The table at the end of an entry (`tail`: as many bytes as `seek_table_size` says).
 
-        None if there is no seek table after all: the footer's magic may stand there by chance.
+        None if there is no seek table after all: the footer's magic may stand there by chance. A
+        filtered entry has `filters`, and `leading_size` bytes in front of its first frame.
         """
         frames, descriptor, _magic = FOOTER.unpack(tail[-FOOTER.size :])
         magic, frame_size = _SKIPPABLE_HEADER.unpack_from(tail)
@@ -82,7 +95,7 @@ class SeekTable:
         checked = bool(descriptor & _HAS_CHECKSUMS)
         dtype = _ROW_DTYPE if checked else np.dtype(_ROW_DTYPE.descr[:2])
         rows = np.frombuffer(tail, dtype, frames, _SKIPPABLE_HEADER.size)
-        stored_starts = _running_total(rows["compressed"])
+        stored_starts = _running_total(rows["compressed"]) + leading_size
         content_starts = _running_total(rows["decompressed"])
         for what, total, expected in (
             ("compressed", int(stored_starts[-1]), disk_size - len(tail)),
@@ -93,9 +106,10 @@ class SeekTable:
                     f"the {what} sizes in the seek table do not add up",
                     expected=f"{expected} bytes",
                     found=f"{total} bytes",
-                    rule="S-SEK-2",
+                    rule="S-FLT-6" if leading_size and what == "compressed" else "S-SEK-2",
                 )
-        return cls(stored_starts, content_starts, rows["checksum"].copy() if checked else None)
+        checksums = rows["checksum"].copy() if checked else None
+        return cls(stored_starts, content_starts, checksums, filters)
 
     def frames_for(self, start: int, stop: int) -> range:
         """The frames that hold the content from `start` to `stop` (`start` < `stop`)."""
@@ -184,6 +198,8 @@ def check_frames(table: SeekTable, stored: bytes | memoryview, limits: Limits) -
         piece = source[int(table.stored_starts[number]) : int(table.stored_starts[number + 1])]
         size = int(table.content_starts[number + 1] - table.content_starts[number])
         frame = _frame_at(number, piece, limits)
+        if table.filters is not None:
+            table.filters.check_frame(size)
         if frame.content_size is not None and frame.has_checksum:
             if frame.content_size != size:
                 raise _wrong_content_size(number, size, f"{frame.content_size} bytes")
@@ -213,8 +229,15 @@ def _decode_one_into(
     # Where both have a checksum, comparing them also proves where the frame ends.
     if frame.content_size is None or not frame.has_checksum or table.checksums is None:
         frame = _frame_at(number, piece, limits)
+    filters = table.filters
+    if filters is not None:
+        filters.check_frame(len(out))
+    # Planes cannot be put together where they lie.
+    content = (
+        out if filters is None or filters.planes is None else np.empty(len(out), np.uint8).data
+    )
     try:
-        count = _zstd.decode_frame_into(piece, frame, out)
+        count = _zstd.decode_frame_into(piece, frame, content)
     except SizeMismatch as error:
         raise _wrong_content_size(number, len(out), error.found) from None
     except ChecksumMismatch as error:
@@ -223,10 +246,12 @@ def _decode_one_into(
     if count != len(out):
         raise _wrong_content_size(number, len(out), f"{count} bytes")
     try:
-        _compare_checksum(table, number, piece, frame, out)
+        _compare_checksum(table, number, piece, frame, content)
     except ChecksumMismatch:
         _frame_at(number, piece, limits)  # says so if it is the length that is wrong
         raise
+    if filters is not None:
+        filters.undo_into(content, out)
 
 
 def _compare_checksum(
@@ -272,7 +297,11 @@ def _wrong_content_size(number: int, expected: int, found: object) -> BadSeekTab
 
 
 def iter_encoded(
-    pieces: Iterable[memoryview], level: int, threads: int, emit: Callable[[memoryview], None]
+    pieces: Iterable[memoryview],
+    level: int,
+    threads: int,
+    emit: Callable[[memoryview], None],
+    filters: Filters | None = None,
 ) -> Iterator[bytes]:
     """The frames of an entry, one for each piece of content, and at the end the seek table.
 
@@ -281,6 +310,8 @@ def iter_encoded(
     rows: list[tuple[int, int, int]] = []
 
     def encode(piece: memoryview) -> bytes:
+        if filters is not None:
+            return encode_frame(piece, level, filters)
         return _zstd.compress_frame(piece, level, checksum=True)
 
     for round_ in _rounds(pieces, max(1, threads) * _FRAMES_PER_ROUND):
@@ -289,8 +320,22 @@ def iter_encoded(
         for piece, frame in zip(round_, map_in_order(round_, encode, threads), strict=True):
             rows.append((len(frame), len(piece), int.from_bytes(frame[-4:], "little")))
             yield frame
+    yield _table_bytes(rows)
+
+
+def table_for(frames: Sequence[bytes], content_sizes: Iterable[int]) -> bytes:
+    """The seek table of these frames, each of which ends with its checksum."""
+    return _table_bytes(
+        [
+            (len(frame), size, int.from_bytes(frame[-4:], "little"))
+            for frame, size in zip(frames, content_sizes, strict=True)
+        ]
+    )
+
+
+def _table_bytes(rows: list[tuple[int, int, int]]) -> bytes:
     table = np.array(rows, _ROW_DTYPE).tobytes()
-    yield b"".join(
+    return b"".join(
         (
             _SKIPPABLE_HEADER.pack(_SKIPPABLE_MAGIC, len(table) + FOOTER.size),
             table,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import mmap
 import os
+import re
 import stat
 import threading
 from typing import (
@@ -124,7 +125,14 @@ BytesLike: TypeAlias = Union["Buffer | NDArray[Any]"]
 
 
 def open_source(source: SourceLike) -> ByteSource:
-    """The `ByteSource` for a path, bytes, an open binary file, or a source, which is returned as is."""
+    """The `ByteSource` for a path, URL, bytes, an open binary file, or a source, returned as is."""
+    if isinstance(source, (FileSource, BytesSource)):
+        return source
+    # One letter is a drive.
+    if isinstance(source, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", source):
+        from shard_format.remote import open_url
+
+        return open_url(source)
     if isinstance(source, (str, os.PathLike)):
         return FileSource(source)
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -147,7 +155,7 @@ def open_source(source: SourceLike) -> ByteSource:
         return FileObjectSource(source)
     raise InvalidArgument(
         "cannot read from this object",
-        expected="a path, bytes, a binary file that can seek, or a ByteSource",
+        expected="a path, a URL, bytes, a binary file that can seek, or a ByteSource",
         found=type(source).__name__,
     )
 
@@ -317,7 +325,9 @@ class BytesSource:
 
     name = "<bytes>"
 
-    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+    def __init__(self, data: bytes | bytearray | memoryview, name: str | None = None) -> None:
+        if name is not None:  # where the bytes came from, for errors to name
+            self.name = name
         view = memoryview(data)
         if not view.c_contiguous:
             raise InvalidArgument("the memory is not contiguous, in C order")
@@ -342,7 +352,7 @@ class BytesSource:
         self._view = memoryview(b"")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (BytesSource, (bytes(self._view),))
+        return (BytesSource, (bytes(self._view), self.name))
 
     def __repr__(self) -> str:
         return f"BytesSource({len(self._view)} bytes)"

@@ -6,17 +6,19 @@ import functools
 import hashlib
 import os
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 from xxhash import xxh64_intdigest
 
-from shard_format import seekable
 from shard_format._atomic import AtomicFile, claim_space, write_all
 from shard_format._blocks import Blocks, PlacedBlocks, SpooledBlocks
+from shard_format._encoding import Encoded, Measured, Plan, encode_many, encode_one, measure
 from shard_format._input import (
     IterableFailed,
     as_bytes,
+    check_filters,
     check_frame_bytes,
     encode_name,
     iter_views,
@@ -25,6 +27,7 @@ from shard_format._input import (
 from shard_format._json import canonical
 from shard_format._layout import (
     ALIGNMENTS,
+    FILTERED,
     HEADER_SIZE,
     INDEX_DTYPE,
     INDEX_ENTRY,
@@ -38,16 +41,8 @@ from shard_format._layout import (
     align,
 )
 from shard_format._nameset import NameSet
-from shard_format._parallel import thread_count
-from shard_format._streaming import Measure, encode_stream, expanded
-from shard_format.codecs import (
-    SMALLEST_COMPRESSED,
-    Compression,
-    compress,
-    crc32c,
-    is_worth_it,
-    zstd_level,
-)
+from shard_format._streaming import Measure, encode_stream, expanded, unfiltered
+from shard_format.codecs import SMALLEST_COMPRESSED, Compression, is_worth_it
 from shard_format.errors import (
     Closed,
     InvalidArgument,
@@ -73,14 +68,19 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from shard_format.filters import Filters
+    from shard_format.reader import ShardReader
     from shard_format.sources import BytesLike
 
-__all__ = ["ShardWriter"]
+__all__ = ["EntryToWrite", "ShardWriter"]
 
 # What a writer keeps in memory before it spools to disk: blocks of the moved layout, index, names.
 _SPOOL_BYTES = 32 << 20
 _INDEX_SPOOL_BYTES = 1 << 20
 _EXPAND_BYTES = 1 << 20
+# What `write_many` takes at a time: enough to keep threads busy.
+_ROUND_BYTES = 32 << 20
+_ROUND_ENTRIES = 4096
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -124,6 +124,28 @@ def _fails_as_a_whole(
     return cast("Callable[Concatenate[ShardWriter, Parameters], Result]", guarded)
 
 
+@dataclass(frozen=True, slots=True)
+class EntryToWrite:
+    """One entry for `ShardWriter.write_many`; the fields are the arguments of `write_entry`."""
+
+    name: str
+    """Any text but the empty one."""
+    data: BytesLike
+    """The content."""
+    compression: str | Compression | None = None
+    """None for the writer's default."""
+    content_type: int | str = ContentType.UNKNOWN
+    """A hint for readers."""
+    tags: int | Iterable[str] = 0
+    """Names of tags, or the tag bits."""
+    frame_bytes: int | None = None
+    """Bytes of content in each frame of a seekable entry."""
+    filters: Filters | None = None
+    """What to do to each frame before it is compressed."""
+    metadata: Mapping[str, Any] | None = None
+    """What the schema section shall say about the entry."""
+
+
 class ShardWriter:
     """Writes a Shard file, entry by entry.
 
@@ -146,7 +168,7 @@ class ShardWriter:
         identity: True adds the entry `meta/identity` at the end.
         fsync: False skips syncing to disk: faster, and unsafe if the power goes.
         limits: raise `max_decompressed_bytes` for compressed entries above 1 GiB.
-        threads: for compressing frames of seekable entries; None for one per processor, up to 8.
+        threads: for compressing entries and frames; None for one per processor, up to 8.
     """
 
     def __init__(
@@ -226,6 +248,7 @@ class ShardWriter:
         content_type: int | str = ContentType.UNKNOWN,
         tags: int | Iterable[str] = 0,
         frame_bytes: int | None = None,
+        filters: Filters | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """Writes one entry from memory.
@@ -243,35 +266,115 @@ class ShardWriter:
             tags: names of tags, at most 16 different ones in a file, or the tag bits themselves.
             frame_bytes: makes a zstd entry seekable, with so many bytes of content in each frame. Must
                 be a multiple of an array's row.
+            filters: what to do to each frame of a zstd entry so that it compresses better. Readers get
+                the original bytes. Data and frames must be multiples of `filters.unit`.
             metadata: what the schema section shall say about the entry (`entry_metadata`).
         """
+        plan = self._plan(name, data, compression, frame_bytes, filters)
+        accepted = self._accept(name, tags, content_type, metadata)
+        measured = measure(plan.content, self._hashes is not None)
+        self._put(accepted, plan.content, encode_one(plan, self._threads), measured)
+
+    @_fails_as_a_whole
+    def write_many(self, entries: Iterable[EntryToWrite]) -> None:
+        """Writes many entries from memory, compressing them and their frames in parallel.
+
+        The bytes are those of calling `write_entry` for one after the other. Entries are taken from the
+        iterable in rounds of some 32 MiB; their data must stay as it is until the call returns. If one
+        cannot be written, those before it are, and the error is raised.
+        """
+        iterator = iter(entries)
+        more = True
+        while more:
+            round_: list[tuple[EntryToWrite, Plan]] = []
+            weight = 0
+            try:
+                while weight < _ROUND_BYTES and len(round_) < _ROUND_ENTRIES:
+                    entry = _next_entry(iterator)
+                    if entry is None:
+                        more = False
+                        break
+                    plan = self._plan(
+                        entry.name, entry.data, entry.compression, entry.frame_bytes, entry.filters
+                    )
+                    round_.append((entry, plan))
+                    weight += len(plan.content)
+            except (ShardError, IterableFailed):
+                self._write_round(round_)
+                raise
+            self._write_round(round_)
+
+    def _write_round(self, round_: list[tuple[EntryToWrite, Plan]]) -> None:
+        results = encode_many(
+            [plan for _, plan in round_], self._threads, with_hashes=self._hashes is not None
+        )
+        for (entry, plan), (encoded, measured) in zip(round_, results, strict=True):
+            self._ensure_open()  # the iterable may have called abort
+            accepted = self._accept(entry.name, entry.tags, entry.content_type, entry.metadata)
+            self._put(accepted, plan.content, encoded, measured)
+
+    def _plan(
+        self,
+        name: str,
+        data: BytesLike,
+        compression: str | Compression | None,
+        frame_bytes: int | None,
+        filters: Filters | None,
+    ) -> Plan:
+        """Checks everything about an entry's data."""
         view = as_bytes(name, data)
         chosen = self._compression if compression is None else Compression.parse(compression)
         if frame_bytes is not None:
             check_frame_bytes(name, frame_bytes, row_bytes(data), chosen)
+        if filters is not None:
+            check_filters(name, filters, len(view), frame_bytes, chosen)
         if chosen.codec is not Codec.NONE and len(view) >= SMALLEST_COMPRESSED:
             self._check_decompressed_size(name, len(view))
-        accepted = self._accept(name, tags, content_type, metadata)
-        checksum = crc32c(view)
-        if self._hashes is not None:
-            self._hashes[name] = hashlib.sha256(view).hexdigest()
+        return Plan(view, chosen, frame_bytes, filters)
 
-        stored: list[bytes | memoryview] | None = None
-        if frame_bytes is not None and len(view) > frame_bytes:
-            pieces = seekable.split(view, frame_bytes)
-            threads = thread_count(self._threads, len(view))
-            frames: list[bytes | memoryview] = list(
-                seekable.iter_encoded(pieces, zstd_level(chosen), threads, lambda _: None)
-            )
-            stored = frames if is_worth_it(sum(map(len, frames)), len(view)) else None
-        else:
-            compressed = compress(view, chosen)
-            stored = None if compressed is None else [compressed]
-        codec = Codec.NONE if stored is None else chosen.codec
+    def _put(
+        self, accepted: _Accepted, content: memoryview, encoded: Encoded, measured: Measured
+    ) -> None:
+        stored, flags = encoded
+        checksum, digest = measured
+        if self._hashes is not None and digest is not None:
+            self._hashes[accepted.name] = digest
         start = self._pad()
-        for piece in [view] if stored is None else stored:
+        for piece in stored:
             self._blocks.append(piece)
-        self._add_row(accepted, codec, start, len(view), checksum)
+        self._add_row(accepted, flags, start, len(content), checksum)
+
+    @_fails_as_a_whole
+    def copy_entry(self, reader: ShardReader, name: str) -> None:
+        """Copies an entry of another file as it is stored there: nothing is decoded or compressed again.
+
+        Its content is not checked on the way, unless this file carries an identity or the entry has no
+        checksum yet; a damaged entry stays as damaged, and as detectable, as it was.
+
+        Args:
+            reader: an open reader of the other file.
+            name: the entry, under which it is written here too.
+        """
+        info = reader.info(name)
+        before = self._blocks.position
+        accepted = self._accept(name, info.tag_bits, info.content_type, None)
+        checksum = info.crc32c
+        if self._hashes is not None or checksum is None:
+            content = Measure(hashlib.sha256())
+            for piece in reader.iter_entry(name):
+                content.update(piece)
+            checksum = content.checksum
+            if self._hashes is not None and content.hash is not None:
+                self._hashes[name] = content.hash.hexdigest()
+        try:
+            start = self._pad()
+            for piece in reader.iter_stored(name):
+                self._blocks.append(piece)
+        except ShardError:
+            self._blocks.truncate(before)
+            raise
+        flags = info.codec.entry_flags | (info.flags & FILTERED)
+        self._add_row(accepted, flags, start, info.size, checksum)
 
     @_fails_as_a_whole
     def write_entry_stream(
@@ -283,13 +386,14 @@ class ShardWriter:
         content_type: int | str = ContentType.UNKNOWN,
         tags: int | Iterable[str] = 0,
         frame_bytes: int | None = None,
+        filters: Filters | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """Writes one entry from pieces, in constant memory, for entries larger than that.
 
         With zstd the pieces become one frame, or with `frame_bytes` a seekable entry. lz4 is not
         possible here: an lz4 entry is one block. If the iterable raises, the entry is dropped and the
-        writer stays usable. Arguments as for `write_entry`.
+        writer stays usable. Arguments as for `write_entry`; filters need `frame_bytes`.
         """
         chosen = self._compression if compression is None else Compression.parse(compression)
         if chosen.codec is Codec.LZ4:
@@ -300,20 +404,24 @@ class ShardWriter:
             )
         if frame_bytes is not None:
             check_frame_bytes(name, frame_bytes, 1, chosen)
+        if filters is not None:
+            if frame_bytes is None:
+                raise InvalidArgument("a filtered stream needs frame_bytes", entry=name)
+            check_filters(name, filters, frame_bytes, frame_bytes, chosen)
         before = self._blocks.position
         accepted = self._accept(name, tags, content_type, metadata)
         measured = Measure(hashlib.sha256() if self._hashes is not None else None)
         views = iter_views(name, chunks)
         codec = chosen.codec
 
-        def measure(view: memoryview) -> None:
+        def update(view: memoryview) -> None:
             measured.update(view)
             if codec is not Codec.NONE:
                 self._check_decompressed_size(name, measured.size)
 
         try:
             start = self._pad()
-            for piece in encode_stream(views, chosen, frame_bytes, self._threads, measure):
+            for piece in encode_stream(views, chosen, frame_bytes, self._threads, update, filters):
                 self._ensure_open()  # the iterable may have called abort
                 self._blocks.append(piece)
             self._ensure_open()
@@ -321,7 +429,7 @@ class ShardWriter:
             if codec is Codec.ZSTD and not (
                 measured.size >= SMALLEST_COMPRESSED and is_worth_it(disk_size, measured.size)
             ):
-                self._expand_again(start)
+                self._expand_again(start, frame_bytes, filters)
                 codec = Codec.NONE
         except BaseException:
             # Whatever it was: the half-written entry goes, the error stays.
@@ -330,7 +438,10 @@ class ShardWriter:
             raise
         if self._hashes is not None and measured.hash is not None:
             self._hashes[name] = measured.hash.hexdigest()
-        self._add_row(accepted, codec, start, measured.size, measured.checksum)
+        flags = codec.entry_flags
+        if filters is not None and codec is not Codec.NONE:
+            flags |= FILTERED
+        self._add_row(accepted, flags, start, measured.size, measured.checksum)
 
     # --- the end
 
@@ -531,7 +642,7 @@ class ShardWriter:
         return start
 
     def _add_row(
-        self, accepted: _Accepted, codec: Codec, start: int, orig_size: int, checksum: int
+        self, accepted: _Accepted, flags: int, start: int, orig_size: int, checksum: int
     ) -> None:
         """The entry is complete: now it counts."""
         name = accepted.encoded
@@ -540,7 +651,7 @@ class ShardWriter:
                 xxh64_intdigest(name),
                 self._names.position,
                 len(name),
-                codec.entry_flags,
+                flags,
                 start,
                 self._blocks.position - start,
                 orig_size,
@@ -558,15 +669,20 @@ class ShardWriter:
                 self.schema.fields["entry_metadata"] = {}
             self.schema.fields["entry_metadata"][accepted.name] = accepted.metadata
 
-    def _expand_again(self, start: int) -> None:
+    def _expand_again(self, start: int, frame_bytes: int | None, filters: Filters | None) -> None:
         """Replaces a streamed entry that did not shrink by its raw bytes (S-CMP-10)."""
         assert self._file is not None
         compressed = SpooledBlocks(self._file.folder, _SPOOL_BYTES)
         for piece in self._blocks.iter_back(start):
             compressed.append(piece)
         self._blocks.truncate(start)
-        for raw in expanded(compressed.iter_back(), _EXPAND_BYTES):
-            self._blocks.append(raw)
+        content = expanded(compressed.iter_back(), _EXPAND_BYTES)
+        if filters is None or frame_bytes is None:
+            for raw in content:
+                self._blocks.append(raw)
+        else:
+            for frame in unfiltered(content, frame_bytes, filters):
+                self._blocks.append(frame)
         compressed.close()
 
     def _header_flags(self, has_schema: bool) -> int:
@@ -601,6 +717,14 @@ class ShardWriter:
             count = min(missing, _EXPAND_BYTES)
             write_all(descriptor, [bytes(count)])
             missing -= count
+
+
+def _next_entry(iterator: Iterator[EntryToWrite]) -> EntryToWrite | None:
+    """The next one, None at the end; an error of the iterable is told apart from one of the disk."""
+    try:
+        return next(iterator, None)
+    except Exception as error:
+        raise IterableFailed from error
 
 
 class _Accepted(NamedTuple):
