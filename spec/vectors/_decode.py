@@ -6,6 +6,7 @@ library but the spec.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from _compress import (
@@ -19,9 +20,19 @@ from _compress import (
     SeekRow,
     content_checksum,
 )
+from _filters import (
+    DESCRIPTION_MAGIC,
+    MAX_DESCRIPTION,
+    MAX_FILTERED_FRAME,
+    Delta,
+    Filter,
+    Planes,
+    backward,
+)
 from _layout import (
     ENTRY_COMPRESSED,
     ENTRY_FIELDS,
+    ENTRY_FILTERED,
     ENTRY_LZ4,
     ENTRY_SIZE,
     ENTRY_ZSTD,
@@ -199,7 +210,7 @@ def _decode_frame(frame: Frame, limit: int) -> bytes:
         raise BrokenRuleError("bad_compression", f"S-CMP-4: {error}") from error
 
 
-def _decode_zstd(data: bytes, size: int) -> bytes:
+def _decode_zstd(data: bytes, size: int, filters: tuple[Filter, ...] = ()) -> bytes:
     frames = zstd_frames(data)
     declared = sum(frame.content_size or 0 for frame in frames)
     complete = all(frame.content_size is not None for frame in frames)
@@ -207,10 +218,86 @@ def _decode_zstd(data: bytes, size: int) -> bytes:
     require(declared == size or not complete, "size_mismatch", "S-CMP-3: declared too small")
     content = b""
     for frame in frames:
-        content += _decode_frame(frame, size - len(content))
-        require(len(content) <= size, "size_mismatch", "S-CMP-3: too long")
+        if filters:
+            _check_filtered_size(filters, frame.content_size or 0)
+        part = _decode_frame(frame, size - len(content))
+        require(len(content) + len(part) <= size, "size_mismatch", "S-CMP-3: too long")
+        if filters:
+            _check_filtered_size(filters, len(part))
+        content += backward(filters, part)
     require(len(content) == size, "size_mismatch", "S-CMP-3: too short")
     return content
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    require(len(dict(pairs)) == len(pairs), "bad_filter", "S-FLT-2: repeated key")
+    return dict(pairs)
+
+
+def _parse_filter(row: object) -> Filter:
+    if not isinstance(row, dict) or not isinstance(row.get("name"), str):
+        raise BrokenRuleError("bad_filter", "S-FLT-2: a filter without a name")
+    name = row["name"]
+    require(name in ("delta", "planes"), "unknown_filter", f"S-FLT-3: {name}")
+    width, order, length = row.get("width"), row.get("order"), row.get("row")
+    widths = (1, 2, 4, 8) if name == "delta" else (2, 4, 8)
+    require(_is_integer(width) and width in widths, "bad_filter", "S-FLT-2: width")
+    assert isinstance(width, int)
+    known = {"name", "width"} if name == "planes" else {"name", "width", "order", "row"}
+    require(set(row) <= known, "bad_filter", "S-FLT-2: other fields")
+    if name == "planes":
+        return Planes(width)
+    require(_is_integer(order) and order in (1, 2), "bad_filter", "S-FLT-2: order")
+    require(_is_integer(length), "bad_filter", "S-FLT-2: row")
+    assert isinstance(order, int)
+    assert isinstance(length, int)
+    require(length > 0 and length % width == 0, "bad_filter", "S-FLT-2: row")
+    return Delta(width, length, order)
+
+
+def _parse_description(text: bytes) -> tuple[Filter, ...]:
+    def refuse(name: str) -> object:
+        raise BrokenRuleError("bad_filter", f"S-FLT-2: {name}")
+
+    try:
+        value = json.loads(text.decode(), object_pairs_hook=_without_repeats, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise BrokenRuleError("bad_filter", f"S-FLT-2: {error}") from error
+    rows = value.get("filters") if isinstance(value, dict) else None
+    if not isinstance(rows, list) or not 1 <= len(rows) <= 2:
+        raise BrokenRuleError("bad_filter", "S-FLT-2: no list of one or two filters")
+    filters = tuple(_parse_filter(row) for row in rows)
+    names = [one.name for one in filters]
+    fine = len(names) == 1 or (
+        names == ["delta", "planes"] and filters[0].width == filters[1].width
+    )
+    require(fine, "bad_filter", "S-FLT-4")
+    return filters
+
+
+def filters_of(file: File, entry: dict[str, int]) -> tuple[tuple[Filter, ...], int]:
+    """The filters of an entry and the size of the leading frame that describes them."""
+    if not entry["flags"] & ENTRY_FILTERED:
+        return (), 0
+    require(codec_of(file, entry) == "zstd", "bad_filter", "S-FLT-1: codec")
+    stored = stored_bytes(file, entry)
+    require(len(stored) >= SKIPPABLE_HEADER_SIZE, "bad_filter", "S-FLT-1: no description")
+    head = unpack((("magic", 4), ("size", 4)), stored)
+    require(head["magic"] == DESCRIPTION_MAGIC, "bad_filter", "S-FLT-1: number")
+    end = SKIPPABLE_HEADER_SIZE + head["size"]
+    require(1 <= head["size"] <= MAX_DESCRIPTION, "bad_filter", "S-FLT-1: size")
+    require(end <= len(stored), "bad_filter", "S-FLT-1: cut off")
+    return _parse_description(stored[SKIPPABLE_HEADER_SIZE:end]), end
+
+
+def _check_filtered_size(filters: tuple[Filter, ...], size: int) -> None:
+    """The rule of S-FLT-5 for the content of one frame."""
+    require(size % filters[0].unit == 0, "bad_filter", "S-FLT-5: not whole rows")
+    require(size <= MAX_FILTERED_FRAME, "bad_filter", "S-FLT-5: too large")
 
 
 def _lz4_length(data: bytes, at: int, length: int) -> tuple[int, int]:
@@ -262,8 +349,13 @@ def read_entry(file: File, name: str) -> bytes:
     codec = codec_of(file, entry)
     _check_sizes(entry, codec)
     stored, size = stored_bytes(file, entry), entry["orig_size"]
-    decoders = {"zstd": _decode_zstd, "lz4": _decode_lz4}
-    content = stored if codec == "none" else decoders[codec](stored, size)
+    filters, _ = filters_of(file, entry)
+    if codec == "none":
+        content = stored
+    elif codec == "zstd":
+        content = _decode_zstd(stored, size, filters)
+    else:
+        content = _decode_lz4(stored, size)
     if file.header["flags"] & FLAG_CHECKSUMS or entry["crc32c"]:
         require(crc32c(content) == entry["crc32c"], "checksum_mismatch", "S-CRC-1")
     return content
@@ -296,13 +388,16 @@ def seek_rows_of(file: File, entry: dict[str, int]) -> list[SeekRow] | None:
         row = unpack(fields, stored, start + SKIPPABLE_HEADER_SIZE + number * row_size)
         checksum = row["checksum"] if row_size == 12 else None
         rows.append(SeekRow(row["compressed"], row["decompressed"], checksum))
-    require(sum(row.compressed_size for row in rows) == start, "bad_seek_table", "S-SEK-2")
+    _, leading = filters_of(file, entry)
+    compressed = leading + sum(row.compressed_size for row in rows)
+    rule = "S-FLT-6" if leading else "S-SEK-2"
+    require(compressed == start, "bad_seek_table", rule)
     total = sum(row.decompressed_size for row in rows)
     require(total == entry["orig_size"], "bad_seek_table", "S-SEK-2")
     return rows
 
 
-def _decode_row(stored: bytes, row: SeekRow) -> bytes:
+def _decode_row(stored: bytes, row: SeekRow, filters: tuple[Filter, ...]) -> bytes:
     magic, _ = _take(stored, 0, 4)
     require(magic == ZSTD_MAGIC, "bad_seek_table", "S-SEK-3: no frame here")
     try:
@@ -312,6 +407,8 @@ def _decode_row(stored: bytes, row: SeekRow) -> bytes:
     require(len(frame.data) == len(stored), "bad_seek_table", "S-SEK-3: frame is shorter")
     declared = row.decompressed_size if frame.content_size is None else frame.content_size
     require(declared == row.decompressed_size, "bad_seek_table", "S-SEK-3: declared size")
+    if filters:
+        _check_filtered_size(filters, row.decompressed_size)
     try:
         content = _decode_frame(frame, row.decompressed_size)
     except BrokenRuleError as error:
@@ -322,7 +419,7 @@ def _decode_row(stored: bytes, row: SeekRow) -> bytes:
     wanted = row.checksum
     if wanted is not None:
         require(content_checksum(content) == wanted, "checksum_mismatch", "S-SEK-4: table")
-    return content
+    return backward(filters, content)
 
 
 def read_range(file: File, name: str, start: int, length: int) -> bytes:
@@ -334,10 +431,11 @@ def read_range(file: File, name: str, start: int, length: int) -> bytes:
     if rows is None:
         return read_entry(file, name)[start : start + length]
     stored = stored_bytes(file, entry)
-    result, at, content_at = b"", 0, 0
+    filters, at = filters_of(file, entry)
+    result, content_at = b"", 0
     for row in rows:
         if content_at < start + length and start < content_at + row.decompressed_size:
-            content = _decode_row(stored[at : at + row.compressed_size], row)
+            content = _decode_row(stored[at : at + row.compressed_size], row, filters)
             first = max(start - content_at, 0)
             result += content[first : start + length - content_at]
         at += row.compressed_size

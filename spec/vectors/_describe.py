@@ -6,7 +6,7 @@ import hashlib
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from _decode import File, codec_of, open_file, read_entry, seek_rows_of
+from _decode import File, codec_of, filters_of, open_file, read_entry, seek_rows_of
 from _layout import (
     FLAG_CHECKSUMS,
     HEADER_FIELDS,
@@ -80,6 +80,12 @@ def _describe_entry(file: File, name: str, entry: dict[str, int]) -> JsonObject:
         "crc32c": f"{entry['crc32c']:08x}",
         "sha256": sha256_hex(read_entry(file, name)),
     }
+    filters, _ = filters_of(file, entry)
+    if filters:
+        described["filters"] = [
+            {key: v if isinstance(v, str) else str(v) for key, v in one.fields().items()}
+            for one in filters
+        ]
     rows = seek_rows_of(file, entry)
     if rows is not None:
         described["seekable_frames"] = [_describe_row(row) for row in rows]

@@ -71,6 +71,7 @@ def _schema_texts() -> Iterator[Invalid]:
         "comment": ("A comment.", b'{"x":1/* no */}'),
         "single_quotes": ("Single quotes.", b"{'x':1}"),
         "control_character": ("A raw line feed in a string.", b'{"x":"a\nb"}'),
+        "number_too_large": ("1e309, beyond the range of a 64-bit float.", b'{"x":1e309}'),
         "leading_zero": ("A number with a leading zero.", b'{"x":01}'),
     }
     for name, (description, text) in texts.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import cast
 
@@ -37,13 +38,22 @@ def _refuse_constant(name: str) -> object:
     raise BrokenRuleError("bad_metadata", f"S-SCH-2: {name}")
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    require(math.isfinite(value), "bad_metadata", f"S-SCH-2: {text}")
+    return value
+
+
 def parse_object(data: bytes) -> JsonObject:
     """A JSON object in the subset of the registry, else `bad_metadata`."""
     try:
         text = data.decode()
         require(_depth(text) <= MAX_JSON_DEPTH, "bad_metadata", "S-SCH-2: too deep")
         value = json.loads(
-            text, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant
+            text,
+            object_pairs_hook=_without_repeats,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
         )
         json.dumps(value, ensure_ascii=False).encode()  # fails on lone surrogates
     except ValueError as error:

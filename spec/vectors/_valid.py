@@ -25,6 +25,8 @@ from _vector import Valid, byte_ramp, numbered_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from _metadata import JsonObject
+
 BLOB, JSON, TEXT = 10, 2, 5
 ROLE_NAMES = {
     1: "model_weights",
@@ -52,6 +54,7 @@ def valid(
     has_library_output: bool = False,
     list_entries: bool = True,
     suffix: str = ".shard",
+    episode: JsonObject | None = None,
 ) -> Valid:
     """A vector whose entries must decode to the contents of `container`."""
     contents = {entry.name_bytes.decode(): entry.content for entry in container.entries}
@@ -65,6 +68,7 @@ def valid(
         suffix=suffix,
         has_library_output=has_library_output,
         list_entries=list_entries,
+        episode=episode,
     )
 
 
@@ -336,7 +340,7 @@ def _flags_and_roles() -> Iterator[Valid]:
         "entry_flags_unknown",
         "Entry flag 8 in the first entry and all unknown flags in the second.",
         ("S-IDX-1",),
-        Container((Entry("a", b"first", flags=0x0008), Entry("b", b"second", flags=0xFFF0))),
+        Container((Entry("a", b"first", flags=0x0008), Entry("b", b"second", flags=0xFFE0))),
         warnings=("nonzero_reserved",),
     )
     yield valid(

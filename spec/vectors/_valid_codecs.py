@@ -45,6 +45,15 @@ a51294cf839deef92ce59ca12875a231a500b3a811ce5944d8c15941be0540ba  golden_multimo
 37bbe66942bf20a9d79805bbab360016b90716c1670e22496616a5a8e274008b  golden_per_block_compressed.wshard
 6234417c41af6f33605f27c781cd3edec0e522add265e29afbf0c46a927ad457  golden_simple_episode.wshard"""
 """Files of the reference implementations. They are inputs here, so their bytes are pinned."""
+GOLDEN_EPISODES = {
+    "golden_dtype_zoo": "golden_dtypes",
+    "golden_latent_action": "golden_latent_action",
+    "golden_multimodal": "golden_multimodal",
+    "golden_omen_uncert": "golden_omen_uncert",
+    "golden_per_block_compressed": "golden_compressed",
+    "golden_simple_episode": "golden_simple",
+}
+"""The ids of the episodes among them."""
 
 
 def golden_vectors(folder: Path) -> Iterator[Valid]:
@@ -61,6 +70,7 @@ def golden_vectors(folder: Path) -> Iterator[Valid]:
             rules=("S-ROL-1",),
             data=data,
             suffix=f".{suffix}",
+            episode={"id": told} if (told := GOLDEN_EPISODES.get(name)) else None,
         )
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _metadata import JsonObject
 
 Contents = dict[str, bytes]
 
@@ -22,6 +26,38 @@ class Valid:
     has_library_output: bool = False
     """Holds bytes of the zstd library, which may differ between its versions."""
     list_entries: bool = True
+    episode: JsonObject | None = None
+    """For an episode: what its description must at least say; None for every other file."""
+
+
+@dataclass(frozen=True)
+class ValidSet:
+    """An episode of several files: `file` is the one to open."""
+
+    name: str
+    description: str
+    rules: tuple[str, ...]
+    file: str
+    files: dict[str, bytes]
+    episode: JsonObject
+
+
+@dataclass(frozen=True)
+class InvalidEpisode:
+    """A container that is fine and an episode that is not; several files make a set."""
+
+    name: str
+    description: str
+    rule: str
+    error: str
+    when: str
+    files: dict[str, bytes]
+    file: str = "ep.wshard"
+    touch: tuple[str, ...] = ()
+    """Where the lane is that must fail, with `when` "touch"."""
+    also: tuple[str, ...] = ()
+    rules_also: tuple[str, ...] = field(default=())
+    """Other rules that the same defect breaks."""
 
 
 @dataclass(frozen=True)

@@ -12,26 +12,39 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from _decode import BrokenRuleError, open_file
 from _describe import describe
+from _episode_sets import load
 from _hexdump import annotated, insert
 from _invalid_codecs import codec_vectors as invalid_codec_vectors
 from _invalid_container import container_vectors as invalid_container_vectors
+from _invalid_episode_sets import set_vectors as invalid_set_vectors
+from _invalid_episodes import episode_vectors as invalid_episode_vectors
+from _invalid_filters import filter_vectors as invalid_filter_vectors
 from _invalid_metadata import metadata_vectors as invalid_metadata_vectors
 from _layout import align
 from _metadata import contents_of
-from _primitives import crc32c, xxh64
-from _selfcheck import problems
+from _primitives import crc32c, sha256_hex, xxh64
+from _selfcheck import problems, rules_of
+from _selfcheck_episodes import episode_problems
 from _valid import container_vectors, hello
 from _valid_codecs import codec_vectors, golden_vectors
-from _vector import Invalid, Valid, byte_ramp
+from _valid_episode_sets import set_vectors
+from _valid_episodes import episode_vectors
+from _valid_episodes_old import generation_2_vectors, old_episode_vectors
+from _valid_filters import filter_vectors
+from _vector import Invalid, InvalidEpisode, Valid, ValidSet, byte_ramp
 from _zstd_library import VERSIONS
 
 FOLDER = Path(__file__).resolve().parent
 SPECIFICATION = FOLDER.parent / "shard.md"
-MADE_FOLDERS = ("valid", "invalid")
+EPISODE_SPECIFICATION = FOLDER.parent / "wshard.md"
+VALID_SETS = "valid_episodes"
+INVALID_EPISODES = "invalid_episodes"
+MADE_FOLDERS = ("valid", "invalid", VALID_SETS, INVALID_EPISODES)
 PRIMITIVES = "primitives.json"
 
 HASHED_TEXTS = (
@@ -98,12 +111,50 @@ def primitives() -> dict[str, object]:
 
 
 def _valid_json(vector: Valid) -> bytes:
-    told = {
+    told: dict[str, object] = {
         "description": vector.description,
         "file": vector.name + vector.suffix,
         "rules": list(vector.rules),
     }
-    return to_json(told | describe(vector.data, list_entries=vector.list_entries))
+    told |= describe(vector.data, list_entries=vector.list_entries)
+    if vector.episode is not None:
+        files = {"ep.wshard": vector.data}
+        told["episode"] = load(files, "ep.wshard").describe()
+    return to_json(told)
+
+
+def _set_json(vector: ValidSet) -> bytes:
+    return to_json(
+        {
+            "description": vector.description,
+            "episode": load(vector.files, vector.file).describe(),
+            "file": f"{vector.name}/{vector.file}",
+            "files": {name: sha256_hex(data) for name, data in vector.files.items()},
+            "rules": list(vector.rules),
+        }
+    )
+
+
+def _invalid_episode_path(vector: InvalidEpisode, file: str) -> str:
+    """One file lies beside its JSON, several in a folder of their own."""
+    return f"{vector.name}.wshard" if len(vector.files) == 1 else f"{vector.name}/{file}"
+
+
+def _invalid_episode_json(vector: InvalidEpisode) -> bytes:
+    told: dict[str, object] = {
+        "description": vector.description,
+        "error": vector.error,
+        "file": _invalid_episode_path(vector, vector.file),
+        "rule": vector.rule,
+        "when": vector.when,
+    }
+    if vector.touch:
+        told["touch"] = list(vector.touch)
+    if vector.also:
+        told["also"] = list(vector.also)
+    if vector.rules_also:
+        told["rules_also"] = list(vector.rules_also)
+    return to_json(told)
 
 
 def _invalid_json(vector: Invalid) -> bytes:
@@ -123,7 +174,58 @@ def _invalid_json(vector: Invalid) -> bytes:
     return to_json(told)
 
 
-def make_files(valid: list[Valid], invalid: list[Invalid]) -> dict[Path, bytes]:
+@dataclass(frozen=True)
+class Vectors:
+    """Everything that is made."""
+
+    valid: list[Valid]
+    invalid: list[Invalid]
+    valid_sets: list[ValidSet]
+    invalid_episodes: list[InvalidEpisode]
+
+    def __str__(self) -> str:
+        episodes = sum(vector.episode is not None for vector in self.valid)
+        return (
+            f"{len(self.valid)} valid files, {episodes} of them episodes, {len(self.invalid)} "
+            f"invalid files, {len(self.valid_sets)} valid episodes of several files and "
+            f"{len(self.invalid_episodes)} invalid episodes"
+        )
+
+
+def all_vectors() -> Vectors:
+    golden = FOLDER / "valid"
+    return Vectors(
+        valid=[
+            *container_vectors(),
+            *codec_vectors(),
+            *filter_vectors(),
+            *golden_vectors(golden),
+            *episode_vectors(),
+            *old_episode_vectors(),
+            *generation_2_vectors(golden),
+        ],
+        invalid=[
+            *invalid_container_vectors(),
+            *invalid_codec_vectors(),
+            *invalid_filter_vectors(),
+            *invalid_metadata_vectors(),
+        ],
+        valid_sets=list(set_vectors()),
+        invalid_episodes=[*invalid_episode_vectors(), *invalid_set_vectors()],
+    )
+
+
+def problems_of(vectors: Vectors) -> list[str]:
+    rules: dict[str, set[str]] = {}
+    for document in (SPECIFICATION, EPISODE_SPECIFICATION):
+        rules |= rules_of(document.read_text(encoding="utf-8"))
+    return [
+        *problems(vectors.valid, vectors.invalid, rules),
+        *episode_problems(vectors.valid, vectors.valid_sets, vectors.invalid_episodes, rules),
+    ]
+
+
+def make_files(vectors: Vectors) -> dict[Path, bytes]:
     """Every file this program owns, with its bytes."""
     specification = SPECIFICATION.read_text(encoding="utf-8")
     dump = annotated(hello().data)
@@ -131,19 +233,27 @@ def make_files(valid: list[Valid], invalid: list[Invalid]) -> dict[Path, bytes]:
         SPECIFICATION: insert(specification, dump).encode(),
         FOLDER / PRIMITIVES: to_json(primitives()),
     }
-    for good in valid:
+    for good in vectors.valid:
         files[FOLDER / "valid" / (good.name + good.suffix)] = good.data
         files[FOLDER / "valid" / f"{good.name}.json"] = _valid_json(good)
-    for bad in invalid:
+    for bad in vectors.invalid:
         files[FOLDER / "invalid" / f"{bad.name}.shard"] = bad.data
         files[FOLDER / "invalid" / f"{bad.name}.json"] = _invalid_json(bad)
+    for several in vectors.valid_sets:
+        files[FOLDER / VALID_SETS / f"{several.name}.json"] = _set_json(several)
+        for name, data in several.files.items():
+            files[FOLDER / VALID_SETS / several.name / name] = data
+    for episode in vectors.invalid_episodes:
+        files[FOLDER / INVALID_EPISODES / f"{episode.name}.json"] = _invalid_episode_json(episode)
+        for name, data in episode.files.items():
+            files[FOLDER / INVALID_EPISODES / _invalid_episode_path(episode, name)] = data
     return files
 
 
 def stale_files(files: dict[Path, bytes]) -> list[Path]:
     """Files among the vectors that this program does not make."""
     present = [path for folder in MADE_FOLDERS for path in (FOLDER / folder).glob("**/*")]
-    return sorted(path for path in present if path not in files)
+    return sorted(path for path in present if path not in files and path.is_file())
 
 
 def _read_or_empty(path: Path) -> bytes:
@@ -168,6 +278,7 @@ def _same_but_for_zstd(vector: Valid) -> bool:
         data=_read_or_empty(path),
         suffix=vector.suffix,
         list_entries=vector.list_entries,
+        episode=vector.episode,
     )
     try:
         same = contents_of(open_file(committed.data)) == vector.contents
@@ -200,29 +311,22 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     check = parser.parse_args().check
 
-    valid = [*container_vectors(), *codec_vectors(), *golden_vectors(FOLDER / "valid")]
-    invalid = [
-        *invalid_container_vectors(),
-        *invalid_codec_vectors(),
-        *invalid_metadata_vectors(),
-    ]
-    found = list(problems(valid, invalid, SPECIFICATION.read_text(encoding="utf-8")))
+    vectors = all_vectors()
+    found = problems_of(vectors)
     if found:
         print("\n".join(found), file=sys.stderr)
         return 1
-    files = make_files(valid, invalid)
+    files = make_files(vectors)
     if check:
-        found = differences(files, valid)
-        print(
-            "\n".join(found) or f"{len(valid)} valid and {len(invalid)} invalid files are current"
-        )
+        found = differences(files, vectors.valid)
+        print("\n".join(found) or f"current: {vectors}")
         return 1 if found else 0
     for path in stale_files(files):
         path.unlink()
     for path, data in files.items():
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True, parents=True)
         path.write_bytes(data)
-    print(f"wrote {len(valid)} valid and {len(invalid)} invalid files")
+    print(f"wrote {vectors}")
     return 0
 
 

@@ -1,4 +1,8 @@
-"""Reads every invalid vector in every way and prints how much the peak memory grew for each, as JSON."""
+"""Reads every invalid vector in every way and prints how much the peak memory grew for each, as JSON.
+
+python peak_memory.py             the containers
+python peak_memory.py episodes    the episodes
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import contextlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from shard_format import Manifest, ShardError, ShardReader, compute_identity
 from shard_format.verify import check
@@ -40,15 +45,37 @@ def read_in_every_way(path: Path) -> None:
         compute_identity(reader)
 
 
+def read_every_lane(path: Path) -> None:
+    """Opens an episode and touches all of it, whatever fails."""
+    from wshard import load_wshard
+
+    with contextlib.suppress(ShardError):
+        episode = load_wshard(path)
+        groups: list[Any] = [
+            *(getattr(episode, lane) for lane in ("observations", "actions", "residuals")),
+            *episode.omens.values(),
+            *(types for models in episode.uncerts.values() for types in models.values()),
+        ]
+        lanes = [group[key] for group in groups for key in group]
+        lanes += [getattr(episode, name) for name in ("rewards", "terminations", "truncations")]
+        for lane in lanes:
+            with contextlib.suppress(ShardError):
+                _ = lane and lane.data
+
+
 def main() -> None:
+    episodes = "episodes" in sys.argv[1:]
+    folder, read = (
+        ("invalid_episodes", read_every_lane) if episodes else ("invalid", read_in_every_way)
+    )
     # Once without measuring: imports and first-time allocations are the baseline.
-    read_in_every_way(VECTORS / "valid" / "hello.shard")
+    read(VECTORS / "valid" / ("episode_rewards.wshard" if episodes else "hello.shard"))
     grown: dict[str, int] = {}
-    for description in sorted((VECTORS / "invalid").glob("*.json")):
+    for description in sorted((VECTORS / folder).glob("*.json")):
         case = json.loads(description.read_text("utf-8"))
         reset_peak()
         before = peak_bytes()
-        read_in_every_way(description.parent / case["file"])
+        read(description.parent / case["file"])
         grown[description.stem] = peak_bytes() - before
     json.dump(grown, sys.stdout)
 

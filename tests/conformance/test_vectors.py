@@ -19,6 +19,7 @@ from shard_format.verify import check
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 VALID = sorted((VECTORS / "valid").glob("*.json"))
 INVALID = sorted((VECTORS / "invalid").glob("*.json"))
+EPISODES = (VECTORS / "valid_episodes", VECTORS / "invalid_episodes")
 
 HEADER_FIELDS = (
     "version",
@@ -71,6 +72,17 @@ def test_primitives_agree() -> None:
     assert len(primitives["align"]) > 20
     for case in primitives["align"]:
         assert align(int(case["offset"]), int(case["alignment"])) == int(case["result"])
+
+
+def test_the_files_of_episodes_are_valid_containers() -> None:
+    files = [path for folder in EPISODES for path in sorted(folder.rglob("*.wshard"))]
+    files = [path for path in files if path.is_file()]
+    assert len(files) > 100
+    for path in files:
+        with ShardReader(path) as reader:
+            reader.read_many(reader.names())
+            profile = {"bad_profile"}  # an episode that is none is still a container
+            assert {finding.code for finding in check(reader).errors} <= profile, path
 
 
 @pytest.mark.parametrize("description", VALID, ids=stem)
@@ -144,6 +156,18 @@ class TestValid:
                     piece = reader.read_range(entry["name"], position, position + size)
                     assert piece == data[position : position + size]
                     position += size
+
+    def test_filters_are_as_described(self, description: Path) -> None:
+        case, path = load(description)
+        with ShardReader(path) as reader:
+            for entry in case.get("entries", ()):
+                filters = reader.filters(entry["name"])
+                if filters is None:
+                    assert "filters" not in entry
+                    continue
+                told = json.loads(filters.description)["filters"]
+                found = [{key: str(value) for key, value in one.items()} for one in told]
+                assert found == entry["filters"]
 
     def test_identity_schema_manifest_and_warnings_are_as_described(
         self, description: Path

@@ -1,0 +1,218 @@
+"""Episodes of several files for the self-check: chunks with a manifest, and sidecars."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, cast
+
+from _decode import File, open_file
+from _episode import Channel, Episode, Flags, Lane, Numbers, Path, examine, open_episode
+from _episode_json import check, is_hex_64, is_integer, is_pair, parse_entry
+from _metadata import (
+    EPISODE_ENTRY,
+    MANIFEST_ENTRY,
+    ROLE_MANIFEST,
+    ROLE_WSHARD,
+    JsonObject,
+    contents_of,
+)
+from _primitives import canonical_json, identity_text, sha256_hex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+SIDECAR_ENTRY = "meta/sidecar"
+
+
+def fingerprint(file: File) -> str:
+    """What a sidecar says of its base, cheap to compute."""
+    facts = {
+        name: [entry["orig_size"], entry["crc32c"]]
+        for name, entry in file.by_name.items()
+        if name != "meta/identity"
+    }
+    return sha256_hex(canonical_json(facts))
+
+
+def identity_of(file: File) -> str:
+    return sha256_hex(identity_text(contents_of(file)))
+
+
+def _sidecar_base(sidecar: File) -> JsonObject:
+    def fine(condition: bool, what: str) -> None:
+        check(condition, "bad_metadata", "W-SID-1", what)
+
+    fine(SIDECAR_ENTRY in sidecar.by_name, "no meta/sidecar")
+    fields = parse_entry(sidecar, SIDECAR_ENTRY, "W-SID-1")
+    fine(is_integer(fields.get("v")) and fields["v"] == 1, "v")
+    base = fields.get("base")
+    fine(isinstance(base, dict), "base")
+    base = cast("JsonObject", base)
+    fine(isinstance(base.get("episode_id"), str), "episode_id")
+    fine(is_hex_64(base.get("identity")), "identity")
+    fine(is_hex_64(base.get("fingerprint")), "fingerprint")
+    fine(is_integer(base.get("length_T")), "length_T")
+    return base
+
+
+def _sidecars(folder: Mapping[str, bytes], name: str, episode: Episode) -> tuple[File, ...]:
+    lanes = f"{name}.lanes/"
+    beside = sorted(n for n in folder if n.startswith(lanes) and n.endswith(".wshard"))
+    found: list[File] = []
+    held = set(episode.files[0].by_name)
+    for file_name in beside:
+        sidecar = open_file(folder[file_name])
+        check(sidecar.header["role"] == ROLE_WSHARD, "bad_profile", "W-ROL-1", file_name)
+        check(EPISODE_ENTRY in sidecar.by_name, "bad_profile", "W-ROL-2", file_name)
+        base = _sidecar_base(sidecar)
+        told = base["fingerprint"], base["episode_id"], base["length_T"]
+        true = fingerprint(episode.files[0]), episode.id, episode.length
+        check(told == true, "reference_mismatch", "W-SID-2", file_name)
+        added = {n for n in sidecar.by_name if not n.startswith("meta/")}
+        check(not added & held, "duplicate_name", "W-SID-3", file_name)
+        held |= added
+        found.append(sidecar)
+    return tuple(found)
+
+
+def _check_manifest(manifest: JsonObject) -> list[JsonObject]:
+    def fine(condition: bool, what: str) -> None:
+        check(condition, "bad_metadata", "W-CHK-1", what)
+
+    def count(value: object) -> bool:
+        return is_integer(value) and cast("int", value) >= 0
+
+    fine(isinstance(manifest.get("episode_id"), str), "episode_id")
+    fine(isinstance(manifest.get("env_id", ""), str), "env_id")
+    fine(count(manifest.get("total_timesteps")), "total_timesteps")
+    fine(count(manifest.get("total_chunks", 0)), "total_chunks")
+    rows = manifest.get("chunks")
+    fine(isinstance(rows, list), "chunks")
+    for row in cast("list[object]", rows):
+        fine(isinstance(row, dict), "a row")
+        fields = cast("JsonObject", row)
+        fine(isinstance(fields.get("uri"), str), "uri")
+        fine(is_hex_64(fields.get("sha256", "0" * 64)), "sha256")
+        fine(count(fields.get("size", 0)), "size")
+        fine(count(fields.get("chunk_index")), "chunk_index")
+        fine(count(fields.get("length_T")), "length_T")
+        fine(count(fields.get("total_chunks", 0)), "total_chunks")
+        fine(is_pair(fields.get("timestep_range")), "timestep_range")
+    return cast("list[JsonObject]", rows)
+
+
+def _is_bare_name(uri: str) -> bool:
+    return uri not in ("", ".", "..") and not any(c in uri for c in "/\\\0")
+
+
+def _check_continuity(manifest: JsonObject, rows: list[JsonObject]) -> None:
+    def fine(condition: bool, rule: str) -> None:
+        check(condition, "chunk_discontinuity", rule)
+
+    numbers = [cast("int", row["chunk_index"]) for row in rows]
+    fine(len(set(numbers)) == len(numbers), "W-CHK-4")
+    fine(numbers == list(range(len(numbers))), "W-CHK-3")
+    ranges = [cast("list[int]", row["timestep_range"]) for row in rows]
+    lengths = [cast("int", row["length_T"]) for row in rows]
+    for before, after in pairwise(ranges):
+        fine(after[0] == before[1] + 1, "W-CHK-5")
+    for (first, last), length in zip(ranges, lengths, strict=True):
+        fine(last - first + 1 == length, "W-CHK-6")
+    fine(sum(lengths) == manifest["total_timesteps"], "W-CHK-6")
+    totals = [manifest, *rows]
+    fine(all(owner.get("total_chunks", len(rows)) == len(rows) for owner in totals), "W-CHK-6")
+
+
+def _open_chunk(data: bytes, row: JsonObject, manifest: JsonObject) -> Episode:
+    chunk = open_episode(open_file(data))
+    steps = cast("list[int]", row["timestep_range"])
+    told = chunk.id, chunk.chunk_index, chunk.timestep_range, chunk.length
+    true = manifest["episode_id"], row["chunk_index"], (steps[0], steps[1]), row["length_T"]
+    check(told == true, "chunk_discontinuity", "W-CHK-8")
+    return chunk
+
+
+def _joined(parts: list[Lane]) -> Lane:
+    first = parts[0]
+    if isinstance(first, Numbers):
+        return Numbers(sum((cast("Numbers", part).values for part in parts), ()))
+    if isinstance(first, Flags):
+        return replace(first, data=b"".join(cast("Flags", part).data for part in parts))
+    if not isinstance(first, Channel):
+        raise TypeError("the vectors have no such lane in chunks")
+    channels = cast("list[Channel]", parts)
+    times: tuple[int, ...] | None = None
+    if first.timestamps_ns is not None:
+        times = sum((part.timestamps_ns or () for part in channels), ())
+    return replace(
+        first,
+        length=sum(part.length for part in channels),
+        data=b"".join(part.data for part in channels),
+        pieces=sum((part.pieces for part in channels), ()),
+        timestamps_ns=times,
+    )
+
+
+def _load_chunks(folder: Mapping[str, bytes], file: File, *, strict: bool) -> Episode:
+    manifest = parse_entry(file, MANIFEST_ENTRY)
+    rows = _check_manifest(manifest)
+    for row in rows:
+        check(_is_bare_name(cast("str", row["uri"])), "unsafe_path", "W-CHK-2")
+    _check_continuity(manifest, rows)
+    chunks = []
+    for row in rows:
+        uri = cast("str", row["uri"])
+        check(uri in folder, "missing_file", "W-CHK-7", uri)
+        data = folder[uri]
+        check(row.get("size", len(data)) == len(data), "reference_mismatch", "W-CHK-7")
+        if strict and "sha256" in row:
+            check(row["sha256"] == sha256_hex(data), "reference_mismatch", "W-CHK-7")
+        chunks.append(_open_chunk(data, row, manifest))
+    if strict:
+        for chunk in chunks:
+            examine(chunk)
+
+    def join(path: Path) -> Callable[[], Lane]:
+        return lambda: _joined([chunk.touch(path) for chunk in chunks])
+
+    return replace(
+        chunks[0],
+        length=sum(chunk.length for chunk in chunks),
+        chunk_index=None,
+        total_chunks=None,
+        timestep_range=None,
+        lanes={path: join(path) for path in chunks[0].lanes},
+    )
+
+
+def load(folder: Mapping[str, bytes], name: str, *, strict: bool = False) -> Episode:
+    """An episode with its sidecars, or the chunks that a manifest names.
+
+    `strict` does what only checking tools do.
+    """
+    file = open_file(folder[name])
+    if file.header["role"] == ROLE_MANIFEST:
+        return _load_chunks(folder, file, strict=strict)
+    episode = open_episode(file)
+    sidecars = _sidecars(folder, name, episode)
+    episode = open_episode(file, sidecars)
+    if strict:
+        examine(episode)
+        for sidecar in sidecars:
+            told = _sidecar_base(sidecar)["identity"]
+            check(told == identity_of(file), "identity_mismatch", "W-SID-4")
+    return episode
+
+
+def sidecar_text(base: File, episode_id: str, length: int) -> JsonObject:
+    """A true meta/sidecar for a base."""
+    return {
+        "base": {
+            "episode_id": episode_id,
+            "fingerprint": fingerprint(base),
+            "identity": identity_of(base),
+            "length_T": length,
+        },
+        "v": 1,
+    }
