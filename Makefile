@@ -34,7 +34,7 @@ define make_environment
 endef
 
 $(ENV)/demo/.ready: $(INPUTS)
-	$(call make_environment,$(ENV)/demo,-c constraints.txt -e .)
+	$(call make_environment,$(ENV)/demo,-c constraints.txt -e '.[plot]')
 
 $(ENV)/test/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/test,-c constraints.txt -e '.[dev]')
@@ -49,7 +49,8 @@ $(ENV)/fuzz/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/fuzz,-c constraints.txt -e '.[fuzz]')
 
 demo: $(ENV)/demo/.ready
-	@$(ENV)/demo/bin/python examples/demo.py demo-out
+	@$(ENV)/demo/bin/python examples/container.py demo-out
+	@$(ENV)/demo/bin/python examples/episode.py demo-out
 
 test: lint
 	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES)

@@ -1,4 +1,4 @@
-"""The whole container at work, step by step: `python examples/demo.py [FOLDER]`.
+"""The whole container at work, step by step: `python examples/container.py [FOLDER]`.
 
 Writes an episode, looks at it, reads it in every way, damages it, and kills a writer.
 """
