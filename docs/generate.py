@@ -9,55 +9,85 @@ import argparse
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from shard_cli.commands import COMMANDS
+from shard_cli.doors import SHARD, WSHARD, Door
 from shard_cli.main import build_parser
+
+if TYPE_CHECKING:
+    from shard_cli.arguments import Command
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 CLI = ROOT / "docs" / "cli.md"
-REGION = re.compile(r"(<!-- commands -->\n).*?(<!-- /commands -->)", re.DOTALL)
+# README may have a table for each door, `commands` for `shard` and `wshard commands` for the other.
+REGION = re.compile(
+    r"(<!-- (wshard )?commands -->\n).*?(<!-- /(?:wshard )?commands -->)", re.DOTALL
+)
 
 
-def command_table() -> str:
+INTRODUCTION = """\
+# Command line
+
+Written by `make docs` from the commands themselves.
+
+One program with two doors: [`shard`](#shard) works on any file of the family, [`wshard`](#wshard) on episodes.
+`python -m shard_cli` is `shard`, and `python -m shard_cli.wshard` is `wshard`.
+
+Every command takes `--json` (one document on standard output), `-q/--quiet` and `-v/--verbose`.
+`shard --completion bash|zsh|fish` prints completion code, and so does `wshard`. `NO_COLOR` and `FORCE_COLOR` are obeyed.
+
+Exit codes: 0 fine, 1 something found (damaged, different, missing), 2 wrong use, 3 input or output failed,
+4 unsupported version, 130 interrupted.
+"""
+
+
+def command_table(door: Door) -> str:
     lines = ["| Command | What it does |", "|---|---|"]
-    lines += [
-        f"| [`shard {command.name}`](docs/cli.md#shard-{command.name}) | {command.summary} |"
-        for command in COMMANDS
-    ]
+    for command in door.commands:
+        name = f"{door.program} {command.name}"
+        lines.append(f"| [`{name}`](docs/cli.md#{name.replace(' ', '-')}) | {command.summary} |")
     return "\n".join(lines) + "\n"
 
 
 def command_page() -> str:
-    parser = build_parser()
+    parts = [INTRODUCTION]
+    for door in (SHARD, WSHARD):
+        parts += [f"## {door.program}", "", door.description, ""]
+        for command in door.commands:
+            name = f"{door.program} {command.name}"
+            if command in SHARD.commands and door is not SHARD:
+                parts += [
+                    f"### {name}",
+                    "",
+                    f"As [`shard {command.name}`](#shard-{command.name}).",
+                    "",
+                ]
+                continue
+            parts += _command_section(door, command)
+    return "\n".join(parts)
+
+
+def _command_section(door: Door, command: Command) -> list[str]:
+    parser = build_parser(door)
     (subparsers,) = (
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     )
-    parts = [
-        "# Command line",
-        "",
-        "Written by `make docs` from the commands themselves. `python -m shard_cli` is the same program.",
-        "",
-        "Every command takes `--json` (one document on standard output), `-q/--quiet` and `-v/--verbose`.",
-        "`shard --completion bash|zsh|fish` prints completion code. `NO_COLOR` and `FORCE_COLOR` are obeyed.",
-        "",
+    summary = command.summary[0].upper() + command.summary[1:]
+    text = f"{summary}. {command.description}".strip()
+    parts = [f"### {door.program} {command.name}", "", text, ""]
+    parts += ["| Argument | Meaning |", "|---|---|"]
+    parts += [
+        f"| {_cell(_flags(action))} | {_cell(action.help or '')} |"
+        for action in subparsers.choices[command.name]._actions
+        if action.help is not argparse.SUPPRESS
+        and not {"--help", "--json", "--quiet", "--verbose"} & set(action.option_strings)
     ]
-    for command in COMMANDS:
-        described = subparsers.choices[command.name]
-        summary = command.summary[0].upper() + command.summary[1:]
-        parts += [f"## shard {command.name}", "", f"{summary}. {command.description}".strip(), ""]
-        parts += ["| Argument | Meaning |", "|---|---|"]
-        parts += [
-            f"| {_cell(_flags(action))} | {_cell(action.help or '')} |"
-            for action in described._actions
-            if action.help is not argparse.SUPPRESS
-            and not {"--help", "--json", "--quiet", "--verbose"} & set(action.option_strings)
-        ]
-        parts += ["", "```sh"]
-        longest = max(len(line) for line, _ in command.examples)
-        parts += [f"{line.ljust(longest)}  # {text}" for line, text in command.examples]
-        parts += ["```", ""]
-    return "\n".join(parts)
+    parts += ["", "```sh"]
+    examples = door.examples(command)
+    longest = max(len(line) for line, _ in examples)
+    parts += [f"{line.ljust(longest)}  # {text}" for line, text in examples]
+    return [*parts, "```", ""]
 
 
 def _flags(action: argparse.Action) -> str:
@@ -83,7 +113,9 @@ def main() -> int:
     wanted = {
         CLI: command_page(),
         README: REGION.sub(
-            lambda match: match.group(1) + command_table() + match.group(2),
+            lambda match: (
+                match.group(1) + command_table(WSHARD if match.group(2) else SHARD) + match.group(3)
+            ),
             README.read_text("utf-8"),
         ),
     }

@@ -54,6 +54,24 @@ def range_argument(text: str) -> tuple[int, int | None]:
     return int(match[1] or 0), int(match[2]) if match[2] else None
 
 
+def positive_argument(text: str) -> int:
+    """A number of things, at least one."""
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """`--jobs`, for commands that work on many files."""
+    parser.add_argument(
+        "-j",
+        "--jobs",
+        type=positive_argument,
+        metavar="N",
+        help="files to work on at the same time (default: one for each processor)",
+    )
+
+
 def add_patterns(parser: argparse.ArgumentParser, what: str) -> None:
     """PATTERN… and `--prefix`, which choose entries together."""
     parser.add_argument(

@@ -28,7 +28,7 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> str:
     """A script to source (bash, zsh) or to put into the completions folder (fish)."""
     commands = list(_commands(parser))
     top = _Completed("", "", list(_options(parser)))
-    lines = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](commands, top)
+    lines = {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](parser.prog, commands, top)
     return "\n".join(lines) + "\n"
 
 
@@ -55,10 +55,10 @@ def _words(completed: _Completed) -> str:
     return " ".join(flag for option in completed.options for flag in option.flags)
 
 
-def _bash(commands: list[_Completed], top: _Completed) -> list[str]:
+def _bash(program: str, commands: list[_Completed], top: _Completed) -> list[str]:
     lines = [
-        '# bash completion for shard: eval "$(shard --completion bash)"',
-        "_shard() {",
+        f'# bash completion for {program}: eval "$({program} --completion bash)"',
+        f"_{program}() {{",
         '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}"',
         '  local command="" options="" at',
         "  for ((at = 1; at < COMP_CWORD; at++)); do",
@@ -89,15 +89,15 @@ def _bash(commands: list[_Completed], top: _Completed) -> list[str]:
         '    COMPREPLY=($(compgen -f -- "$word"))',
         "  fi",
         "}",
-        "complete -o filenames -F _shard shard",
+        f"complete -o filenames -F _{program} {program}",
     ]
 
 
-def _zsh(commands: list[_Completed], top: _Completed) -> list[str]:
+def _zsh(program: str, commands: list[_Completed], top: _Completed) -> list[str]:
     lines = [
-        "#compdef shard",
-        '# zsh completion for shard: eval "$(shard --completion zsh)"',
-        "_shard() {",
+        f"#compdef {program}",
+        f'# zsh completion for {program}: eval "$({program} --completion zsh)"',
+        f"_{program}() {{",
         "  local -a commands",
         "  commands=(",
         *(f"    {_quoted(f'{c.name}:{c.text}')}" for c in commands),
@@ -116,7 +116,11 @@ def _zsh(commands: list[_Completed], top: _Completed) -> list[str]:
         "      '1:command:{_describe command commands}' ;;",
         "  esac",
         "}",
-        'if [[ $funcstack[1] == _shard ]]; then _shard "$@"; else compdef _shard shard; fi',
+        f"if [[ $funcstack[1] == _{program} ]]; then",
+        f'  _{program} "$@"',
+        "else",
+        f"  compdef _{program} {program}",
+        "fi",
     ]
 
 
@@ -132,20 +136,20 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def _fish(commands: list[_Completed], top: _Completed) -> list[str]:
-    lines = ["# fish completion for shard: shard --completion fish | source"]
-    lines += _fish_options(top, "__fish_use_subcommand")
+def _fish(program: str, commands: list[_Completed], top: _Completed) -> list[str]:
+    lines = [f"# fish completion for {program}: {program} --completion fish | source"]
+    lines += _fish_options(program, top, "__fish_use_subcommand")
     for completed in commands:
         lines.append(
-            f"complete -c shard -f -n __fish_use_subcommand -a {completed.name}"
+            f"complete -c {program} -f -n __fish_use_subcommand -a {completed.name}"
             f" -d {_fish_quoted(completed.text)}"
         )
         condition = _fish_quoted(f"__fish_seen_subcommand_from {completed.name}")
-        lines += _fish_options(completed, condition)
+        lines += _fish_options(program, completed, condition)
     return lines
 
 
-def _fish_options(completed: _Completed, condition: str) -> Iterator[str]:
+def _fish_options(program: str, completed: _Completed, condition: str) -> Iterator[str]:
     for option in completed.options:
         flags = " ".join(
             f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in option.flags
@@ -153,7 +157,8 @@ def _fish_options(completed: _Completed, condition: str) -> Iterator[str]:
         value = " -r" if option.takes_value else ""
         if option.choices:
             value = f" -x -a {_fish_quoted(' '.join(option.choices))}"
-        yield f"complete -c shard -n {condition} {flags}{value} -d {_fish_quoted(option.text)}"
+        text = _fish_quoted(option.text)
+        yield f"complete -c {program} -n {condition} {flags}{value} -d {text}"
 
 
 def _fish_quoted(text: str) -> str:

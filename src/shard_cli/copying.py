@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from shard_cli.output import Console
-    from shard_format import Compression, ShardWriter
+    from shard_format import Compression, Filters, ShardWriter
 
 # Content up to here is put together in memory: a frame of known size, and a codec that needs it whole.
 _LARGEST_IN_MEMORY: Final = 64 << 20
@@ -25,6 +25,7 @@ class Storage:
     frame_bytes: int | None = None
     content_type: int | str = 0
     tags: int | Sequence[str] = 0
+    filters: Filters | None = None
 
 
 def write_content(
@@ -48,13 +49,13 @@ def write_content(
     from shard_format.codecs import NO_COMPRESSION, Codec
     from shard_format.registry import DEFAULT_LIMITS
 
-    compression, frame_bytes = storage.compression, storage.frame_bytes
+    compression, frame_bytes, filters = storage.compression, storage.frame_bytes, storage.filters
     largest = DEFAULT_LIMITS.max_decompressed_bytes
     if compression.codec is not Codec.NONE and size is not None and size > largest:
         console.warn(
             f"{name}: stored raw, for readers refuse compressed entries above {size_text(largest)}"
         )
-        compression, frame_bytes = NO_COMPRESSION, None
+        compression, frame_bytes, filters = NO_COMPRESSION, None, None
     in_memory = size is not None and size <= _LARGEST_IN_MEMORY
     if in_memory or compression.codec is Codec.LZ4:
         writer.write_entry(
@@ -62,6 +63,7 @@ def write_content(
             b"".join(pieces),
             compression=compression,
             frame_bytes=frame_bytes,
+            filters=filters,
             content_type=storage.content_type,
             tags=storage.tags,
         )
@@ -71,6 +73,7 @@ def write_content(
             pieces,
             compression=compression,
             frame_bytes=frame_bytes,
+            filters=filters,
             content_type=storage.content_type,
             tags=storage.tags,
         )

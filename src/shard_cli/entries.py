@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from shard_format import Schema, ShardReader
 
 UNKNOWN_CODEC: Final = "unknown"
-_CODEC_BITS: Final = 7
+# Compressed, zstd, lz4 and filtered: what decides whether the codec can be known.
+_CODEC_BITS: Final = 0x17
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,11 @@ def codec_names(reader: ShardReader) -> dict[int, str]:
 
 
 def _codec_name(reader: ShardReader, row: int) -> str:
-    from shard_format.errors import UnknownCodec
+    from shard_format.errors import BadFilter, UnknownCodec
 
     try:
         return reader.info_at(row).codec.label
-    except UnknownCodec:
+    except (UnknownCodec, BadFilter):
         return UNKNOWN_CODEC
 
 

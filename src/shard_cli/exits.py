@@ -59,10 +59,16 @@ def worst(codes: list[Exit]) -> Exit:
 
 def in_terms_of_options(error: ShardError) -> ShardError:
     """The same error, with a hint that a user of the command line can follow."""
-    for mark, hint in _HINTS:
-        if error.hint is not None and mark in error.hint:
-            error.hint = hint
+    error.hint = hint_in_terms_of_options(error.hint)
     return error
+
+
+def hint_in_terms_of_options(hint: str | None) -> str | None:
+    """A hint that a user of the command line can follow; None if there is none."""
+    for mark, other in _HINTS:
+        if hint is not None and mark in hint:
+            hint = other
+    return hint
 
 
 def message_of(error: ShardError, *, under: str | None = None) -> str:

@@ -41,6 +41,15 @@ def write_file(path: str, pieces: Iterable[bytes | memoryview], *, fsync: bool =
     return written
 
 
+def beside(path: str) -> str:
+    """A name for a temporary file in the folder of the output."""
+    import secrets
+
+    folder, base = os.path.split(os.path.realpath(path))
+    short = base.encode(errors="surrogateescape")[:200].decode(errors="ignore")
+    return os.path.join(folder, f".{short}.{secrets.token_hex(6)}.partial")
+
+
 def put_in_place(temporary: str, path: str) -> None:
     """Moves a finished file to its path; what stood there gives it its permissions and goes.
 

@@ -10,8 +10,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from shard_cli.commands import COMMANDS
 from shard_cli.completion import SHELLS, completion
+from shard_cli.doors import SHARD, WSHARD, Door
 from shard_cli.exits import Exit, error_fields, exit_for, message_of
 from shard_cli.output import Console
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _EPILOG = """\
 exit codes: 0 fine, 1 something found (damaged, different, missing), 2 wrong
 use, 3 input or output failed, 4 unsupported version, 130 interrupted
-'shard COMMAND --help' has examples for each command"""
+'{program} COMMAND --help' has examples for each command"""
 
 
 class _UsageError(Exception):
@@ -49,7 +49,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from shard_format import __version__
 
-        print(f"shard {__version__}")
+        print(f"{parser.prog} {__version__}")
         parser.exit()
 
 
@@ -62,12 +62,12 @@ class _Completion(argparse.Action):
 
 
 @functools.cache
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def build_parser(door: Door = SHARD) -> argparse.ArgumentParser:
+    """The whole command line of one door."""
     parser = _Parser(
-        prog="shard",
-        description="Look into, check, make and change files of the Shard family.",
-        epilog=_EPILOG,
+        prog=door.program,
+        description=door.description,
+        epilog=_EPILOG.format(program=door.program) + door.epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -81,12 +81,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_common(parser, default=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for command in COMMANDS:
+    for command in door.commands:
         described = commands.add_parser(
             command.name,
             help=command.summary,
             description=_description(command),
-            epilog=_examples(command),
+            epilog=_examples(door, command),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
@@ -112,13 +112,14 @@ def _description(command: Command) -> str:
     return f"{summary}\n\n{command.description}".strip()
 
 
-def _examples(command: Command) -> str:
-    longest = max(len(line) for line, _ in command.examples)
-    lines = [f"  {line.ljust(longest)}  # {text}" for line, text in command.examples]
+def _examples(door: Door, command: Command) -> str:
+    examples = door.examples(command)
+    longest = max(len(line) for line, _ in examples)
+    lines = [f"  {line.ljust(longest)}  # {text}" for line, text in examples]
     return "\n".join(["EXAMPLES", *lines])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, door: Door = SHARD) -> int:
     """Runs one command line and returns its exit code."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     for stream in (sys.stdout, sys.stderr):
@@ -126,30 +127,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _run(arguments)
+        return _run(arguments, door)
     except BrokenPipeError:
         # Whoever read our output has seen enough: as quiet as a program that SIGPIPE ended.
         _give_up(sys.stdout)
         return Exit.BROKEN_PIPE
     except KeyboardInterrupt:
-        print("shard: interrupted", file=sys.stderr)
+        print(f"{door.program}: interrupted", file=sys.stderr)
         return Exit.INTERRUPTED
     except _Terminated:
         return Exit.TERMINATED
 
 
-def _run(arguments: list[str]) -> int:
-    parser = build_parser()
+def _run(arguments: list[str], door: Door) -> int:
+    parser = build_parser(door)
     try:
         args = parser.parse_args(arguments)
     except SystemExit as done:  # --help, --version and --completion have answered
         sys.stdout.flush()
         return int(done.code or 0)
     except _UsageError as error:
-        return _wrong_use(error, "--json" in arguments)
+        return _wrong_use(error, "--json" in arguments, door)
     if args.command is None:
-        return _wrong_use(_UsageError("a command is missing", parser.format_help()), args.json)
-    console = Console(args.command, as_json=args.json, quiet=args.quiet, verbose=args.verbose)
+        missing = _UsageError("a command is missing", parser.format_help())
+        return _wrong_use(missing, args.json, door)
+    console = Console(
+        args.command,
+        as_json=args.json,
+        quiet=args.quiet,
+        verbose=args.verbose,
+        program=door.program,
+    )
     return _run_command(args, console)
 
 
@@ -179,9 +187,9 @@ def _failed(error: ShardError, console: Console) -> int:
     return exit_for(error.code)
 
 
-def _wrong_use(error: _UsageError, as_json: bool) -> int:
+def _wrong_use(error: _UsageError, as_json: bool, door: Door) -> int:
     print(error.usage.rstrip(), file=sys.stderr)
-    console = Console("", as_json=as_json)
+    console = Console("", as_json=as_json, program=door.program)
     code = "invalid_argument"
     if as_json:
         fields = {"code": code, "message": error.message, "file": None, "entry": None, "rule": None}
@@ -205,7 +213,12 @@ def _on_terminate(*_: object) -> NoReturn:
     raise _Terminated
 
 
-def entry_point() -> NoReturn:
-    """The console script."""
+def entry_point(door: Door = SHARD) -> NoReturn:
+    """The console script `shard`."""
     signal.signal(signal.SIGTERM, _on_terminate)
-    sys.exit(main())
+    sys.exit(main(door=door))
+
+
+def wshard_entry_point() -> NoReturn:
+    """The console script `wshard`."""
+    entry_point(WSHARD)

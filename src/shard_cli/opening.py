@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from shard_format import Limits, ShardReader
+    from shard_format import Limits, ShardError, ShardReader
+    from wshard import Episode
 
 _HEAD_BYTES: Final = 1024
 
@@ -79,15 +80,39 @@ def open_shard(path: str, *, max_decompressed: int | None = None) -> ShardReader
     try:
         return ShardReader(path, limits=limits_with(max_decompressed))
     except (BadMagic, Truncated) as error:
-        head = read_head(path)
-        # A file that starts with our magic was cut; only an empty one says nothing about itself.
-        what = looks_like(head) if isinstance(error, BadMagic) or not head else None
-        if what is not None:
-            error.hint = f"it looks like {what}"
+        _say_what_it_is(error, path)
         raise
     except InvalidArgument as error:
         error.hint = "a Shard file is read at any place: save it to a file first"
         raise
+
+
+def open_episode(
+    path: str,
+    *,
+    max_decompressed: int | None = None,
+    sidecars: bool = True,
+    threads: int | None = None,
+) -> Episode:
+    """An episode, with the lanes that were added later; errors say what else the file might be."""
+    from shard_format.errors import BadMagic, Truncated
+    from wshard import load_wshard
+
+    try:
+        return load_wshard(
+            path, sidecars=sidecars, threads=threads, limits=limits_with(max_decompressed)
+        )
+    except (BadMagic, Truncated) as error:
+        _say_what_it_is(error, error.path or path)
+        raise
+
+
+def _say_what_it_is(error: ShardError, path: str) -> None:
+    head = read_head(path)
+    # A file that starts with our magic was cut; only an empty one says nothing about itself.
+    what = looks_like(head) if error.code == "bad_magic" or not head else None
+    if what is not None:
+        error.hint = f"it looks like {what}"
 
 
 def read_head(path: str) -> bytes:

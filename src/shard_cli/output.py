@@ -28,12 +28,20 @@ class Console:
         as_json: results become one JSON document.
         quiet: no remarks, no progress, no "ok" lines.
         verbose: more detail where a command has it.
+        program: what the user typed, for remarks and errors.
     """
 
     def __init__(
-        self, command: str, *, as_json: bool = False, quiet: bool = False, verbose: bool = False
+        self,
+        command: str,
+        *,
+        as_json: bool = False,
+        quiet: bool = False,
+        verbose: bool = False,
+        program: str = "shard",
     ) -> None:
         self.command = command
+        self.program = program
         self.as_json = as_json
         self.quiet = quiet
         self.verbose = verbose
@@ -114,12 +122,12 @@ class Console:
         """Something that may be wrong, on stderr, unless quiet."""
         if not self.quiet:
             label = _styled("warning:", ("yellow",)) if self._colour_err else "warning:"
-            self._remark(f"shard: {label} {printable(text)}")
+            self._remark(f"{self.program}: {label} {printable(text)}")
 
     def error(self, text: str, code: str) -> None:
         """What went wrong, in one line on stderr, always."""
         label = _styled("error:", ("red", "bold")) if self._colour_err else "error:"
-        self._remark(f"shard: {label} {printable(text)} ({code})")
+        self._remark(f"{self.program}: {label} {printable(text)} ({code})")
 
     def progress(self, label: str) -> Progress:
         """A bar for long work; `with console.progress("verify") as bar: ... bar.update(done, all)`."""
@@ -128,11 +136,13 @@ class Console:
         return self._bar
 
     def _remark(self, text: str) -> None:
-        self._clear_bar()
+        if self._bar is not None:
+            self._bar.clear()
         print(text, file=sys.stderr)
 
     def _clear_bar(self) -> None:
-        if self._bar is not None:
+        """Makes room for results; where they go elsewhere, the bar can stay."""
+        if self._bar is not None and self.out_is_terminal:
             self._bar.clear()
 
 

@@ -58,6 +58,7 @@ def summarise(reader: ShardReader) -> dict[str, Any]:
         facts["manifest"] = _readable(lambda: _manifest(reader))
     if reader.role == Role.WSHARD:
         facts["episode"] = _readable(lambda: _episode(reader))
+        facts["lanes"] = _lanes(reader)
     return facts
 
 
@@ -130,6 +131,16 @@ def _episode(reader: ShardReader) -> dict[str, Any] | None:
     if size > _LARGEST_READ:
         return {"bytes": size}
     return parse_object(reader.read_entry(EPISODE_ENTRY), EPISODE_ENTRY, reader.limits)
+
+
+def _lanes(reader: ShardReader) -> dict[str, int]:
+    """How many entries each lane of an episode has, in the order of the index."""
+    counts: dict[str, int] = {}
+    for name in reader.names():
+        lane = name.partition("/")[0]
+        if lane != "meta":
+            counts[lane] = counts.get(lane, 0) + 1
+    return counts
 
 
 def short_json(value: object) -> str:

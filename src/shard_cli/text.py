@@ -88,3 +88,20 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     if plural is None:
         plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def duration(seconds: float) -> str:
+    """`2.50 s`, `33.3 s`, `12 min 30 s`, `3 h 05 min`."""
+    if seconds < 59.95:
+        return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours:,} h {minutes:02} min"
+
+
+def rate(hertz: float) -> str:
+    """`30 Hz`, `29.97 Hz`."""
+    return f"{hertz:.5g} Hz"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
@@ -20,11 +21,13 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
+from shard_cli.doors import WSHARD
 from shard_cli.main import main
-from shard_format import ShardWriter
+from shard_format import ShardReader, ShardWriter
+from wshard import Channel, Episode, Interval, save_wshard
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,7 +68,22 @@ class Make(Protocol):
 class Terminal(Protocol):
     """Runs the program in a terminal and returns exit code and what the terminal got."""
 
-    def __call__(self, *arguments: str | Path, columns: int = 80) -> tuple[int, str]: ...
+    def __call__(
+        self, *arguments: str | Path, columns: int = 80, module: str = "shard_cli"
+    ) -> tuple[int, str]: ...
+
+
+class MakeEpisode(Protocol):
+    """Writes an episode; options are those of `save_wshard`."""
+
+    def __call__(
+        self,
+        name: str = "ep.wshard",
+        *,
+        steps: int = 60,
+        change: Callable[[Episode], None] | None = None,
+        **options: Any,  # noqa: ANN401 - the writer's
+    ) -> Path: ...
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +103,83 @@ def run(capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
         return Result(code, os.fsdecode(out), os.fsdecode(err))
 
     return run_in_process
+
+
+@pytest.fixture
+def wshard(capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Runs the program through the door for episodes."""
+
+    def run_in_process(*arguments: str | Path) -> Result:
+        code = main([str(argument) for argument in arguments], WSHARD)
+        out, err = capsysbinary.readouterr()
+        return Result(code, os.fsdecode(out), os.fsdecode(err))
+
+    return run_in_process
+
+
+def new_episode(name: str = "ep_001", steps: int = 60) -> Episode:
+    """An episode with a bit of everything, always the same."""
+    random = np.random.default_rng(7)
+    phase = np.arange(steps)[:, None] / 30 + np.arange(3)
+    episode = Episode(name, env_id="Reach-v1", metadata={"task": "reach the cup", "seed": 7})
+    episode.observations["joint_pos"] = Channel(data=np.sin(phase).astype("f4"), unit="rad")
+    episode.observations["rgb"] = random.integers(0, 50, (steps, 8, 8, 3)).astype("u1")
+    episode.observations["imu"] = Channel(
+        data=random.normal(size=(4 * steps, 2)).astype("f4"), start_ns=0, sampling_rate_hz=120.0
+    )
+    episode.observations["said"] = [f"step {step}" for step in range(steps)]
+    episode.actions["ctrl"] = random.normal(size=(steps, 3)).astype("f4")
+    episode.rewards = random.random(steps).astype("f4")
+    episode.terminations = np.arange(steps) == steps - 1
+    episode.omens["joint_pos"]["dreamer"] = np.cos(phase).astype("f4")
+    episode.labels["phase"] = [
+        Interval(0, steps // 2, "reach"),
+        Interval(steps // 2, steps, "lift"),
+    ]
+    return episode
+
+
+@pytest.fixture
+def make_episode(tmp_path: Path) -> MakeEpisode:
+    def make_file(
+        name: str = "ep.wshard",
+        *,
+        steps: int = 60,
+        change: Callable[[Episode], None] | None = None,
+        **options: Any,  # noqa: ANN401 - the writer's
+    ) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        episode = new_episode(path.stem, steps)
+        if change is not None:
+            change(episode)
+        save_wshard(episode, path, fsync=False, **options)
+        return path
+
+    return make_file
+
+
+@pytest.fixture
+def episode(make_episode: MakeEpisode) -> Path:
+    """A compressed episode with its identity."""
+    return make_episode("ep_001.wshard", profile="training", identity=True)
+
+
+@pytest.fixture
+def damaged_episode(make_episode: MakeEpisode) -> Path:
+    """An episode with a flipped byte in its pictures."""
+    path = make_episode("damaged.wshard")
+    flip_in(path, "signal/rgb")
+    return path
+
+
+def flip_in(path: Path, entry: str) -> None:
+    """Changes one byte of an entry."""
+    with ShardReader(path) as reader:
+        offset = reader.info(entry).data_offset
+    data = bytearray(path.read_bytes())
+    data[offset + 5] ^= 1
+    path.write_bytes(data)
 
 
 @pytest.fixture
@@ -110,11 +205,13 @@ def make(tmp_path: Path) -> Make:
 
 @pytest.fixture
 def terminal() -> Terminal:
-    def run_in_terminal(*arguments: str | Path, columns: int = 80) -> tuple[int, str]:
+    def run_in_terminal(
+        *arguments: str | Path, columns: int = 80, module: str = "shard_cli"
+    ) -> tuple[int, str]:
         ours, theirs = pty.openpty()
         environment = {**os.environ, "COLUMNS": str(columns)}
         process = subprocess.Popen(
-            [sys.executable, "-m", "shard_cli", *map(str, arguments)],
+            [sys.executable, "-m", module, *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,

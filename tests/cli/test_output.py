@@ -39,6 +39,29 @@ def test_sizes_have_units_people_know(count: int, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0, "0.00 s"),
+        (1.5, "1.50 s"),
+        (9.999, "10.0 s"),
+        (33.33, "33.3 s"),
+        (59.97, "1 min 00 s"),
+        (750, "12 min 30 s"),
+        (3599.9, "1 h 00 min"),
+        (11_100, "3 h 05 min"),
+        (36e5 + 60, "1,000 h 01 min"),
+    ],
+)
+def test_durations_are_as_exact_as_they_are_long(seconds: float, expected: str) -> None:
+    assert text.duration(seconds) == expected
+
+
+def test_rates_have_five_digits() -> None:
+    assert text.rate(30.0) == "30 Hz"
+    assert text.rate(30000 / 1001) == "29.97 Hz"
+
+
+@pytest.mark.parametrize(
     ("written", "expected"),
     [("4096", 4096), ("64K", 65536), ("1M", 1 << 20), ("2 GiB", 2 << 30), ("7b", 7), ("1kb", 1024)],
 )

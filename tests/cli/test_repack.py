@@ -6,10 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from shard_cli.exits import Exit
-from shard_format import Codec, ShardReader, ShardWriter, compute_identity, verify_identity
+from shard_format import Codec, Filters, ShardReader, ShardWriter, compute_identity, verify_identity
+from shard_format.filters import Delta, Planes
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Make, Run
@@ -56,6 +58,30 @@ def test_without_options_each_entry_keeps_its_codec_and_frames(
         table = reader.seek_table("seek")
         assert table is not None
         assert len(table) == 5
+
+
+def test_filters_are_kept_where_the_new_frames_can_have_them(
+    run: Run, tmp_path: Path, out: Path
+) -> None:
+    path = tmp_path / "filtered.shard"
+    filters = Filters(Delta(width=4, row=12), Planes(4))
+    content = np.arange(30_000, dtype="<u4")
+    with ShardWriter(path, fsync=False, compression="zstd") as writer:
+        writer.write_entry("one", content, filters=filters)
+        writer.write_entry("frames", content, filters=filters, frame_bytes=12_000)
+    for options, kept in (
+        ([], [filters, filters]),
+        (["-c", "zstd:19"], [filters, filters]),
+        (["--frame-bytes", "24000"], [filters, filters]),
+        (["--frame-bytes", "10000"], [None, None]),
+        (["-c", "lz4"], [None, None]),
+        (["-c", "none"], [None, None]),
+    ):
+        assert run("repack", path, out, "--force", *options).code == Exit.OK
+        assert run("diff", path, out).code == Exit.OK
+        assert run("verify", out).code == Exit.OK
+        with ShardReader(out) as reader:
+            assert [reader.filters(name) for name in reader] == kept
 
 
 def test_frames_can_be_given_to_zstd_entries(run: Run, make: Make, out: Path) -> None:

@@ -82,6 +82,8 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield from _manifest_lines(facts["manifest"])
     if "episode" in facts:
         yield from _episode_lines(facts["episode"])
+        if facts["lanes"]:
+            yield "lanes", _counts(facts["lanes"])
 
 
 def _alignment(alignment: int) -> str:
@@ -135,8 +137,18 @@ def _episode_lines(episode: Mapping[str, Any] | None) -> Iterator[tuple[str, str
     elif "error" in episode and isinstance(episode["error"], dict):
         yield "episode", _unreadable(episode)
     else:
-        yield "episode", count(len(episode), "field")
+        yield "episode", _episode_title(episode) or count(len(episode), "field")
         yield from _field_lines(episode)
+
+
+def _episode_title(episode: Mapping[str, Any]) -> str:
+    """Who it is and how long, as far as it says so."""
+    name = episode.get("episode_id", episode.get("id"))
+    steps = episode.get("length_T", episode.get("length_t"))
+    facts = [name] if isinstance(name, str) else []
+    if type(steps) is int:
+        facts.append(count(steps, "step"))
+    return ", ".join(facts)
 
 
 def _field_lines(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

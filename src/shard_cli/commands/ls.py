@@ -32,7 +32,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a file of the Shard family")
     add_patterns(parser, "list")
     parser.add_argument(
-        "-l", "--long", action="store_true", help="also offset, CRC-32C, flags, alignment, frames"
+        "-l",
+        "--long",
+        action="store_true",
+        help="also offset, CRC-32C, flags, alignment, frames, filters",
     )
     parser.add_argument("-b", "--bytes", action="store_true", help="exact sizes in bytes")
     parser.add_argument(
@@ -93,6 +96,7 @@ def _fields(tagged: tuple[Row, list[str]], reader: ShardReader, *, long: bool) -
             "flags": row.flags,
             "alignment": _alignment_of(row.offset),
             "frames": _frames(row, reader),
+            "filters": _filters(row, reader),
         }
     return fields
 
@@ -109,7 +113,7 @@ def _print_table(
     with_tags = any(tags for _, tags in tagged) or not console.out_is_terminal
     headings = ["NAME", "SIZE", "STORED", "RATIO", "CODEC", "TYPE"]
     if args.long:
-        headings += ["OFFSET", "CRC-32C", "FLAGS", "ALIGN", "FRAMES"]
+        headings += ["OFFSET", "CRC-32C", "FLAGS", "ALIGN", "FRAMES", "FILTERS"]
     if with_tags:
         headings.append("TAGS")
     table = []
@@ -130,6 +134,7 @@ def _print_table(
                 f"{row.flags:04x}",
                 str(_alignment_of(row.offset)),
                 "-" if frames is None else str(frames),
+                _filters(row, reader) or "-",
             ]
         table.append([*cells, ",".join(tags)] if with_tags else cells)
     console.table(headings, table, right=(1, 2, 3, 6, 9, 10) if args.long else (1, 2, 3))
@@ -153,6 +158,17 @@ def _frames(row: Row, reader: ShardReader) -> int | None:
     except ShardError:
         return None
     return None if table is None else len(table)
+
+
+def _filters(row: Row, reader: ShardReader) -> str | None:
+    """What was done to an entry before compression; None for nothing and for what cannot be told."""
+    from shard_format.errors import ShardError
+
+    try:
+        filters = reader.filters(row.name)
+    except ShardError:
+        return None
+    return None if filters is None else str(filters)
 
 
 def _print_names(names: list[str], end: str, console: Console) -> None:

@@ -13,7 +13,7 @@ from shard_cli.arguments import (
     parse_storage,
 )
 from shard_cli.exits import Exit, message_of
-from shard_cli.files import put_in_place, refuse_overwrite, same_file
+from shard_cli.files import beside, put_in_place, refuse_overwrite, same_file
 from shard_cli.opening import limits_with, open_shard
 from shard_cli.selection import choose
 from shard_cli.text import count, percent, printable, size
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shard_cli.copying import Storage
     from shard_cli.output import Console
     from shard_cli.progress import Progress
-    from shard_format import Compression, EntryInfo, Schema, ShardReader
+    from shard_format import Compression, EntryInfo, Filters, Schema, ShardReader
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
         console.note(f"{args.output} is replaced when the new file is complete and checked")
     with open_shard(args.file, max_decompressed=args.max_decompressed) as reader:
         repacking = _Repacking(reader, args, compression, console)
-        temporary = _beside(args.output)
+        temporary = beside(args.output)
         try:
             repacking.write(temporary)
             repacking.check(temporary)
@@ -189,7 +189,20 @@ class _Repacking:
         frame_bytes = None
         if compression.codec is Codec.ZSTD:
             frame_bytes = self._args.frame_bytes or self._frame_bytes_now(info.name)
-        return Storage(compression, frame_bytes, info.content_type, info.tag_bits)
+        filters = None
+        if info.filtered and compression.codec is Codec.ZSTD:
+            filters = self._filters_kept(info, frame_bytes)
+        return Storage(compression, frame_bytes, info.content_type, info.tag_bits, filters)
+
+    def _filters_kept(self, info: EntryInfo, frame_bytes: int | None) -> Filters | None:
+        """The filters of an entry, unless frames of the new size cannot have them."""
+        from shard_format.filters import LARGEST_FRAME
+
+        filters = self._reader.filters(info.name)
+        largest = info.size if frame_bytes is None else frame_bytes
+        if filters is None or largest > LARGEST_FRAME or (frame_bytes or 0) % filters.unit:
+            return None
+        return filters
 
     def _frame_bytes_now(self, name: str) -> int | None:
         """The frame size of an entry that is seekable already."""
@@ -212,15 +225,6 @@ class _Repacking:
         if fields.get("schema_id") == schema.schema_id():
             changed.fields["schema_id"] = changed.schema_id()
         return changed
-
-
-def _beside(path: str) -> str:
-    """A name for a temporary file in the folder of the output."""
-    import secrets
-
-    folder, base = os.path.split(os.path.realpath(path))
-    short = base.encode(errors="surrogateescape")[:200].decode(errors="ignore")
-    return os.path.join(folder, f".{short}.{secrets.token_hex(6)}.partial")
 
 
 COMMAND = Command(
