@@ -13,6 +13,7 @@ codes of its own, listed in spec/registry.md, and thresholds in `ExamineOptions`
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from shard_format._parallel import map_in_order, thread_count
@@ -91,8 +92,9 @@ def _examined(
         length = episode.length
         if episode.origin is not None:
             check_sidecars(episode.origin.reader, episode.origin.sidecars, options, found)
+        # Values first: they show which lengths can be believed.
+        _check_values(work, options, found, meter, threads)
         check_times(episode, options, found)
-        _check_values(episode, work, options, found, meter, threads)
         check_lengths(episode, found)
         check_ends(episode, found)
         check_predictions(episode, found)
@@ -100,8 +102,7 @@ def _examined(
             check_residual(episode, residual, options, found, meter.advance)
         with found.guard():
             check_descriptions(episode, found)
-        with found.guard():
-            check_labels(episode, found)
+        check_labels(episode, found)
     meter.finish()
     return Report(
         path=found.path,
@@ -149,7 +150,6 @@ def _work(episode: Episode) -> list[_Item]:
 
 
 def _check_values(
-    episode: Episode,
     work: list[_Item],
     options: ExamineOptions,
     found: Findings,
@@ -164,8 +164,6 @@ def _check_values(
     workers = thread_count(threads, sum(item.nbytes for item in work))
     # Each thread may hold a window: together no more than the one that was allowed.
     if workers > 1:
-        from dataclasses import replace
-
         options = replace(options, window_bytes=max(1, options.window_bytes // workers))
     found.merge(map_in_order(work, look, workers))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import os
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,7 +42,7 @@ LANES: Final = ("signal", "action", "reward", "done", "omen", "uncert", "residua
 _WIDTH: Final = 12.0
 _LEFT: Final = 0.75
 _RIGHT: Final = 1.75
-_TOP: Final = 0.75
+_TOP: Final = 0.98
 _BOTTOM: Final = 0.5
 _GAP: Final = 0.34
 _SMALL_GAP: Final = 0.06
@@ -101,7 +102,7 @@ def _check_arguments(lanes: Iterable[str] | None, steps: slice | None, max_panel
     for lane in lanes or ():
         if lane not in LANES:
             raise InvalidArgument("unknown lane", expected=" ".join(LANES), found=repr(lane))
-    if steps is not None and (not isinstance(steps, slice) or steps.step not in (None, 1)):
+    if steps is not None and steps.step not in (None, 1):
         raise InvalidArgument("steps are a slice without a stride", found=repr(steps))
     if max_panels < 1:
         raise InvalidArgument("max_panels must be at least 1", found=max_panels)
@@ -220,7 +221,7 @@ def _entitle(axes: Any, panel: Panel) -> None:  # noqa: ANN401 - matplotlib's ax
     }
     if not panel.belongs:
         strong["fontweight"] = "bold"
-    words = [TextArea(plain(panel.title, 60), textprops=strong)]
+    words: list[Any] = [TextArea(plain(panel.title, 60), textprops=strong)]
     if panel.detail:
         words.append(TextArea(panel.detail, textprops={"fontsize": SMALL, "color": QUIET}))
     box = HPacker(children=words, align="baseline", pad=0, sep=6)
@@ -235,6 +236,17 @@ def _entitle(axes: Any, panel: Panel) -> None:  # noqa: ANN401 - matplotlib's ax
             bbox_transform=axes.transAxes,
         )
     )
+
+
+def _as_action(panel: Panel) -> Panel:
+    return panel if panel.belongs else replace(panel, detail=f"action · {panel.detail}")
+
+
+def _rank(channel: Channel) -> int:
+    """Pictures first, then words, then numbers: what a person looks at first stands first."""
+    if isinstance(channel, TextChannel):
+        return 1
+    return 0 if is_frames(channel) else 2
 
 
 class _Chosen:
@@ -253,7 +265,7 @@ class _Chosen:
             *(f"action/{name}" for name in episode.actions),
             *(f"label/{name}" for name in episode.labels),
             *(f"omen/{name}" for name in episode.omens),
-            "reward",
+            *("reward", "done"),
         ]
         for want in self._wanted or ():
             if not any(self._matches(want, *block.partition("/")[::2]) for block in known):
@@ -273,24 +285,26 @@ class _Chosen:
         return self._wanted is None or any(self._matches(want, lane, name) for want in self._wanted)
 
     def groups(self, scene: Scene) -> list[list[Panel]]:
-        """The panels of each channel, in the order of the episode."""
+        """The panels of each channel."""
         episode = self._episode
-        groups = []
-        for name, channel in episode.observations.items():
-            if self._asked("signal", name):
-                groups.append(self._observation(scene, name, channel))
+        observed = sorted(episode.observations.items(), key=lambda item: _rank(item[1]))
+        groups = [
+            self._observation(scene, name, channel)
+            for name, channel in observed
+            if self._asked("signal", name)
+        ]
         groups += [
-            self._plain(scene, f"action {name}" if name in episode.observations else name, channel)
+            [_as_action(panel) for panel in self._plain(scene, name, channel)]
             for name, channel in episode.actions.items()
             if self._asked("action", name)
         ]
-        ends = episode.terminations is not None or episode.truncations is not None
-        if self._asked("reward", "") and (
-            episode.rewards is not None or (ends and "done" in self._lanes)
-        ):
-            groups.append([scene.rewards()])
-        elif ends and self._wanted is None and "done" in self._lanes:
-            groups.append([scene.rewards()])
+        known = episode.terminations is not None or episode.truncations is not None
+        ends = known and self._asked("done", "")
+        reward = episode.rewards is not None and self._asked("reward", "")
+        if reward or ends:
+            groups.append(
+                [scene.rewards(reward=reward, ends=ends or (known and "done" in self._lanes))]
+            )
         groups += [
             [scene.intervals(name, intervals)]
             for name, intervals in episode.labels.items()

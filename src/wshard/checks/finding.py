@@ -11,7 +11,7 @@ from shard_format.errors import ShardError, shorten
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["CODES", "ExamineOptions", "Finding", "Findings", "Report", "Severity"]
+__all__ = ["CODES", "ExamineOptions", "Finding", "Findings", "Report", "Severity", "counted"]
 
 Severity = Literal["error", "warning", "note"]
 
@@ -202,6 +202,11 @@ class Report:
         }
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 class Findings:
     """Collects findings. Of two errors with one code about one block, the first counts."""
 
@@ -276,7 +281,9 @@ class Findings:
         try:
             yield
         except ShardError as error:
-            self.add_error(error.located(entry=block), rule=rule)
+            # Flat lanes and residuals have rules of their own for what W-BLK-1 says of blocks.
+            general = error.rule in (None, "W-BLK-1")
+            self.add_error(error.located(entry=block), rule=rule if general else None)
         except MemoryError:
             self._keep(
                 Finding(

@@ -8,6 +8,7 @@ import numpy as np
 
 from shard_format.registry import Role
 from wshard.channels import Channel
+from wshard.checks.finding import counted
 from wshard.checks.times import span_ns
 from wshard.metadata import parse_rows
 from wshard.names import META_CHANNELS, META_EPISODE, SIGN_RESIDUAL, TIMESTAMPS
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from shard_format import ShardReader
     from wshard.checks.finding import Findings
     from wshard.episode import Episode
-    from wshard.labels import Interval
+    from wshard.labels import Interval, Intervals
     from wshard.metadata import Row
 
 __all__ = ["check_descriptions", "check_ends", "check_labels", "check_lengths"]
@@ -43,7 +44,8 @@ def check_lengths(episode: Episode, found: Findings) -> None:
             continue
         found.add(
             "length_mismatch",
-            f"{channel.length} entries and no clock of its own, in an episode of {length} steps",
+            f"{counted(channel.length, 'entry', 'entries')} and no clock of its own, in an episode of "
+            f"{counted(length, 'step')}",
             block=block,
             count=channel.length,
             advice="give the channel timestamps_ns, or start_ns and sampling_rate_hz; or cut it to "
@@ -55,7 +57,7 @@ def check_lengths(episode: Episode, found: Findings) -> None:
         if length not in (steps, steps + 1):
             found.add(
                 "length_mismatch",
-                f"timestep_range {list(span)} does not fit {length} steps",
+                f"timestep_range {list(span)} does not fit {counted(length, 'step')}",
                 block=META_EPISODE,
                 count=length,
                 advice="set timestep_range to the first and the last step in the whole episode",
@@ -95,8 +97,8 @@ def check_ends(episode: Episode, found: Findings) -> None:
             step = int(early[0])
             found.add(
                 "done_before_end",
-                f"{early.size} steps before the last of {episode.length} say that the episode "
-                f"ended, the first at step {step}",
+                f"{counted(early.size, 'step')} before the last of {episode.length} already "
+                f"{'says' if early.size == 1 else 'say'} that the episode ended, the first at {step}",
                 block=block,
                 step=step,
                 count=int(early.size),
@@ -162,7 +164,7 @@ def check_descriptions(episode: Episode, found: Findings) -> None:
         listed = ", ".join(unknown[:_MOST_NAMED])
         found.add(
             "unknown_entry",
-            f"{len(unknown)} entries are not part of the format: {listed}{more}",
+            f"{counted(len(unknown), 'entry is', 'entries are')} not part of the format: {listed}{more}",
             block=unknown[0],
             count=len(unknown),
             rule="W-NAM-2",
@@ -223,15 +225,20 @@ def _say_lossy(block: str, channel: Channel, found: Findings) -> None:
 def check_labels(episode: Episode, found: Findings) -> None:
     """Intervals lie within the episode."""
     for name, intervals in episode.labels.items():
-        low, high = 0, episode.length
-        if intervals.unit == "ns":
-            span = None if TIMESTAMPS in found.damaged else span_ns(episode)
-            if span is None:
-                continue
-            low, high = span
-        outside = [item for item in intervals if item.start < low or item.end > high]
-        if outside:
-            _say_outside(name, outside, len(intervals), low, high, intervals.unit, found)
+        with found.guard(f"label/{name}"):
+            _check_intervals(episode, name, intervals, found)
+
+
+def _check_intervals(episode: Episode, name: str, intervals: Intervals, found: Findings) -> None:
+    low, high = 0, episode.length
+    if intervals.unit == "ns":
+        span = None if TIMESTAMPS in found.damaged else span_ns(episode)
+        if span is None:
+            return
+        low, high = span
+    outside = [item for item in intervals if item.start < low or item.end > high]
+    if outside:
+        _say_outside(name, outside, len(intervals), low, high, intervals.unit, found)
 
 
 def _say_outside(
@@ -246,7 +253,8 @@ def _say_outside(
     first = outside[0]
     found.add(
         "label_outside",
-        f"{len(outside)} of {total} intervals leave the episode, which has the {unit} {low} to {high}; "
+        f"{len(outside)} of {counted(total, 'interval')} leave the episode, which has the {unit} {low} to "
+        f"{high}; "
         f"the first is {first.text[:40]!r} from {first.start} to {first.end}",
         block=f"label/{name}",
         step=first.start if unit == "steps" else None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from wshard.checks.finding import counted
 from wshard.checks.values import as_numbers
 from wshard.names import (
     DELTA_RESIDUAL,
@@ -105,7 +106,7 @@ def _compare(
     elif not ragged and target.has_own_clock and made.length != target.length:
         found.add(
             "prediction_mismatch",
-            f"it has {made.length} entries, while {name!r} has {target.length} on a clock of its own",
+            f"it has {counted(made.length, 'entry', 'entries')}, while {name!r} has {target.length} on a clock of its own",
             block=block,
             count=made.length,
             advice="predict at the times of the signal, or give the prediction its own clock",
@@ -229,7 +230,7 @@ def _check_signs(
     if stored not in (1, dimensions):
         found.add(
             "residual_mismatch",
-            f"it has the signs of {stored} dimensions, its signal has {dimensions}",
+            f"it has the signs of {counted(stored, 'dimension')}, its signal has {dimensions}",
             block=block,
             count=stored,
             advice="compute the residual again from the signal",

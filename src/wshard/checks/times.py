@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from wshard.checks.finding import counted
 from wshard.names import TICKS, TIMESTAMPS
 
 if TYPE_CHECKING:
@@ -22,7 +24,8 @@ _FEWEST_GAPS = 4
 
 def check_times(episode: Episode, options: ExamineOptions, found: Findings) -> None:
     """The clock of the steps, and those of channels that have their own."""
-    if TICKS not in found.damaged:
+    # Without ticks of its own an episode counts 0, 1, 2, …: nothing to look at, whatever T claims to be.
+    if TICKS not in found.damaged and episode._ticks is not None:
         with found.guard(TICKS, rule="W-TIM-2"):
             _check_ticks(episode.ticks, found)
     if TIMESTAMPS not in found.damaged:
@@ -41,19 +44,26 @@ def check_times(episode: Episode, options: ExamineOptions, found: Findings) -> N
                     )
     seen: set[str] = set()
     for block, channel in episode.blocks():
-        if channel.has_own_clock:
+        if channel.has_own_clock and (channel.block or block) not in found.damaged:
             with found.guard(block):
                 _check_channel(episode, block, channel, options, found, seen)
 
 
 def span_ns(episode: Episode) -> tuple[int, int] | None:
     """The first time of an episode and the end of its last step; None without steps."""
-    times = episode.times_ns()
+    times = episode.timestamps_ns
+    period = episode.timebase.dt_ns
+    if times is None:
+        start = episode.timebase.epoch_ns
+        # Computed, not made: T is what the file claims.
+        end = start + round(episode.length * _SECOND / episode.timebase.tick_hz)
+        return (start, end) if episode.length else None
     if not len(times):
         return None
     low, high = int(times.min()), int(times.max())
-    period = (high - low) // (len(times) - 1) if len(times) > 1 else episode.timebase.dt_ns
-    return low, high + max(period, episode.timebase.dt_ns if len(times) == 1 else 0)
+    if len(times) > 1:
+        period = (high - low) // (len(times) - 1)
+    return low, high + period
 
 
 def _states_rate(episode: Episode) -> bool:
@@ -123,7 +133,7 @@ def _check_clock(
         longest = float(gaps[jumps].max())
         found.add(
             "time_jump",
-            f"{_plural(jumps.size, 'gap')} of more than {options.jump_factor:g} times the median of "
+            f"{counted(int(jumps.size), 'gap')} of more than {options.jump_factor:g} times the median of "
             f"{_duration(median)}, the first of {_duration(float(gaps[step - 1]))} before step {step}"
             + (f", the longest {_duration(longest)}" if jumps.size > 1 else ""),
             block=block,
@@ -172,39 +182,81 @@ def _check_channel(
     found: Findings,
     seen: set[str],
 ) -> None:
+    span = None if TIMESTAMPS in found.damaged else span_ns(episode)
+    is_regular = channel._times is None and channel._time_block is None
+    if is_regular:
+        if span is not None and channel.length and channel.start_ns is not None:
+            _check_regular(block, channel, span, options, found)
+        return
     times = channel.timestamps_ns
     if times is None or not len(times):
         return
     clock = channel._time_block.name if channel._time_block is not None else block
-    if channel.start_ns is None and clock not in seen:
+    if clock not in seen:
         seen.add(clock)  # channels may share a clock: say what is wrong with it once
         _check_clock(times, clock, options, found)
         if channel.sampling_rate_hz:
             _check_rate(times, channel.sampling_rate_hz, "sampling_rate_hz", clock, options, found)
-    span = None if TIMESTAMPS in found.damaged else span_ns(episode)
     if span is None:
         return
     slack = round(options.clock_slack_s * _SECOND)
     low, high = max(span[0] - slack, -(1 << 63)), min(span[1] + slack, (1 << 63) - 1)
     outside = np.flatnonzero((times < low) | (times > high))
     if outside.size:
-        step = int(outside[0])
-        early = span[0] - int(times.min())
-        late = int(times.max()) - span[1]
-        parts = [
-            f"up to {_duration(by)} {word}"
-            for by, word in ((early, "before it starts"), (late, "after it ends"))
-            if by > slack
-        ]
-        found.add(
-            "clock_outside",
-            f"{outside.size} of {len(times)} entries are outside the time of the episode: "
-            f"{' and '.join(parts)}",
-            block=block,
-            step=step,
-            count=int(outside.size),
-            advice="check that both clocks have one origin and the unit ns; else cut what is outside",
+        reach = (int(times.min()), int(times.max()))
+        _say_outside(
+            block, len(times), int(outside[0]), int(outside.size), reach, span, slack, found
         )
+
+
+def _check_regular(
+    block: str, channel: Channel, span: tuple[int, int], options: ExamineOptions, found: Findings
+) -> None:
+    """The same for a clock of a start and a rate, of any length."""
+    start, rate, count = channel.start_ns, channel.sampling_rate_hz or 0, channel.length
+    assert start is not None
+    slack = round(options.clock_slack_s * _SECOND)
+    period = _SECOND / rate if rate > 0 else 0.0
+    if period:
+        early = min(count, max(0, math.ceil((span[0] - slack - start) / period)))
+        inside = max(0, math.floor((span[1] + slack - start) / period) + 1)
+        late = count - min(count, max(inside, 0))
+    else:
+        early, late = count * (start < span[0] - slack), count * (start > span[1] + slack)
+    outside = min(count, early + late)
+    if outside:
+        reach = (start, start + round((count - 1) * period))
+        first = 0 if early else count - late
+        _say_outside(block, count, first, outside, reach, span, slack, found)
+
+
+def _say_outside(
+    block: str,
+    total: int,
+    step: int,
+    count: int,
+    reach: tuple[int, int],
+    span: tuple[int, int],
+    slack: int,
+    found: Findings,
+) -> None:
+    parts = [
+        f"up to {_duration(by)} {word}"
+        for by, word in (
+            (span[0] - reach[0], "before it starts"),
+            (reach[1] - span[1], "after it ends"),
+        )
+        if by > slack
+    ]
+    found.add(
+        "clock_outside",
+        f"{count} of {counted(total, 'entry', 'entries')} outside the time of the episode: "
+        f"{' and '.join(parts)}",
+        block=block,
+        step=step,
+        count=count,
+        advice="check that both clocks have one origin and the unit ns; else cut what is outside",
+    )
 
 
 def _duration(ns: float) -> str:
@@ -212,10 +264,6 @@ def _duration(ns: float) -> str:
         if abs(ns) >= limit:
             return f"{ns / limit:.4g} {unit}"
     return f"{ns:.4g} ns"
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _times(count: int) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from wshard.channels import Modality
-from wshard.checks.finding import Findings
+from wshard.checks.finding import Findings, counted
 from wshard.dtypes import DType
 from wshard.ragged import RaggedChannel, TextChannel
 from wshard.values import product
@@ -135,11 +135,11 @@ def _check_dense(
     frames = is_frames(channel)
     by_dimension = size <= options.most_dimensions and not frames
     seen = _Seen()
-    same = np.zeros(max(channel.length - 1, 0), np.bool_) if frames else None
-    blank = np.zeros(channel.length, np.bool_) if frames else None
+    channel.read_steps(0, 0)  # compares sizes before anything is made for as many steps as claimed
     if not channel.length or not size:
-        channel.read_steps(0, 0)
         return
+    same = np.zeros(channel.length - 1, np.bool_) if frames else None
+    blank = np.zeros(channel.length, np.bool_) if frames else None
     for start, stop in windows(channel, options.window_bytes):
         # One frame of the window before, so that neighbours across the border are compared, too.
         first = max(start - 1, 0) if frames else start
@@ -162,7 +162,7 @@ def _check_dense(
     if seen.negative:
         found.add(
             "negative_uncertainty",
-            f"{seen.negative} values of {spread!r} are negative, the first at step "
+            f"{counted(seen.negative, 'value')} of {spread!r} below 0, the first at step "
             f"{seen.first_negative}, the lowest {seen.lowest:.6g}",
             block=block,
             step=seen.first_negative,

@@ -7,22 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from wshard.channels import Modality
-from wshard.checks.values import as_numbers
+from wshard.checks.finding import counted
 from wshard.names import DELTA_RESIDUAL
+from wshard.plots.film import draw_strip, strip_height
+from wshard.plots.parts import colour_bar, describe, legend_lines, row_means, say
 from wshard.plots.series import BINS, read_series
-from wshard.plots.style import (
-    CUT,
-    END,
-    FAINT,
-    INK,
-    QUIET,
-    SMALL,
-    calm,
-    colour,
-    plain,
-    quiet_y,
-)
+from wshard.plots.style import CUT, END, INK, QUIET, SMALL, calm, colour, plain, quiet_y
 from wshard.residual import dequantize_delta
 from wshard.values import product
 
@@ -42,8 +32,6 @@ MOST_LINES: Final = 8
 """More dimensions than this make a heat map."""
 
 _MOST_ROWS: Final = 256
-_THUMBNAILS: Final = 8
-_THUMBNAIL_PIXELS: Final = 160
 _MOST_WORDS: Final = 60
 _SPREADS: Final = {"variance": np.sqrt, "var": np.sqrt}
 _WIDE_SPREADS: Final = ("std", "stddev", "sigma", "variance", "var")
@@ -138,8 +126,11 @@ class Scene:
         legend_lines(axes, count, styles)
 
     def _band(
-        self, axes: Any, around: Series, kinds: Mapping[str, Channel]
-    ) -> list[tuple[str, Any]]:  # noqa: ANN401 - matplotlib's axes
+        self,
+        axes: Any,  # noqa: ANN401 - matplotlib's axes
+        around: Series,
+        kinds: Mapping[str, Channel],
+    ) -> list[tuple[str, Any]]:
         for kind, uncert in kinds.items():
             if kind not in _WIDE_SPREADS:
                 continue
@@ -254,6 +245,8 @@ class Scene:
         start, stop = self.clock.start, self.clock.stop
         if length and stop > start:
             signs = residual.signs(length)[start:stop].T
+            low, high = self.clock.low_s, self.clock.high_s
+            half = (high - low) / signs.shape[1] / 2  # each sign around its step
             if signs.shape[1] > 2 * BINS:
                 edges = np.linspace(0, signs.shape[1], BINS + 1).astype(np.int64)
                 sums = np.add.reduceat(signs.astype(np.float64), edges[:-1], axis=1)
@@ -265,14 +258,14 @@ class Scene:
                 cmap=ListedColormap(["#9db7d3", "#f4f5f6", "#e0a98f"]),
                 vmin=-1,
                 vmax=1,
-                extent=(self.clock.low_s, self.clock.high_s, len(signs) - 0.5, -0.5),
+                extent=(low - half, high - half, len(signs) - 0.5, -0.5),
             )
         legend_lines(
             axes,
             0,
             [
-                ("+1 bends down", {"patch": "#e0a98f"}),
-                ("−1 bends up", {"patch": "#9db7d3"}),
+                ("+1 peak", {"patch": "#e0a98f"}),
+                ("−1 dip or straight", {"patch": "#9db7d3"}),
             ],
         )
 
@@ -301,78 +294,13 @@ class Scene:
 
     def frames(self, title: str, channel: Channel, *, belongs: bool = False) -> Panel:
         """A film strip."""
-        height, width, _ = picture_axes(channel.shape)
-        tall = self.width / _THUMBNAILS * height / max(width, 1)
         return Panel(
             title,
-            float(min(max(tall, 0.5), 1.5)),
-            lambda axes: self._strip(axes, channel),
+            strip_height(channel, self.width),
+            lambda axes: draw_strip(axes, self.episode, self.clock, channel),
             "" if belongs else describe(channel),
             belongs,
         )
-
-    def _strip(self, axes: Any, channel: Channel) -> None:  # noqa: ANN401 - matplotlib's axes
-        calm(axes, grid=False)
-        quiet_y(axes)
-        axes.set_ylim(0, 1)
-        start, stop, seconds, moved = self.clock.entries(self.episode, channel)
-        if stop <= start:
-            say(axes, "nothing to see in this span")
-            return
-        clock = self.clock
-        slot = (clock.high_s - clock.low_s) / _THUMBNAILS
-        centres = clock.low_s + slot * (np.arange(_THUMBNAILS) + 0.5)
-        nearest = np.abs(seconds[:, None] - centres[None, :]).argmin(axis=0)
-        chosen = list(dict.fromkeys(nearest.tolist()))
-        reading = channel._shallow()
-        pictures = [self._thumbnail(reading, start + at) for at in chosen]
-        low, high = _range_of(pictures)
-        is_colour = pictures[0].ndim == 3
-        box = axes.get_position()
-        figure = axes.figure
-        inches = (
-            box.width * figure.get_figwidth() / _THUMBNAILS,
-            box.height * figure.get_figheight(),
-        )
-        shown = None
-        # Few frames stand where they belong, many side by side.
-        spread = len(chosen) == _THUMBNAILS
-        for place, (at, picture) in enumerate(zip(chosen, pictures, strict=True)):
-            middle = centres[place] if spread else float(seconds[at]) + slot / 2
-            middle = min(max(middle, clock.low_s + slot / 2), clock.high_s - slot / 2)
-            ratio = picture.shape[1] / picture.shape[0]
-            half = slot / 2 * min(1.0, inches[1] * ratio / inches[0]) * 0.97
-            tall = min(1.0, inches[0] / ratio / inches[1]) * 0.97
-            shown = axes.imshow(
-                picture if not is_colour else np.clip((picture - low) / (high - low), 0, 1),
-                extent=(middle - half, middle + half, 0.5 - tall / 2, 0.5 + tall / 2),
-                aspect="auto",
-                interpolation="nearest" if max(picture.shape[:2]) < 32 else "antialiased",
-                cmap="gray" if _is_grey(channel) else "viridis",
-                vmin=None if is_colour else low,
-                vmax=None if is_colour else high,
-            )
-            axes.plot([float(seconds[at])], [0.0], marker="^", ms=2.5, color=QUIET, clip_on=False)
-        axes.set_ylim(0, 1)
-        if moved:
-            say(axes, "its clock lies outside the episode: drawn from the left edge on", at=0.93)
-        if not is_colour and shown is not None:
-            colour_bar(axes, shown)
-
-    @staticmethod
-    def _thumbnail(channel: Channel, entry: int) -> Any:  # noqa: ANN401 - an array
-        """One frame as [H, W] or [H, W, 3], small enough."""
-        height, width, channels_first = picture_axes(channel.shape)
-        frame = as_numbers(channel.read_steps(entry, entry + 1), channel.dtype)[0]
-        with np.errstate(all="ignore"):
-            numbers = frame.astype(np.float64)
-        if len(channel.shape) > 3:
-            numbers = numbers.reshape(-1, *channel.shape[-3:])[0]
-        if numbers.ndim == 3:
-            numbers = np.moveaxis(numbers, 0, -1) if channels_first else numbers
-            numbers = numbers[..., :3] if numbers.shape[-1] >= 3 else numbers[..., 0]
-        step = max(1, -(-max(height, width) // _THUMBNAIL_PIXELS))
-        return numbers[::step, ::step]
 
     # --- sound, points, words, ends
 
@@ -458,7 +386,7 @@ class Scene:
             title,
             0.1 + 0.22 * min(rows, 8),
             lambda axes: self._spans(axes, spans, rows),
-            f"{len(intervals)} intervals",
+            f"label · {counted(len(intervals), 'interval')}",
         )
 
     def _when(self, position: int, unit: str) -> float:
@@ -492,7 +420,7 @@ class Scene:
                 lw=0,
             )
             axes.plot([left, left], [row + 0.09, row + 0.91], color=colours[text], lw=1.2)
-            room = int((right - left) / whole * self.width * 16)  # letters of this size in an inch
+            room = int((right - left) / whole * self.width * 18)  # letters of this size in an inch
             if room >= 3:
                 axes.text(
                     left + whole * 0.004,
@@ -503,20 +431,22 @@ class Scene:
                     va="center",
                 )
 
-    def rewards(self) -> Panel:
-        """The reward, and how the episode ended."""
-        episode = self.episode
-        title = "reward" if episode.rewards is not None else "ends"
-        detail = "" if episode.rewards is None else describe(episode.rewards)
-        height = 0.8 if episode.rewards is not None else 0.3
-        return Panel(title, height, self._rewards, detail)
+    def rewards(self, *, reward: bool, ends: bool) -> Panel:
+        """The reward, and how the episode ended; or one of them."""
+        shown = self.episode.rewards if reward else None
+        return Panel(
+            "ends" if shown is None else "reward",
+            0.3 if shown is None else 0.8,
+            lambda axes: self._rewards(axes, shown, ends),
+            "" if shown is None else describe(shown),
+        )
 
-    def _rewards(self, axes: Any) -> None:  # noqa: ANN401 - matplotlib's axes
+    def _rewards(self, axes: Any, reward: Channel | None, ends: bool) -> None:  # noqa: ANN401 - matplotlib's axes
         episode, clock = self.episode, self.clock
         calm(axes)
         styles: list[tuple[str, Any]] = []
-        if episode.rewards is not None:
-            series = self._read(episode.rewards)
+        if reward is not None:
+            series = self._read(reward)
             x, y = series.line(0) if series.mean.shape[1] else (series.seconds, series.seconds)
             axes.fill_between(x, 0, y, color=colour(2), alpha=0.15, lw=0)
             axes.plot(x, y, color=colour(2), lw=1.0, marker="." if len(x) == 1 else None)
@@ -529,7 +459,7 @@ class Scene:
             ("terminated", episode.terminations, END, "-"),
             ("truncated", episode.truncations, CUT, (0, (2, 1.5))),
         ):
-            if flags is None:
+            if flags is None or not ends:
                 continue
             where = np.flatnonzero(np.asarray(flags._shallow().data)[clock.start : clock.stop])
             for at in where[:200].tolist():
@@ -548,138 +478,3 @@ class Scene:
                 many = f" ({where.size} times)" if where.size > 1 else ""
                 styles.append((word + many, {"color": ink, "ls": dash}))
         legend_lines(axes, 0, styles)
-
-
-# --- parts of panels
-
-
-def describe(channel: Channel) -> str:
-    """What is known about a channel, in a few words."""
-    parts = [
-        f"{channel.dtype} [{', '.join(map(str, channel.shape))}]"
-        if channel.layout != "text"
-        else "text"
-    ]
-    if channel.layout == "ragged":
-        parts[0] += " ragged"
-    if channel.unit:
-        parts.append(plain(channel.unit, 20))
-    if channel.has_own_clock:
-        rate = f" {channel.sampling_rate_hz:g} Hz" if channel.sampling_rate_hz else ""
-        parts.append(f"own clock{rate}, {channel.length} entries")
-    if channel.inferred:
-        parts.append("guessed")
-    if channel.lossy is not None:
-        parts.append(f"lossy {plain(str(channel.lossy.get('codec', '')), 12)}".rstrip())
-    return " · ".join(parts)
-
-
-def picture_axes(shape: tuple[int, ...]) -> tuple[int, int, bool]:
-    """Height and width of a frame, and whether its colours come first."""
-    last = shape[-3:]
-    if len(last) == 3 and last[2] > 4 and last[0] <= 4:
-        return last[1], last[2], True
-    if len(last) == 3:
-        return last[0], last[1], False
-    return last[0], last[1], False
-
-
-def _is_grey(channel: Channel) -> bool:
-    return channel.modality != Modality.DEPTH and (
-        channel.dtype == "u8" or channel.modality is not None
-    )
-
-
-def _range_of(pictures: Sequence[Any]) -> tuple[float, float]:
-    """What counts as black and white in all of them."""
-    finite = [picture[np.isfinite(picture)] for picture in pictures]
-    low = min((float(values.min()) for values in finite if values.size), default=0.0)
-    high = max((float(values.max()) for values in finite if values.size), default=1.0)
-    if pictures[0].ndim == 3:
-        # Colours have a range of their own: 0 to 1, or 0 to 255.
-        low, high = min(low, 0.0), (255.0 if high > 1.0 else 1.0)
-    return low, high if high > low else low + 1.0
-
-
-def row_means(table: Any) -> Any:  # noqa: ANN401 - arrays
-    """The mean of each row without its NaN; NaN where nothing is left."""
-    known = np.isfinite(table)
-    with np.errstate(all="ignore"):
-        return np.where(known, table, 0.0).sum(axis=1) / known.sum(axis=1)
-
-
-def say(axes: Any, text: str, *, at: float = 0.5) -> None:  # noqa: ANN401 - matplotlib's axes
-    """A quiet word in the middle of a panel."""
-    axes.text(
-        0.5,
-        at,
-        text,
-        transform=axes.transAxes,
-        ha="center",
-        va="center",
-        fontsize=SMALL,
-        color=QUIET,
-    )
-
-
-def colour_bar(axes: Any, picture: Any) -> None:  # noqa: ANN401 - matplotlib's objects
-    """A small bar to the right of a panel."""
-    inset = axes.inset_axes([1.012, 0.1, 0.008, 0.8])
-    bar = axes.figure.colorbar(picture, cax=inset)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=SMALL - 0.5, colors=QUIET, length=1.5, width=0.4)
-    bar.ax.locator_params(nbins=3)
-
-
-def legend_lines(axes: Any, dimensions: int, styles: Sequence[tuple[str, Any]]) -> None:  # noqa: ANN401 - matplotlib's axes
-    """The legend, right of the data: dimensions by colour, everything else by style."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    common: dict[str, Any] = {
-        "frameon": False,
-        "fontsize": SMALL,
-        "borderaxespad": 0.0,
-        "borderpad": 0.0,
-        "labelcolor": INK,
-        "handletextpad": 0.4,
-        "labelspacing": 0.25,
-        "columnspacing": 0.8,
-    }
-    top = 1.0
-    if dimensions > 1:
-        handles = [Line2D([], [], color=colour(n), lw=1.6) for n in range(dimensions)]
-        names = [str(n) for n in range(dimensions)]
-        first = axes.legend(
-            handles,
-            names,
-            loc="upper left",
-            bbox_to_anchor=(1.012, top),
-            ncols=4,
-            handlelength=0.9,
-            **common,
-        )
-        axes.add_artist(first)
-        top -= 0.17 * -(-dimensions // 4) + 0.04
-    if not styles:
-        return
-    handles = []
-    names = []
-    seen: set[str] = set()
-    for name, style in styles:
-        if name in seen:
-            continue
-        seen.add(name)
-        names.append(name)
-        ink = style.get("color", QUIET)
-        if "patch" in style:
-            handles.append(Patch(color=style["patch"]))
-        elif style.get("band"):
-            handles.append(Patch(color=ink, alpha=0.2, lw=0))
-        else:
-            handles.append(
-                Line2D([], [], color=ink if style else FAINT, lw=1.2, ls=style.get("ls", "-"))
-            )
-    axes.legend(
-        handles, names, loc="upper left", bbox_to_anchor=(1.012, top), handlelength=1.8, **common
-    )
