@@ -10,15 +10,23 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from benchmarks.harness import Table, show
+if TYPE_CHECKING:
+    from benchmarks.harness import Table
 
-ALL = ("fetch", "open", "raw", "zstd")
+ALL = (
+    *("fetch", "open", "raw", "zstd"),
+    *("episode_read", "episode_write", "episode_windows", "episode_small"),
+)
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
 def machine() -> str:
-    packages = ("numpy", "zstandard", "cramjam", "fastcrc", "xxhash", "safetensors", "h5py")
+    packages = (
+        *("numpy", "zstandard", "cramjam", "fastcrc", "xxhash"),
+        *("safetensors", "h5py", "hdf5plugin", "zarr"),
+    )
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     return (
         f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, "
@@ -52,7 +60,7 @@ def main() -> int:
             tables.append(table)
             print(f"\n{table.title}")
             for contender, median in table.medians.items():
-                print(f"  {show(median):>10}  {contender}")
+                print(f"  {table.show(median):>10}  {contender}")
             for text, good in table.verdicts():
                 missed += not good
                 print(f"  {'ok  ' if good else 'MISS'} {text}", flush=True)

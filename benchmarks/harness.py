@@ -36,6 +36,12 @@ class Table:
     note: str
     medians: dict[str, float]
     goals: list[Goal] = field(default_factory=list)
+    unit: str = "time"
+    """What is compared: `time`, in seconds, or `bytes`."""
+
+    def show(self, median: float) -> str:
+        """A median with its unit."""
+        return show(median) if self.unit == "time" else f"{median / 1e6:.1f} MB"
 
     def verdicts(self) -> list[tuple[str, bool]]:
         """One line for each goal, and whether it was reached."""
@@ -47,8 +53,10 @@ class Table:
                 lines.append((text, mine <= goal.at_most))
                 continue
             other = self.medians[goal.baseline]
-            if goal.at_most >= 1:
-                text = f"{goal.contender} takes {mine / other:.2f}× the time of {goal.baseline}"
+            if goal.at_most >= 1 or self.unit == "bytes":
+                text = (
+                    f"{goal.contender} takes {mine / other:.2f}× the {self.unit} of {goal.baseline}"
+                )
                 text += f" (goal: at most {goal.at_most:.2f}×)"
             else:
                 text = f"{goal.contender} is {other / mine:.2f}× as fast as {goal.baseline}"
@@ -59,9 +67,10 @@ class Table:
     def markdown(self) -> str:
         """The table as RESULTS.md shows it."""
         first = next(iter(self.medians.values()))
-        lines = [f"### {self.title}", "", self.note, "", "| | median | ratio |", "|---|---:|---:|"]
+        head = "median" if self.unit == "time" else "size"
+        lines = [f"### {self.title}", "", self.note, "", f"| | {head} | ratio |", "|---|---:|---:|"]
         lines += [
-            f"| {name} | {show(median)} | {median / first:.2f} |"
+            f"| {name} | {self.show(median)} | {median / first:.2f} |"
             for name, median in self.medians.items()
         ]
         lines += ["", *(f"- {'✓' if good else '✗'} {text}" for text, good in self.verdicts()), ""]

@@ -70,7 +70,7 @@ class AtomicFile:
         self._close()
         os.replace(self.temporary, self._target)
         if self._fsync:
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
 
     def abort(self) -> None:
         """Removes the temporary file. Safe to call after anything, also twice."""
@@ -86,8 +86,9 @@ class AtomicFile:
             os.close(descriptor)
 
 
-def _sync_folder(folder: str) -> None:
-    # Without this the rename itself may be lost with the power. Windows has no such call.
+def sync_folder(folder: str) -> None:
+    """Makes sure that the names in a folder survive a loss of power."""
+    # Without this a rename itself may be lost. Windows has no such call.
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

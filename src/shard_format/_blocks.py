@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from abc import ABC, abstractmethod
@@ -43,6 +44,22 @@ class Blocks(ABC):
             self._flush()
             self._store(buffer)
         self.position += size
+
+    def append_range(self, descriptor: int, start: int, length: int) -> None:
+        """Adds a range of another file, copied in the kernel where it can."""
+        if length < _SMALL:
+            piece = os.pread(descriptor, length, start)
+            if len(piece) != length:
+                raise OSError(errno.EIO, "a file that is copied from lost its end")
+            self.append(piece)
+            return
+        self._flush()
+        self._store_range(descriptor, start, length)
+        self.position += length
+
+    def _store_range(self, descriptor: int, start: int, length: int) -> None:
+        for piece in _iter_file(descriptor, start, start + length):
+            self._store(piece)
 
     def truncate(self, position: int) -> None:
         """Drops everything from `position` on."""
@@ -155,6 +172,11 @@ class PlacedBlocks(Blocks):
         claim_space(self._descriptor, self._base + self._written, len(buffer))
         write_all(self._descriptor, [buffer])
         self._written += len(buffer)
+
+    def _store_range(self, descriptor: int, start: int, length: int) -> None:
+        claim_space(self._descriptor, self._base + self._written, length)
+        copy_range(descriptor, start, length, self._descriptor)
+        self._written += length
 
     def _cut(self, position: int) -> None:
         os.ftruncate(self._descriptor, self._base + position)

@@ -98,6 +98,10 @@ class Content:
             rule="S-CMP-1",
         )
 
+    def check_sizes(self, row: IndexRow) -> None:
+        """All checks that need no data: to be done before memory is made for the content."""
+        self._prepare(row, look_for_table=False)
+
     def has_checksum(self, row: IndexRow) -> bool:
         """Whether the file vouches for the row's content (S-CRC-1)."""
         return self._all_checked or row.crc32c != 0
@@ -135,6 +139,9 @@ class Content:
             data = self._source.read_at(row.data_offset, row.disk_size)
             self.compare(row, data)
             return data
+        fetched = self._fetched(row)
+        if fetched is not None:
+            return fetched.read(row)
         codec, table = self._prepare(row)
         if table is not None:
             return filled_bytes(row.orig_size, lambda out: self._read_frames_into(row, table, out))
@@ -142,6 +149,10 @@ class Content:
 
     def read_into(self, row: IndexRow, out: memoryview) -> None:
         """The whole content, into memory of exactly its size."""
+        fetched = self._fetched(row)
+        if fetched is not None:
+            fetched.read_into(row, out)
+            return
         codec, table = self._prepare(row)
         if table is not None:
             self._read_frames_into(row, table, out)
@@ -200,14 +211,21 @@ class Content:
             return self._source.read_at(row.data_offset + start, stop - start)
         return filled_bytes(stop - start, lambda out: self.read_part_into(row, start, out))
 
-    def read_part_into(self, row: IndexRow, start: int, out: memoryview) -> None:
-        """The content from `start` on, as much as `out` holds."""
+    def read_part_into(
+        self,
+        row: IndexRow,
+        start: int,
+        out: memoryview,
+        table: seekable.SeekTable | None = None,
+    ) -> None:
+        """The content from `start` on, as much as `out` holds; `table` is the row's, if it is at hand."""
         codec, _ = self._prepare(row, look_for_table=False)
         if codec is Codec.NONE:
             self._read_raw_into(row.data_offset + start, out)
             return
         # Whatever the size of the entry: the table is what makes its parts checkable.
-        table = self.seek_table(row)
+        if table is None:
+            table = self.seek_table(row)
         if table is not None:
             self._decode_frames_into(row, table, start, out)
             return
@@ -231,6 +249,18 @@ class Content:
             if table is not None and len(table) > 1:
                 return codec, table
         return codec, None
+
+    def _fetched(self, row: IndexRow) -> Content | None:
+        """The same over the row's stored bytes, where a look for the seek table would be a request."""
+        source = self._source
+        if row.orig_size < _LARGE or can_view(source) or not _is_remote(source):
+            return None
+        codec, _ = self._prepare(row, look_for_table=False)
+        if codec is not Codec.ZSTD:
+            return None
+        other = copy(self)
+        other._source = _Fetched(source, row.data_offset, row.disk_size)
+        return other
 
     def _leading_frame(self, row: IndexRow) -> tuple[Filters, int]:
         """The filters of a filtered row, and the bytes of the frame that describes them."""
@@ -294,8 +324,35 @@ class Content:
 
     def compare(self, row: IndexRow, content: bytes | memoryview) -> None:
         """Holds the whole content against the row's checksum, where it has one."""
-        if self._check and (self._all_checked or row.crc32c != 0):
+        if self._check and (self._all_checked or row.crc32c) and crc32c(content) != row.crc32c:
             _compare_checksum(row, crc32c(content))
+
+
+def _is_remote(source: ByteSource) -> bool:
+    """Whether a read is a request. Not a type guard: it stays a source."""
+    return can_read_ranges(source)
+
+
+class _Fetched:
+    """A part of a source, in memory, at the offsets it has there."""
+
+    def __init__(self, source: ByteSource, offset: int, length: int) -> None:
+        self.name = source.name
+        self._size = source.size()
+        self._offset = offset
+        self._view = memoryview(source.read_at(offset, length))
+
+    def size(self) -> int:
+        return self._size
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return bytes(self.view(offset, length))
+
+    def view(self, offset: int, length: int) -> memoryview:
+        return self._view[offset - self._offset : offset - self._offset + length]
+
+    def close(self) -> None:
+        """Leaves the source open."""
 
 
 def check_raw(row: IndexRow) -> None:

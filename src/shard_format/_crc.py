@@ -12,9 +12,9 @@ _POLYNOMIAL: Final = 0x82F63B78
 _ONE: Final = 1 << 31
 
 
-def crc32c(data: bytes | memoryview, initial: int = 0) -> int:
-    """CRC-32C of the data; pass the previous result as `initial` to go on."""
-    return _crc32.iscsi(data, initial)
+# The function itself: a call more would cost as much as the checksum of a small entry.
+crc32c = _crc32.iscsi
+"""CRC-32C of the data; pass the previous result as `initial` to go on."""
 
 
 def combine(first: int, second: int, second_length: int) -> int:

@@ -9,6 +9,8 @@ against each other.
 from __future__ import annotations
 
 import codecs
+from functools import partial
+from operator import add, attrgetter, le
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -42,7 +44,7 @@ from shard_format.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 
 # Up to here a dict of names beats the fixed cost of the column operations (measured: about equal).
 FEW_ENTRIES: Final = 256
+
+_ORIG_SIZE, _FLAGS = attrgetter("orig_size"), attrgetter("flags")
 
 # A plain number: the attribute of an enum member takes longer than the test.
 _BIG_ENDIAN = HeaderFlag.BIG_ENDIAN.value
@@ -63,6 +67,10 @@ _ROW_BITS = 24
 _ROW_MASK = (1 << _ROW_BITS) - 1
 _MOST_ROWS = 1 << _ROW_BITS
 _HASH_MASK = ((1 << 64) - 1) ^ _ROW_MASK
+
+
+# What IndexRow._make does, without a call in Python for every row.
+_as_row: Callable[[tuple[Any, ...]], IndexRow] = partial(tuple.__new__, IndexRow)
 
 
 def parse_header(head: bytes, file_size: int, limits: Limits) -> Header:
@@ -184,7 +192,7 @@ class Index:
     Read-only after construction, so that any number of threads may use it.
     """
 
-    __slots__ = ("_by_name", "_keys", "_memory", "_rows", "_table", "count", "head")
+    __slots__ = ("_by_name", "_few", "_keys", "_memory", "_rows", "_table", "count", "head")
 
     def __init__(self, header: Header, head: bytes | NDArray[np.uint8]) -> None:
         """Checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3.
@@ -201,7 +209,8 @@ class Index:
         self._table = memoryview(self._memory)[
             header.string_table_offset : header.data_section_offset
         ]
-        self._by_name: dict[bytes, int] | None = None
+        self._few: list[IndexRow] | None = None
+        self._by_name: dict[str, int] | None = None
         self._keys: NDArray[np.uint64] | None = None
         if self.count <= FEW_ENTRIES:
             self._by_name = self._check_few(header)
@@ -220,6 +229,8 @@ class Index:
 
     def row(self, number: int) -> IndexRow:
         """All fields of one row."""
+        if self._few is not None:
+            return self._few[number]
         return IndexRow._make(
             INDEX_ENTRY.unpack_from(self._memory, HEADER_SIZE + INDEX_ENTRY_SIZE * number)
         )
@@ -236,22 +247,29 @@ class Index:
     def names(self, numbers: Iterable[int] | None = None) -> list[str]:
         """The names of these rows, or of all."""
         if self._by_name is not None and numbers is None:
-            return [name.decode() for name in self._by_name]
+            return list(self._by_name)
         rows = self.rows if numbers is None else self.rows[np.fromiter(numbers, np.int64)]
         offsets = rows["name_offset"].tolist()
         lengths = rows["name_length"].tolist()
         table = bytes(self._table)
         return [table[o : o + n].decode() for o, n in zip(offsets, lengths, strict=True)]
 
+    def outline(self) -> Iterable[tuple[str, int, int]]:
+        """Name, `orig_size` and flags of all rows."""
+        if self._few is not None:
+            sizes, flags = [*map(_ORIG_SIZE, self._few)], [*map(_FLAGS, self._few)]
+        else:
+            sizes, flags = self.rows["orig_size"].tolist(), self.rows["flags"].tolist()
+        return zip(self.names(), sizes, flags, strict=True)
+
     def find(self, name: str) -> int | None:
         """The row of a name, or None."""
+        if self._by_name is not None:
+            return self._by_name.get(name)
         try:
-            key = name.encode()
+            return self._search(name.encode())
         except UnicodeEncodeError:  # a lone surrogate, which no name can hold (S-NAM-3)
             return None
-        if self._by_name is not None:
-            return self._by_name.get(key)
-        return self._search(key)
 
     def _search(self, key: bytes) -> int | None:
         keys = self._keys
@@ -270,9 +288,9 @@ class Index:
 
     def with_prefix(self, prefix: str) -> list[int]:
         """The rows whose names start with the prefix, in index order."""
-        wanted = prefix.encode(errors="surrogatepass")
         if self._by_name is not None:
-            return [row for name, row in self._by_name.items() if name.startswith(wanted)]
+            return [row for name, row in self._by_name.items() if name.startswith(prefix)]
+        wanted = prefix.encode(errors="surrogatepass")
         offsets, lengths = self._name_columns()
         rows = np.flatnonzero(lengths >= len(wanted))
         table = self._padded_table()
@@ -286,7 +304,8 @@ class Index:
     def first_wrong_hash(self) -> int | None:
         """The first row whose stored hash is not that of its name (S-NAM-5)."""
         if self._by_name is not None:
-            computed = np.array([xxh64_intdigest(name) for name in self._by_name], np.uint64)
+            hashes = [xxh64_intdigest(name.encode()) for name in self._by_name]
+            computed = np.array(hashes, np.uint64)
         else:
             computed = hash_names(self._padded_table(), *self._name_columns())
         wrong = np.flatnonzero(computed != self.rows["name_hash"])
@@ -294,31 +313,30 @@ class Index:
 
     # --- checks, few entries
 
-    def _check_few(self, header: Header) -> dict[bytes, int]:
-        if not self.count:
+    def _check_few(self, header: Header) -> dict[str, int]:
+        # Columns of plain numbers, and maps instead of loops: for so few rows nothing is faster.
+        stored = self._memory[HEADER_SIZE : header.string_table_offset]
+        self._few = rows = [*map(_as_row, INDEX_ENTRY.iter_unpack(stored))]
+        if not rows:
             return {}
-        table = bytes(self._table)
-        end = header.data_section_offset
-        # Plain numbers: for so few rows they are faster than arrays.
-        rows = INDEX_ENTRY.iter_unpack(self._memory[HEADER_SIZE : header.string_table_offset])
-        _, name_offsets, lengths, _, starts, sizes, *_ = zip(*rows, strict=True)
-        names = [table[o : o + n] for o, n in zip(name_offsets, lengths, strict=True)]
+        _, name_offsets, lengths, _, starts, sizes, _, _, _, _ = zip(*rows, strict=True)
+        text = str(self._table, "latin-1")
+        name_ends = map(add, name_offsets, lengths)
+        names = [*map(text.__getitem__, map(slice, name_offsets, name_ends))]
+        ends = [header.data_section_offset, *map(add, starts, sizes)]
         by_name = dict(zip(names, range(self.count), strict=True))
         # One look at all names; the search for the culprit only if something is wrong. A slice beyond
-        # the table comes out short.
+        # the table comes out short. Beyond ASCII, a byte is no character.
         if (
             len(by_name) != self.count
-            or b"" in by_name
+            or "" in by_name
             or sum(map(len, names)) != sum(lengths)
-            or not table.isascii()
+            or not text.isascii()
         ):
             self._find_bad_name(range(self.count))
             self._find_duplicate(range(self.count))
-        ascending = True
-        for offset, size in zip(starts, sizes, strict=True):
-            ascending &= offset >= end
-            end = offset + size
-        if not ascending or end > header.total_file_size:
+            by_name = {self.name(number): number for number in range(self.count)}
+        if ends[-1] > header.total_file_size or not all(map(le, ends, starts)):
             self._check_ranges(header)
         return by_name
 

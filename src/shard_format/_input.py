@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
 from shard_format._layout import Codec
-from shard_format.errors import InvalidArgument
+from shard_format.errors import InvalidArgument, LimitExceeded
 from shard_format.filters import LARGEST_FRAME
 from shard_format.seekable import LARGEST_FRAME_CONTENT
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
     from shard_format.codecs import Compression
     from shard_format.filters import Filters
+    from shard_format.registry import Limits
     from shard_format.sources import BytesLike
+
+Item = TypeVar("Item")
 
 LONGEST_NAME: Final = 65_535
 
@@ -79,6 +82,14 @@ def as_bytes(name: str, data: BytesLike) -> memoryview:
     if not view.nbytes:
         return memoryview(b"")
     return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+
+
+def next_or_none(iterator: Iterator[Item]) -> Item | None:
+    """The next one, None at the end; an error of the iterable is told apart from one of the disk."""
+    try:
+        return next(iterator, None)
+    except Exception as error:
+        raise IterableFailed from error
 
 
 def iter_views(name: str, chunks: Iterable[BytesLike]) -> Iterator[memoryview]:
@@ -156,6 +167,21 @@ def check_filters(
             found=f"{largest} bytes",
             rule="S-FLT-5",
             hint="give a smaller frame_bytes",
+        )
+
+
+def check_decompressed_size(path: str, name: str, size: int, limits: Limits) -> None:
+    """Refuses a compressed entry that readers with these limits would refuse."""
+    if size > limits.max_decompressed_bytes:
+        raise LimitExceeded(
+            "a compressed entry of this size would be refused by readers",
+            path=path,
+            entry=name,
+            expected=f"at most {limits.max_decompressed_bytes} bytes",
+            found=f"{size} bytes",
+            rule="S-CMP-2",
+            hint="write it with compression='none', split it, or raise "
+            "limits=Limits(max_decompressed_bytes=…) here and in readers",
         )
 
 

@@ -29,10 +29,12 @@ def available_threads() -> int:
     return min(_MOST_THREADS, os.cpu_count() or 1)
 
 
-def thread_count(threads: int | None, work_bytes: int) -> int:
+def thread_count(
+    threads: int | None, work_bytes: int, bytes_per_thread: int = _BYTES_PER_THREAD
+) -> int:
     """The threads to use for this much work."""
     wanted = available_threads() if threads is None else threads
-    return max(1, min(wanted, work_bytes // _BYTES_PER_THREAD))
+    return max(1, min(wanted, work_bytes // bytes_per_thread))
 
 
 def batches(items: Sequence[Item], sizes: Iterable[int]) -> list[Sequence[Item]]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import hashlib
     from collections.abc import Callable, Iterator
 
+    from shard_format._blocks import Blocks, SpooledBlocks
     from shard_format.codecs import Compression
     from shard_format.filters import Filters
 
@@ -72,6 +73,37 @@ def unfiltered(pieces: Iterator[bytes], frame_bytes: int, filters: Filters) -> I
     for frame in regroup(map(memoryview, pieces), frame_bytes):
         filters.undo_in_place(frame)
         yield frame
+
+
+def expand_again(
+    blocks: Blocks,
+    start: int,
+    spool: SpooledBlocks,
+    piece_bytes: int,
+    frame_bytes: int | None,
+    filters: Filters | None,
+) -> None:
+    """Replaces a streamed entry, from `start` on, that did not shrink by its raw bytes (S-CMP-10).
+
+    Args:
+        blocks: what ends with the entry.
+        start: where it starts there.
+        spool: an empty one, for the compressed bytes meanwhile; closed at the end.
+        piece_bytes: how much is expanded at a time.
+        frame_bytes: the content of each frame of a filtered entry.
+        filters: what was done to them.
+    """
+    for piece in blocks.iter_back(start):
+        spool.append(piece)
+    blocks.truncate(start)
+    content = expanded(spool.iter_back(), piece_bytes)
+    if filters is None or frame_bytes is None:
+        for raw in content:
+            blocks.append(raw)
+    else:
+        for frame in unfiltered(content, frame_bytes, filters):
+            blocks.append(frame)
+    spool.close()
 
 
 class Measure:

@@ -213,14 +213,21 @@ def encode_frame(data: bytes | memoryview, level: int, filters: Filters) -> byte
     """One zstd frame, with content size and checksum, that holds the filtered form of the data.
 
     Each plane gets blocks of its own, and with them its own entropy codes: signs and exponents say
-    nothing about the lowest bits.
+    nothing about the lowest bits. So does the first row of differences, which is none.
     """
     filtered = filters.apply(data)
-    size = 0 if filters.planes is None else len(filtered) // filters.planes.width
-    if size < _SMALLEST_BLOCK:
+    size = len(filtered)
+    if filters.planes is not None:
+        size //= filters.planes.width
+        cuts = list(range(0, len(filtered), size)) if size else [0]
+    else:
+        assert filters.delta is not None
+        size = filters.delta.row
+        cuts = [0, size] if size < len(filtered) else [0]
+    if size < _SMALLEST_BLOCK or len(cuts) == 1:
         return _zstd.compress_frame(filtered, level, checksum=True)
-    planes = [filtered[start : start + size] for start in range(0, len(filtered), size)]
-    return _zstd.compress_in_blocks(planes, level)
+    parts = [filtered[a:b] for a, b in zip(cuts, [*cuts[1:], len(filtered)], strict=True)]
+    return _zstd.compress_in_blocks(parts, level)
 
 
 def encoded_size(data: bytes | memoryview, level: int, filters: Filters | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -241,13 +242,20 @@ class Manifest:
             MissingFile, ReferenceMismatch: it is not there, or not the same.
         """
         try:
-            size = os.stat(path).st_size
+            status = os.stat(path)
         except FileNotFoundError:
             raise MissingFile(
                 "a file that the manifest names is missing", path=path, rule="S-MAN-5"
             ) from None
         except OSError as error:
             raise ShardIOError.wrap(error, "cannot read", path) from error
+        if not stat.S_ISREG(
+            status.st_mode
+        ):  # reading a pipe could wait forever, a device never end
+            raise ReferenceMismatch(
+                "what the manifest names is not a regular file", path=path, rule="S-MAN-5"
+            )
+        size = status.st_size
         facts: list[tuple[str, object, object]] = []
         if reference.size is not None:
             facts.append(("size", reference.size, size))

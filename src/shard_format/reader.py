@@ -27,7 +27,7 @@ from shard_format.sources import ByteSource, SourceLike, can_view, open_source
 from shard_format.verify import check as check_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
     from numpy.typing import NDArray
@@ -80,10 +80,12 @@ class ShardReader:
     Owns: the source, if it opened it itself.
 
     Args:
-        source: a path, bytes, a binary file that can seek, or any `ByteSource`.
+        source: a path, a URL (`https://`, `s3://`, `gs://`, `az://`, …), bytes, a binary file that can
+            seek, or any `ByteSource`.
         limits: what the file may ask for; raise one for files you trust.
         threads: how many threads large reads may use; None for one per processor, up to 8.
         check: False skips the checksums of entries. Structure is always checked.
+        storage_options: headers, credentials and the like for a URL, as `remote.open_url` takes them.
 
     Raises:
         ShardError: a subclass that says which rule of spec/shard.md the file breaks.
@@ -96,10 +98,11 @@ class ShardReader:
         limits: Limits = DEFAULT_LIMITS,
         threads: int | None = None,
         check: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if threads is not None and threads < 1:
             raise InvalidArgument("threads must be at least 1", found=threads)
-        self._source = open_source(source)
+        self._source = open_source(source, storage_options)
         self._owns_source = self._source is not source
         self._limits = limits
         self._threads = threads
@@ -119,7 +122,7 @@ class ShardReader:
 
     @property
     def name(self) -> str:
-        """What the source calls itself: a path, or `<bytes>`."""
+        """What the source calls itself: a path, a URL without its secrets, or `<bytes>`."""
         return self._source.name
 
     @property
@@ -155,6 +158,10 @@ class ShardReader:
     def names(self) -> list[str]:
         """All names, in the order of the index."""
         return self._index.names()
+
+    def outline(self) -> Iterable[tuple[str, int, int]]:
+        """Name, uncompressed size and flags of every entry, in the order of the index."""
+        return self._index.outline()
 
     def prefix(self, prefix: str) -> list[str]:
         """The names that start with `prefix`, in the order of the index."""
@@ -267,7 +274,13 @@ class ShardReader:
         return results
 
     def read_into(
-        self, name: str, buffer: BytesLike, *, start: int = 0, stop: int | None = None
+        self,
+        name: str,
+        buffer: BytesLike,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        table: SeekTable | None = None,
     ) -> int:
         """Reads an entry, or its bytes from `start` to `stop`, into memory of the caller.
 
@@ -278,6 +291,7 @@ class ShardReader:
             buffer: writable, contiguous memory of at least the needed size, such as an array.
             start: first byte wanted.
             stop: end of the bytes wanted; None for the end of the entry.
+            table: what `seek_table` gave for the entry; saves reading it for every range.
 
         Returns:
             The number of bytes written to the start of the buffer.
@@ -297,10 +311,24 @@ class ShardReader:
             if (start, stop) == (0, row.orig_size):
                 self._content.read_into(row, out)
             else:
-                self._content.read_part_into(row, start, out)
+                self._content.read_part_into(row, start, out, table)
         except ShardError as error:
             raise self._located(error, name) from None
         return len(out)
+
+    def check_sizes(self, name: str) -> None:
+        """Checks an entry as far as that needs no data, before memory is made for what it claims.
+
+        All methods that return content do so themselves; call this before `read_into`.
+
+        Raises:
+            ShardError: the sizes contradict each other or exceed a limit, or the codec is not known.
+        """
+        row = self._row(name)
+        try:
+            self._content.check_sizes(row)
+        except ShardError as error:
+            raise self._located(error, name) from None
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """The bytes of an entry from `start` to `stop`.
@@ -329,10 +357,18 @@ class ShardReader:
             BadMetadata: it is not such an object.
             LimitExceeded: it is longer than `limits.max_json_bytes`; it is not read then.
         """
+        text = self.read_json_text(name)
+        try:
+            return parse_object(text, "the entry", self._limits, rule=rule)
+        except ShardError as error:
+            raise self._located(error, name) from None
+
+    def read_json_text(self, name: str) -> bytes:
+        """The text of an entry that `read_json` would parse, as short as that demands."""
         row = self._row(name)
         try:
             check_length(row.orig_size, "the entry", self._limits)
-            return parse_object(self._content.read(row), "the entry", self._limits, rule=rule)
+            return self._content.read(row)
         except ShardError as error:
             raise self._located(error, name) from None
 
@@ -371,8 +407,7 @@ class ShardReader:
         """
         row = self._row(name)
         try:
-            codec = self._content.codec(row)
-            if codec is not Codec.NONE:
+            if row.flags and (codec := self._content.codec(row)) is not Codec.NONE:
                 raise NotViewable(
                     f"the entry is compressed with {codec.label}",
                     hint="use read_entry or read_into",
@@ -490,7 +525,8 @@ class ShardReader:
         """The row of an entry that is about to be read."""
         if self._closed:
             raise Closed("the reader is closed", path=self.name)
-        return self._index.row(self._find(name))
+        number = self._index.find(name)
+        return self._index.row(self._find(name) if number is None else number)
 
     def _find(self, name: str) -> int:
         number = self._index.find(name)

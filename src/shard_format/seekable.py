@@ -34,6 +34,8 @@ _FOOTER_MAGIC = 0x8F92EAB1
 _HAS_CHECKSUMS = 0x80
 _RESERVED_BITS = 0x7C
 _ROW_DTYPE = np.dtype([("compressed", "<u4"), ("decompressed", "<u4"), ("checksum", "<u4")])
+# Decoding so much takes several times as long as starting a thread for it.
+_DECODED_BYTES_PER_THREAD = 1 << 18
 # Frames compressed together before they are handed on; bounds the memory of a writer.
 _FRAMES_PER_ROUND = 4
 
@@ -175,7 +177,7 @@ def decode_range_into(
             checked += len(done)
         run_checksums[run.start] = checksum, checked
 
-    workers = thread_count(threads, len(out))
+    workers = thread_count(threads, len(out), _DECODED_BYTES_PER_THREAD)
     if workers == 1:
         decode_run(frames)
     else:
@@ -320,12 +322,12 @@ def iter_encoded(
         for piece, frame in zip(round_, map_in_order(round_, encode, threads), strict=True):
             rows.append((len(frame), len(piece), int.from_bytes(frame[-4:], "little")))
             yield frame
-    yield _table_bytes(rows)
+    yield table_of_rows(rows)
 
 
 def table_for(frames: Sequence[bytes], content_sizes: Iterable[int]) -> bytes:
     """The seek table of these frames, each of which ends with its checksum."""
-    return _table_bytes(
+    return table_of_rows(
         [
             (len(frame), size, int.from_bytes(frame[-4:], "little"))
             for frame, size in zip(frames, content_sizes, strict=True)
@@ -333,8 +335,9 @@ def table_for(frames: Sequence[bytes], content_sizes: Iterable[int]) -> bytes:
     )
 
 
-def _table_bytes(rows: list[tuple[int, int, int]]) -> bytes:
-    table = np.array(rows, _ROW_DTYPE).tobytes()
+def table_of_rows(rows: Sequence[tuple[int, int, int]]) -> bytes:
+    """The seek table with these rows: compressed size, content size, checksum."""
+    table = np.array(list(rows), _ROW_DTYPE).tobytes()
     return b"".join(
         (
             _SKIPPABLE_HEADER.pack(_SKIPPABLE_MAGIC, len(table) + FOOTER.size),

@@ -27,7 +27,7 @@ from typing import (
 from shard_format.errors import Closed, InvalidArgument, ShardError, ShardIOError, Truncated
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
     from typing_extensions import Buffer
@@ -124,15 +124,26 @@ SourceLike: TypeAlias = Union[
 BytesLike: TypeAlias = Union["Buffer | NDArray[Any]"]
 
 
-def open_source(source: SourceLike) -> ByteSource:
-    """The `ByteSource` for a path, URL, bytes, an open binary file, or a source, returned as is."""
-    if isinstance(source, (FileSource, BytesSource)):
-        return source
+def open_source(source: SourceLike, storage_options: Mapping[str, Any] | None = None) -> ByteSource:
+    """The `ByteSource` for a path, URL, bytes, an open binary file, or a source, returned as is.
+
+    Args:
+        source: what to read.
+        storage_options: for a URL, as `remote.open_url` takes them.
+    """
     # One letter is a drive.
     if isinstance(source, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", source):
         from shard_format.remote import open_url
 
-        return open_url(source)
+        return open_url(source, storage_options)
+    if storage_options:
+        raise InvalidArgument(
+            "storage_options are for URLs",
+            expected="a URL, or no options",
+            found=f"{type(source).__name__} and {', '.join(sorted(map(str, storage_options)))}",
+        )
+    if isinstance(source, (FileSource, BytesSource)):
+        return source
     if isinstance(source, (str, os.PathLike)):
         return FileSource(source)
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -261,6 +272,11 @@ class FileSource:
         except OSError as error:
             raise self._failure(error) from error
 
+    @property
+    def is_mapped(self) -> bool:
+        """Whether a view was asked for before, so that another costs nothing."""
+        return self._map is not None
+
     def view(self, offset: int, length: int) -> memoryview:
         if offset + length > self._size:
             raise _truncated(self.name, offset, length, max(0, self._size - offset))
@@ -337,7 +353,10 @@ class BytesSource:
         return len(self._view)
 
     def read_at(self, offset: int, length: int) -> bytes:
-        return bytes(self.view(offset, length))
+        piece = self._view[offset : offset + length].tobytes()
+        if len(piece) != length:
+            raise _truncated(self.name, offset, length, len(piece))
+        return piece
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         buffer[:] = self.view(offset, len(buffer))

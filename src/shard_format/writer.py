@@ -7,49 +7,34 @@ import hashlib
 import os
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
-
-import numpy as np
-from xxhash import xxh64_intdigest
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from shard_format._atomic import AtomicFile, claim_space, write_all
 from shard_format._blocks import Blocks, PlacedBlocks, SpooledBlocks
 from shard_format._encoding import Encoded, Measured, Plan, encode_many, encode_one, measure
+from shard_format._head_writing import Accepted, Head, HeadLayout
 from shard_format._input import (
     IterableFailed,
     as_bytes,
+    check_decompressed_size,
     check_filters,
     check_frame_bytes,
     encode_name,
     iter_views,
+    next_or_none,
     row_bytes,
 )
 from shard_format._json import canonical
-from shard_format._layout import (
-    ALIGNMENTS,
-    FILTERED,
-    HEADER_SIZE,
-    INDEX_DTYPE,
-    INDEX_ENTRY,
-    INDEX_ENTRY_SIZE,
-    MAGIC,
-    RESERVED_NAME_BYTES,
-    VERSION,
-    Codec,
-    Header,
-    HeaderFlag,
-    align,
-)
+from shard_format._layout import ALIGNMENTS, FILTERED, Codec, align
 from shard_format._nameset import NameSet
-from shard_format._streaming import Measure, encode_stream, expanded, unfiltered
+from shard_format._runs import StoredRun, measure_runs, table_of_runs
+from shard_format._streaming import Measure, encode_stream, expand_again
 from shard_format.codecs import SMALLEST_COMPRESSED, Compression, is_worth_it
 from shard_format.errors import (
     Closed,
     InvalidArgument,
-    LimitExceeded,
     ShardError,
     ShardIOError,
-    shorten,
 )
 from shard_format.identity import IDENTITY_ENTRY, identity_fields
 from shard_format.registry import (
@@ -63,7 +48,7 @@ from shard_format.registry import (
 from shard_format.schema import Schema, TagNames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -72,7 +57,7 @@ if TYPE_CHECKING:
     from shard_format.reader import ShardReader
     from shard_format.sources import BytesLike
 
-__all__ = ["EntryToWrite", "ShardWriter"]
+__all__ = ["EntryToWrite", "ShardWriter", "StoredRun"]
 
 # What a writer keeps in memory before it spools to disk: blocks of the moved layout, index, names.
 _SPOOL_BYTES = 32 << 20
@@ -194,7 +179,7 @@ class ShardWriter:
             raise InvalidArgument("unknown alignment", expected="0, 16, 32 or 64", found=alignment)
         if max_entries is not None and names is not None:
             raise InvalidArgument("give max_entries or names, not both")
-        self._role = parse_role(role)
+        layout = HeadLayout(self.name, parse_role(role), alignment, max_entries is not None, limits)
         self._alignment = alignment
         self._compression = Compression.parse(compression)
         self._limits = limits
@@ -204,18 +189,14 @@ class ShardWriter:
         """The schema section that will be written; change it until `close`."""
         self._tags = TagNames(self.schema.tag_dictionary)
         self._hashes: dict[str, str] | None = {} if identity else None
-        self._terminator = b"" if self._role == Role.WSHARD else b"\0"
-        self._any_content_type = False
-        self._count = 0
         self._seen = NameSet()
 
-        self._reserved = max_entries is not None
-        self._declared: list[str] | None = None
-        self._head_size: int | None = None
+        declared: list[str] | None = None
+        head_size: int | None = None
         if names is not None:
-            self._declared = [*names, *([IDENTITY_ENTRY] if identity else [])]
-            used = sum(len(encode_name(name)) + len(self._terminator) for name in self._declared)
-            self._head_size = self._aligned_head(len(self._declared), used)
+            declared = [*names, *([IDENTITY_ENTRY] if identity else [])]
+            used = sum(len(encode_name(name) + layout.terminator) for name in declared)
+            head_size = layout.size(len(declared), used)
         elif max_entries is not None:
             if not 0 <= max_entries <= limits.max_entries:
                 raise InvalidArgument(
@@ -223,17 +204,15 @@ class ShardWriter:
                     expected=f"0 to {limits.max_entries}",
                     found=max_entries,
                 )
-            room = max_entries + (1 if identity else 0)
-            self._head_size = self._aligned_head(room, RESERVED_NAME_BYTES * room)
+            head_size = layout.reserved_size(max_entries + (1 if identity else 0))
 
         self._file = AtomicFile(path, fsync=fsync)
         folder = self._file.folder
-        self._index = SpooledBlocks(folder, _INDEX_SPOOL_BYTES)
-        self._names = SpooledBlocks(folder, _INDEX_SPOOL_BYTES)
+        self._head = Head(layout, head_size, declared, folder, _INDEX_SPOOL_BYTES)
         self._blocks: Blocks = (
             SpooledBlocks(folder, _SPOOL_BYTES)
-            if self._head_size is None
-            else PlacedBlocks(self._file.descriptor, self._head_size)
+            if head_size is None
+            else PlacedBlocks(self._file.descriptor, head_size)
         )
 
     # --- entries
@@ -290,7 +269,7 @@ class ShardWriter:
             weight = 0
             try:
                 while weight < _ROUND_BYTES and len(round_) < _ROUND_ENTRIES:
-                    entry = _next_entry(iterator)
+                    entry = next_or_none(iterator)
                     if entry is None:
                         more = False
                         break
@@ -329,11 +308,11 @@ class ShardWriter:
         if filters is not None:
             check_filters(name, filters, len(view), frame_bytes, chosen)
         if chosen.codec is not Codec.NONE and len(view) >= SMALLEST_COMPRESSED:
-            self._check_decompressed_size(name, len(view))
+            check_decompressed_size(self.name, name, len(view), self._limits)
         return Plan(view, chosen, frame_bytes, filters)
 
     def _put(
-        self, accepted: _Accepted, content: memoryview, encoded: Encoded, measured: Measured
+        self, accepted: Accepted, content: memoryview, encoded: Encoded, measured: Measured
     ) -> None:
         stored, flags = encoded
         checksum, digest = measured
@@ -377,6 +356,39 @@ class ShardWriter:
         self._add_row(accepted, flags, start, info.size, checksum)
 
     @_fails_as_a_whole
+    def write_runs(
+        self,
+        name: str,
+        runs: Sequence[StoredRun],
+        codec: Codec,
+        *,
+        content_type: int | str = ContentType.UNKNOWN,
+    ) -> None:
+        """Writes one entry from runs that another file holds, copied and not compressed again.
+
+        Several zstd runs make a seekable entry. Not for files that carry an identity, which needs the content.
+
+        Args:
+            name: as for `write_entry`.
+            runs: the parts of the entry, in order; with zstd each one frame with size and checksum.
+            codec: how all of them are stored: raw or zstd.
+            content_type: as for `write_entry`.
+        """
+        if self._hashes is not None or codec not in (Codec.NONE, Codec.ZSTD):
+            raise InvalidArgument(
+                "runs can be copied as raw or zstd, into a file without identity", entry=name
+            )
+        size, checksum = measure_runs(runs)
+        accepted = self._accept(name, 0, content_type, None)
+        start = self._pad()
+        for run in runs:
+            self._blocks.append_range(run.descriptor, run.offset, run.stored_size)
+        if codec is Codec.ZSTD and len(runs) > 1:
+            self._blocks.append(table_of_runs(runs))
+        flags = codec.entry_flags if runs else 0
+        self._add_row(accepted, flags, start, size, checksum)
+
+    @_fails_as_a_whole
     def write_entry_stream(
         self,
         name: str,
@@ -417,7 +429,7 @@ class ShardWriter:
         def update(view: memoryview) -> None:
             measured.update(view)
             if codec is not Codec.NONE:
-                self._check_decompressed_size(name, measured.size)
+                check_decompressed_size(self.name, name, measured.size, self._limits)
 
         try:
             start = self._pad()
@@ -429,7 +441,9 @@ class ShardWriter:
             if codec is Codec.ZSTD and not (
                 measured.size >= SMALLEST_COMPRESSED and is_worth_it(disk_size, measured.size)
             ):
-                self._expand_again(start, frame_bytes, filters)
+                assert self._file is not None
+                spool = SpooledBlocks(self._file.folder, _SPOOL_BYTES)
+                expand_again(self._blocks, start, spool, _EXPAND_BYTES, frame_bytes, filters)
                 codec = Codec.NONE
         except BaseException:
             # Whatever it was: the half-written entry goes, the error stays.
@@ -448,36 +462,13 @@ class ShardWriter:
     @_fails_as_a_whole
     def _finish(self) -> None:
         assert self._file is not None
-        if self._declared is not None and self._count != len(self._declared):
-            raise InvalidArgument(
-                "not all declared entries were written",
-                path=self.name,
-                expected=f"{len(self._declared)} entries, next {self._declared[self._count]!r}",
-                found=f"{self._count} entries",
-            )
+        self._head.check_complete()
         schema = self._schema_text()
-        head_size = self._head_size
-        if head_size is None:
-            head_size = self._aligned_head(self._count, self._names.position)
-        header = Header(
-            magic=MAGIC,
-            version=VERSION,
-            role=self._role,
-            flags=self._header_flags(bool(schema)),
-            alignment=self._alignment,
-            compression_default=self._compression.codec,
-            index_entry_size=INDEX_ENTRY_SIZE,
-            entry_count=self._count,
-            string_table_offset=HEADER_SIZE + INDEX_ENTRY_SIZE * self._count,
-            data_section_offset=head_size,
-            schema_offset=head_size + self._blocks.position if schema else 0,
-            total_file_size=head_size + self._blocks.position + len(schema),
-            reserved=bytes(16),
-        )
+        header = self._head.header(self._compression.codec, self._blocks.position, len(schema))
         descriptor = self._file.descriptor
         if isinstance(self._blocks, SpooledBlocks):
             claim_space(descriptor, 0, header.total_file_size)
-            self._write_head(descriptor, header)
+            self._head.write(descriptor, header)
             self._blocks.move_to(descriptor)
             write_all(descriptor, [schema])
         else:
@@ -485,7 +476,7 @@ class ShardWriter:
             self._blocks.finish()
             write_all(descriptor, [schema])
             os.lseek(descriptor, 0, os.SEEK_SET)
-            self._write_head(descriptor, header)
+            self._head.write(descriptor, header)
         self._file.commit()
 
     def close(self) -> None:
@@ -510,9 +501,9 @@ class ShardWriter:
         self._closed = True
         if self._file is not None:
             self._file.abort()
-            for spool in (self._index, self._names, self._blocks):
-                if isinstance(spool, SpooledBlocks):
-                    spool.close()
+            self._head.close()
+            if isinstance(self._blocks, SpooledBlocks):
+                self._blocks.close()
             self._file = None
 
     def __enter__(self) -> Self:
@@ -531,7 +522,7 @@ class ShardWriter:
             self.abort()
 
     def __len__(self) -> int:
-        return self._count
+        return self._head.count
 
     def __del__(self) -> None:
         # A writer that was dropped without close has no complete file to show.
@@ -539,7 +530,7 @@ class ShardWriter:
             self.abort()
 
     def __repr__(self) -> str:
-        return f"<ShardWriter {self.name!r}: {self._count} entries>"
+        return f"<ShardWriter {self.name!r}: {self._head.count} entries>"
 
     # --- inside
 
@@ -547,92 +538,30 @@ class ShardWriter:
         if self._closed:
             raise Closed("the writer is closed", path=self.name)
 
-    def _aligned_head(self, count: int, name_bytes: int) -> int:
-        if count > self._limits.max_entries:
-            raise self._too_much("entries", self._limits.max_entries, count)
-        size = align(HEADER_SIZE + INDEX_ENTRY_SIZE * count + name_bytes, self._alignment)
-        # A reserved head with few entries in it has a string table of nearly its whole length.
-        table = size - HEADER_SIZE - (0 if self._reserved else INDEX_ENTRY_SIZE * count)
-        if table > self._limits.max_string_table_bytes:
-            raise self._too_much("bytes in the head", self._limits.max_string_table_bytes, table)
-        return size
-
-    def _too_much(self, what: str, limit: int, found: int) -> LimitExceeded:
-        return LimitExceeded(
-            f"too many {what} for one file",
-            path=self.name,
-            expected=f"at most {limit}",
-            found=found,
-            hint="split the data over several files",
-        )
-
     def _accept(
         self,
         name: str,
         tags: int | Iterable[str],
         content_type: int | str,
         metadata: Mapping[str, Any] | None,
-    ) -> _Accepted:
+    ) -> Accepted:
         """Checks everything about an entry that is not its data."""
         encoded = encode_name(name)
-        if self._declared is not None:
-            expected = self._declared[self._count] if self._count < len(self._declared) else None
-            if name != expected:
-                raise InvalidArgument(
-                    "the entry is not the next of the declared names",
-                    entry=name,
-                    expected="no more entries" if expected is None else shorten(expected),
-                )
+        self._head.check_next(name)
         if name == IDENTITY_ENTRY and self._hashes is not None:
             raise InvalidArgument(
                 "the writer makes this entry itself", entry=name, hint="pass identity=False"
             )
         type_number = parse_content_type(content_type)
-        if self._count >= self._limits.max_entries:
-            raise self._too_much("entries", self._limits.max_entries, self._count + 1)
-        room = self._head_size if self._reserved else None
-        used = self._names.position + len(encoded) + len(self._terminator)
-        needed = HEADER_SIZE + INDEX_ENTRY_SIZE * (self._count + 1) + used
-        if room is not None and needed > room:
-            raise LimitExceeded(
-                "the reserved head is full",
-                path=self.name,
-                entry=name,
-                expected=f"at most {room} bytes of index and names",
-                found=f"{needed} bytes",
-                hint="give a larger max_entries, or names=, or neither",
-            )
-        if used > self._limits.max_string_table_bytes:
-            raise self._too_much("bytes of names", self._limits.max_string_table_bytes, used)
+        self._head.check_room(name, encoded)
         tag_bits, tag_names = self._tags.bits(tags)
         described = None if metadata is None else deepcopy(dict(metadata))
         canonical(described)
-        if not self._seen.add(encoded, self._names_with_hash):
+        if not self._seen.add(encoded, self._head.names_with_hash):
             raise InvalidArgument(
                 "this name was written before", path=self.name, entry=name, rule="S-NAM-4"
             )
-        return _Accepted(name, encoded, type_number, tag_bits, tag_names, described)
-
-    def _names_with_hash(self, name_hash: int) -> Iterator[bytes]:
-        """The names already written that have this hash; asked only when a hash comes again."""
-        rows = np.frombuffer(b"".join(self._index.iter_back()), INDEX_DTYPE)
-        names = b"".join(self._names.iter_back())
-        for row in rows[rows["name_hash"] == np.uint64(name_hash)]:
-            start = int(row["name_offset"])
-            yield names[start : start + int(row["name_length"])]
-
-    def _check_decompressed_size(self, name: str, size: int) -> None:
-        if size > self._limits.max_decompressed_bytes:
-            raise LimitExceeded(
-                "a compressed entry of this size would be refused by readers",
-                path=self.name,
-                entry=name,
-                expected=f"at most {self._limits.max_decompressed_bytes} bytes",
-                found=f"{size} bytes",
-                rule="S-CMP-2",
-                hint="write it with compression='none', split it, or raise "
-                "limits=Limits(max_decompressed_bytes=…) here and in readers",
-            )
+        return Accepted(name, encoded, type_number, tag_bits, tag_names, described)
 
     def _pad(self) -> int:
         """Fills up to the alignment and returns where the next block starts."""
@@ -642,97 +571,18 @@ class ShardWriter:
         return start
 
     def _add_row(
-        self, accepted: _Accepted, flags: int, start: int, orig_size: int, checksum: int
+        self, accepted: Accepted, flags: int, start: int, orig_size: int, checksum: int
     ) -> None:
         """The entry is complete: now it counts."""
-        name = accepted.encoded
-        self._index.append(
-            INDEX_ENTRY.pack(
-                xxh64_intdigest(name),
-                self._names.position,
-                len(name),
-                flags,
-                start,
-                self._blocks.position - start,
-                orig_size,
-                checksum,
-                accepted.content_type,
-                accepted.tag_bits,
-            )
-        )
-        self._names.append(name + self._terminator)
-        self._any_content_type |= accepted.content_type != 0
-        self._count += 1
+        disk_size = self._blocks.position - start
+        self._head.add(accepted, flags, start, disk_size, orig_size, checksum)
         self._tags.names = accepted.tag_names
         if accepted.metadata is not None:
             if self.schema.fields.get("entry_metadata") is None:
                 self.schema.fields["entry_metadata"] = {}
             self.schema.fields["entry_metadata"][accepted.name] = accepted.metadata
 
-    def _expand_again(self, start: int, frame_bytes: int | None, filters: Filters | None) -> None:
-        """Replaces a streamed entry that did not shrink by its raw bytes (S-CMP-10)."""
-        assert self._file is not None
-        compressed = SpooledBlocks(self._file.folder, _SPOOL_BYTES)
-        for piece in self._blocks.iter_back(start):
-            compressed.append(piece)
-        self._blocks.truncate(start)
-        content = expanded(compressed.iter_back(), _EXPAND_BYTES)
-        if filters is None or frame_bytes is None:
-            for raw in content:
-                self._blocks.append(raw)
-        else:
-            for frame in unfiltered(content, frame_bytes, filters):
-                self._blocks.append(frame)
-        compressed.close()
-
-    def _header_flags(self, has_schema: bool) -> int:
-        flags = HeaderFlag.LITTLE_ENDIAN | HeaderFlag.CHECKSUMS
-        if has_schema:
-            flags |= HeaderFlag.SCHEMA
-        if self._reserved:
-            flags |= HeaderFlag.RESERVED_HEAD
-        if self._any_content_type:
-            flags |= HeaderFlag.CONTENT_TYPES
-        return int(flags)
-
     def _schema_text(self) -> bytes:
         if self._tags.names:
             self.schema.fields["tag_dictionary"] = list(self._tags.names)
         return self.schema.to_bytes() if self.schema.fields else b""
-
-    def _write_head(self, descriptor: int, header: Header) -> None:
-        write_all(descriptor, [header.pack()])
-        left = b""
-        for piece in self._index.iter_back():
-            joined = left + bytes(piece)
-            whole = len(joined) // INDEX_ENTRY_SIZE * INDEX_ENTRY_SIZE
-            rows = np.frombuffer(bytearray(joined[:whole]), INDEX_DTYPE)
-            rows["data_offset"] += np.uint64(header.data_section_offset)
-            write_all(descriptor, [rows.view(np.uint8).data])
-            left = joined[whole:]
-        self._names.move_to(descriptor)
-        end_of_names = header.string_table_offset + self._names.position
-        missing = header.data_section_offset - end_of_names
-        while missing:
-            count = min(missing, _EXPAND_BYTES)
-            write_all(descriptor, [bytes(count)])
-            missing -= count
-
-
-def _next_entry(iterator: Iterator[EntryToWrite]) -> EntryToWrite | None:
-    """The next one, None at the end; an error of the iterable is told apart from one of the disk."""
-    try:
-        return next(iterator, None)
-    except Exception as error:
-        raise IterableFailed from error
-
-
-class _Accepted(NamedTuple):
-    """An entry that may be written: everything but its data."""
-
-    name: str
-    encoded: bytes
-    content_type: int
-    tag_bits: int
-    tag_names: list[str]
-    metadata: dict[str, Any] | None

@@ -11,26 +11,84 @@ The format is specified in spec/wshard.md.
 """
 
 from wshard.channels import Channel, Modality
+from wshard.chunked import (
+    ChunkedEpisodeReader,
+    ChunkedEpisodeWriter,
+    ChunkManifest,
+    validate_chunk_continuity,
+)
 from wshard.dtypes import DType
 from wshard.episode import Episode
 from wshard.labels import Interval, Intervals
+from wshard.latent import (
+    LATENT_ACTION_CHANNEL,
+    LATENT_CODEBOOK_CHANNEL,
+    get_latent_actions,
+    get_latent_codebook,
+    set_latent_actions,
+)
+from wshard.multimodal import add_multimodal_observation, get_multimodal_observations
 from wshard.ragged import RaggedChannel, TextChannel
 from wshard.reader import load_wshard
+from wshard.recorded import Recovery, open_partial, recover
+from wshard.residual import (
+    compute_error_residual,
+    compute_sign2nd_diff,
+    compute_sign2nd_diff_multidim,
+    dequantize_delta,
+    pack_multidim_residual_bits,
+    pack_residual_bits,
+    quantize_delta,
+    reconstruct_from_omen_and_delta,
+    unpack_multidim_residual_bits,
+    unpack_residual_bits,
+)
 from wshard.residual_lane import Residual
-from wshard.timebase import Timebase
+from wshard.sidecar import add_lane, compact
+from wshard.streaming import ChannelDef, WShardStreamWriter
+from wshard.timebase import Timebase, TimebaseType
 from wshard.writer import save_wshard
 
 __all__ = [
+    "LATENT_ACTION_CHANNEL",
+    "LATENT_CODEBOOK_CHANNEL",
     "Channel",
+    "ChannelDef",
+    "ChunkManifest",
+    "ChunkedEpisodeReader",
+    "ChunkedEpisodeWriter",
     "DType",
     "Episode",
     "Interval",
     "Intervals",
     "Modality",
     "RaggedChannel",
+    "Recovery",
     "Residual",
     "TextChannel",
     "Timebase",
+    "TimebaseType",
+    "WShardStreamWriter",
+    "add_lane",
+    "add_multimodal_observation",
+    "compact",
+    "compute_error_residual",
+    "compute_sign2nd_diff",
+    "compute_sign2nd_diff_multidim",
+    "dequantize_delta",
+    "get_latent_actions",
+    "get_latent_codebook",
+    "get_multimodal_observations",
     "load_wshard",
+    "open_partial",
+    "pack_multidim_residual_bits",
+    "pack_residual_bits",
+    "quantize_delta",
+    "reconstruct_from_omen_and_delta",
+    "recover",
     "save_wshard",
+    "set_latent_actions",
+    "unpack_multidim_residual_bits",
+    "unpack_residual_bits",
+    "validate_chunk_continuity",
 ]

@@ -8,14 +8,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from shard_format.errors import LimitExceeded
+from shard_format.sources import FileSource
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from shard_format import ShardReader
+    from shard_format import ShardReader, ShardWriter
+    from shard_format.seekable import SeekTable
 
-__all__ = ["ArrayBlock", "Block", "ChainedBlock", "FileBlock"]
+__all__ = ["ArrayBlock", "Block", "ChainedBlock", "FileBlock", "StoredBlock"]
+
+# Memory below this may be made for a size that turns out to be a lie.
+_LARGE = 1 << 16
+
+
+# Mapping a file takes longer than reading so little of it.
+_SMALL = 1 << 16
 
 
 class Block(Protocol):
@@ -52,17 +63,28 @@ class Block(Protocol):
         ...
 
 
+class StoredBlock(Block, Protocol):
+    """A block that can be copied as it is stored."""
+
+    def can_be_copied(self, identity: bool) -> bool:
+        """Whether it can, into a file that carries an identity or one that does not."""
+        ...
+
+    def copy_to(self, writer: ShardWriter, content_type: int) -> None:
+        """Copies it into a file under the same name."""
+        ...
+
+
 class FileBlock:
     """One entry of a container."""
 
-    __slots__ = ("_cheap", "is_compressed", "name", "nbytes", "reader")
+    __slots__ = ("_known_table", "is_compressed", "name", "nbytes", "reader")
 
     def __init__(self, reader: ShardReader, name: str, nbytes: int, is_compressed: bool) -> None:
         self.reader = reader
         self.name = name
         self.nbytes = nbytes
         self.is_compressed = is_compressed
-        self._cheap: bool | None = None if is_compressed else True
 
     @property
     def path(self) -> str | None:
@@ -70,37 +92,78 @@ class FileBlock:
 
     @property
     def is_cut_cheaply(self) -> bool:
-        if self._cheap is None:
-            self._cheap = self.reader.seek_table(self.name) is not None
-        return self._cheap
+        return not self.is_compressed or self._table is not None
+
+    @property
+    def _table(self) -> SeekTable | None:
+        # Not set before it is needed: files have many blocks, and few of them are cut.
+        try:
+            return self._known_table
+        except AttributeError:
+            self._known_table: SeekTable | None = self.reader.seek_table(self.name)
+            return self._known_table
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         if self.nbytes == 0:
             return _empty(dtype, shape)
         if not self.is_compressed and self.reader.can_view:
-            view = self.reader.view(self.name, check=True)
-            return np.frombuffer(view, dtype).reshape(shape)
+            content: bytes | memoryview
+            source = self.reader.source
+            if self.nbytes <= _SMALL and isinstance(source, FileSource) and not source.is_mapped:
+                content = self.reader.read_entry(self.name)
+            else:
+                content = self.reader.view(self.name, check=True)
+            return np.frombuffer(content, dtype).reshape(shape)
+        self.check_sizes()
         out = np.empty(shape, dtype)
         self.reader.read_into(self.name, out)
         return out
 
+    def check_sizes(self) -> None:
+        """Refuses a size that the entry merely claims, before memory is made for it."""
+        if self.nbytes >= _LARGE:
+            self.reader.check_sizes(self.name)
+
     def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
-        out = np.empty(shape, dtype) if self.is_compressed or not self.reader.can_view else None
-        if out is None:
+        count = _product(shape)
+        if not count:
+            return _empty(dtype, shape)
+        if not self.is_compressed and self.reader.can_view:
             view = self.reader.view(self.name)
-            count = _product(shape)
-            return (
-                np.frombuffer(view, dtype, count, start).reshape(shape)
-                if count
-                else _empty(dtype, shape)
-            )
-        if out.nbytes:
-            self.reader.read_into(self.name, out, start=start, stop=start + out.nbytes)
-        return out
+            return np.frombuffer(view, dtype, count, start).reshape(shape)
+        first, stop = start, start + count * dtype.itemsize
+        if self.is_compressed and self.is_cut_cheaply:
+            first, stop = self._whole_frames(start, stop, dtype.itemsize)
+        self.check_sizes()
+        whole = np.empty(stop - first, np.uint8)
+        self.read_into(first, whole)
+        wanted = whole[start - first : start - first + count * dtype.itemsize]
+        return wanted.view(dtype).reshape(shape)
+
+    def _whole_frames(self, start: int, stop: int, itemsize: int) -> tuple[int, int]:
+        """The range that the frames of a range make up, unless that is much larger.
+
+        What is decoded anyway need not be copied out of where it was decoded.
+        """
+        table = self._table
+        assert table is not None
+        frames, at = table.frames_for(start, stop), table.content_starts
+        first, end = int(at[frames.start]), int(at[frames.stop])
+        if end - first > 2 * (stop - start) or (start - first) % itemsize:
+            return start, stop
+        return first, end
 
     def read_into(self, start: int, out: NDArray[np.uint8]) -> None:
         if out.nbytes:
-            self.reader.read_into(self.name, out, start=start, stop=start + out.nbytes)
+            stop = start + out.nbytes
+            table = self._table if self.is_compressed else None
+            self.reader.read_into(self.name, out, start=start, stop=stop, table=table)
+
+    def can_be_copied(self, identity: bool) -> bool:
+        return True
+
+    def copy_to(self, writer: ShardWriter, content_type: int) -> None:
+        writer.copy_entry(self.reader, self.name)
 
     def __getstate__(self) -> tuple[Any, ...]:
         return (self.reader, self.name, self.nbytes, self.is_compressed)
@@ -161,11 +224,13 @@ class ChainedBlock:
 
     @property
     def is_cut_cheaply(self) -> bool:
-        return all(part.is_cut_cheaply for part in self._parts)
+        # At worst the chunks that a window touches are decoded, never all of them.
+        return len(self._parts) > 1 or all(part.is_cut_cheaply for part in self._parts)
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         if len(self._parts) == 1 and self._parts[0].nbytes == self.nbytes:
             return self._parts[0].array(dtype, shape)
+        self._check_sizes()
         out = np.empty(shape, dtype)
         flat = out.reshape(-1).view(np.uint8)
         start = 0
@@ -180,6 +245,7 @@ class ChainedBlock:
         nbytes = _product(shape) * dtype.itemsize
         if nbytes and start + nbytes <= self._ends[number]:
             return self._parts[number].part(dtype, shape, start - first)
+        self._check_sizes()
         out = np.empty(shape, dtype)
         self.read_into(start, out.reshape(-1).view(np.uint8))
         return out
@@ -195,6 +261,11 @@ class ChainedBlock:
             done += count
             number += 1
 
+    def _check_sizes(self) -> None:
+        for part in self._parts:
+            if isinstance(part, FileBlock):
+                part.check_sizes()
+
     def __getstate__(self) -> tuple[Any, ...]:
         starts = [0, *self._ends]
         return (self.name, self._parts, [end - start for start, end in pairwise(starts)])
@@ -204,7 +275,12 @@ class ChainedBlock:
 
 
 def _empty(dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    empty = np.empty(shape, dtype)
+    try:
+        empty = np.empty(shape, dtype)
+    except ValueError:  # without the 0 in it, it would be larger than any memory
+        raise LimitExceeded(
+            "a shape without elements is too large for an array", found=list(shape)
+        ) from None
     empty.flags.writeable = False
     return empty
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from shard_format.errors import InvalidArgument, SizeMismatch
-from wshard.blocks import ArrayBlock
+from wshard.blocks import ArrayBlock, FileBlock
 from wshard.dtypes import DType, convert
 from wshard.values import as_array, as_times, product, regular_times
 
@@ -100,6 +100,8 @@ class Channel:
     _values: Any = None
     _block: Block | None = None
     _length: int = 0
+    _has_stated_length: bool = False
+    """Whether its file gives it a length of its own, with or without a clock."""
     _times: NDArray[np.int64] | None = None
     _time_block: Block | None = None
 
@@ -207,9 +209,12 @@ class Channel:
 
     @data.setter
     def data(self, data: ArrayLike) -> None:
-        self._take(None, None, data)
+        array = as_array(data)
+        # Without ml_dtypes the bits of bf16 come as uint16, and may go back so.
+        is_bits = self.dtype is DType.BFLOAT16 and array.dtype == np.uint16
+        self._take(self.dtype if is_bits else None, None, array)
         self._block = None
-        self.inferred = False
+        self.inferred = self._has_stated_length = False
 
     def __getitem__(self, key: Any) -> Any:  # noqa: ANN401 - whatever NumPy gives for the key
         if self._values is not None:
@@ -269,7 +274,11 @@ class Channel:
 
     def stored_array(self) -> NDArray[Any]:
         """What a file holds of it: the array, read if need be, but not kept."""
-        values: NDArray[Any] = self._read_all() if self._values is None else self._values
+        if self._block is not None and (self._values is None or not self._values.flags.writeable):
+            # As stored: a boolean may be any byte.
+            self._check_size()
+            return self._block.array(_stored_dtype(self.dtype), (self._length, *self.shape))
+        values: NDArray[Any] = self._values
         return values
 
     def _check_size(self) -> None:
@@ -285,6 +294,13 @@ class Channel:
                 found=f"{self._block.nbytes} bytes",
                 rule="W-BLK-1",
             )
+
+    def check_claims(self) -> None:
+        """Holds the size that the file claims against the file, before anything is made of so many steps."""
+        if self._block is not None and self._values is None:
+            self._check_size()
+            if isinstance(self._block, FileBlock):
+                self._block.check_sizes()
 
     # --- clock
 
@@ -377,5 +393,6 @@ def _as_booleans(stored: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Bytes as booleans: a view where they are 0 and 1, else every other value becomes true."""
     if stored.size and stored.max() > 1:
         true: NDArray[np.bool_] = stored != 0
+        true.flags.writeable = stored.flags.writeable
         return true
     return stored.view(np.bool_)

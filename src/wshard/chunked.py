@@ -14,9 +14,11 @@ from shard_format.errors import (
     MissingFile,
     ReferenceMismatch,
     ShardError,
+    ShardIOError,
     UnsafePath,
 )
 from shard_format.registry import DEFAULT_LIMITS
+from wshard.channels import Channel
 from wshard.editing import slice_episode
 from wshard.joining import join
 from wshard.metadata import LARGEST
@@ -229,7 +231,8 @@ def _broken(problem: str, rule: str, expected: object, found: object) -> ChunkDi
 def _check_chunk(manifest: ChunkManifest, row: Mapping[str, Any], chunk: Episode) -> None:
     """W-CHK-8: what a chunk says of itself."""
     origin = chunk.origin
-    span = row.get("timestep_range")
+    # [0, 0] of a chunk without steps reads as unset.
+    span = row.get("timestep_range") if chunk.length else None
     for what, expected, found in (
         ("episode_id", manifest.episode_id, chunk.id),
         ("chunk_index", row["chunk_index"], chunk.chunk_index),
@@ -266,6 +269,8 @@ def _open_chunk(
         raise MissingFile(
             f"chunk {reference.extra['chunk_index']} is missing", path=path, rule="W-CHK-7"
         ) from None
+    except OSError as error:  # such as a name that no file can have
+        raise ShardIOError.wrap(error, "cannot read", path) from error
     if reference.size is not None and reference.size != size:
         raise ReferenceMismatch(
             f"chunk {reference.extra['chunk_index']} is not the file that the manifest names",
@@ -537,9 +542,15 @@ class ChunkedEpisodeWriter:
 def _drop_last_observation(chunk: Episode) -> None:
     """Only the last chunk has the observation after its last step (section 11)."""
     length = chunk.length
-    for lane in (chunk.observations, *chunk.omens.values()):
+    kinds = [lane for models in chunk.uncerts.values() for lane in models.values()]
+    lanes: list[Any] = [chunk.observations, *chunk.omens.values(), *kinds, chunk.extras]
+    for lane in lanes:
         for name, channel in list(lane.items()):
-            if not channel.has_own_clock and channel.length == length + 1:
+            if (
+                isinstance(channel, Channel)
+                and not channel.has_own_clock
+                and channel.length == length + 1
+            ):
                 lane.adopt(name, channel.sliced(0, length))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shard_format import Codec, Compression
 from shard_format.errors import InvalidArgument
-from shard_format.filters import Delta, Filters, Planes, encoded_size
+from shard_format.filters import LARGEST_FRAME, Delta, Filters, Planes, encoded_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,8 +80,10 @@ class StoragePolicy:
             dict(steps_per_frame) if isinstance(steps_per_frame, Mapping) else steps_per_frame
         )
         for steps in self._steps.values() if isinstance(self._steps, dict) else [self._steps]:
-            if steps is not None and steps < 1:
-                raise InvalidArgument("steps_per_frame must be at least 1", found=steps)
+            if steps is not None and (int(steps) != steps or steps < 1):
+                raise InvalidArgument(
+                    "steps_per_frame must be an integer of at least 1", found=repr(steps)
+                )
 
     @property
     def default(self) -> Compression:
@@ -121,7 +123,9 @@ class StoragePolicy:
         steps = self._steps
         if isinstance(steps, dict):
             steps = _lookup(steps, entry.name, None)
-        if steps is None:
+        if steps is not None:
+            steps *= entry.items_per_step
+        else:
             steps = max(1, _FRAME_BYTES // step)
             if filtered and steps < _FEWEST_DELTA_STEPS:
                 steps = max(steps, min(_FEWEST_DELTA_STEPS, _LARGEST_DELTA_FRAME // step))
@@ -143,6 +147,8 @@ class StoragePolicy:
         best: tuple[float, Storage] | None = None
         for filters, tried_level in _candidates(entry, level, wanted is None, may_filter):
             frame = delta_frame if filters is not None else plain_frame
+            if filters is not None and (frame or entry.nbytes) > LARGEST_FRAME:
+                continue  # S-FLT-5
             size = total = 0
             for piece in _sample(flat, frame or entry.nbytes, entry.step_bytes):
                 size += encoded_size(piece.data, tried_level, filters)

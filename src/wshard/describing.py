@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from shard_format.errors import BadMetadata, BadProfile, ShardError, UnknownLayout
 from wshard.channels import Channel, as_modality
@@ -12,7 +15,9 @@ from wshard.ragged import RaggedChannel, TextChannel
 from wshard.values import product
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
     from wshard.blocks import Block
     from wshard.metadata import Row
@@ -27,20 +32,29 @@ _PLAIN: Final = (
     "start_ns",
     "lossy",
 )
-_UNDERSTOOD: Final = frozenset(
+UNDERSTOOD: Final = frozenset(
     (
         *(*_PLAIN, "id", "dtype", "shape", "signal_block", "modality", "length", "layout"),
         *("offsets_block", "time_block", "channel", "model", "type", "window"),
     )
 )
 _BASIC: Final = frozenset(("id", "dtype", "shape", "signal_block"))
-_NO_EXTRA: Final[Mapping[str, Any]] = {}
 # Lanes whose blocks may hold the entry after the last step (W-BLK-2).
 _MAY_HAVE_ONE_MORE: Final = ("signal/", "omen/", "uncert/")
 
 
-class _UnreadableChannel(Channel):
-    """A channel whose row makes no sense: it is there, and touching it says why."""
+class UnreadableChannel(Channel):
+    """A channel whose row makes no sense: it is there, and touching it says why.
+
+    Saving keeps its bytes and its row as they are.
+    """
+
+    row: Row
+
+    @property
+    def nbytes(self) -> int:
+        assert self._block is not None
+        return self._block.nbytes
 
     def _fail(self) -> ShardError:
         raise NotImplementedError
@@ -51,11 +65,12 @@ class _UnreadableChannel(Channel):
     def read_steps(self, start: int, stop: int) -> Any:  # noqa: ANN401 - never returns
         raise self._fail()
 
-    def stored_array(self) -> Any:  # noqa: ANN401 - never returns
-        raise self._fail()
+    def stored_array(self) -> NDArray[Any]:
+        assert self._block is not None
+        return self._block.array(np.dtype(np.uint8), (self._block.nbytes,))
 
 
-class _MisdescribedText(_UnreadableChannel):
+class _MisdescribedText(UnreadableChannel):
     """Text that is not described as bytes (W-RAG-5)."""
 
     def _fail(self) -> ShardError:
@@ -70,7 +85,7 @@ class _MisdescribedText(_UnreadableChannel):
         )
 
 
-class _UnknownChannel(_UnreadableChannel):
+class _UnknownChannel(UnreadableChannel):
     """A layout that we do not know (W-CHN-7)."""
 
     unknown: str = ""
@@ -100,7 +115,7 @@ def plain_channel(
     channel.name = name
     channel.dtype = dtype
     channel.shape = shape
-    channel.extra = _NO_EXTRA
+    channel.extra = {}
     channel.block = block.name
     channel._block = block
     if may_have_one_more:
@@ -131,25 +146,30 @@ def channel_from_row(
         row.dtype,
         row.shape,
         length if stored_length is None else stored_length,
-        stored_length is None and block.name.startswith(_MAY_HAVE_ONE_MORE),
+        # The size of a ragged block counts items, not steps.
+        stored_length is None
+        and fields.get("layout") in (None, "dense")
+        and block.name.startswith(_MAY_HAVE_ONE_MORE),
     )
     if fields.keys() <= _BASIC:
         return channel
+    if stored_length not in (None, length, length + block.name.startswith(_MAY_HAVE_ONE_MORE)):
+        channel._has_stated_length = True
     layout = fields.get("layout")
     if layout not in (None, "dense"):
-        channel = _as_layout(channel, block, layout, fields, find)
+        channel = _as_layout(channel, block, layout, row, find)
     for key in _PLAIN:
         value = fields.get(key)
         if value is not None:
-            setattr(channel, key, value)
+            setattr(channel, key, deepcopy(value) if key == "lossy" else value)
     if fields.get("modality") is not None:
         channel.modality = as_modality(fields["modality"])
     time_block = fields.get("time_block")
     if time_block is not None:
         channel._time_block = find(time_block) or _absent(time_block, block, "W-TIM-3")
-    extra = {key: value for key, value in fields.items() if key not in _UNDERSTOOD}
+    extra = {key: value for key, value in fields.items() if key not in UNDERSTOOD}
     if extra:
-        channel.extra = extra
+        channel.extra = deepcopy(extra)
     return channel
 
 
@@ -157,7 +177,7 @@ def _as_layout(
     channel: Channel,
     block: Block,
     layout: str,
-    fields: Mapping[str, Any],
+    row: Row,
     find: Callable[[str], Block | None],
 ) -> Channel:
     kinds: dict[str, type[Channel]] = {"ragged": RaggedChannel, "text": TextChannel}
@@ -167,13 +187,15 @@ def _as_layout(
     other = object.__new__(kind)
     other.__dict__.update(channel.__dict__)
     if isinstance(other, RaggedChannel):
-        name = fields.get("offsets_block")
+        name = row.fields.get("offsets_block")
         found = None if name is None else find(name)
         other._offsets_block = found or _absent(
             name or offsets_block(channel.block), block, "W-RAG-1"
         )
-    elif isinstance(other, _UnknownChannel):
-        other.unknown = layout
+    elif isinstance(other, UnreadableChannel):
+        other.row = row
+        if isinstance(other, _UnknownChannel):
+            other.unknown = layout
     return other
 
 

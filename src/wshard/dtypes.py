@@ -148,7 +148,8 @@ def convert(array: NDArray[Any], dtype: DType | None) -> tuple[NDArray[Any], DTy
     with np.errstate(all="ignore"):
         changed = array.astype(wanted)
         back = changed.astype(array.dtype)
-    if not np.array_equal(back, array) or (wanted.kind == "u" and (array < 0).any()):
+    # Between signed and unsigned a value may wrap there and back: 200 and -56 are one byte.
+    if not np.array_equal(back, array) or ((changed < 0) != (array < 0)).any():
         raise InvalidArgument(
             f"values do not fit into {target.value}",
             expected=f"numbers that {target.value} can hold",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,8 @@ def slice_episode(
 
     def cut(channel: Channel) -> Channel:
         if not channel.has_own_clock:
+            if channel.length not in (length, length + 1):
+                return channel  # without a time for each step: every part has all of it
             one_more = channel.length == length + 1
             return channel.sliced(start, stop + 1 if one_more else stop)
         own = episode.times_ns(channel)
@@ -80,24 +83,25 @@ def slice_episode(
     for key, residual in episode.residuals.items():
         part.residuals.adopt(key, residual.sliced(start, stop, length))
     for name, intervals in episode.labels.items():
-        if intervals.unit == "steps":
-            low, high, shift = start, stop, start
-        else:
-            low = int(times[start]) if start < length else 0
-            high = int(times[stop]) if stop < length else int(times[-1]) + 1 if length else 0
-            shift = 0
-        part.labels.adopt(name, _clipped(intervals, low, high, shift))
+        in_steps = intervals.unit == "steps"
+        # What reaches beyond the episode stays with its first or last part.
+        low: float = start if in_steps else int(times[start]) if start < length else math.inf
+        high: float = stop if in_steps or stop == length else int(times[stop])
+        low = -math.inf if start == 0 else low
+        high = math.inf if stop == length else high
+        part.labels.adopt(name, _clipped(intervals, low, high, start if in_steps else 0))
     return part
 
 
-def _clipped(intervals: Intervals, low: int, high: int, shift: int) -> Intervals:
+def _clipped(intervals: Intervals, low: float, high: float, shift: int) -> Intervals:
     kept = [
         Interval(
-            *(max(item.start, low) - shift, min(item.end, high) - shift, item.text),
+            *(int(max(item.start, low)) - shift, int(min(item.end, high)) - shift, item.text),
             *(item.source, item.confidence, item.extra),
         )
         for item in intervals
-        if item.start < high and item.end > low
+        # Half-open; an interval without length is an event at its start.
+        if item.start < high and (item.end > low or item.start == item.end == low)
     ]
     return Intervals(kept, unit=intervals.unit, extra=intervals.extra)
 
@@ -118,7 +122,7 @@ def split_episode(
     if steps is not None:
         if steps < 1:
             raise InvalidArgument("a part has at least one step", found=steps)
-        borders = list(range(0, length, steps))
+        borders = list(range(0, max(1, length), steps))
     else:
         borders = sorted({0, *(at or ())})
         if borders and not 0 <= borders[-1] <= length:

@@ -13,6 +13,7 @@ from shard_format._parallel import available_threads, for_each
 from shard_format.errors import EntryNotFound, InvalidArgument, SizeMismatch
 from wshard.alignment import Aligned, AlignedChannel, match, needed_range, take
 from wshard.channels import Channel
+from wshard.dtypes import DType, convert
 from wshard.lanes import (
     Extra,
     InnerLane,
@@ -27,7 +28,7 @@ from wshard.lanes import (
 )
 from wshard.ragged import RaggedChannel
 from wshard.timebase import Timebase, TimebaseType
-from wshard.values import as_times, regular_times
+from wshard.values import as_array, as_times, check_count, regular_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -85,6 +86,19 @@ class Episode:
     chunk_index: int | None
     total_chunks: int | None
     timestep_range: tuple[int, int] | None
+    observations: Lane[Channel]
+    actions: Lane[Channel]
+    omens: NestedLane[InnerLane[Channel]]
+    uncerts: NestedLane[InnerLane[InnerLane[Channel]]]
+    residuals: Lane[Residual]
+    labels: Lane[Intervals]
+    extras: Lane[Extra | Channel]
+    origin: Origin | None
+    _rewards: Channel | None
+    _terminations: Channel | None
+    _truncations: Channel | None
+    _ticks: NDArray[np.int32] | Block | None
+    _timestamps: NDArray[np.int64] | Block | None
 
     def __init__(
         self,
@@ -132,22 +146,29 @@ class Episode:
         if timestamps_ns is not None:
             self.timestamps_ns = timestamps_ns
 
+    def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 - whatever is assigned
+        if name in _LANES and not isinstance(value, Lane):
+            lane: Lane[Any] = self.__dict__[name]
+            value = _with_items(type(lane)(lane._what, lane._make), value)
+        object.__setattr__(self, name, value)
+
     def _start_lanes(self) -> None:
-        self.observations: Lane[Channel] = Lane("an observation", as_channel)
-        self.actions: Lane[Channel] = Lane("an action", as_channel)
-        self.omens: NestedLane[InnerLane[Channel]] = NestedLane("a predicted channel", models_of)
-        self.uncerts: NestedLane[InnerLane[InnerLane[Channel]]] = NestedLane(
-            "a predicted channel", uncertainties_of
+        # Past __setattr__, which opening many episodes would feel.
+        vars(self).update(
+            observations=Lane("an observation", as_channel),
+            actions=Lane("an action", as_channel),
+            omens=NestedLane("a predicted channel", models_of),
+            uncerts=NestedLane("a predicted channel", uncertainties_of),
+            residuals=Lane("a residual", as_residual),
+            labels=Lane("a label", as_label),
+            extras=Lane("an entry", as_extra),
+            _rewards=None,
+            _terminations=None,
+            _truncations=None,
+            _ticks=None,
+            _timestamps=None,
+            origin=None,
         )
-        self.residuals: Lane[Residual] = Lane("a residual", as_residual)
-        self.labels: Lane[Intervals] = Lane("a label", as_label)
-        self.extras: Lane[Extra | Channel] = Lane("an entry", as_extra)
-        self._rewards: Channel | None = None
-        self._terminations: Channel | None = None
-        self._truncations: Channel | None = None
-        self._ticks: NDArray[np.int32] | Block | None = None
-        self._timestamps: NDArray[np.int64] | Block | None = None
-        self.origin: Origin | None = None
 
     # --- length and ends
 
@@ -217,6 +238,7 @@ class Episode:
     def ticks(self) -> NDArray[np.int32]:
         """The tick of each step; 0, 1, 2, … unless the recording says otherwise."""
         if self._ticks is None:
+            check_count(self.length)
             return np.arange(self.length, dtype=np.int32)
         if not isinstance(self._ticks, np.ndarray):
             self._ticks = _clock(self._ticks, "<i4", self.length)
@@ -224,9 +246,10 @@ class Episode:
 
     @ticks.setter
     def ticks(self, ticks: ArrayLike | None) -> None:
-        self._ticks = (
-            None if ticks is None else np.asarray(ticks).astype("<i4", casting="same_kind")
-        )
+        try:
+            self._ticks = None if ticks is None else convert(as_array(ticks), DType.INT32)[0]
+        except InvalidArgument as error:
+            raise error.located(entry="time/ticks") from None
 
     @property
     def timestamps_ns(self) -> NDArray[np.int64] | None:
@@ -298,6 +321,7 @@ class Episode:
             smooth = type(found) is Channel and found.dtype.is_float
             chosen: Method = "nearest" if method == "linear" and not smooth else method
             try:
+                found.check_claims()
                 matched = match(self.times_ns(found), targets, chosen, tolerance_ns)
                 start, stop = needed_range(matched)
                 data = take(found.read_steps(start, stop), matched, offset=start)
@@ -358,7 +382,13 @@ class Episode:
         Args:
             threads: how many; None for one per processor, up to 8.
         """
-        waiting = [channel for _, channel in self.blocks() if not channel.is_loaded]
+        channels = [channel for _, channel in self.blocks()]
+        for extra in self.extras.values():
+            if isinstance(extra, Channel):
+                channels.append(extra)
+            else:
+                extra.load()
+        waiting = [channel for channel in channels if not channel.is_loaded]
         # Large ones spread their own frames over threads; the others are spread themselves.
         large = [
             c
@@ -371,9 +401,16 @@ class Episode:
         total = sum(channel.nbytes for channel in small)
         workers = available_threads() if threads is None else threads
         for_each(small, _touch, workers if total >= _WORTH_THREADS else 1)
+        for channel in channels:
+            if channel._time_block is not None:
+                _ = channel.timestamps_ns
         for residual in self.residuals.values():
             _ = residual.data, residual.scales
-        _ = self.ticks, self.timestamps_ns
+        for intervals in self.labels.values():
+            _ = intervals.unit
+        if self._ticks is not None:
+            _ = self.ticks
+        _ = self.timestamps_ns
         return self
 
     def clone(self) -> Self:
@@ -464,6 +501,14 @@ class Episode:
             if lane
         )
         return f"<Episode {self.id!r}: {self.length} steps{', ' + lanes if lanes else ''}>"
+
+
+_LANES = frozenset(("observations", "actions", "omens", "uncerts", "residuals", "labels", "extras"))
+
+
+def _with_items(lane: Lane[Any], items: Mapping[str, Any]) -> Lane[Any]:
+    lane.update(items)
+    return lane
 
 
 _LARGE = 4 << 20

@@ -10,6 +10,7 @@ from shard_format.errors import ChunkDiscontinuity
 from wshard.blocks import ArrayBlock, ChainedBlock
 from wshard.channels import Channel
 from wshard.labels import Interval, Intervals
+from wshard.names import TICKS, TIMESTAMPS
 from wshard.ragged import RaggedChannel
 
 if TYPE_CHECKING:
@@ -43,10 +44,8 @@ def join(episodes: Sequence[Episode]) -> Episode:
     joined = first.mapped(lambda channel: by_channel.get(id(channel), channel))
     joined.origin = None
     joined._length = sum(lengths)
-    joined._ticks = _joined_clock("time/ticks", [e._ticks for e in episodes], lengths, 4)
-    joined._timestamps = _joined_clock(
-        "time/timestamps_ns", [e._timestamps for e in episodes], lengths, 8
-    )
+    joined._ticks = _joined_clock(TICKS, [e._ticks for e in episodes], lengths, 4)
+    joined._timestamps = _joined_clock(TIMESTAMPS, [e._timestamps for e in episodes], lengths, 8)
     _same_names("residuals", first, episodes, [episode.residuals for episode in episodes])
     for key, residual in first.residuals.items():
         rest = [episode.residuals[key] for episode in episodes[1:]]
@@ -83,8 +82,11 @@ def _title(episode: Episode) -> str:
 
 def _joined_channel(block: str, parts: Sequence[Channel], lengths: Sequence[int]) -> Channel:
     first = parts[0]
+    has_steps = first.has_own_clock or first.length in (lengths[0], lengths[0] + 1)
+    if not has_steps and (first.inferred or first._has_stated_length):
+        return first  # without a time for each step, so that every part has all of it
     for number, part in enumerate(parts):
-        if (type(part), part.dtype, part.shape) != (type(first), first.dtype, first.shape):
+        if _form(part) != _form(first):
             raise ChunkDiscontinuity(
                 f"part {number} has the channel in another form",
                 entry=block,
@@ -124,6 +126,13 @@ def _joined_channel(block: str, parts: Sequence[Channel], lengths: Sequence[int]
     return joined
 
 
+def _form(channel: Channel) -> tuple[Any, ...]:
+    """What the parts of a channel have in common."""
+    is_regular = channel.start_ns is not None
+    clock = (channel.has_own_clock, is_regular, channel.sampling_rate_hz if is_regular else None)
+    return type(channel), channel.dtype, channel.shape, clock
+
+
 def _join_items(
     joined: RaggedChannel, block: str, parts: Sequence[Channel], counts: Sequence[int]
 ) -> None:
@@ -141,8 +150,13 @@ def _join_items(
 
 def _joined_clock(name: str, clocks: Sequence[Any], lengths: Sequence[int], width: int) -> Any:  # noqa: ANN401 - a block, an array or None
     """One clock of several, where every part has one."""
-    if any(clock is None for clock in clocks):
+    without = [number for number, clock in enumerate(clocks) if clock is None]
+    if len(without) == len(clocks) or (without and name == TICKS):
         return None
+    if without:
+        raise ChunkDiscontinuity(
+            f"part {without[0]} has no times, unlike others", entry=name, rule="W-CHK-8"
+        )
     blocks = [
         ArrayBlock(name, clock) if isinstance(clock, np.ndarray) else clock for clock in clocks
     ]
@@ -154,14 +168,34 @@ def _joined_labels(episodes: Sequence[Episode], lengths: Sequence[int]) -> dict[
     start = 0
     for episode, length in zip(episodes, lengths, strict=True):
         for name, intervals in episode.labels.items():
-            shift = start if intervals.unit == "steps" else 0
+            in_steps = intervals.unit == "steps"
+            shift = start if in_steps else 0
             lane = joined.setdefault(name, Intervals(unit=intervals.unit, extra=intervals.extra))
+            if lane.unit != intervals.unit:
+                raise ChunkDiscontinuity(
+                    f"{_title(episode)} counts a label in another unit",
+                    entry=f"label/{name}",
+                    expected=lane.unit,
+                    found=intervals.unit,
+                    rule="W-CHK-8",
+                )
+            border = start if in_steps else int(episode.times_ns()[0]) if length else None
+            earlier = lane[:]
             for item in intervals:
                 moved = Interval(
                     *(item.start + shift, item.end + shift, item.text, item.source),
                     *(item.confidence, item.extra),
                 )
-                before = next((n for n, old in enumerate(lane) if _continues(old, moved)), None)
+                before = next(
+                    (
+                        number
+                        for number, old in enumerate(earlier)
+                        if border is not None
+                        and moved.start == border < moved.end
+                        and _continues(old, moved)
+                    ),
+                    None,
+                )
                 if before is not None:
                     old = lane[before]
                     moved = Interval(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
+    from typing_extensions import Self
 
     from wshard.blocks import Block
 
@@ -30,7 +31,6 @@ class Lane(dict[str, Value], Generic[Value]):
     """A dictionary that turns what is assigned into what it holds, and checks the key."""
 
     def __init__(self, what: str, make: Callable[[Any, str], Value]) -> None:
-        super().__init__()
         self._what = what
         self._make = make
 
@@ -42,14 +42,17 @@ class Lane(dict[str, Value], Generic[Value]):
         for name, value in dict(*others, **named).items():
             self[name] = value
 
+    def __ior__(self, others: Any) -> Self:  # type: ignore[override,misc] # noqa: ANN401 - as update
+        self.update(others)
+        return self
+
     def setdefault(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - as dict, but checked
         if name not in self:
             self[name] = default
         return self[name]
 
-    def adopt(self, name: str, value: Value) -> None:
-        """Sets what a file holds, under whatever name it has there."""
-        super().__setitem__(name, value)
+    adopt = dict.__setitem__
+    """Sets what a file holds, under whatever name it has there."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild_lane, (type(self), self._what, self._make, dict(self)))
@@ -140,7 +143,10 @@ def as_residual(value: Any, name: str) -> Residual:  # noqa: ANN401 - checked he
 
 
 def as_label(value: Any, name: str) -> Intervals:  # noqa: ANN401 - a list of intervals
-    return as_intervals(value)
+    try:
+        return as_intervals(value)
+    except InvalidArgument as error:
+        raise error.located(entry=f"label/{name}") from None
 
 
 class Extra:
@@ -181,6 +187,11 @@ class Extra:
         if self._data is not None or self._block is None:
             return np.frombuffer(self._data or b"", np.uint8)
         return self._block.array(np.dtype(np.uint8), (self._block.nbytes,))
+
+    def load(self) -> None:
+        """Brings its bytes into memory."""
+        if self._data is None:
+            self._data = bytes(self)
 
     def __bytes__(self) -> bytes:
         return self.data.tobytes()

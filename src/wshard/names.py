@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shard_format.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["LANES", "LATENT_ACTION_CHANNEL", "LATENT_CODEBOOK_CHANNEL", "BlockName", "parse_block"]
 
@@ -64,6 +67,24 @@ def parse_block(name: str) -> BlockName:
         channel, _, kind = rest.rpartition("/")
         return BlockName(lane, channel, "", kind)
     return BlockName(lane, rest)
+
+
+def lane_path(block: str, row_id: str | None, fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """Under which keys an episode has a block of `signal/`, `action/`, `omen/`, `uncert/` or `residual/`.
+
+    Args:
+        block: its name.
+        row_id: the id in its row, None without one.
+        fields: its row.
+    """
+    lane, channel, model, kind = parse_block(block)
+    if lane in ("signal", "action"):
+        return (channel if row_id is None else row_id,)
+    channel = fields.get("channel") or channel
+    if lane == "omen":
+        return channel, fields.get("model") or model
+    told = fields.get("model")
+    return channel, model if told is None else told, fields.get("type") or kind
 
 
 def omen_block(channel: str, model: str) -> str:

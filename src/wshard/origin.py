@@ -41,6 +41,12 @@ class Origin:
         """What its file is called."""
         return self.reader.name
 
+    @property
+    def episode_id(self) -> str:
+        """What its file calls it."""
+        found: str = self.episode["episode_id" if "episode_id" in self.episode else "id"]
+        return found
+
     def close(self) -> None:
         """Closes all files."""
         for reader in (self.reader, *self.sidecars, *self.chunks):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 
 from shard_format._json import canonical
-from shard_format.errors import InvalidArgument, ShardError
+from shard_format.errors import BadMetadata, InvalidArgument, ShardError
 from shard_format.registry import ContentType, Role
 from wshard.blocks import FileBlock
 from wshard.channels import Channel
-from wshard.describing import row_fields
+from wshard.describing import UNDERSTOOD, UnreadableChannel, row_fields
 from wshard.dtypes import DType
-from wshard.metadata import EpisodeFacts
+from wshard.labels import Intervals
+from wshard.metadata import EpisodeFacts, episode_fields, parse_facts, parse_row
 from wshard.names import (
     DELTA_RESIDUAL,
     DONE,
@@ -31,9 +32,9 @@ from wshard.names import (
     TIMESTAMPS,
     TRUNCATED,
     check_id,
+    lane_path,
     offsets_block,
     omen_block,
-    parse_block,
     residual_block,
     time_block,
     uncert_block,
@@ -41,6 +42,7 @@ from wshard.names import (
 from wshard.provenance import complete_provenance
 from wshard.ragged import RaggedChannel
 from wshard.redescribing import changed_descriptions, new_descriptions
+from wshard.timebase import TimebaseType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,11 +50,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shard_format import ShardReader
+    from wshard.blocks import StoredBlock
     from wshard.episode import Episode
     from wshard.origin import Origin
     from wshard.residual_lane import Residual
 
 __all__ = ["Plan", "PlannedEntry", "plan_blocks"]
+
+Value = TypeVar("Value")
+
+_MODEL: Final = "a model"
+_PARTS: Final = {
+    "signal": ("a channel of signal/",),
+    "action": ("a channel of action/",),
+    "omen": ("a predicted channel", _MODEL),
+    "uncert": ("a predicted channel", _MODEL, "an uncertainty"),
+    "residual": ("a residual's channel", _MODEL, "a residual's type"),
+}
+"""What the keys of each lane are called in errors."""
 
 _ORDER: Final = (
     *(META_WSHARD, META_EPISODE, META_CHANNELS, "signal/", "action/", REWARD, REWARD_EXACT, DONE),
@@ -82,12 +97,14 @@ class PlannedEntry:
     nbytes: int
     dtype: DType = DType.UINT8
     step_bytes: int = 1
-    """Frames of a compressed block hold whole steps of this size."""
+    """Frames of a compressed block hold whole steps of this size; items of a ragged one."""
+    items_per_step: int = 1
+    """How many items a step of a ragged block has, on average."""
     content_type: int = 0
     tag_bits: int = 0
     is_array: bool = True
     """False for JSON and for entries that the format does not define."""
-    stored: FileBlock | None = None
+    stored: StoredBlock | None = None
     """The entry of a file that holds exactly this, so that it can be copied as it is stored."""
 
     def flat(self) -> NDArray[np.uint8]:
@@ -122,17 +139,19 @@ class _Planner:
         self._entries: dict[str, PlannedEntry] = {}
         self._rows: dict[str, dict[str, Any]] = {}
         """The row of each block, as our writers make it."""
-        self._clocks: dict[bytes, str] = {}
-        """The block of each clock that is already planned, by its bytes."""
+        self._clocks: dict[str, bytes] = {}
+        """The clocks of channels that are planned already, by block."""
 
     def plan(self) -> Plan:
         episode = self._episode
         self._check_facts()
-        for name, channel in episode.observations.items():
-            block = self._known_block("signal", name, channel)
+        # In order of names: who shares a clock must not depend on who was assigned first.
+        for name, channel in _by_name(episode.observations):
+            block = self._block_of("signal", (name,), channel.block, f"signal/{name}")
             self._add_channel(block, name, channel, may_have_one_more=True)
-        for name, channel in episode.actions.items():
-            self._add_channel(self._known_block("action", name, channel), name, channel)
+        for name, channel in _by_name(episode.actions):
+            block = self._block_of("action", (name,), channel.block, f"action/{name}")
+            self._add_channel(block, name, channel)
         self._add_reward()
         self._add_ends()
         self._add_time()
@@ -140,19 +159,21 @@ class _Planner:
         for residual in episode.residuals.values():
             self._add_residual(residual)
         for name, intervals in episode.labels.items():
-            self._add_json(f"label/{name}", intervals.to_fields())
-        for name, extra in episode.extras.items():
+            self._add_label(f"label/{name}", intervals)
+        for name, extra in _by_name(episode.extras):
             self._add_extra(name, extra)
         if episode.provenance is not None:
             self._add_json(META_PROVENANCE, complete_provenance(episode.provenance))
+        self._add_empty()
         self._add_descriptions()
         return Plan(self._in_order())
 
     # --- what is checked
 
     def _check_facts(self) -> None:
-        episode = self._episode
-        if not _is_text(episode.id) or not episode.id:
+        episode, origin = self._episode, self._origin
+        has_id = bool(episode.id) or (origin is not None and origin.episode_id == episode.id)
+        if not _is_text(episode.id) or not has_id:
             raise InvalidArgument(
                 "an episode needs an id",
                 expected="a string with something in it",
@@ -170,6 +191,25 @@ class _Planner:
             )
         if self._length < 0:
             raise InvalidArgument("the length is negative", found=self._length)
+        if str(episode.timebase.type) not in {kind.value for kind in TimebaseType}:
+            raise InvalidArgument(
+                "unknown type of timebase",
+                expected=", ".join(kind.value for kind in TimebaseType),
+                found=repr(episode.timebase.type),
+            )
+        try:
+            parse_facts(episode_fields(self._facts()), {})
+        except BadMetadata as error:
+            raise InvalidArgument(
+                error.problem, entry=META_EPISODE, found=error.found, rule=error.rule
+            ) from None
+
+    def _facts(self) -> EpisodeFacts:
+        episode = self._episode
+        return EpisodeFacts(
+            *(episode.id, episode.env_id, self._length, episode.timebase, episode.metadata),
+            *(episode.chunk_index, episode.total_chunks, episode.timestep_range),
+        )
 
     def _check_length(self, block: str, channel: Channel, may_have_one_more: bool) -> None:
         length, own = self._length, channel.has_own_clock
@@ -181,8 +221,8 @@ class _Planner:
             )
         if own or channel.length == length or (may_have_one_more and channel.length == length + 1):
             return
-        if channel.inferred and channel._block is not None:
-            return  # bytes whose meaning is unknown go back as they came
+        if channel.inferred or channel._has_stated_length:
+            return  # what a file holds without a time for each step goes back as it came
         allowed = f"{length} or {length + 1}" if may_have_one_more else f"{length}"
         raise InvalidArgument(
             "the channel has another length than the episode",
@@ -194,14 +234,24 @@ class _Planner:
 
     # --- lanes
 
-    def _known_block(self, lane: str, name: str, channel: Channel) -> str:
-        """The block of a channel: its own where its file calls it differently, else `lane/name`."""
-        check_id(name, f"a channel of {lane}/")
-        plain = f"{lane}/{name}"
-        if self._origin is not None and channel.block != plain:
-            row = self._origin.rows.get(channel.block)
-            if row is not None and row.id == name and channel.block.startswith(lane + "/"):
-                return channel.block
+    def _block_of(self, lane: str, path: tuple[str, ...], loaded: str, plain: str) -> str:
+        """The block of a channel: the one it was loaded from where that is still meant, else `plain`.
+
+        Args:
+            lane: the lane.
+            path: its keys there.
+            loaded: the block it was loaded from.
+            plain: what its keys make.
+        """
+        origin = self._origin
+        if origin is not None and loaded.startswith(lane + "/") and loaded in origin.reader:
+            row = origin.rows.get(loaded)
+            told = (None, {}) if row is None else (row.id, row.fields)
+            if lane_path(loaded, *told) == path:
+                return loaded
+        for part, what in zip(path, _PARTS[lane], strict=True):
+            if part or what != _MODEL or lane == "omen":
+                check_id(part, what)
         return plain
 
     def _add_channel(
@@ -213,17 +263,21 @@ class _Planner:
         may_have_one_more: bool = False,
         about: Mapping[str, Any] | None = None,
     ) -> None:
+        if isinstance(channel, UnreadableChannel):
+            self._add(PlannedEntry(block, channel.stored_array, channel.nbytes))
+            self._rows[block] = channel.row.fields
+            return
         self._check_length(block, channel, may_have_one_more)
         fields = row_fields(channel, row_id, block, self._length)
         fields.update(about or {})
+        is_loaded = channel.block == block
         if isinstance(channel, RaggedChannel):
-            offsets_name = (
-                channel._offsets_block.name if channel._offsets_block else offsets_block(block)
-            )
+            stored = channel._offsets_block
+            offsets_name = stored.name if stored and is_loaded else offsets_block(block)
             fields["offsets_block"] = offsets_name
             self._add_array(offsets_name, channel.offsets, DType.INT64)
         if channel._times is not None or channel._time_block is not None:
-            fields["time_block"] = self._add_clock(block, channel)
+            fields["time_block"] = self._add_clock(block, channel, is_loaded)
         self._add(
             PlannedEntry(
                 block,
@@ -231,13 +285,29 @@ class _Planner:
                 channel.nbytes,
                 channel.dtype,
                 max(1, channel.step_bytes),
+                _items_per_step(channel),
                 stored=_stored(channel, block),
             )
         )
-        if not (channel.inferred and channel._block is not None):
+        if not channel.inferred or (channel._block is None and channel.length == self._length):
+            self._check_row(block, channel, fields)
             self._rows[block] = fields
 
-    def _add_clock(self, block: str, channel: Channel) -> str:
+    def _check_row(self, block: str, channel: Channel, fields: dict[str, Any]) -> None:
+        """What a user set must make a row that readers take."""
+        taken = channel.extra.keys() & UNDERSTOOD
+        if taken:
+            raise InvalidArgument(
+                f"a field of the channel's own is given as extra: {min(taken)!r}", entry=block
+            )
+        try:
+            parse_row(fields, 0)
+        except BadMetadata as error:
+            raise InvalidArgument(
+                error.problem, entry=block, found=error.found, rule=error.rule
+            ) from None
+
+    def _add_clock(self, block: str, channel: Channel, is_loaded: bool) -> str:
         times = channel.timestamps_ns
         assert times is not None
         if len(times) != channel.length:
@@ -248,23 +318,38 @@ class _Planner:
                 found=f"{len(times)}",
             )
         stored = times.tobytes()
-        name = self._clocks.get(stored)
-        if name is None:
-            name = channel._time_block.name if channel._time_block else time_block(block)
-            self._clocks[stored] = name
-            self._add_array(name, times, DType.INT64)
+        if is_loaded and isinstance(channel._time_block, FileBlock):
+            name = channel._time_block.name  # shared or not, as its file has it
+            stamps = self._episode.timestamps_ns if name == TIMESTAMPS else None
+            if self._clocks.get(name) == stored or (
+                stamps is not None and stamps.tobytes() == stored
+            ):
+                return name
+            if name in (TICKS, TIMESTAMPS):
+                name = ""
+        else:
+            name = next((n for n, clock in self._clocks.items() if clock == stored), "")
+            if name:
+                return name
+        number = 1
+        base = name = name or time_block(block)
+        while name in self._clocks:  # another channel has changed its own
+            number += 1
+            name = f"{base}/{number}"
+        self._clocks[name] = stored
+        self._add_array(name, times, DType.INT64)
         return name
 
     def _add_reward(self) -> None:
         channel = self._episode.rewards
         if channel is None:
             return
-        if channel.shape != ():
+        if channel.shape != () or channel.has_own_clock or isinstance(channel, RaggedChannel):
             raise InvalidArgument(
                 "rewards are not one number a step",
                 entry=REWARD,
                 expected="shape [T]",
-                found=f"[T, {', '.join(map(str, channel.shape))}]",
+                found=repr(channel),
                 hint="keep several rewards as an observation, and their sum as the reward",
             )
         self._check_length(REWARD, channel, may_have_one_more=False)
@@ -275,26 +360,39 @@ class _Planner:
                     stored=_stored(channel, REWARD),
                 )
             )
-            if _has_description(channel):
-                self._rows[REWARD] = row_fields(channel, REWARD, REWARD, self._length)
+            self._describe_reward(channel)
             return
         exact = channel.data
         with np.errstate(all="ignore"):
             rounded = exact.astype(np.float32)
-            is_exact = np.array_equal(
-                rounded.astype(exact.dtype), exact, equal_nan=channel.dtype.is_float
-            )
+            is_exact = rounded.astype(exact.dtype).tobytes() == exact.tobytes()
         self._add_array(REWARD, rounded, DType.FLOAT32)
         if not is_exact or channel.block == REWARD_EXACT or channel.dtype is not DType.FLOAT64:
             self._add_channel(REWARD_EXACT, REWARD_EXACT, channel)
+        else:
+            self._describe_reward(channel)
+
+    def _describe_reward(self, channel: Channel) -> None:
+        """A row for `reward`, where there is more to say than its name does."""
+        fields = row_fields(channel, REWARD, REWARD, self._length)
+        fields["dtype"] = DType.FLOAT32.value
+        if len(fields) > len(_row(REWARD, DType.FLOAT32, (), None, {})) or (
+            self._origin is not None and REWARD in self._origin.rows
+        ):
+            self._check_row(REWARD, channel, fields)
+            self._rows[REWARD] = fields
 
     def _add_ends(self) -> None:
         terminations, truncations = self._episode.terminations, self._episode.truncations
         for block, channel in ((TERMINATED, terminations), (TRUNCATED, truncations)):
             if channel is not None:
-                if channel.shape != ():
+                if (
+                    channel.shape != ()
+                    or channel.has_own_clock
+                    or isinstance(channel, RaggedChannel)
+                ):
                     raise InvalidArgument(
-                        "ends are not one value a step", entry=block, found=list(channel.shape)
+                        "ends are not one value a step", entry=block, found=repr(channel)
                     )
                 self._check_length(block, channel, may_have_one_more=False)
         known = [channel for channel in (terminations, truncations) if channel is not None]
@@ -306,10 +404,23 @@ class _Planner:
             return
         dones = self._episode.dones
         assert dones is not None
-        self._add_array(DONE, dones, DType.BOOL)
-        for block, channel in ((TERMINATED, terminations), (TRUNCATED, truncations)):
-            if channel is not None:
-                self._add(PlannedEntry(block, channel.stored_array, self._length, DType.BOOL))
+        self._add_array(DONE, self._stored_dones(dones), DType.BOOL)
+        if terminations is None:
+            # Readers would take `done` for them (W-END-2).
+            self._add_array(TERMINATED, np.zeros(self._length, np.bool_), DType.BOOL)
+        elif not (self._origin and terminations.block == DONE and DONE in self._origin.reader):
+            self._add(PlannedEntry(TERMINATED, terminations.stored_array, self._length, DType.BOOL))
+        if truncations is not None:
+            self._add(PlannedEntry(TRUNCATED, truncations.stored_array, self._length, DType.BOOL))
+
+    def _stored_dones(self, dones: NDArray[Any]) -> NDArray[Any]:
+        """The ends as the file has them where they mean the same: any byte but 0 is an end."""
+        origin = self._origin
+        if origin is not None and DONE in origin.reader:
+            stored = np.frombuffer(origin.reader.read_entry(DONE), np.uint8)
+            if np.array_equal(stored != 0, dones):
+                return stored
+        return dones
 
     def _add_time(self) -> None:
         episode = self._episode
@@ -336,35 +447,27 @@ class _Planner:
             self._add_array(TIMESTAMPS, stamps, DType.INT64)
 
     def _add_predictions(self) -> None:
-        for name, models in self._episode.omens.items():
-            for model, channel in models.items():
-                check_id(name, "a predicted channel")
-                check_id(model, "a model")
-                block = omen_block(name, model)
-                parsed = parse_block(block)
-                about = {} if parsed[1:3] == (name, model) else {"channel": name, "model": model}
+        for name, models in _by_name(self._episode.omens):
+            for model, channel in _by_name(models):
+                path = (name, model)
+                block = self._block_of("omen", path, channel.block, omen_block(name, model))
+                told = lane_path(block, None, {}) == path
+                about = {} if told else {"channel": name, "model": model}
                 self._add_channel(block, block, channel, may_have_one_more=True, about=about)
-        for name, by_model in self._episode.uncerts.items():
-            for model, kinds in by_model.items():
-                for kind, channel in kinds.items():
-                    check_id(name, "a predicted channel")
-                    check_id(kind, "an uncertainty")
-                    if model:
-                        check_id(model, "a model")
-                    block = uncert_block(name, model, kind)
-                    about = (
-                        {}
-                        if parse_block(block)[1:] == (name, model, kind)
-                        else {"channel": name, "model": model, "type": kind}
-                    )
+        for name, by_model in _by_name(self._episode.uncerts):
+            for model, kinds in _by_name(by_model):
+                for kind, channel in _by_name(kinds):
+                    whole = (name, model, kind)
+                    block = self._block_of("uncert", whole, channel.block, uncert_block(*whole))
+                    told = lane_path(block, None, {}) == whole
+                    about = {} if told else {"channel": name, "model": model, "type": kind}
                     self._add_channel(block, block, channel, may_have_one_more=True, about=about)
 
     def _add_residual(self, residual: Residual) -> None:
-        check_id(residual.channel_id, "a residual's channel")
-        block = residual_block(residual.channel_id, residual.model, residual.type)
+        path = (residual.channel_id, residual.model, residual.type)
+        block = self._block_of("residual", path, residual.block, residual_block(*path))
         about: dict[str, Any] = {"channel": residual.channel_id, "type": residual.type}
         if residual.model:
-            check_id(residual.model, "a residual's model")
             about["model"] = residual.model
         data = residual.data
         if residual.type == DELTA_RESIDUAL:
@@ -420,14 +523,30 @@ class _Planner:
             )
         )
 
+    def _add_label(self, name: str, intervals: Intervals) -> None:
+        origin, fields = self._origin, intervals.to_fields()
+        if (
+            origin is not None
+            and name in origin.reader
+            and Intervals.from_fields(origin.reader.read_json(name)).to_fields() == fields
+        ):
+            self._add_text(name, origin.reader)
+        else:
+            self._add_json(name, fields)
+
+    def _add_empty(self) -> None:
+        """Empty blocks stand for lanes that are not there; some readers want to find them."""
+        origin = self._origin
+        if origin is None or origin.is_filtered:
+            return
+        for name in (REWARD, DONE, TERMINATED, TRUNCATED, TICKS, TIMESTAMPS):
+            if name in origin.reader and not origin.reader.info(name).size:
+                self._entries.setdefault(name, PlannedEntry(name, bytes, 0))
+
     # --- descriptions
 
     def _add_descriptions(self) -> None:
-        episode, origin = self._episode, self._origin
-        facts = EpisodeFacts(
-            *(episode.id, episode.env_id, self._length, episode.timebase, episode.metadata),
-            *(episode.chunk_index, episode.total_chunks, episode.timestep_range),
-        )
+        origin, facts = self._origin, self._facts()
         if origin is None:
             for name, fields in new_descriptions(facts, self._rows).items():
                 self._add_json(name, fields)
@@ -482,6 +601,11 @@ class _Planner:
 
         names = sorted(self._entries, key=place)
         if self._origin is not None:
+            for name in self._origin.reader.names():
+                if name in self._entries and self._entries[name].is_array:
+                    info = self._origin.reader.info(name)
+                    entry = self._entries[name]
+                    entry.content_type, entry.tag_bits = info.content_type, info.tag_bits
             before = [name for name in self._origin.reader.names() if name in self._entries]
             known = set(before)
             last = [META_PROVENANCE] if before[-1:] == [META_PROVENANCE] else []
@@ -496,12 +620,13 @@ def _usable_origin(episode: Episode) -> Origin | None:
     return origin if origin is not None and origin.reader.role == Role.WSHARD else None
 
 
-def _stored(channel: Channel, block: str) -> FileBlock | None:
+def _stored(channel: Channel, block: str) -> StoredBlock | None:
     """The entry that a channel still is: untouched, or seen through a view that cannot be written."""
     source = channel._block
-    if not isinstance(source, FileBlock) or source.name != block:
+    if source is None or source.name != block or not hasattr(source, "copy_to"):
         return None
-    return source if channel._values is None or not source.is_compressed else None
+    stored = cast("StoredBlock", source)
+    return stored if channel._values is None or not source.is_compressed else None
 
 
 def _row(
@@ -519,11 +644,16 @@ def _row(
     return fields
 
 
+def _items_per_step(channel: Channel) -> int:
+    if not isinstance(channel, RaggedChannel) or not channel.length:
+        return 1
+    return max(1, round(int(channel.offsets[-1]) / channel.length))
+
+
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _has_description(channel: Channel) -> bool:
-    return bool(
-        channel.unit or channel.description or channel.semantics or channel.extra or channel.lossy
-    )
+def _by_name(lane: Mapping[str, Value]) -> list[tuple[str, Value]]:
+    """A lane in ascending order of names, as UTF-8."""
+    return sorted(lane.items(), key=lambda item: str(item[0]).encode(errors="replace"))

@@ -120,7 +120,7 @@ class RaggedChannel(Channel):
                 )
             offsets = block.array(np.dtype("<i8"), (self._length + 1,))
             item = self.step_bytes
-            if item and self._block.nbytes % item:
+            if self._block.nbytes % item if item else self._block.nbytes:
                 raise SizeMismatch(
                     "the block is not a whole number of items",
                     path=self._block.path,
@@ -160,7 +160,7 @@ class RaggedChannel(Channel):
     def data(self, data: Any) -> None:  # noqa: ANN401 - as above
         self._take(None, None, data)
         self._block = self._offsets_block = None
-        self.inferred = False
+        self.inferred = self._has_stated_length = False
 
     def __getitem__(self, key: Any) -> Any:  # noqa: ANN401 - one step or a list of them
         if isinstance(key, slice):

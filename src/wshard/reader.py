@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import os
 import re
+from copy import deepcopy
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format import Limits, ShardReader
-from shard_format.errors import BadProfile, EntryNotFound, InvalidArgument, ShardError
+from shard_format.errors import BadProfile, EntryNotFound, FormatError, InvalidArgument, ShardError
 from shard_format.identity import IDENTITY_ENTRY
 from shard_format.registry import DEFAULT_LIMITS, Role
 from shard_format.sources import BytesSource, FileSource
 from wshard import inference
 from wshard.blocks import FileBlock
+from wshard.described import read_channels, read_wshard
 from wshard.describing import channel_from_row, plain_channel
 from wshard.dtypes import DType
 from wshard.episode import Episode
 from wshard.labels import Intervals
 from wshard.lanes import Extra
-from wshard.metadata import EpisodeFacts, Row, parse_facts, parse_row, parse_rows
+from wshard.metadata import EpisodeFacts, Row, parse_facts, parse_row
 from wshard.names import (
     DELTA_RESIDUAL,
     DONE,
+    LANES,
     META_CHANNELS,
     META_EPISODE,
     META_PROVENANCE,
@@ -37,7 +40,7 @@ from wshard.names import (
     TICKS,
     TIMESTAMPS,
     TRUNCATED,
-    parse_block,
+    lane_path,
     residual_key,
 )
 from wshard.origin import Origin
@@ -46,7 +49,7 @@ from wshard.residual_lane import DEFAULT_WINDOW, Residual, StoredResidual
 from wshard.values import product
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from shard_format.sources import ByteSource, SourceLike
     from wshard.blocks import Block
@@ -72,6 +75,7 @@ def load_wshard(
     check: bool = True,
     threads: int | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Episode:
     """Opens an episode.
 
@@ -89,11 +93,15 @@ def load_wshard(
         check: False skips checksums.
         threads: how many threads large reads may use; None for one per processor, up to 8.
         limits: what the file may ask for; raise one for files you trust.
+        storage_options: headers, credentials and the like for a URL, as `ShardReader` takes them. They
+            are for the episode itself: a sidecar that needs some is passed as an opened source.
 
     Raises:
         ShardError: a subclass that says which rule of spec/wshard.md or spec/shard.md the file breaks.
     """
-    reader = open_reader(source, limits=limits, threads=threads, check=check)
+    reader = open_reader(
+        source, limits=limits, threads=threads, check=check, storage_options=storage_options
+    )
     try:
         if reader.role == Role.MANIFEST:
             from wshard.chunked import open_chunked
@@ -116,10 +124,17 @@ def load_wshard(
 
 
 def open_reader(
-    source: SourceLike, *, limits: Limits, threads: int | None, check: bool
+    source: SourceLike,
+    *,
+    limits: Limits,
+    threads: int | None,
+    check: bool,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ShardReader:
     """A reader of the file; small local files are brought into memory, so that none stays open."""
-    if isinstance(source, (str, os.PathLike)) and not _URL.match(os.fspath(source)):
+    if isinstance(source, (str, os.PathLike)) and not (
+        storage_options or _URL.match(os.fspath(source))
+    ):
         file = FileSource(source)
         opened: ByteSource = file
         size = file.size()
@@ -131,14 +146,17 @@ def open_reader(
         reader = ShardReader(opened, limits=limits, threads=threads, check=check)
         reader.adopt_source()
         return reader
-    return ShardReader(source, limits=limits, threads=threads, check=check)
+    return ShardReader(
+        source, limits=limits, threads=threads, check=check, storage_options=storage_options
+    )
 
 
 def sidecar_files(path: str) -> list[str]:
     """The sidecars beside a local file, in the order in which they are read."""
     folder = path + SIDECAR_SUFFIX
     try:
-        names = os.listdir(folder)
+        # Asked first: an error costs more.
+        names = os.listdir(folder) if os.access(folder, os.F_OK) else []
     except (OSError, ValueError):  # most files have none, and not every name is a path
         return []
     return [os.path.join(folder, name) for name in sorted(names) if name.endswith(".wshard")]
@@ -155,24 +173,22 @@ def episode_of(reader: ShardReader, *, is_sidecar: bool = False) -> Episode:
                 rule="W-ROL-1",
                 hint="ShardReader opens any file of the family",
             )
-        if META_SIDECAR in reader and not is_sidecar:
+        blocks = file_blocks(reader)
+        if META_SIDECAR in blocks and not is_sidecar:
             raise BadProfile(
                 "this file only adds lanes to an episode",
                 entry=META_SIDECAR,
                 hint="open the episode itself; its sidecars are read with it",
                 rule="W-ROL-2",
             )
-        if META_EPISODE not in reader:
+        if META_EPISODE not in blocks:
             raise BadProfile("the episode is not described", entry=META_EPISODE, rule="W-ROL-2")
         episode_fields = reader.read_json(META_EPISODE, rule="W-JSN-1")
-        wshard = reader.read_json(META_WSHARD, rule="W-JSN-1") if META_WSHARD in reader else {}
-        described = (
-            reader.read_json(META_CHANNELS, rule="W-JSN-1") if META_CHANNELS in reader else {}
-        )
+        wshard = read_wshard(reader) if META_WSHARD in blocks else {}
         facts = parse_facts(episode_fields, wshard)
-        rows = {row.block: row for row in parse_rows(described)}
-        blocks = file_blocks(reader)
+        described, rows = read_channels(reader) if META_CHANNELS in blocks else ({}, {})
         if "omen_channels" in wshard or "action_spaces" in episode_fields:
+            rows = dict(rows)
             _add_older_rows(rows, blocks, facts.length, episode_fields, wshard)
         episode = new_episode(facts)
         episode.origin = Origin(reader, wshard, episode_fields, described, rows)
@@ -186,26 +202,26 @@ def new_episode(facts: EpisodeFacts) -> Episode:
     """An episode with its facts and without lanes."""
     episode = object.__new__(Episode)
     episode._start_lanes()
-    episode.id = facts.id
-    episode.env_id = facts.env_id
-    episode._length = facts.length
-    episode.timebase = facts.timebase
-    episode.metadata = facts.metadata
-    episode.chunk_index = facts.chunk_index
-    episode.total_chunks = facts.total_chunks
-    episode.timestep_range = facts.timestep_range
-    episode.provenance = None
+    vars(episode).update(
+        id=facts.id,
+        env_id=facts.env_id,
+        _length=facts.length,
+        timebase=facts.timebase,
+        # A copy: what the file said is compared with when the episode is saved.
+        metadata=deepcopy(facts.metadata) if facts.metadata else {},
+        chunk_index=facts.chunk_index,
+        total_chunks=facts.total_chunks,
+        timestep_range=facts.timestep_range,
+        provenance=None,
+    )
     return episode
 
 
 def file_blocks(reader: ShardReader) -> dict[str, FileBlock]:
     """Every entry of a file, by name."""
-    index = reader.index
-    sizes = index["orig_size"].tolist()
-    flags = index["flags"].tolist()
     return {
-        name: FileBlock(reader, name, size, bool(flag & 1))
-        for name, size, flag in zip(reader.names(), sizes, flags, strict=True)
+        name: FileBlock(reader, name, size, flags & 1 == 1)
+        for name, size, flags in reader.outline()
     }
 
 
@@ -248,16 +264,16 @@ class Router:
         self._blocks = blocks
         later: list[str] = []
         for name, block in blocks.items():
+            if name in _KNOWN_META:
+                continue
+            if name in _FLAT:
+                self._flat(name, block)
+                continue
             lane = name.partition("/")[0]
             if lane == "signal":
                 self._signal(name, block)
             elif lane == "action":
                 self._action(name, block)
-            elif lane == "meta":
-                if name not in _KNOWN_META:
-                    later.append(name)
-            elif name in _FLAT:
-                self._flat(name, block)
             else:
                 later.append(name)
         if later or META_PROVENANCE in blocks:
@@ -280,7 +296,12 @@ class Router:
             else:
                 others.append(name)
         if META_PROVENANCE in blocks:
-            episode.provenance = parse_provenance(reader.read_json(META_PROVENANCE, rule="W-JSN-1"))
+            try:
+                fields = reader.read_json(META_PROVENANCE, rule="W-JSN-1")
+                episode.provenance = parse_provenance(fields)
+            except FormatError:
+                # For checking tools to tell (W-PRV-1); the recording is readable, and this is kept.
+                others.append(META_PROVENANCE)
         for name in others:
             if name in self._taken:
                 continue
@@ -311,15 +332,15 @@ class Router:
 
     def _signal(self, name: str, block: Block) -> None:
         row = self._rows.get(name)
-        lane = self._episode.observations
         if row is None:
-            lane.adopt(name[7:], self._inferred(name, name[7:], block))
+            self._put(
+                self._episode.observations, name[7:], name, self._inferred(name, name[7:], block)
+            )
         else:
-            lane.adopt(row.id, self._described(row.id, row, block))
+            self._put(self._episode.observations, row.id, name, self._described(row.id, row, block))
 
     def _action(self, name: str, block: Block) -> None:
         row = self._rows.get(name)
-        lane = self._episode.actions
         if row is None:
             # Stream writers describe every channel as a signal, even if only the action is there.
             stream_row = self._rows.get("signal/" + name[7:])
@@ -327,11 +348,11 @@ class Router:
                 channel = self._described(name[7:], stream_row, block)
                 if channel._block is not None and channel._block.nbytes == channel.nbytes:
                     channel.inferred = True
-                    lane.adopt(name[7:], channel)
+                    self._put(self._episode.actions, name[7:], name, channel)
                     return
-            lane.adopt(name[7:], self._inferred(name, name[7:], block))
+            self._put(self._episode.actions, name[7:], name, self._inferred(name, name[7:], block))
         else:
-            lane.adopt(row.id, self._described(row.id, row, block))
+            self._put(self._episode.actions, row.id, name, self._described(row.id, row, block))
 
     def _flat(self, name: str, block: Block) -> None:
         episode = self._episode
@@ -339,7 +360,7 @@ class Router:
             return  # an empty block means that the lane is absent
         if name == REWARD:
             if REWARD_EXACT not in self._blocks or REWARD_EXACT not in self._rows:
-                episode._rewards = plain_channel("reward", block, DType.FLOAT32, (), self._length)
+                episode._rewards = self._reward(block)
         elif name == REWARD_EXACT:
             if name in self._rows:
                 episode._rewards = self._described("reward", self._rows[name], block)
@@ -352,43 +373,52 @@ class Router:
         elif name == TERMINATED or TERMINATED not in self._blocks:
             episode._terminations = plain_channel(name, block, DType.BOOL, (), self._length)
 
+    def _reward(self, block: Block) -> Channel:
+        """`reward` is f32 [T] whatever its row says; the row may say what the numbers mean."""
+        row = self._rows.get(REWARD)
+        if row is None:
+            return plain_channel("reward", block, DType.FLOAT32, (), self._length)
+        said = {key: row.fields[key] for key in row.fields if key not in _FIXED_FOR_REWARD}
+        plain = Row(row.id, row.block, DType.FLOAT32, (), said)
+        return channel_from_row(plain, "reward", block, self._length, self._find)
+
     def _omen(self, name: str, block: Block) -> None:
-        row = self._rows.get(name)
-        _, channel, model, _ = parse_block(name)
-        if row is not None:
-            channel, model = row.fields.get("channel") or channel, row.fields.get("model") or model
-            made = self._described(model, row, block)
-        else:
-            made = self._inferred(name, model, block)
-        self._adopt_nested(self._episode.omens, (channel, model), made)
+        self._adopt_predicted(self._episode.omens, name, block)
 
     def _uncert(self, name: str, block: Block) -> None:
-        row = self._rows.get(name)
-        _, channel, model, kind = parse_block(name)
-        if row is not None:
-            channel = row.fields.get("channel") or channel
-            model, kind = row.fields.get("model", model), row.fields.get("type") or kind
-            made = self._described(kind, row, block)
-        else:
-            made = self._inferred(name, kind, block)
-        self._adopt_nested(self._episode.uncerts, (channel, model, kind), made)
+        self._adopt_predicted(self._episode.uncerts, name, block)
 
-    @staticmethod
-    def _adopt_nested(lane: Any, path: tuple[str, ...], channel: Channel) -> None:  # noqa: ANN401 - lanes in lanes
-        for name in path[:-1]:
+    def _adopt_predicted(self, lane: Any, name: str, block: Block) -> None:  # noqa: ANN401 - lanes in lanes
+        row = self._rows.get(name)
+        last = lane_path(name, None, {} if row is None else row.fields)[-1]
+        if row is None:
+            channel = self._inferred(name, last, block)
+        else:
+            channel = self._described(last, row, block)
+        self._adopt(lane, name, row, channel)
+
+    def _adopt(self, lane: Any, block: str, row: Row | None, channel: Channel) -> None:  # noqa: ANN401 - lanes in lanes
+        told = (None, {}) if row is None else (row.id, row.fields)
+        *outer, last = lane_path(block, *told)
+        for name in outer:
             if name not in lane:
                 lane.adopt(name, lane.new_inner(name))
             lane = lane[name]
-        lane.adopt(path[-1], channel)
+        self._put(lane, last, block, channel)
+
+    def _put(self, lane: Any, last: str, block: str, channel: Channel) -> None:  # noqa: ANN401 - any lane
+        if last in lane:
+            # Another block has claimed that place: nothing is dropped.
+            self._episode.extras.adopt(block, channel)
+        else:
+            lane.adopt(last, channel)
 
     def _residual(self, name: str, block: Block) -> None:
         if name.endswith(SCALES) and name.removesuffix(SCALES) in self._blocks:
             return  # comes with its residual
         row = self._rows.get(name)
         fields = {} if row is None else row.fields
-        _, channel, model, kind = parse_block(name)
-        kind = fields.get("type") or kind
-        channel, model = fields.get("channel") or channel, fields.get("model") or model
+        channel, model, kind = lane_path(name, None, fields)
         if kind not in (SIGN_RESIDUAL, DELTA_RESIDUAL):
             self._episode.extras.adopt(name, Extra(name, block=block))
             return
@@ -415,6 +445,9 @@ def _read_intervals(reader: ShardReader, name: str) -> Intervals:
         raise error.located(path=reader.name, entry=name) from None
 
 
+_FIXED_FOR_REWARD: Final = frozenset(
+    ("length", "layout", "offsets_block", "time_block", "start_ns")
+)
 _FLAT: Final = frozenset((REWARD, REWARD_EXACT, DONE, TERMINATED, TRUNCATED, TICKS, TIMESTAMPS))
 
 
@@ -433,7 +466,17 @@ def _keep_only(
         names = (channel, f"{lane}/{channel}", *blocks)
         return wanted is None or any(fnmatchcase(name, want) for name in names for want in wanted)
 
-    before = [*episode.observations, *episode.actions, *(block for block, _ in episode.blocks())]
+    before = [
+        *(*episode.observations, *episode.actions, *(block for block, _ in episode.blocks())),
+        *(f"label/{name}" for name in episode.labels),
+        *(name for key in episode.residuals for name in _residual_names(key)),
+        *episode.extras,
+    ]
+    for lane in kept or ():
+        if lane not in LANES and not any(name.partition("/")[0] == lane for name in before):
+            raise InvalidArgument(
+                f"no lane {lane!r}", path=episode.origin.path, expected=", ".join(LANES)
+            )
     for lane, have in (
         ("signal", episode.observations),
         ("action", episode.actions),
@@ -443,12 +486,12 @@ def _keep_only(
             del have[name]
     for lane, nested in (("omen", episode.omens), ("uncert", episode.uncerts)):
         for name in list(nested):
-            for model in [m for m in nested[name] if not asked(lane, name, f"{lane}/{name}/{m}")]:
-                del nested[name][model]
+            for model in list(nested[name]):
+                _keep_predicted(nested[name], name, model, asked, lane)
             if not nested[name]:
                 del nested[name]
     for key, residual in list(episode.residuals.items()):
-        if not asked("residual", residual.channel_id, f"residual/{key}"):
+        if not asked("residual", residual.channel_id, *_residual_names(key)):
             del episode.residuals[key]
     for name in list(episode.extras):
         if (kept is not None and name.partition("/")[0] not in kept) or (
@@ -465,6 +508,29 @@ def _keep_only(
     for want in wanted or ():
         if not any(fnmatchcase(name, want) for name in before):
             raise _unknown_channel(episode, want, before)
+
+
+def _keep_predicted(
+    models: Any,  # noqa: ANN401 - channels, or lanes of channels
+    name: str,
+    model: str,
+    asked: Callable[..., bool],
+    lane: str,
+) -> None:
+    block = f"{lane}/{name}/{model}" if model else f"{lane}/{name}"
+    if lane == "uncert":
+        for kind in list(models[model]):
+            if not asked(lane, name, block, f"{block}/{kind}"):
+                del models[model][kind]
+        if not models[model]:
+            del models[model]
+    elif not asked(lane, name, block):
+        del models[model]
+
+
+def _residual_names(key: str) -> tuple[str, str]:
+    """What a residual may be called: with and without its usual type."""
+    return f"residual/{key}", f"residual/{key}/{SIGN_RESIDUAL}"
 
 
 def _names(names: Iterable[str], what: str) -> list[str]:

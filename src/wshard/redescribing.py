@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from wshard.describing import channel_from_row, row_fields
+from wshard.dtypes import DType
 from wshard.metadata import (
     WSHARD_FIELDS,
     EpisodeFacts,
@@ -13,7 +14,9 @@ from wshard.metadata import (
     parse_facts,
     parse_rows,
 )
-from wshard.names import META_CHANNELS, META_EPISODE, META_WSHARD
+from wshard.names import META_CHANNELS, META_EPISODE, META_WSHARD, SIGN_RESIDUAL, lane_path
+from wshard.residual_lane import DEFAULT_WINDOW
+from wshard.values import product
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +28,8 @@ Rows = dict[str, dict[str, Any]]
 _ROW_GROUPS: Final = ("signal", "action", "reward", "omen", "uncert", "residual")
 _LINKS: Final = ("offsets_block", "time_block", "channel", "model", "type", "window")
 # Fields that a name or a size tells as well, so that a row without them says the same.
-_DERIVABLE: Final = frozenset(("channel", "model", "type", "length", "offsets_block"))
+_DERIVABLE: Final = frozenset(("length", "offsets_block"))
+_ABOUT: Final = frozenset(("channel", "model", "type"))
 _MADE_BY_US: Final = frozenset(
     (
         *("id", "dtype", "shape", "signal_block", "length", "layout", "offsets_block"),
@@ -120,18 +124,34 @@ def _says_the_same(
     row: Row, mine: Mapping[str, Any], sizes: Mapping[str, int], length: int
 ) -> bool:
     """Whether a stored row says what we would write for its channel."""
-    if mine["id"] not in (row.id, row.block):
-        return False
     theirs = row.fields
-    block = _Sized(row.block, sizes.get(row.block, 0))
+    if mine is theirs:
+        return True
+    if mine["id"] not in (row.id, row.block) or _about(row.block, theirs) != _about(
+        row.block, mine
+    ):
+        return False
+    size = sizes.get(row.block, 0)
+    if mine.get("type") == SIGN_RESIDUAL and row.dtype is DType.UINT8:
+        # Packed bits: how their rows divide into shape and length says nothing.
+        length_told = theirs.get("length")
+        return product(row.shape) * (length if length_told is None else length_told) == size
+    block = _Sized(row.block, size)
     channel = channel_from_row(row, row.id, block, length, lambda _: None)
     plain = row_fields(channel, mine["id"], row.block, length)
     for key in _LINKS:
         if theirs.get(key) is not None:
             plain[key] = theirs[key]
-    ours = {k: v for k, v in mine.items() if k not in _DERIVABLE or k in theirs}
-    plain = {k: v for k, v in plain.items() if k not in _DERIVABLE or k in theirs}
-    return ours == plain
+    skipped = _ABOUT | {key for key in _DERIVABLE if theirs.get(key) is None}
+    if theirs.get("window") is None and mine.get("window") == DEFAULT_WINDOW:
+        skipped |= {"window"}
+    ours = {k: v for k, v in mine.items() if k not in skipped}
+    return ours == {k: v for k, v in plain.items() if k not in skipped}
+
+
+def _about(block: str, fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a block is about, by its row or by its name."""
+    return lane_path(block, None, fields)
 
 
 def _in_order(rows: Rows, blocks: Iterable[str]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shard_format.errors import BadProfile, InvalidArgument, SizeMismatch
+from wshard.dtypes import DType, convert
 from wshard.names import DELTA_RESIDUAL, SCALES, SIGN_RESIDUAL
 from wshard.residual import (
     compute_error_residual,
@@ -132,10 +133,11 @@ class Residual:
         self.type = type
         self.model = model
         self.window = window
-        kind = np.uint8 if type == SIGN_RESIDUAL else np.int8
-        self._data: NDArray[Any] | None = np.ascontiguousarray(as_array(data)).astype(
-            kind, casting="same_kind", copy=False
-        )
+        kind = DType.UINT8 if type == SIGN_RESIDUAL else DType.INT8
+        try:
+            self._data: NDArray[Any] | None = np.ascontiguousarray(convert(as_array(data), kind)[0])
+        except InvalidArgument as error:
+            raise error.located(entry=channel_id) from None
         self._scales: NDArray[Any] | None = (
             None if scales is None else np.ascontiguousarray(scales, dtype="<f4")
         )
@@ -187,6 +189,11 @@ class Residual:
         residual._data = residual._scales = None
         residual._stored = stored
         return residual
+
+    @property
+    def block(self) -> str:
+        """The entry that it was loaded from; empty for one made in memory."""
+        return "" if self._stored is None else self._stored.block.name
 
     @property
     def is_described(self) -> bool:
@@ -273,7 +280,12 @@ class Residual:
 
     def joined(self, others: Sequence[Residual], lengths: Sequence[int]) -> Residual:
         """This one and those that follow it in time, as one; `lengths` are the steps of each."""
-        parts = [self, *others]
+        pairs = zip([self, *others], lengths, strict=True)
+        filled = [(part, length) for part, length in pairs if length]
+        if not filled:
+            return self
+        parts = [part for part, _ in filled]
+        lengths = [length for _, length in filled]
         if self.type == SIGN_RESIDUAL:
             bits = [part._bits(length) for part, length in zip(parts, lengths, strict=True)]
             return self._with_bits(np.concatenate(bits, axis=1))

@@ -21,7 +21,14 @@ from shard_format.errors import (
 from shard_format.identity import IDENTITY_ENTRY, stored_identity
 from wshard.episode import Episode
 from wshard.lanes import Extra
-from wshard.names import META_SIDECAR, parse_block, residual_key
+from wshard.names import (
+    META_SIDECAR,
+    TICKS,
+    TIMESTAMPS,
+    parse_block,
+    residual_block,
+    residual_key,
+)
 from wshard.reader import SIDECAR_SUFFIX, episode_of, load_wshard, open_reader, sidecar_files
 from wshard.residual_lane import Residual
 from wshard.writer import save_wshard
@@ -34,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["add_lane", "compact", "fingerprint", "sidecar_files"]
 
 _HEX = re.compile(r"[0-9a-f]{64}")
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_UNSAFE = re.compile(r"[^\w.-]+")
 _JSON: Final = 2
 
 
@@ -129,6 +136,9 @@ def _place(episode: Episode, block: str, values: Any) -> None:  # noqa: ANN401 -
     lane, channel, model, kind = parse_block(block)
     if isinstance(values, Residual) or lane == "residual":
         episode.residuals[residual_key(block)] = values
+        own = residual_block(values.channel_id, values.model, values.type)
+        if own != block:
+            raise InvalidArgument("the residual is about something else", entry=block, found=own)
     elif lane == "signal":
         episode.observations[channel] = values
     elif lane == "action":
@@ -227,6 +237,10 @@ def _all_blocks(episode: Episode) -> set[str]:
     names.update(f"label/{name}" for name in episode.labels)
     names.update(episode.extras)
     names.update(f"residual/{key}" for key in episode.residuals)
+    names.update(
+        residual_block(residual.channel_id, residual.model, residual.type)
+        for residual in episode.residuals.values()
+    )
     if episode.origin.reader.role == 5:
         names.update(episode.origin.reader.names())
     return names
@@ -237,6 +251,8 @@ def _adopt(episode: Episode, side: Episode, taken: set[str]) -> None:
     found.update({f"label/{name}": intervals for name, intervals in side.labels.items()})
     found.update({f"residual/{key}": residual for key, residual in side.residuals.items()})
     found.update({name: extra for name, extra in side.extras.items() if name != META_SIDECAR})
+    found.update({TICKS: side._ticks} if side._ticks is not None else {})
+    found.update({TIMESTAMPS: side._timestamps} if side._timestamps is not None else {})
     for block in found:
         if block in taken:
             raise DuplicateName(
@@ -270,6 +286,12 @@ def _adopt(episode: Episode, side: Episode, taken: set[str]) -> None:
     for name, extra in side.extras.items():
         if name != META_SIDECAR:
             episode.extras.adopt(name, extra)
+    # Whatever the episode lacks; what it has was found in `taken`.
+    episode._rewards = episode._rewards or side._rewards
+    episode._terminations = episode._terminations or side._terminations
+    episode._truncations = episode._truncations or side._truncations
+    episode._ticks = side._ticks if episode._ticks is None else episode._ticks
+    episode._timestamps = side._timestamps if episode._timestamps is None else episode._timestamps
 
 
 def compact(
@@ -278,29 +300,34 @@ def compact(
     *,
     compression: Any = None,  # noqa: ANN401 - as for save_wshard
     profile: str | None = None,
-    keep_sidecars: bool = False,
     fsync: bool = True,
 ) -> str:
     """Folds the sidecars of an episode into it; returns the path of the result.
 
     Blocks are copied as they are stored, not decoded and compressed again, unless a compression or profile is
-    given. The episode's content is compared with the identity that the sidecars were made for.
+    given. The episode's content is compared with the identity that the sidecars were made for. Sidecars are
+    removed once the episode itself holds them; with `out` both stay.
 
     Args:
         path: the episode.
         out: where to write; the episode itself is replaced, atomically, if left out.
         compression, profile, fsync: as for `save_wshard`; None keeps how everything is stored.
-        keep_sidecars: False removes the sidecars once the episode itself holds them.
     """
     location = os.fspath(path)
     target = location if out is None else os.fspath(out)
     sidecars = sidecar_files(location)
     with load_wshard(location, sidecars=sidecars) as episode:
         assert episode.origin is not None
+        if episode.origin.chunks and os.path.abspath(target) == os.path.abspath(location):
+            raise InvalidArgument(
+                "a manifest cannot hold lanes",
+                path=location,
+                hint="give another name as out: the result is one file with all chunks",
+            )
         _check_identity(episode.origin.reader, episode.origin.sidecars)
         keep = compression is None and profile is None
         save_wshard(episode, target, "keep" if keep else compression, profile=profile, fsync=fsync)
-    if not keep_sidecars and os.path.abspath(target) == os.path.abspath(location):
+    if os.path.abspath(target) == os.path.abspath(location):
         for file in sidecars:
             os.unlink(file)
         with suppress(OSError):  # something else lies in the folder

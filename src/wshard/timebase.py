@@ -9,6 +9,7 @@ from typing import Final
 __all__ = ["Timebase", "TimebaseType"]
 
 DEFAULT_RATE_HZ: Final = 30.0
+_LARGEST: Final = (1 << 63) - 1
 
 
 class TimebaseType(str, Enum):
@@ -35,5 +36,5 @@ class Timebase:
 
     @property
     def dt_ns(self) -> int:
-        """Nanoseconds of one step, rounded."""
-        return round(1e9 / self.tick_hz)
+        """Nanoseconds of one step, rounded; at most 2**63 - 1."""
+        return min(round(min(1e9 / self.tick_hz, 1e19)), _LARGEST)

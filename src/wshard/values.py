@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shard_format.errors import InvalidArgument
+from shard_format.errors import BadValue, InvalidArgument, LimitExceeded
 from wshard.dtypes import DType, convert
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import ArrayLike, NDArray
+
+# A year at 1 kHz has more; nobody has that in one file.
+_MOST_MADE_UP = 1 << 28
 
 
 def as_array(data: Any) -> NDArray[Any]:  # noqa: ANN401 - anything array-like
@@ -44,7 +47,10 @@ def as_times(times: ArrayLike, name: str) -> NDArray[np.int64]:
             found=f"{array.dtype} {list(array.shape)}",
             hint="floating-point seconds cannot hold nanoseconds: use np.round(seconds * 1e9).astype(np.int64)",
         )
-    stored: NDArray[np.int64] = convert(array, DType.INT64)[0]
+    try:
+        stored: NDArray[np.int64] = convert(array, DType.INT64)[0]
+    except InvalidArgument as error:
+        raise error.located(entry=name or None) from None
     return stored
 
 
@@ -52,11 +58,31 @@ def regular_times(
     count: int, rate_hz: float, start_ns: int = 0, first: int = 0
 ) -> NDArray[np.int64]:
     """Times of `count` entries at a fixed rate, from entry `first` on: start + round(i · 10⁹ / rate)."""
+    check_count(count)
     steps = np.arange(first, first + count, dtype=np.int64)
     if rate_hz <= 0:
         return np.full(count, start_ns, np.int64)
-    times: NDArray[np.int64] = np.rint(steps * 1e9 / rate_hz).astype(np.int64) + start_ns
+    with np.errstate(over="ignore"):
+        offsets = np.rint(steps * 1e9 / rate_hz)
+    if count and abs(float(offsets[-1]) + start_ns) >= 2.0**63:
+        raise BadValue(
+            "the times of a regular clock do not fit into 64 bits",
+            expected="nanoseconds below 2**63",
+            found=f"entry {first + count - 1} at {rate_hz} Hz from {start_ns} ns",
+        )
+    times: NDArray[np.int64] = offsets.astype(np.int64) + start_ns
     return times
+
+
+def check_count(count: int) -> None:
+    """Refuses to make up more times than any recording has, whatever length a file claims."""
+    if count > _MOST_MADE_UP:
+        raise LimitExceeded(
+            "the episode is too long to make up the times of its steps",
+            expected=f"at most {_MOST_MADE_UP} steps",
+            found=f"{count}",
+            rule="W-EPI-2",
+        )
 
 
 def product(shape: Sequence[int]) -> int:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from shard_format import Codec, Compression, ShardWriter
 from shard_format._crc import crc32c
 from shard_format._layout import ALIGNMENTS
+from shard_format.errors import FormatError
 from shard_format.identity import IDENTITY_ENTRY
 from shard_format.registry import DEFAULT_LIMITS, Limits, Role
 from shard_format.writer import EntryToWrite
+from wshard.blocks import FileBlock
 from wshard.compressing import StoragePolicy
 from wshard.planning import plan_blocks
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Mapping
 
-    from shard_format import ShardReader
+    from shard_format.schema import Schema
+    from wshard.blocks import StoredBlock
     from wshard.episode import Episode
     from wshard.origin import Origin
     from wshard.planning import PlannedEntry
@@ -83,34 +85,48 @@ def save_wshard(
         compression=default,
         names=[entry.name for entry in plan.entries],
         identity=identity,
+        schema=_kept_schema(origin),
         fsync=fsync,
         limits=limits,
         threads=threads,
     ) as writer:
-        sources = [_kept_source(entry, policy, origin) for entry in plan.entries]
-        for source, run in groupby(zip(sources, plan.entries, strict=True), itemgetter(0)):
-            entries = [entry for _, entry in run]
-            if source is None:
-                writer.write_many(_entries(entries, policy))
+        kept = [_kept(entry, policy, origin, identity) for entry in plan.entries]
+        for is_kept, run in groupby(zip(kept, plan.entries, strict=True), _is_kept):
+            if is_kept:
+                for block, entry in run:
+                    assert block is not None
+                    block.copy_to(writer, entry.content_type)
             else:
-                for entry in entries:
-                    writer.copy_entry(source, entry.name)
+                writer.write_many(_entries([entry for _, entry in run], policy))
 
 
-def _kept_source(
-    entry: PlannedEntry, policy: StoragePolicy, origin: Origin | None
-) -> ShardReader | None:
-    """The file that has an entry with the same content, if entries are to be kept as they are stored."""
+def _kept_schema(origin: Origin | None) -> Schema | None:
+    """The schema section of the loaded file; one that nobody can read is not kept."""
+    if origin is None or origin.reader.role != Role.WSHARD:
+        return None
+    with suppress(FormatError):
+        return origin.reader.schema
+    return None
+
+
+def _is_kept(pair: tuple[StoredBlock | None, PlannedEntry]) -> bool:
+    return pair[0] is not None
+
+
+def _kept(
+    entry: PlannedEntry, policy: StoragePolicy, origin: Origin | None, identity: bool
+) -> StoredBlock | None:
+    """A block with the same content in a file, if blocks are to be kept as they are stored."""
     if not policy.keeps(entry):
         return None
-    if entry.stored is not None:
-        return entry.stored.reader
+    if entry.stored is not None and entry.stored.can_be_copied(identity):
+        return entry.stored
     # Loaded and perhaps changed: its checksum tells.
     for reader in () if origin is None else (origin.reader, *origin.sidecars):
         if entry.name in reader:
             info = reader.info(entry.name)
             if info.size == entry.nbytes and info.crc32c == crc32c(entry.flat().data):
-                return reader
+                return FileBlock(reader, entry.name, info.size, info.codec is not Codec.NONE)
     return None
 
 

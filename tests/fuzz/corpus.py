@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shard_format import Codec, ShardError, ShardReader
+from shard_format import Codec, Role, ShardError, ShardReader
+from shard_format._layout import FILTERED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,11 +17,21 @@ if TYPE_CHECKING:
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 # Large seeds make every run slow and teach the fuzzer nothing.
 LARGEST_SEED = 1 << 14
+# The entries that describe an episode.
+DESCRIPTIONS = (
+    "meta/channels",
+    "meta/episode",
+    "meta/provenance",
+    "meta/sidecar",
+    "meta/wshard",
+)
+# Targets that also learn from the vectors of episodes.
+OF_EPISODES = ("chunk_manifest", "descriptions", "episode")
 
 
-def vector_files() -> Iterator[tuple[str, bytes]]:
+def vector_files(folders: str = "*valid") -> Iterator[tuple[str, bytes]]:
     """Name and bytes of every vector that is small enough."""
-    for description in sorted(VECTORS.glob("*valid/*.json")):
+    for description in sorted(VECTORS.glob(f"{folders}/*.json")):
         file = json.loads(description.read_text("utf-8"))["file"]
         data = (description.parent / file).read_bytes()
         if len(data) <= LARGEST_SEED:
@@ -28,7 +40,7 @@ def vector_files() -> Iterator[tuple[str, bytes]]:
 
 def seeds(target: str) -> Iterator[tuple[str, bytes]]:
     """Name and bytes of every seed of a target."""
-    for name, data in vector_files():
+    for name, data in vector_files("*valid*" if target in OF_EPISODES else "*valid"):
         if target == "container":
             yield name, data
             continue
@@ -40,6 +52,17 @@ def seeds(target: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _parts(target: str, name: str, data: bytes, reader: ShardReader) -> Iterator[tuple[str, bytes]]:
+    if target == "episode":
+        if reader.role == Role.WSHARD:
+            yield name, data
+        return
+    if target in ("chunk_manifest", "descriptions"):
+        wanted = ["meta/manifest"] if target == "chunk_manifest" else DESCRIPTIONS
+        for entry in reader.names():
+            if entry in wanted or (entry.startswith("label/") and target == "descriptions"):
+                with contextlib.suppress(ShardError):
+                    yield f"{name}-{entry.replace('/', '_')}", reader.read_entry(entry)
+        return
     if target == "json":
         if reader.header.schema_offset:
             yield name, data[reader.header.schema_offset :]
@@ -55,6 +78,11 @@ def _parts(target: str, name: str, data: bytes, reader: ShardReader) -> Iterator
             continue
         stored = data[start : start + size]
         orig_size = int(row["orig_size"]) & 0xFFFFFFFF
+        if target == "filters":
+            if row["flags"] & FILTERED:
+                length = int.from_bytes(stored[4:8], "little")
+                yield f"{name}-{number}", stored[8 : 8 + length] + b"\0" + bytes(range(256))
+            continue
         if target == "decompression":
             is_zstd = not row["flags"] & 4
             yield f"{name}-{number}", struct.pack("<BI", is_zstd, orig_size) + stored

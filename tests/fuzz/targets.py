@@ -1,21 +1,30 @@
 """What the fuzzer calls. Each target takes any bytes and may raise nothing but ShardError.
 
-`container` reads a whole file in every way. The others aim past its checksums, at the parsers behind
-them, which random bytes would hardly ever reach.
+`container` reads a whole file in every way, `episode` every lane of one. The others aim past checksums
+and sizes, at the parsers behind them, which random bytes would hardly ever reach.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import struct
+import tempfile
 from typing import TYPE_CHECKING
 
 from shard_format import Limits, Manifest, ShardError, ShardReader, compute_identity
 from shard_format._json import canonical, parse_object
 from shard_format._layout import Codec
 from shard_format.codecs import check_sizes, decode, decode_into, iter_decoded
+from shard_format.filters import Filters
 from shard_format.seekable import FOOTER, SeekTable, decode_range_into, seek_table_size
 from shard_format.verify import check
+from wshard import ChunkManifest, Episode, Intervals, load_wshard, validate_chunk_continuity
+from wshard.channels import Channel
+from wshard.chunked import _open_chunk
+from wshard.doctor import examine
+from wshard.metadata import parse_facts, parse_rows
+from wshard.provenance import parse_provenance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,16 +36,20 @@ _TOTAL_FILE_SIZE = struct.Struct("<Q")
 _TOTAL_FILE_SIZE_OFFSET = 40
 _CODEC_AND_SIZE = struct.Struct("<BI")
 _RANGE = struct.Struct("<III")
+# An episode may claim more steps than it has bytes; what is computed for each is asked for below this.
+_FEW_STEPS = 1 << 16
+
+
+def _with_right_size(data: bytes) -> bytes:
+    """The file with its own size in the header, or every mutation that inserts a byte would end there."""
+    if len(data) < 64:
+        return data
+    return b"".join((data[:_TOTAL_FILE_SIZE_OFFSET], _TOTAL_FILE_SIZE.pack(len(data)), data[48:]))
 
 
 def fuzz_container(data: bytes) -> None:
     """A file: opened, searched, read whole, in part, in pieces, verified, hashed."""
-    if len(data) >= 64:
-        # The right size, or every mutation that inserts a byte would end there.
-        data = b"".join(
-            (data[:_TOTAL_FILE_SIZE_OFFSET], _TOTAL_FILE_SIZE.pack(len(data)), data[48:])
-        )
-    with ShardReader(data, limits=LIMITS, threads=1) as reader:
+    with ShardReader(_with_right_size(data), limits=LIMITS, threads=1) as reader:
         names = reader.names()
         assert len(names) == len(reader) == len(set(names))
         for name in names[:64]:
@@ -106,9 +119,107 @@ def fuzz_json(data: bytes) -> None:
     assert canonical(parse_object(text, "fuzz", LIMITS)) == text
 
 
+def fuzz_filters(data: bytes) -> None:
+    """A description of filters, a NUL, then content: what is filtered must come back."""
+    description, _, content = data.partition(b"\0")
+    filters = Filters.parse(description)
+    assert Filters.parse(filters.description) == filters
+    content = content[: len(content) // filters.unit * filters.unit]
+    filtered = filters.apply(content)
+    out = bytearray(len(content))
+    filters.undo_into(filtered, memoryview(out))
+    assert out == content
+    in_place = bytearray(filtered)
+    filters.undo_in_place(memoryview(in_place))
+    assert in_place == content
+
+
+def fuzz_episode(data: bytes) -> None:
+    """An episode: opened without checksums, so that its metadata can be damaged, and every lane touched."""
+    with load_wshard(
+        _with_right_size(data), sidecars=False, check=False, threads=1, limits=LIMITS
+    ) as episode:
+        for touch in _touches(episode):
+            with contextlib.suppress(ShardError):
+                touch()
+        # Must not raise, whatever it finds.
+        examine(episode, threads=1)
+
+
+def _touches(episode: Episode) -> list[Callable[[], object]]:
+    """Everything of an episode that is read when it is asked for."""
+    channels = [channel for _, channel in episode.blocks()]
+    touches: list[Callable[[], object]] = [
+        lambda: repr(episode),
+        lambda: episode.timestamps_ns,
+        lambda: episode.dones,
+    ]
+    for extra in episode.extras.values():
+        if isinstance(extra, Channel):
+            channels.append(extra)
+        else:
+            touches.append(functools.partial(bytes, extra))
+    for channel in channels:
+        touches.append(functools.partial(_touch_channel, channel))
+        touches.append(functools.partial(getattr, channel, "timestamps_ns"))
+    for residual in episode.residuals.values():
+        touches.append(functools.partial(getattr, residual, "data"))
+        touches.append(functools.partial(getattr, residual, "scales"))
+    touches.extend(functools.partial(list, intervals) for intervals in episode.labels.values())
+    if episode.length <= _FEW_STEPS:
+        touches += [lambda: episode.ticks, episode.times_ns, episode.align, episode.validate]
+    return touches
+
+
+def _touch_channel(channel: Channel) -> None:
+    repr(channel)
+    if channel.length <= _FEW_STEPS:
+        assert len(channel.data) == channel.length
+        middle = channel.length // 2
+        assert len(channel.read_steps(middle, channel.length)) == channel.length - middle
+
+
+def fuzz_descriptions(data: bytes) -> None:
+    """A JSON object, as each of the descriptions that an episode may hold."""
+    fields = parse_object(data, "fuzz", LIMITS)
+    for parse in (
+        lambda: parse_facts(fields, {}),
+        lambda: parse_facts(fields, fields),
+        lambda: parse_rows(fields),
+        lambda: parse_provenance(fields),
+        lambda: list(Intervals.from_fields(fields)),
+    ):
+        with contextlib.suppress(ShardError):
+            parse()
+
+
+def fuzz_chunk_manifest(data: bytes) -> None:
+    """The text of a manifest of chunks: parsed, checked, and its chunks looked for in an empty folder."""
+    folder = _empty_folder().name
+    plain = Manifest._from_fields(parse_object(data, "fuzz", LIMITS), folder)
+    for reference in plain.files[:64]:
+        with contextlib.suppress(ShardError):
+            assert plain.resolve(reference).startswith(folder + "/")
+    manifest = ChunkManifest._checked(plain, f"{folder}/manifest.wshard")
+    with contextlib.suppress(ShardError):
+        validate_chunk_continuity(manifest, check_files=False)
+    for reference in manifest.files.files[:64]:
+        with contextlib.suppress(ShardError):
+            _open_chunk(manifest, reference).close()
+
+
+@functools.cache
+def _empty_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory()
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
+    "chunk_manifest": fuzz_chunk_manifest,
     "container": fuzz_container,
     "decompression": fuzz_decompression,
+    "descriptions": fuzz_descriptions,
+    "episode": fuzz_episode,
+    "filters": fuzz_filters,
     "json": fuzz_json,
     "seek_table": fuzz_seek_table,
 }

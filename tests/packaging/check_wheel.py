@@ -20,12 +20,31 @@ with ShardWriter("a.shard") as writer:
 reader = ShardReader("a.shard")
 assert reader.read_many(reader.names()) == [b"payload" * 1000] * 3
 reader.verify()
+
+import numpy as np
+from wshard import Episode, load_wshard, save_wshard
+positions = np.arange(700, dtype=np.float32).reshape(100, 7)
+save_wshard(Episode("a", observations={"joint_pos": positions}), "a.wshard", compression="auto")
+assert (load_wshard("a.wshard").observations["joint_pos"].data == positions).all()
 """
 
 
 def run(*command: str, cwd: Path, **environment: str) -> None:
-    print("$", " ".join(Path(command[0]).name if word is command[0] else word for word in command))
+    show(command)
     subprocess.run(command, cwd=cwd, check=True, env={**os.environ, **environment})
+
+
+def output_of(*command: str, cwd: Path) -> str:
+    show(command)
+    return subprocess.run(command, cwd=cwd, check=True, capture_output=True, text=True).stdout
+
+
+def show(command: tuple[str, ...]) -> None:
+    print("$", Path(command[0]).name, *command[1:], flush=True)
+
+
+def python_files(package: str) -> list[Path]:
+    return list((ROOT / "src" / package).rglob("*.py"))
 
 
 def main() -> None:
@@ -37,7 +56,9 @@ def main() -> None:
         assert wheel.name.endswith("-py3-none-any.whl"), wheel.name
         inside = zipfile.ZipFile(wheel).namelist()
         for package in PACKAGES:
-            assert f"{package}/py.typed" in inside, package
+            sources = {str(file.relative_to(ROOT / "src")) for file in python_files(package)}
+            assert {f"{package}/__init__.py", f"{package}/py.typed"} <= set(inside), package
+            assert sources <= set(inside), sources - set(inside)
         assert not [file for file in inside if file.startswith(("tests/", "spec/", "benchmarks/"))]
         venv.create(folder / "env", with_pip=True)
         python = str(folder / "env" / "bin" / "python")
@@ -53,7 +74,11 @@ def main() -> None:
             CC="false",
         )
         run(python, "-c", USE, cwd=folder)
-        run(str(folder / "env" / "bin" / "shard"), "verify", "a.shard", cwd=folder)
+        version = wheel.name.split("-")[1]
+        for program, file in (("shard", "a.shard"), ("wshard", "a.wshard")):
+            path = str(folder / "env" / "bin" / program)
+            assert output_of(path, "--version", cwd=folder) == f"{program} {version}\n"
+            run(path, "verify", file, cwd=folder)
     print("the wheel installs and works")
 
 

@@ -282,6 +282,12 @@ class TestVerifying:
         with pytest.raises(MissingFile, match=r"one\.shard.*S-MAN-5"):
             manifest.verify()
 
+    def test_a_pipe_is_not_waited_for(self, folder: Path) -> None:
+        os.mkfifo(folder / "pipe")
+        manifest = Manifest([FileReference("pipe", sha256="0" * 64)], folder=str(folder))
+        with pytest.raises(ReferenceMismatch, match="not a regular file"):
+            manifest.verify()
+
     def test_a_file_of_another_size_is_not_read_to_know(
         self, manifest: Manifest, folder: Path
     ) -> None:

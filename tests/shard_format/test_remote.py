@@ -38,6 +38,7 @@ from shard_format.errors import (
     ShardIOError,
     Truncated,
 )
+from shard_format.filters import Filters, Planes
 from shard_format.remote import Fetch, HttpSource, open_url, plan_ranges
 from shard_format.sources import FileSource, SupportsReadRanges, open_source
 from tests.shard_format import test_sources
@@ -136,8 +137,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, status: int, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
         self.begin(status, {"Content-Length": str(len(body))} | (headers or {}))
-        self.wfile.write(body)
+        # Before they are: the client may look as soon as it has them.
         self.server.sent += len(body)
+        self.wfile.write(body)
 
     def begin(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)
@@ -264,7 +266,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         if name.lower().endswith("_proxy") or name.startswith("AWS_"):
             monkeypatch.delenv(name)
     made: list[float] = []
-    monkeypatch.setattr("shard_format.remote._sleep", made.append)
+    monkeypatch.setattr("shard_format._http._sleep", made.append)
     return made
 
 
@@ -434,6 +436,34 @@ class TestReader:
             server.counted()
             assert reader.read_entry("packed") == noise(9_000) * 40
         assert server.counted() == 1
+
+    @pytest.mark.parametrize("filters", [None, Filters(planes=Planes(4))])
+    def test_a_large_compressed_entry_is_read_whole_with_one_request(
+        self, tmp_path: Path, server: Server, filters: Filters | None
+    ) -> None:
+        """Its seek table is taken from what was fetched; a part is found by the table alone."""
+        path = tmp_path / "large.shard"
+        content = LARGE + bytes(600_000)
+        with ShardWriter(path, fsync=False) as writer:
+            writer.write_entry("first", noise(HEAD))
+            for name, frame_bytes in (("frames", 100_000), ("one", None)):
+                writer.write_entry(
+                    name, content, compression="zstd", frame_bytes=frame_bytes, filters=filters
+                )
+            writer.write_entry("last", noise(HEAD))
+        server.files["/large.shard"] = path.read_bytes()
+        out = bytearray(len(content))
+        with ShardReader(server.url("/large.shard")) as reader, ShardReader(path) as local:
+            assert len(local.seek_table("frames") or ()) == 13
+            server.counted()
+            for name in ("frames", "one"):
+                assert reader.read_entry(name) == content
+                assert server.counted() == 1
+                reader.read_into(name, out)
+                assert out == content
+                assert server.counted() == 1
+            assert reader.read_range("frames", 50_000, 50_010) == content[50_000:50_010]
+            assert server.counted() <= 3
 
     def test_it_verifies(self, shard: str) -> None:
         with ShardReader(shard) as reader:
@@ -755,7 +785,7 @@ class TestBadServers:
     def test_an_endless_body_is_read_only_up_to_the_limit(
         self, server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("shard_format.remote._MOST_WHOLE", 50_000)
+        monkeypatch.setattr("shard_format._http._MOST_WHOLE", 50_000)
         server.always = chunked(200)
         assert "found more" in self.refused(server, errno.EOPNOTSUPP)
 
@@ -1038,6 +1068,21 @@ class TestUrls:
         if path.isascii() and not set(path) & set(" []"):
             assert sent == path
         source.close()
+
+    def test_a_reader_takes_storage_options_and_pickles_with_them(
+        self, shard: str, server: Server
+    ) -> None:
+        options = {"headers": {"Authorization": "Bearer x"}}
+        with ShardReader(shard, storage_options=options) as reader:
+            state = pickle.dumps(reader)
+        with pickle.loads(state) as again:
+            assert again.read_entry("small/7") == noise(500, 7)
+        assert {headers["authorization"] for headers in server.headers} == {"Bearer x"}
+
+    @pytest.mark.parametrize("of_path", [True, False])
+    def test_storage_options_without_a_url_are_refused(self, tmp_path: Path, of_path: bool) -> None:
+        with pytest.raises(InvalidArgument, match="are for URLs"):
+            ShardReader(tmp_path / "a.shard" if of_path else b"", storage_options={"timeout": 1})
 
     def test_storage_options_are_the_arguments_of_the_source(self, server: Server) -> None:
         options: dict[str, Any] = {"headers": {"X-A": "b"}, "timeout": 5, "retries": 0}

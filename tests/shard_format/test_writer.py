@@ -285,7 +285,7 @@ class TestNames:
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("shard_format._nameset.xxh64_intdigest", lambda name: 7)
-        monkeypatch.setattr("shard_format.writer.xxh64_intdigest", lambda name: 7)
+        monkeypatch.setattr("shard_format._head_writing.xxh64_intdigest", lambda name: 7)
         with open_writer(path) as writer:
             writer.write_entry("a", b"1")
             writer.write_entry("b", b"2")

@@ -34,9 +34,37 @@ from shard_format import (
     verify_identity,
 )
 from shard_format.errors import EntryNotFound, ShardIOError
+from shard_format.remote import HttpSource, open_url
 from shard_format.signing import Signature
 from shard_format.sources import BytesSource, FileObjectSource, FileSource
 from shard_format.verify import Report, check
+from wshard import (
+    Channel,
+    ChunkedEpisodeReader,
+    ChunkedEpisodeWriter,
+    ChunkManifest,
+    DType,
+    Episode,
+    Interval,
+    Intervals,
+    Modality,
+    RaggedChannel,
+    Residual,
+    TextChannel,
+    Timebase,
+    add_lane,
+    compact,
+    compute_sign2nd_diff,
+    get_latent_actions,
+    load_wshard,
+    pack_residual_bits,
+    save_wshard,
+    unpack_residual_bits,
+    validate_chunk_continuity,
+)
+from wshard.alignment import Aligned, AlignedChannel
+from wshard.doctor import examine
+from wshard.lanes import Extra, InnerLane, Lane
 
 
 class OwnSource:
@@ -68,6 +96,10 @@ def sources(file: BinaryIO) -> None:
     some: list[ByteSource] = [FileSource("a"), BytesSource(b""), FileObjectSource(file), own]
     wrong: ByteSource = file  # type: ignore[assignment]
     print(some, wrong)
+    remote: list[ByteSource] = [HttpSource("https://a/b"), open_url("s3://a/b", {"region": "c"})]
+    ShardReader("https://a/b", storage_options={"headers": {"Authorization": "x"}})
+    ShardReader("https://a/b", storage_options="x")  # type: ignore[arg-type]
+    print(remote)
 
 
 def reading() -> None:
@@ -169,3 +201,70 @@ def failing() -> None:
         assert_type(error.offset, int | None)
         assert_type(error.rule, str | None)
         assert_type(error.hint, str | None)
+
+
+def episodes(array: NDArray[np.float32], file: BinaryIO) -> None:
+    with load_wshard("a.wshard", ["joint_pos"], ["signal"], sidecars=False, threads=1) as episode:
+        assert_type(episode, Episode)
+        assert_type(episode.length, int)
+        assert_type(episode.id, str)
+        assert_type(episode.timebase, Timebase)
+        assert_type(episode.metadata, dict[str, Any])
+        assert_type(episode.timestep_range, tuple[int, int] | None)
+        assert_type(episode.observations, Lane[Channel])
+        assert_type(episode.observations["joint_pos"], Channel)
+        assert_type(episode.omens["joint_pos"], InnerLane[Channel])
+        assert_type(episode.omens["joint_pos"]["dreamer"], Channel)
+        assert_type(episode.uncerts["joint_pos"]["dreamer"]["std"], Channel)
+        assert_type(episode.rewards, Channel | None)
+        assert_type(episode.residuals["joint_pos"], Residual)
+        assert_type(episode.labels["skill"], Intervals)
+        assert_type(episode.labels["skill"][0], Interval)
+        assert_type(episode.extras["notes"], Extra | Channel)
+        assert_type(episode.dones, NDArray[np.bool_] | None)
+        assert_type(episode.timestamps_ns, NDArray[np.int64] | None)
+        assert_type(episode.times_ns("joint_pos"), NDArray[np.int64])
+        assert_type(episode.find("joint_pos"), Channel)
+        assert_type(episode.blocks(), Iterator[tuple[str, Channel]])
+        assert_type(episode.load(), Episode)
+        assert_type(episode.align("rgb", "linear", tolerance_ns=5), Aligned)
+        assert_type(episode.align()["joint_pos"], AlignedChannel)
+        episode.align(method="cubic")  # type: ignore[arg-type]
+    for source in ("a.wshard", Path("a.wshard"), b"", file, OwnSource()):
+        load_wshard(source)
+    load_wshard("s3://a/b.wshard", storage_options={"region": "c"})
+    load_wshard(5)  # type: ignore[arg-type]
+    channel = episode.find("joint_pos")
+    assert_type(channel.data, NDArray[Any])
+    assert_type(channel.dtype, DType)
+    assert_type(channel.shape, tuple[int, ...])
+    assert_type(channel.read_steps(0, 5), NDArray[Any])
+    assert_type(channel.timestamps_ns, NDArray[np.int64] | None)
+    channels: list[Channel] = [TextChannel("say"), RaggedChannel("points"), channel]
+    own = Episode("a", env_id="b", length=5, observations={"joint_pos": array}, rewards=array)
+    own.observations["rgb"] = Channel("rgb", data=array, modality=Modality.RGB)
+    own.rewards = array
+    own.labels["skill"] = Intervals([Interval(0, 4, "reach")])
+    save_wshard(own, Path("a.wshard"), compression={"signal/rgb": "zstd:19"}, profile="training")
+    save_wshard(own, "a.wshard", aligment=64)  # type: ignore[call-arg]
+    print(channels)
+
+
+def around_episodes(array: NDArray[np.float32]) -> None:
+    assert_type(add_lane("a.wshard", "omen/joint_pos/dreamer", array), str)
+    assert_type(compact("a.wshard"), str)
+    reader = ChunkedEpisodeReader("a_manifest.wshard")
+    assert_type(reader.load_manifest(), ChunkManifest)
+    assert_type(reader.load(), Episode)
+    assert_type(reader.iter_chunks(), Iterator[Episode])
+    with ChunkedEpisodeWriter("folder", "a") as writer:
+        assert_type(writer, ChunkedEpisodeWriter)
+        assert_type(writer.finalize_manifest(), ChunkManifest)
+    validate_chunk_continuity("a_manifest.wshard", check_files=False)
+    assert_type(get_latent_actions(reader.load(), "genie"), Channel | None)
+    assert_type(compute_sign2nd_diff(array), NDArray[np.int8])
+    assert_type(pack_residual_bits(array), bytes)
+    assert_type(unpack_residual_bits(b"", 5), NDArray[np.int8])
+    report = examine("a.wshard")
+    assert_type(report.episode_id, str | None)
+    assert_type([finding.code for finding in report.findings], list[str])

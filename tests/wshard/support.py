@@ -68,7 +68,9 @@ def full_episode(length: int = 12) -> Episode:
         timestamps_ns=1_700_000_000_000_000_000 + np.arange(length * 3) * 7_000_000,
     )
     ep.observations["audio"] = Channel(
-        data=ramp(length * 5, dtype="i2"), start_ns=1_700_000_000_000_000_000, sampling_rate_hz=250.0
+        data=ramp(length * 5, dtype="i2"),
+        start_ns=1_700_000_000_000_000_000,
+        sampling_rate_hz=250.0,
     )
     ep.actions["ctrl"] = Channel(data=ramp(length, 2, dtype="f8"), lossy={"codec": "round"})
     ep.rewards = np.linspace(0, 1, length)
@@ -190,7 +192,7 @@ def hand_made(entries: Mapping[str, bytes | dict[str, Any]], **options: Any) -> 
     return HandMade(rows, role=ROLE, **options).to_bytes()
 
 
-def described(length: int, rows: list[dict[str, Any]], **episode: Any) -> dict[str, dict[str, Any]]:  # noqa: ANN401 - fields
+def described(length: int, rows: list[Any], **episode: Any) -> dict[str, Any]:  # noqa: ANN401 - fields
     """The two descriptions of a hand-made episode."""
     return {
         "meta/episode": {"episode_id": "ep", "length_T": length, **episode},

@@ -11,7 +11,14 @@ from wshard.channels import Channel
 from wshard.checks.finding import counted
 from wshard.checks.times import span_ns
 from wshard.metadata import parse_rows
-from wshard.names import META_CHANNELS, META_EPISODE, SIGN_RESIDUAL, TIMESTAMPS
+from wshard.names import (
+    META_CHANNELS,
+    META_EPISODE,
+    META_PROVENANCE,
+    SIGN_RESIDUAL,
+    TIMESTAMPS,
+)
+from wshard.provenance import parse_provenance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -156,8 +163,13 @@ def check_descriptions(episode: Episode, found: Findings) -> None:
             with found.guard(META_CHANNELS):
                 older = origin.rows if reader is origin.reader else {}
                 _check_rows(reader, older, said, found)
+            if META_PROVENANCE in reader:
+                with found.guard(META_PROVENANCE):
+                    parse_provenance(reader.read_json(META_PROVENANCE, rule="W-JSN-1"))
     unknown = sorted(
-        name for name, extra in episode.extras.items() if not isinstance(extra, Channel)
+        name
+        for name, extra in episode.extras.items()
+        if not isinstance(extra, Channel) and name != META_PROVENANCE
     )
     if unknown:
         more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""

@@ -11,6 +11,7 @@ from shard_cli.commands.episodes import (
     inspect,
     merge,
     plot,
+    recover,
     repack,
     slice,
     split,
@@ -31,4 +32,5 @@ EPISODE_COMMANDS: Final[tuple[Command, ...]] = (
     merge.COMMAND,
     compact.COMMAND,
     repack.COMMAND,
+    recover.COMMAND,
 )

@@ -1,0 +1,374 @@
+"""The journal of a recording: frames that prove themselves (spec/journal.md)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from shard_format import Codec
+from shard_format._atomic import write_all
+from shard_format._crc import crc32c
+from shard_format._json import check_length, parse_object
+from shard_format._zstd import LARGEST_EXPANSION, iter_frames
+from shard_format.codecs import decode, iter_decoded
+from shard_format.errors import (
+    BadCompression,
+    ChecksumMismatch,
+    Closed,
+    InvalidArgument,
+    ShardError,
+    ShardIOError,
+    Truncated,
+)
+from shard_format.registry import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_log = logging.getLogger("wshard")
+
+PARTIAL_SUFFIX: Final = ".partial"
+MAGIC: Final = b"WSJ1"
+_HEAD = struct.Struct("<4sBBHIIIIQI")
+_CHECKSUM = struct.Struct("<I")
+HEAD_SIZE: Final = _HEAD.size + _CHECKSUM.size
+LARGEST_RUN: Final = DEFAULT_LIMITS.max_decompressed_bytes
+"""Bytes of one run, stored and decoded (J-2)."""
+_PIECE = 1 << 20
+_READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_WRITE_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    START = 1
+    RUN = 2
+    NOTE = 3
+    END = 4
+
+
+_KINDS = {int(kind): kind for kind in Kind}
+_CODECS = {int(codec): codec for codec in (Codec.NONE, Codec.ZSTD)}
+
+
+class Part(NamedTuple):
+    """The bytes of a frame: where they are, and what they must be."""
+
+    codec: Codec
+    offset: int
+    """Where the stored bytes start in the journal."""
+    stored_size: int
+    content_size: int
+    content_crc32c: int
+
+
+class Frame(NamedTuple):
+    """A frame that was found whole."""
+
+    kind: Kind
+    channel: int
+    entries: int
+    part: Part
+
+
+def _crc_table() -> list[int]:
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = (byte >> 1) ^ 0x82F63B78 if byte & 1 else byte >> 1
+        table.append(byte)
+    return table
+
+
+_CRC_TABLE: Final = _crc_table()
+
+
+def _head_crc(head: bytes) -> int:
+    """CRC-32C of a head, without giving up the interpreter.
+
+    The compiled one lets other threads run meanwhile, and a thread that wants it back waits for milliseconds
+    where the recording one is busy: far longer than this takes.
+    """
+    checksum = 0xFFFFFFFF
+    for byte in head:
+        checksum = _CRC_TABLE[(checksum ^ byte) & 0xFF] ^ (checksum >> 8)
+    return checksum ^ 0xFFFFFFFF
+
+
+class JournalWriter:
+    """Appends frames to a journal that nobody else writes.
+
+    Owns: the file and its lock, which the system releases when the process dies.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.position = 0
+        """Bytes in whole frames."""
+        self._sequence = 0
+        while True:
+            try:
+                self.descriptor = os.open(path, _WRITE_FLAGS, 0o644)
+            except OSError as error:
+                raise ShardIOError.wrap(error, "cannot record", path) from error
+            if not _lock(self.descriptor, path):
+                os.close(self.descriptor)
+                raise InvalidArgument(
+                    "somebody else is recording to this file",
+                    path=path,
+                    hint="one writer per file; open_partial follows a recording",
+                )
+            if _is_still_there(self.descriptor, path):
+                break
+            # Its recorder finished, and removed it, after we had opened it.
+            os.close(self.descriptor)
+
+    @property
+    def old_size(self) -> int:
+        """How many bytes of an earlier recording are there."""
+        return os.fstat(self.descriptor).st_size
+
+    def clear(self) -> None:
+        """Forgets the earlier recording."""
+        os.ftruncate(self.descriptor, 0)
+        os.lseek(self.descriptor, 0, os.SEEK_SET)
+
+    def head(
+        self,
+        kind: Kind,
+        codec: Codec,
+        channel: int,
+        entries: int,
+        sizes: tuple[int, int],
+        checksums: tuple[int, int],
+    ) -> bytes:
+        """The head of the next frame; sizes and checksums of what is stored and of its content."""
+        head = _HEAD.pack(
+            *(MAGIC, kind, codec, channel, entries, *sizes),
+            *(checksums[1], self._sequence, checksums[0]),
+        )
+        self._sequence += 1
+        return head + _CHECKSUM.pack(_head_crc(head))
+
+    def text_head(self, kind: Kind, text: bytes) -> bytes:
+        """The head of a start, note or end frame."""
+        size, checksum = len(text), crc32c(text)
+        return self.head(kind, Codec.NONE, 0, 0, (size, size), (checksum, checksum))
+
+    def append(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Appends heads and what they announce."""
+        if self.descriptor < 0:
+            raise Closed("the journal is closed", path=self.path)
+        write_all(self.descriptor, pieces)
+        self.position += sum(map(len, pieces))
+
+    def append_text(self, kind: Kind, text: bytes) -> None:
+        """Appends a start, note or end frame."""
+        self.append([self.text_head(kind, text), text])
+
+    def sync(self) -> None:
+        """Makes sure that what was written survives a loss of power."""
+        getattr(os, "fdatasync", os.fsync)(self.descriptor)
+
+    def close(self) -> None:
+        """Releases the file; the journal stays."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def remove(self) -> None:
+        """Deletes the journal, while nobody else can have begun another under its name."""
+        if os.name == "nt":  # which cannot delete open files
+            self.close()
+        if _is_still_there(self.descriptor, self.path):
+            os.unlink(self.path)
+        self.close()
+
+
+def _is_still_there(descriptor: int, path: str) -> bool:
+    """Whether the name still means the open file."""
+    try:
+        named = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return descriptor < 0 or os.path.samestat(named, os.fstat(descriptor))
+
+
+def _lock(descriptor: int, path: str) -> bool:
+    """Whether the exclusive lock was free."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: opening for writing is what keeps others out there
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        _log.warning("%s: this file system has no locks (%s); do not record twice", path, error)
+    return True
+
+
+class JournalReader:
+    """The whole frames of a journal, also of one that is still being written.
+
+    Memory is bounded by one frame of JSON, or a piece of a run; nothing is read that is not there.
+
+    Owns: the file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self.descriptor = -1
+        try:
+            self.descriptor = os.open(self.path, _READ_FLAGS)
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot read", self.path) from error
+        self.position = 0
+        """Where the next frame is expected."""
+        self.problem: str | None = None
+        """Why reading stopped before the end of the file; None if it did not."""
+        self._sequence = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file now."""
+        return os.fstat(self.descriptor).st_size
+
+    def frames(self, *, check: bool = True) -> Iterator[Frame]:
+        """The frames that are whole by now and were not returned before (J-2).
+
+        A frame counts when the next one is asked for: who cannot use it calls `refuse` and stops.
+
+        Args:
+            check: False takes stored bytes at the word of their head, for a journal of one's own.
+        """
+        self._ensure_open()
+        size = self.size
+        self.problem = None
+        while self.position < size:
+            frame, problem = self._next(size, check)
+            if frame is None:
+                self.refuse(problem)
+                return
+            yield frame
+            if self.problem is not None:
+                return
+            self._sequence += 1
+            self.position = frame.part.offset + frame.part.stored_size
+
+    def refuse(self, problem: str) -> None:
+        """Ends reading at the frame that was returned last: it does not count."""
+        self.problem = f"at byte {self.position}: {problem}"
+
+    def _next(self, size: int, check: bool) -> tuple[Frame | None, str]:
+        head = os.pread(self.descriptor, HEAD_SIZE, self.position)
+        if len(head) < HEAD_SIZE:
+            return None, "the head of a frame is cut off"
+        magic, kind, codec, *rest = _HEAD.unpack_from(head)
+        if magic != MAGIC:
+            return None, "there is no frame"
+        if _CHECKSUM.unpack_from(head, _HEAD.size)[0] != crc32c(head[: _HEAD.size]):
+            return None, "the head of a frame is damaged"
+        channel, entries, stored_size, content_size, content_crc, sequence, stored_crc = rest
+        if kind not in _KINDS or codec not in _CODECS:
+            return None, f"unknown kind {kind} or codec {codec}"
+        if sequence != self._sequence:
+            return None, f"frame {sequence} where frame {self._sequence} was expected"
+        offset = self.position + HEAD_SIZE
+        part = Part(_CODECS[codec], offset, stored_size, content_size, content_crc)
+        if not _is_possible(_KINDS[kind], part) or (not codec and stored_crc != content_crc):
+            return None, "the sizes in the head of a frame cannot be right"
+        if offset + stored_size > size:
+            return None, "a frame is cut off"
+        if check and self._stored_crc(part) != stored_crc:
+            return None, "the content of a frame is damaged"
+        return Frame(_KINDS[kind], channel, entries, part), ""
+
+    def _stored_crc(self, part: Part) -> int:
+        checksum = 0
+        for piece in self._iter_stored(part):
+            checksum = crc32c(piece, checksum)
+        return checksum
+
+    def _iter_stored(self, part: Part) -> Iterator[bytes]:
+        at, end = part.offset, part.offset + part.stored_size
+        while at < end:
+            piece = os.pread(self.descriptor, min(_PIECE, end - at), at)
+            if not piece:
+                raise Truncated("the journal lost its end", path=self.path, offset=at, rule="J-2")
+            yield piece
+            at += len(piece)
+
+    def check_content(self, part: Part) -> str | None:
+        """What is wrong with a run beyond its stored bytes: they must decode to what its head says."""
+        if part.codec is Codec.NONE:
+            return None
+        try:
+            stored = self.stored(part)
+            (whole,) = iter_frames(stored, DEFAULT_LIMITS)
+            if whole.stop != len(stored) or whole.content_size != part.content_size:
+                return "a run is not one frame of its size"
+            if not whole.has_checksum:
+                return "a run has no checksum of its own"
+            checksum = 0
+            for piece in iter_decoded(Codec.ZSTD, stored, part.content_size, DEFAULT_LIMITS):
+                checksum = crc32c(piece, checksum)
+        except ShardError as error:
+            return error.problem
+        except ValueError:
+            return "a run is not one frame of its size"
+        return None if checksum == part.content_crc32c else "a run decodes to something else"
+
+    def stored(self, part: Part) -> bytes:
+        """The stored bytes of a part."""
+        self._ensure_open()
+        return b"".join(self._iter_stored(part))
+
+    def content(self, part: Part) -> bytes:
+        """The decoded bytes of a frame, checked."""
+        try:
+            content = self.stored(part)
+            if part.codec is Codec.ZSTD:
+                content = decode(Codec.ZSTD, content, part.content_size, DEFAULT_LIMITS)
+            if len(content) != part.content_size:
+                raise BadCompression("a run is not as long as it says", rule="J-2")
+            if crc32c(content) != part.content_crc32c:
+                raise ChecksumMismatch("a run has changed since it was written", rule="J-2")
+        except ShardError as error:
+            error.offset = part.offset if error.offset is None else error.offset
+            raise error.located(path=self.path) from None
+        return content
+
+    def fields(self, frame: Frame) -> dict[str, Any]:
+        """The JSON object of a part."""
+        try:
+            check_length(frame.part.content_size, "the frame", DEFAULT_LIMITS)
+            return parse_object(self.content(frame.part), "the frame", DEFAULT_LIMITS, rule="J-1")
+        except ShardError as error:
+            error.offset = frame.part.offset if error.offset is None else error.offset
+            raise error.located(path=self.path) from None
+
+    def _ensure_open(self) -> None:
+        if self.descriptor < 0:
+            raise Closed("the journal is closed", path=self.path)
+
+    def close(self) -> None:
+        """Closes the file."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _is_possible(kind: Kind, part: Part) -> bool:
+    if part.codec is Codec.NONE:
+        return part.stored_size == part.content_size
+    largest = min(LARGEST_RUN, part.stored_size * LARGEST_EXPANSION)
+    return kind is Kind.RUN and part.stored_size <= LARGEST_RUN and part.content_size <= largest

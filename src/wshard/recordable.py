@@ -1,0 +1,199 @@
+"""The channels of a recording: how they are described, and what fits into them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shard_format import Codec, Compression
+from shard_format._json import canonical
+from shard_format.codecs import zstd_level
+from shard_format.errors import BadMetadata, InvalidArgument
+from wshard.channels import as_modality
+from wshard.describing import UNDERSTOOD
+from wshard.dtypes import DType, convert
+from wshard.journal import LARGEST_RUN
+from wshard.metadata import parse_row
+from wshard.values import as_array, product
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["ChannelDef", "RecordedChannel"]
+
+_LANES: Final = ("signal", "action")
+_TEXT: Final = frozenset({"text", "str", "string", "utf8", "object"})
+
+
+class RecordedChannel:
+    """One channel while it is recorded: where it goes and what fits.
+
+    Args:
+        block: its block.
+        row_id: its id in the row.
+        dtype: the stored type.
+        shape: of one entry.
+        compression: of its runs.
+    """
+
+    __slots__ = ("block", "dtype", "level", "number", "row", "shape", "step_bytes", "stored")
+
+    def __init__(
+        self,
+        block: str,
+        row_id: str,
+        dtype: DType,
+        shape: tuple[int, ...],
+        compression: Compression,
+    ) -> None:
+        self.block = block
+        self.dtype = dtype
+        self.stored = dtype.numpy_dtype
+        self.shape = shape
+        self.step_bytes = product(shape) * dtype.size
+        if not 0 < self.step_bytes <= LARGEST_RUN:
+            raise InvalidArgument(
+                "a step of this channel holds nothing, or too much",
+                entry=block,
+                expected=f"1 to {LARGEST_RUN} bytes",
+                found=f"{self.step_bytes}: {dtype} {list(shape)}",
+            )
+        if compression.codec is Codec.LZ4:
+            raise InvalidArgument(
+                "lz4 cannot be recorded: its blocks cannot be joined",
+                entry=block,
+                hint="use 'zstd:1', and 'wshard repack' later",
+            )
+        self.level = None if compression.codec is Codec.NONE else zstd_level(compression)
+        self.number = -1
+        self.row: dict[str, Any] = {
+            "dtype": dtype.value,
+            "id": row_id,
+            "shape": list(shape),
+            "signal_block": block,
+        }
+
+    def checked(self, value: Any) -> NDArray[Any]:  # noqa: ANN401 - anything array-like
+        """The value as this channel stores it; raises at once if it does not fit."""
+        if type(value) is np.ndarray and value.dtype is self.stored and value.shape == self.shape:
+            return value
+        try:
+            array = as_array(value)
+            converted = array
+            if array.dtype != self.stored:
+                with np.errstate(over="ignore"):
+                    converted = convert(array, self.dtype)[0]
+        except InvalidArgument as error:
+            raise error.located(entry=self.block) from None
+        if array.shape == self.shape:
+            return converted
+        raise InvalidArgument(
+            "a value has another shape than its channel",
+            entry=self.block,
+            expected=f"{list(self.shape)}",
+            found=f"{list(array.shape)}",
+        )
+
+
+@dataclass(frozen=True)
+class ChannelDef:
+    """A channel of a recording."""
+
+    id: str
+    """Its name."""
+    dtype: DType | str = DType.FLOAT32
+    """The stored type."""
+    shape: Sequence[int] = ()
+    """Of one step."""
+    compression: str | Compression | None = None
+    """`"none"`, `"zstd"` or `"zstd:LEVEL"`; None for the writer's default."""
+    lane: str = "signal"
+    """`"signal"` or `"action"`."""
+    modality: str | None = None
+    """The kind of sensor."""
+    rate: float | None = None
+    """Entries in a second."""
+    unit: str = ""
+    """Such as `"rad"`."""
+    own_clock: bool = False
+    """Whether its entries come with `write`, at times of their own."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Any other fields for its description."""
+
+    @classmethod
+    def of(cls, given: ChannelDef | Mapping[str, Any]) -> ChannelDef:
+        """From a dictionary with the same fields."""
+        if isinstance(given, ChannelDef):
+            return given
+        if not isinstance(given, Mapping):
+            raise InvalidArgument(
+                "this is no channel", expected="a ChannelDef or a dictionary", found=repr(given)
+            )
+        unknown = given.keys() - cls.__dataclass_fields__.keys()
+        if given.get("layout") not in (None, "dense"):
+            raise _not_recordable(str(given.get("id")), given["layout"])
+        if unknown or "id" not in given:
+            raise InvalidArgument(
+                "this is no channel",
+                entry=str(given.get("id", "")) or None,
+                expected=", ".join(cls.__dataclass_fields__),
+                found=", ".join(sorted(map(str, unknown))) or "no id",
+            )
+        return cls(**given)
+
+    def recorded(self, default: Compression, lane: str | None = None) -> RecordedChannel:
+        """The channel as it is recorded.
+
+        Args:
+            default: how it is compressed if it does not say.
+            lane: another lane than its own.
+        """
+        lane = lane or self.lane
+        if lane not in _LANES:
+            raise InvalidArgument(
+                "unknown lane", entry=self.id, expected="'signal' or 'action'", found=repr(lane)
+            )
+        if str(self.dtype).lower() in _TEXT:
+            raise _not_recordable(self.id, self.dtype)
+        block = f"{lane}/{self.id}"
+        taken = self.extra.keys() & UNDERSTOOD
+        if taken:
+            raise InvalidArgument(
+                f"a field of the channel's own is given as extra: {min(taken)!r}", entry=block
+            )
+        try:
+            chosen = default if self.compression is None else Compression.parse(self.compression)
+            shape = tuple(_whole(size) for size in self.shape)
+            recorded = RecordedChannel(block, self.id, DType.parse(self.dtype), shape, chosen)
+            recorded.row |= dict(self.extra)
+            if self.modality is not None:
+                recorded.row["modality"] = str(as_modality(self.modality))
+            if self.rate is not None:
+                recorded.row["sampling_rate_hz"] = float(self.rate)
+            if self.unit:
+                recorded.row["unit"] = self.unit
+            canonical(recorded.row)
+            parse_row(recorded.row, 0)
+        except BadMetadata as error:
+            raise InvalidArgument(error.problem, entry=block, found=error.found) from None
+        except InvalidArgument as error:
+            raise error.located(entry=block) from None
+        return recorded
+
+
+def _whole(size: Any) -> int:  # noqa: ANN401 - checked here
+    if isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 0:
+        return int(size)
+    raise InvalidArgument("a shape is a list of whole numbers", found=repr(size))
+
+
+def _not_recordable(name: str, kind: object) -> InvalidArgument:
+    return InvalidArgument(
+        "text and ragged channels cannot be recorded yet",
+        entry=name,
+        found=repr(kind),
+        hint="record bytes of a fixed length, or add the channel to the finished episode",
+    )

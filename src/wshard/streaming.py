@@ -1,0 +1,586 @@
+"""Recording an episode step by step, so that nothing that was flushed can be lost."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shard_format import Codec, Compression
+from shard_format._atomic import sync_folder
+from shard_format._json import canonical
+from shard_format.errors import BadMetadata, Closed, InvalidArgument, ShardError, ShardIOError
+from wshard._recorder import Recorder, Track, io_failure
+from wshard.dtypes import DType
+from wshard.journal import PARTIAL_SUFFIX, JournalWriter, Kind
+from wshard.labels import Interval
+from wshard.metadata import parse_facts, timebase_fields
+from wshard.names import DONE, REWARD, TERMINATED, TIMESTAMPS, TRUNCATED, check_id, time_block
+from wshard.recordable import ChannelDef, RecordedChannel
+from wshard.recorded import recover, save_recorded
+from wshard.timebase import Timebase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from numpy.typing import ArrayLike
+    from typing_extensions import Self
+
+    from wshard.episode import Episode
+
+__all__ = ["ChannelDef", "WShardStreamWriter"]
+
+_log = logging.getLogger("wshard")
+
+_OVERFLOW: Final = ("block", "drop", "error")
+_FSYNC: Final = ("never", "interval", "always")
+_ON_PARTIAL: Final = ("refuse", "recover", "discard")
+_RAW: Final = Compression(Codec.NONE)
+_I64: Final = range(-(1 << 63), 1 << 63)
+# What a step may bring besides its values. Rewards are kept as given, f32 where that is exact in the end.
+_BESIDES: Final = {
+    REWARD: DType.FLOAT64,
+    DONE: DType.BOOL,
+    TERMINATED: DType.BOOL,
+    TRUNCATED: DType.BOOL,
+    TIMESTAMPS: DType.INT64,
+}
+
+
+class WShardStreamWriter:
+    """Records an episode step by step.
+
+        with WShardStreamWriter("ep.wshard", "ep_001", [{"id": "state", "dtype": "f32", "shape": [4]}]) as w:
+            w.begin_episode(env_id="Reach-v1")
+            for observation, reward, done in steps:
+                w.write_timestep({"state": observation}, reward=reward, done=done)
+            w.end_episode()
+
+    Until `end_episode` everything is in `<path>.partial`, a journal in which every flushed run proves itself;
+    after a crash `recover` brings it back. Steps are handed to a thread that compresses and writes. Several
+    threads may record, each for example a camera of its own. In a forked child the writer is closed.
+
+    Args:
+        path: where the finished episode will appear.
+        episode_id: who it is.
+        channels: `ChannelDef`s, or dictionaries with the same fields.
+        compression: for channels that do not say: `"none"`, `"zstd"` or `"zstd:LEVEL"`.
+        flush_steps: a run is written after so many steps,
+        flush_seconds: or after so much time, whichever comes first.
+        fsync: `"never"`, `"interval"` (once a second) or `"always"` (after every run).
+        overflow: what a step does when the disk cannot keep up: `"block"` waits, `"drop"` leaves the step out
+            and counts it, `"error"` raises.
+        buffer_bytes: how much may wait to be written.
+        on_partial: what to do about a journal that is already there: `"refuse"`, `"recover"` it beside
+            the new recording first, or `"discard"`.
+    """
+
+    _clock = staticmethod(time.monotonic)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        episode_id: str,
+        channels: Iterable[ChannelDef | Mapping[str, Any]],
+        *,
+        compression: str | Compression | None = None,
+        flush_steps: int = 64,
+        flush_seconds: float = 0.5,
+        fsync: str = "interval",
+        overflow: str = "block",
+        buffer_bytes: int = 64 << 20,
+        on_partial: str = "refuse",
+    ) -> None:
+        for name, value, allowed in (
+            ("fsync", fsync, _FSYNC),
+            ("overflow", overflow, _OVERFLOW),
+            ("on_partial", on_partial, _ON_PARTIAL),
+        ):
+            if value not in allowed:
+                raise InvalidArgument(
+                    f"unknown {name}", expected=" or ".join(map(repr, allowed)), found=repr(value)
+                )
+        if flush_steps < 1 or not flush_seconds > 0:
+            raise InvalidArgument("flush_steps and flush_seconds are above 0")
+        if not episode_id:
+            raise InvalidArgument("an episode needs an id", found=repr(episode_id))
+        self.path = os.fspath(path)
+        self.partial_path = self.path + PARTIAL_SUFFIX
+        self.episode_id = episode_id
+        self._default = Compression.parse(compression)
+        self._flush_steps = flush_steps
+        self._flush_seconds = flush_seconds
+        self._fsync = fsync
+        self._overflow = overflow
+        self._buffer_bytes = buffer_bytes
+        self._on_partial = on_partial
+        self._defs = [ChannelDef.of(channel) for channel in channels]
+        self._keys = self._checked_keys()
+
+        self._journal: JournalWriter | None = None
+        self._recorder: Recorder | None = None
+        self._steps: Track | None = None
+        self._step_keys: tuple[str, ...] = ()
+        self._clocked: dict[str, Track] = {}
+        self._channels = 0
+        """Channels that the journal knows."""
+        self._closed = False
+
+    def _checked_keys(self) -> list[str]:
+        """What each channel is called in steps: its id, or its block where two lanes have that id."""
+        counts = Counter(channel.id for channel in self._defs)
+        for channel in self._defs:
+            check_id(channel.id, "a channel")
+            channel.recorded(self._default)
+        keys = [c.id if counts[c.id] == 1 else f"{c.lane}/{c.id}" for c in self._defs]
+        for key, count in Counter(keys).items():
+            if count > 1:
+                raise InvalidArgument("a channel is there twice", entry=key)
+        return keys
+
+    # --- a recording
+
+    def begin_episode(
+        self,
+        env_id: str = "",
+        timebase: Timebase | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Opens the journal.
+
+        Args:
+            env_id: where it happens.
+            timebase: the clock of the steps; 30 Hz if left out.
+            metadata: any JSON.
+        """
+        self._ensure_open()
+        if self._journal is not None:
+            raise InvalidArgument("the episode has begun already", path=self.path)
+        clocked = self._clocked_tracks()
+        rows = self._numbered(channel for track in clocked.values() for channel in track.channels)
+        start = self._start_text(env_id, timebase or Timebase(), metadata, rows)
+        journal = JournalWriter(self.partial_path)
+        try:
+            if journal.old_size:
+                self._meet_old_journal()
+                journal.clear()
+        except BaseException:
+            journal.close()
+            raise
+        try:
+            journal.append_text(Kind.START, start)
+            if self._fsync != "never":
+                journal.sync()
+                sync_folder(os.path.dirname(os.path.realpath(self.partial_path)))
+        except OSError as error:
+            journal.remove()
+            raise ShardIOError.wrap(error, "cannot record", self.partial_path) from error
+        self._journal = journal
+        self._clocked = clocked
+        self._recorder = Recorder(
+            journal,
+            flush_seconds=self._flush_seconds,
+            fsync=self._fsync,
+            overflow=self._overflow,
+            buffer_bytes=self._buffer_bytes,
+            clock=self._clock,
+        )
+        self._recorder.tracks += clocked.values()
+
+    def _start_text(
+        self,
+        env_id: str,
+        timebase: Timebase,
+        metadata: Mapping[str, Any] | None,
+        rows: list[dict[str, Any]],
+    ) -> bytes:
+        episode = {
+            "env_id": env_id,
+            "episode_id": self.episode_id,
+            "timebase": timebase_fields(timebase),
+            **({"metadata": dict(metadata)} if metadata else {}),
+        }
+        try:
+            parse_facts({**episode, "length_T": 0}, {})
+        except BadMetadata as error:
+            raise InvalidArgument(error.problem, path=self.path, found=error.found) from None
+        return canonical({"v": 1, "episode": episode, "channels": rows})
+
+    def _meet_old_journal(self) -> None:
+        if self._on_partial == "refuse":
+            raise InvalidArgument(
+                "there is an unfinished recording of this episode",
+                path=self.partial_path,
+                hint=f"bring it back with: wshard recover {self.partial_path}; "
+                "or pass on_partial='recover' or 'discard'",
+            )
+        if self._on_partial == "recover":
+            stem, suffix = os.path.splitext(self.path)
+            number = 1
+            while os.path.exists(f"{stem}.recovered-{number}{suffix}"):
+                number += 1
+            _log.warning("%s", recover(self.partial_path, f"{stem}.recovered-{number}{suffix}"))
+
+    def write_timestep(
+        self,
+        values: Mapping[str, Any] | int,
+        *older: Any,  # noqa: ANN401 - observations, actions, reward, done
+        reward: float | None = None,
+        done: bool | None = None,
+        terminated: bool | None = None,
+        truncated: bool | None = None,
+        timestamp_ns: int | None = None,
+    ) -> bool:
+        """Records one step: a value for every channel that has no clock of its own.
+
+        What is given besides the values at the first step is expected at every step; an end that is left out
+        later is False. `done` beside `terminated` or `truncated` must be their union. The older call
+        `write_timestep(t, observations, actions, reward, done)` works too. A value that does not fit raises
+        and names the channel; nothing of that step is recorded, and the recording goes on.
+
+        Returns:
+            Whether the step was recorded; False only with `overflow="drop"`.
+        """
+        actions: Mapping[str, Any] = {}
+        if not isinstance(values, Mapping):
+            observations, actions, reward, done = _older_arguments(older, reward, done)
+            values = self._by_key(observations, actions)
+        elif older:
+            raise InvalidArgument("give reward and done by name", path=self.path)
+        recorder = self._recorder
+        if recorder is None or recorder.failure is not None:
+            recorder = self._recording()
+        if terminated is not None or truncated is not None:
+            if done is not None and bool(done) != (bool(terminated) or bool(truncated)):
+                raise InvalidArgument(
+                    "done is not the union of terminated and truncated", path=self.path, entry=DONE
+                )
+            done = None  # derived
+        besides = (reward, done, terminated, truncated, timestamp_ns)
+        track = self._steps
+        if track is None:
+            track, keys = self._step_track(actions, besides)
+            checked = self._checked_step(track, keys, values, besides)
+            self._declare_steps(track, keys)
+        else:
+            checked = self._checked_step(track, self._step_keys, values, besides)
+        return recorder.record(track, checked, timestamp_ns)
+
+    def write(self, channel: str, value: ArrayLike, timestamp_ns: int) -> bool:
+        """Records one entry of a channel with a clock of its own; returns whether it was."""
+        recorder = self._recording()
+        track = self._clocked.get(channel)
+        if track is None:
+            raise InvalidArgument(
+                "this channel has no clock of its own",
+                path=self.path,
+                entry=channel,
+                expected=", ".join(self._clocked) or "a channel with own_clock=True",
+            )
+        time_ns = _nanoseconds(timestamp_ns, channel)
+        return recorder.record(track, (track.channels[0].checked(value), time_ns), time_ns)
+
+    def annotate(
+        self,
+        text: str,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        label: str = "notes",
+        source: str = "",
+        confidence: float | None = None,
+    ) -> None:
+        """Labels steps; from `start` to `end`, or the step that comes next.
+
+        Args:
+            text: what it says.
+            start: first step.
+            end: end of the steps.
+            label: the label lane.
+            source: who says so.
+            confidence: how sure.
+        """
+        recorder = self._recording()
+        check_id(label, "a label")
+        first = self.steps_written if start is None else start
+        interval = Interval(first, first + 1 if end is None else end, text, source, confidence)
+        recorder.note(
+            canonical({"label": label, "interval": interval.to_fields(), "unit": "steps"})
+        )
+
+    @property
+    def steps_written(self) -> int:
+        """Steps that were recorded so far."""
+        return 0 if self._steps is None else self._steps.written
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Entries that were left out by block, because the disk could not keep up."""
+        return {} if self._recorder is None else self._recorder.dropped
+
+    def flush(self) -> None:
+        """Returns when everything recorded so far is in the journal."""
+        self._recording().flush()
+
+    def end_episode(
+        self,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        final_observations: Mapping[str, Any] | None = None,
+        complete: Callable[[Episode], None] | None = None,
+    ) -> None:
+        """Finishes the episode: it appears under its name, and the journal goes.
+
+        If that fails the journal stays, for `recover`.
+
+        Args:
+            metadata: to be added to what `begin_episode` was given.
+            final_observations: what was seen after the last step, for any of the channels of `signal/`.
+            complete: called with the episode before it is saved, to add what could not be recorded.
+        """
+        recorder = self._recording()
+        canonical(dict(metadata or {}))
+        if self._steps is None:
+            self._declare_steps(*self._step_track({}, (None,) * len(_BESIDES)))
+        last = self._checked_last(final_observations or {})
+        assert self._journal is not None
+        try:
+            recorder.flush()
+            if last:
+                recorder.note(canonical({"length_T": self.steps_written}))
+                recorder.record_last(last)
+                recorder.flush()
+            recorder.stop()
+            end = {"metadata": dict(metadata or {}), "dropped": recorder.dropped}
+            self._journal.append_text(
+                Kind.END, canonical({key: value for key, value in end.items() if value})
+            )
+            save_recorded(
+                self.partial_path, self.path, fsync=self._fsync != "never", change=complete
+            )
+            self._journal.remove()
+        except OSError as error:
+            if isinstance(error, ShardError) and error.path == self.partial_path:
+                raise
+            raise io_failure(error, self.partial_path) from error
+        finally:
+            self.close()
+
+    def _checked_last(self, values: Mapping[str, Any]) -> list[tuple[RecordedChannel, Any]]:
+        assert self._steps is not None
+        channels = dict(zip(self._step_keys, self._steps.channels, strict=False))
+        checked = []
+        for key, value in values.items():
+            channel = channels.get(key)
+            if channel is None or not channel.block.startswith("signal/"):
+                raise InvalidArgument(
+                    "this is no observation of the steps", path=self.path, entry=str(key)
+                )
+            checked.append((channel, channel.checked(value)))
+        return checked
+
+    def abort(self) -> None:
+        """Gives the recording up and deletes the journal."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._recorder is not None and self._journal is not None:
+            is_ours = self._journal.descriptor >= 0  # and not a parent's
+            self._recorder.stop()
+            if is_ours:
+                self._journal.remove()
+
+    def close(self) -> None:
+        """Stops recording and keeps the journal, for `recover`. After `end_episode` it does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        recorder = self._recorder
+        if recorder is None:
+            return
+        try:
+            if recorder.failure is None:
+                recorder.flush()
+        finally:
+            recorder.stop()
+            recorder.journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        if self._closed or self._recorder is None:
+            self.close()
+            return
+        if error is None:
+            self.end_episode()
+            return
+        said = f"the recording up to here is in {self.partial_path}; bring it back with: wshard recover"
+        try:
+            self.close()
+        except ShardError as failure:  # the error that led here is the one to show
+            said = str(failure)
+        _log.warning("%s", said)
+        if hasattr(error, "add_note"):
+            error.add_note(said)
+
+    # --- what a step is
+
+    def _numbered(self, channels: Iterable[RecordedChannel]) -> list[dict[str, Any]]:
+        """The rows of channels that the journal is told of now, in the order of their numbers."""
+        rows: list[dict[str, Any]] = []
+        for channel in channels:
+            channel.number = self._channels + len(rows)
+            rows.append(channel.row)
+        self._channels += len(rows)
+        return rows
+
+    def _clocked_tracks(self) -> dict[str, Track]:
+        tracks: dict[str, Track] = {}
+        self._channels = 0
+        for channel, key in zip(self._defs, self._keys, strict=True):
+            if channel.own_clock:
+                recorded = channel.recorded(self._default)
+                name = recorded.row["time_block"] = time_block(recorded.block)
+                clock = RecordedChannel(name, name, DType.INT64, (), _RAW)
+                tracks[key] = self._track([recorded, clock])
+        return tracks
+
+    def _track(self, channels: list[RecordedChannel]) -> Track:
+        return Track(channels, self._flush_steps, self._buffer_bytes)
+
+    def _step_track(
+        self, actions: Mapping[str, Any], besides: tuple[Any, ...]
+    ) -> tuple[Track, tuple[str, ...]]:
+        """What every step will be, from what the first one brings."""
+        channels, keys = [], []
+        for channel, key in zip(self._defs, self._keys, strict=True):
+            if not channel.own_clock:
+                lane = "action" if key in actions else channel.lane
+                channels.append(channel.recorded(self._default, lane))
+                keys.append(key)
+        for (block, dtype), value in zip(_BESIDES.items(), besides, strict=True):
+            if value is not None:
+                channels.append(RecordedChannel(block, block, dtype, (), _RAW))
+        return self._track(channels), tuple(keys)
+
+    def _declare_steps(self, track: Track, keys: tuple[str, ...]) -> None:
+        """Tells the journal what every step is; before the first of them."""
+        recorder = self._recording()
+        recorder.note(canonical({"channels": self._numbered(track.channels)}))
+        recorder.tracks.append(track)
+        self._step_keys = keys
+        self._steps = track
+
+    def _by_key(
+        self, observations: Mapping[str, Any], actions: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """The values of the older call, which has the lanes apart."""
+        values: dict[str, Any] = {}
+        for lane, given in (("signal", observations), ("action", actions)):
+            for name, value in given.items():
+                block = f"{lane}/{name}"
+                values[block if block in self._keys else name] = value
+        return values
+
+    def _checked_step(
+        self,
+        track: Track,
+        keys: tuple[str, ...],
+        values: Mapping[str, Any],
+        besides: tuple[Any, ...],
+    ) -> list[Any]:
+        """Everything that a step brings, in the order of the channels; raises before any is recorded."""
+        channels = track.channels
+        checked: list[Any] = []
+        for channel, key in zip(channels, keys, strict=False):
+            try:
+                value = values[key]
+            except KeyError:
+                raise InvalidArgument(
+                    "a step lacks a channel", path=self.path, entry=channel.block
+                ) from None
+            checked.append(channel.checked(value))
+        if len(values) != len(keys):
+            raise InvalidArgument(
+                "a step has a channel that the recording has not",
+                path=self.path,
+                entry=str(min(values.keys() - set(keys), key=str)),
+                expected=", ".join(keys) or "no channels",
+            )
+        brought = iter(channels[len(keys) :])
+        expected = next(brought, None)
+        for block, value in zip(_BESIDES, besides, strict=True):
+            if expected is not None and expected.block == block:
+                checked.append(self._checked_besides(block, value))
+                expected = next(brought, None)
+            elif value is not None:
+                raise InvalidArgument(
+                    "a step brings what the first one did not",
+                    path=self.path,
+                    entry=block,
+                    hint="give it at every step, from the first one on",
+                )
+        return checked
+
+    def _checked_besides(self, block: str, value: Any) -> Any:  # noqa: ANN401 - checked here
+        if value is None and _BESIDES[block] is not DType.BOOL:
+            raise InvalidArgument(
+                "a step lacks what the first one had", path=self.path, entry=block
+            )
+        if block == TIMESTAMPS:
+            return _nanoseconds(value, block)
+        try:
+            return float(value) if block == REWARD else bool(value)
+        except (TypeError, ValueError):
+            raise InvalidArgument(
+                "this is not one value", path=self.path, entry=block, found=repr(value)[:80]
+            ) from None
+
+    # --- state
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise Closed("the recording is over", path=self.path)
+
+    def _recording(self) -> Recorder:
+        self._ensure_open()
+        if self._recorder is None:
+            raise InvalidArgument("call begin_episode first", path=self.path)
+        self._recorder.raise_failure()
+        return self._recorder
+
+
+def _older_arguments(
+    older: tuple[Any, ...], reward: float | None, done: bool | None
+) -> tuple[Mapping[str, Any], Mapping[str, Any], float | None, bool | None]:
+    if len(older) > 4:
+        raise InvalidArgument(
+            "too many arguments", expected="t, observations, actions, reward, done"
+        )
+    observations = (older[0] if older else None) or {}
+    actions = (older[1] if len(older) > 1 else None) or {}
+    reward = older[2] if len(older) > 2 else reward
+    done = older[3] if len(older) > 3 else done
+    return observations, actions, reward, done
+
+
+def _nanoseconds(value: Any, name: str) -> int:  # noqa: ANN401 - checked here
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        number = int(value)
+        if number in _I64:
+            return number
+    raise InvalidArgument(
+        "a timestamp is not whole nanoseconds",
+        entry=name,
+        expected="an integer of 64 bits",
+        found=repr(value)[:80],
+        hint="use time.monotonic_ns()",
+    )

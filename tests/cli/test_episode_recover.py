@@ -1,0 +1,57 @@
+"""`wshard recover`: what a recorder that died left behind."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from wshard import WShardStreamWriter, load_wshard
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """Twenty recorded steps that nobody finished."""
+    channels = [{"id": "state", "dtype": "f32", "shape": [3]}]
+    writer = WShardStreamWriter(tmp_path / "ep.wshard", "ep_001", channels, flush_steps=5)
+    writer.begin_episode(env_id="Env-v0")
+    for step in range(20):
+        writer.write_timestep({"state": np.full(3, step, np.float32)}, reward=float(step))
+    writer.close()
+    return tmp_path / "ep.wshard.partial"
+
+
+def test_everything_flushed_comes_back_and_the_journal_stays(wshard: Run, journal: Path) -> None:
+    before = journal.read_bytes()
+    result = wshard("recover", journal)
+    assert result.code == 0
+    assert "20 steps of ep_001 came back" in result.out
+    assert journal.read_bytes() == before
+    episode = load_wshard(journal.with_suffix(""))
+    assert np.array_equal(episode.observations["state"].data[:, 0], np.arange(20))
+
+
+def test_a_cut_journal_gives_its_whole_steps_and_exit_code_3(wshard: Run, journal: Path) -> None:
+    journal.write_bytes(journal.read_bytes()[:-7])
+    result = wshard("recover", journal, "--json")
+    assert result.code == 3
+    fields = json.loads(result.out)
+    assert fields["steps"] == 15
+    assert fields["cut"] == {"signal/state": 5}
+    assert fields["lost_bytes"] > 0
+
+
+def test_an_existing_episode_is_not_replaced_without_force(wshard: Run, journal: Path) -> None:
+    target = journal.with_suffix("")
+    target.write_bytes(b"something else")
+    assert wshard("recover", journal).code == 2
+    assert target.read_bytes() == b"something else"
+    assert wshard("recover", journal, "--force").code == 0
+    assert load_wshard(target).length == 20

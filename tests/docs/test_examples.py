@@ -1,0 +1,74 @@
+"""Every example runs, in sizes that take a moment, and leaves what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wshard import load_wshard
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TESTED_HERE = {"control_loop.py", "record_cartpole.py", "train_world_model.py"}
+# `make demo` runs these.
+TESTED_ELSEWHERE = {"container.py", "episode.py"}
+
+
+def run(folder: Path, name: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} <= TESTED_HERE | TESTED_ELSEWHERE
+
+
+@pytest.mark.parametrize("name", sorted(TESTED_HERE))
+def test_examples_are_short(name: str) -> None:
+    assert len((EXAMPLES / name).read_text("utf-8").splitlines()) < 100
+
+
+def test_cartpole_is_recorded(tmp_path: Path) -> None:
+    said = run(tmp_path, "record_cartpole.py", "episodes", "--episodes", "3")
+    paths = sorted((tmp_path / "episodes").iterdir())
+    assert [path.name for path in paths] == [f"cartpole-{n:06d}.wshard" for n in range(3)]
+    for line, path in zip(said.splitlines(), paths, strict=True):
+        with load_wshard(path) as ep:
+            assert line.startswith(
+                f"{path.name}: {ep.length} actions, {ep.length + 1} observations"
+            )
+
+
+def test_the_control_loop_keeps_up(tmp_path: Path) -> None:
+    said = run(tmp_path, "control_loop.py", "loop.wshard", "--seconds", "0.5")
+    assert "500 steps" in said
+    assert "dropped: nothing" in said
+    with load_wshard(tmp_path / "loop.wshard") as ep:
+        assert ep.length == 500
+        assert set(ep.observations) == {"joint_pos", "camera/left", "camera/right", "camera/wrist"}
+        assert ep.observations["camera/wrist"].has_own_clock
+        ep.load()
+
+
+def test_the_world_model_learns(tmp_path: Path) -> None:
+    said = run(tmp_path, "train_world_model.py", "replay", "--updates", "300")
+    found = re.search(r"error ([\d.]+) at first, ([\d.]+) at last", said)
+    assert found is not None
+    assert float(found[2]) < float(found[1]) / 4
+    paths = sorted((tmp_path / "replay").glob("*.wshard"))
+    assert len(paths) == 6
+    for path in paths:
+        with load_wshard(path) as ep:
+            omen = ep.omens["observation"]["linear"]
+            assert omen.data.shape == ep.observations["observation"].data.shape == (101, 8)
+            assert ep.uncerts["observation"]["linear"]["std"].data.shape == (101, 8)

@@ -1,0 +1,71 @@
+"""What the tests of recordings share: a small recording, its steps, and what must come back of it."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shard_format import ShardReader
+from wshard import WShardStreamWriter, load_wshard
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from wshard import Episode
+
+CHANNELS: list[dict[str, Any]] = [
+    {"id": "state", "dtype": "f32", "shape": [3]},
+    {"id": "rgb", "dtype": "u8", "shape": [8, 8], "compression": "zstd:1"},
+    {"id": "ctrl", "dtype": "f64", "shape": [2], "lane": "action"},
+]
+
+
+@functools.lru_cache(maxsize=4096)
+def step(number: int) -> dict[str, Any]:
+    """The values of a step; no two steps are the same."""
+    return {
+        "state": np.float32([number, -number, number / 3]),
+        "rgb": np.full((8, 8), number % 251, np.uint8),
+        "ctrl": np.float64([number / 7, np.nan]),
+    }
+
+
+def recorder(path: Path, **options: Any) -> WShardStreamWriter:  # noqa: ANN401 - the writer's
+    """A recording that has begun: nothing is synced, and nothing written before it is asked for."""
+    settings = {"fsync": "never", "flush_seconds": 1e6, "flush_steps": 5, **options}
+    writer = WShardStreamWriter(path, "ep", settings.pop("channels", CHANNELS), **settings)
+    writer.begin_episode(env_id="Test-v0")
+    return writer
+
+
+def record(writer: WShardStreamWriter, first: int, stop: int) -> None:
+    """Records the steps from `first` to `stop`."""
+    for number in range(first, stop):
+        writer.write_timestep(
+            step(number), reward=number / 10, terminated=False, truncated=number % 7 == 6
+        )
+
+
+def check_steps(episode: Episode, count: int | None = None) -> int:
+    """Whether an episode holds exactly the first steps, bit by bit; returns how many."""
+    length = episode.length
+    assert count is None or length == count
+    for name, channel in (*episode.observations.items(), *episode.actions.items()):
+        wanted = np.array([step(number)[name] for number in range(length)], channel.data.dtype)
+        assert channel.data.tobytes() == wanted.tobytes(), name
+    if length:
+        assert episode.rewards is not None
+        assert episode.rewards.data.tolist() == [number / 10 for number in range(length)]
+        assert episode.truncations is not None
+        assert episode.truncations.data.tolist() == [n % 7 == 6 for n in range(length)]
+    return length
+
+
+def check_file(path: Path, count: int | None = None) -> int:
+    """As `check_steps`, for a finished file, all of which must verify."""
+    with ShardReader(path) as reader:
+        reader.verify()
+    with load_wshard(path) as episode:
+        return check_steps(episode, count)
