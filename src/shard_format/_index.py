@@ -69,6 +69,13 @@ _MOST_ROWS = 1 << _ROW_BITS
 _HASH_MASK = ((1 << 64) - 1) ^ _ROW_MASK
 
 
+# Names by row, of string tables that were read before, with the columns that say where each name is.
+# Shared by readers: to be read only.
+_known_names: dict[bytes, tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]] = {}
+_LONGEST_KNOWN = 1 << 13
+_MOST_KNOWN = 64
+
+
 # What IndexRow._make does, without a call in Python for every row.
 _as_row: Callable[[tuple[Any, ...]], IndexRow] = partial(tuple.__new__, IndexRow)
 
@@ -192,7 +199,7 @@ class Index:
     Read-only after construction, so that any number of threads may use it.
     """
 
-    __slots__ = ("_by_name", "_few", "_keys", "_memory", "_rows", "_table", "count", "head")
+    __slots__ = ("_few", "_keys", "_memory", "_rows", "_table", "by_name", "count", "head")
 
     def __init__(self, header: Header, head: bytes | NDArray[np.uint8]) -> None:
         """Checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3.
@@ -210,10 +217,10 @@ class Index:
             header.string_table_offset : header.data_section_offset
         ]
         self._few: list[IndexRow] | None = None
-        self._by_name: dict[str, int] | None = None
+        self.by_name: dict[str, int] | None = None
         self._keys: NDArray[np.uint64] | None = None
         if self.count <= FEW_ENTRIES:
-            self._by_name = self._check_few(header)
+            self.by_name = self._check_few(header)
         else:
             assert isinstance(head, np.ndarray)
             self._keys = self._check_many(header, head)
@@ -246,8 +253,8 @@ class Index:
 
     def names(self, numbers: Iterable[int] | None = None) -> list[str]:
         """The names of these rows, or of all."""
-        if self._by_name is not None and numbers is None:
-            return list(self._by_name)
+        if self.by_name is not None and numbers is None:
+            return list(self.by_name)
         rows = self.rows if numbers is None else self.rows[np.fromiter(numbers, np.int64)]
         offsets = rows["name_offset"].tolist()
         lengths = rows["name_length"].tolist()
@@ -264,8 +271,8 @@ class Index:
 
     def find(self, name: str) -> int | None:
         """The row of a name, or None."""
-        if self._by_name is not None:
-            return self._by_name.get(name)
+        if self.by_name is not None:
+            return self.by_name.get(name)
         try:
             return self._search(name.encode())
         except UnicodeEncodeError:  # a lone surrogate, which no name can hold (S-NAM-3)
@@ -288,8 +295,8 @@ class Index:
 
     def with_prefix(self, prefix: str) -> list[int]:
         """The rows whose names start with the prefix, in index order."""
-        if self._by_name is not None:
-            return [row for name, row in self._by_name.items() if name.startswith(prefix)]
+        if self.by_name is not None:
+            return [row for name, row in self.by_name.items() if name.startswith(prefix)]
         wanted = prefix.encode(errors="surrogatepass")
         offsets, lengths = self._name_columns()
         rows = np.flatnonzero(lengths >= len(wanted))
@@ -303,8 +310,8 @@ class Index:
 
     def first_wrong_hash(self) -> int | None:
         """The first row whose stored hash is not that of its name (S-NAM-5)."""
-        if self._by_name is not None:
-            hashes = [xxh64_intdigest(name.encode()) for name in self._by_name]
+        if self.by_name is not None:
+            hashes = [xxh64_intdigest(name.encode()) for name in self.by_name]
             computed = np.array(hashes, np.uint64)
         else:
             computed = hash_names(self._padded_table(), *self._name_columns())
@@ -319,11 +326,28 @@ class Index:
         self._few = rows = [*map(_as_row, INDEX_ENTRY.iter_unpack(stored))]
         if not rows:
             return {}
-        _, name_offsets, lengths, _, starts, sizes, _, _, _, _ = zip(*rows, strict=True)
-        text = str(self._table, "latin-1")
+        _, name_offsets, lengths, _, starts, sizes, _, _, _, _ = zip(*rows)
+        ends = [header.data_section_offset, *map(add, starts, sizes)]
+        if ends[-1] > header.total_file_size or not all(map(le, ends, starts)):
+            self._check_ranges(header)
+        # The files of a data set mostly have the same names: look at them once.
+        table = bytes(self._table)
+        known = _known_names.get(table)
+        if known is not None and known[:2] == (name_offsets, lengths):
+            return known[2]
+        by_name = self._read_names(table, name_offsets, lengths)
+        if len(table) <= _LONGEST_KNOWN:
+            if len(_known_names) >= _MOST_KNOWN:
+                _known_names.clear()
+            _known_names[table] = (name_offsets, lengths, by_name)
+        return by_name
+
+    def _read_names(
+        self, table: bytes, name_offsets: tuple[int, ...], lengths: tuple[int, ...]
+    ) -> dict[str, int]:
+        text = str(table, "latin-1")
         name_ends = map(add, name_offsets, lengths)
         names = [*map(text.__getitem__, map(slice, name_offsets, name_ends))]
-        ends = [header.data_section_offset, *map(add, starts, sizes)]
         by_name = dict(zip(names, range(self.count), strict=True))
         # One look at all names; the search for the culprit only if something is wrong. A slice beyond
         # the table comes out short. Beyond ASCII, a byte is no character.
@@ -336,8 +360,6 @@ class Index:
             self._find_bad_name(range(self.count))
             self._find_duplicate(range(self.count))
             by_name = {self.name(number): number for number in range(self.count)}
-        if ends[-1] > header.total_file_size or not all(map(le, ends, starts)):
-            self._check_ranges(header)
         return by_name
 
     # --- checks, many entries

@@ -55,7 +55,16 @@ def parse_object(
         )
     try:
         # json.loads would guess UTF-16, accept a byte order mark, and make a new decoder each time.
-        value = _DECODER.decode(text.decode("utf-8"))
+        decoded = text.decode("utf-8")
+        if decoded[:1] == "{":
+            # What canonical text needs: no look for white space around the value.
+            value, end = _DECODER.scan_once(decoded, 0)
+            if end != len(decoded):
+                value = _DECODER.decode(decoded)
+        else:
+            value = _DECODER.decode(decoded)
+    except StopIteration:  # the scanner's way of saying that a value is missing
+        raise BadMetadata(f"{what} is not valid JSON: a value is missing", rule=rule) from None
     except (ValueError, RecursionError) as error:
         raise BadMetadata(f"{what} is not valid JSON: {error}", rule=rule) from None
     if not isinstance(value, dict):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shard_format._content import Content, check_raw
+from shard_format._crc import crc32c
 from shard_format._head import read_head
 from shard_format._index import FEW_ENTRIES
 from shard_format._json import check_length, parse_object
@@ -23,7 +24,7 @@ from shard_format.errors import (
 )
 from shard_format.registry import DEFAULT_LIMITS, Limits, role_label
 from shard_format.schema import Schema
-from shard_format.sources import ByteSource, SourceLike, can_view, open_source
+from shard_format.sources import ByteSource, BytesSource, SourceLike, can_view, open_source
 from shard_format.verify import check as check_file
 
 if TYPE_CHECKING:
@@ -154,6 +155,16 @@ class ShardReader:
     def index(self) -> NDArray[Any]:
         """The index as a read-only structured array, one row per entry, without a copy."""
         return self._index.rows
+
+    @property
+    def names_by_row(self) -> Mapping[str, int] | None:
+        """The row of each name; None for files with many entries, which have no such map. To be read only:
+        files with the same names share it."""
+        return self._index.by_name
+
+    def index_row(self, number: int) -> IndexRow:
+        """The fields of one row of the index."""
+        return self._index.row(number)
 
     def names(self) -> list[str]:
         """All names, in the order of the index."""
@@ -406,6 +417,12 @@ class ShardReader:
             NotViewable: the entry is compressed, or the source has no memory to show.
         """
         row = self._row(name)
+        source = self._source
+        if not row.flags and type(source) is BytesSource and row.disk_size == row.orig_size:
+            # Most entries of small files, which are read in microseconds.
+            view = source.view(row.data_offset, row.disk_size)
+            if not check or not self._check or crc32c(view) == row.crc32c:
+                return view
         try:
             if row.flags and (codec := self._content.codec(row)) is not Codec.NONE:
                 raise NotViewable(
@@ -413,7 +430,6 @@ class ShardReader:
                     hint="use read_entry or read_into",
                 )
             check_raw(row)
-            source = self._source
             if not can_view(source):
                 raise NotViewable(
                     f"a {type(source).__name__} cannot hand out views",

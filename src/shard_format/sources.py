@@ -190,6 +190,24 @@ def _not_picklable(name: str) -> InvalidArgument:
     )
 
 
+def read_small_file(path: str | os.PathLike[str], most: int) -> bytes | None:
+    """All bytes of a regular file of at most `most` bytes; None for any other, which `FileSource` opens."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
+    except (OSError, ValueError):
+        return None  # `FileSource` says why
+    try:
+        status = os.fstat(descriptor)
+        if status.st_size > most or not stat.S_ISREG(status.st_mode):
+            return None
+        content = os.read(descriptor, most + 1)
+        return content if len(content) == status.st_size else None
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
 class FileSource:
     """A local file, read with positioned reads and mapped when a view is asked for.
 

@@ -24,12 +24,13 @@ import numpy as np
 from shard_format import Codec
 from shard_format._crc import crc32c
 from shard_format._json import canonical
+from shard_format._parallel import available_threads, map_in_order, thread_count
 from shard_format._zstd import compress_frame
 from shard_format.errors import Closed, InvalidArgument, ShardError, ShardIOError
 from wshard.journal import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -366,15 +367,15 @@ class Recorder:
             left = min(left, self._synced + SYNC_SECONDS - now)
         return max(left, _SHORTEST_WAIT)
 
-    def _write_batch(self, batch: Iterable[_Handed]) -> None:
+    def _write_batch(self, batch: Sequence[_Handed]) -> None:
         journal = self.journal
         pieces: list[bytes | memoryview] = []
+        compressed = self._compress([run for handed in batch for run in handed.runs])
         for handed in batch:
             for channel, entries, content, checksum, level in handed.runs:
                 codec, stored, stored_checksum = Codec.NONE, content, checksum
                 if level is not None:
-                    codec = Codec.ZSTD
-                    stored = memoryview(compress_frame(content, level, checksum=True))
+                    codec, stored = Codec.ZSTD, memoryview(next(compressed))
                     stored_checksum = crc32c(stored)
                 sizes = (len(stored), len(content))
                 head = journal.head(
@@ -386,6 +387,17 @@ class Recorder:
         if pieces:
             journal.append(pieces)
             self._is_unsynced = True
+
+    def _compress(self, runs: Sequence[_Run]) -> Iterator[bytes]:
+        """The runs that shall be compressed, in order.
+
+        One processor is left to whoever records, unless we are behind.
+        """
+        size = sum(len(run.content) for run in runs)
+        spare = 0 if size >= self._largest_write else 1
+        threads = min(thread_count(None, size), max(1, available_threads() - spare))
+        chosen = [run for run in runs if run.level is not None]
+        return iter(map_in_order(chosen, _compressed, threads))
 
     def _sync_if_due(self) -> None:
         now = self._clock()
@@ -421,6 +433,11 @@ def io_failure(error: OSError, path: str) -> ShardIOError:
     safe = f"what was flushed is safe; bring it back with: wshard recover {path}"
     failure.hint = f"{failure.hint}; {safe}" if failure.hint else safe
     return failure
+
+
+def _compressed(run: _Run) -> bytes:
+    assert run.level is not None
+    return compress_frame(run.content, run.level, checksum=True)
 
 
 # --- the end of a process, and its children

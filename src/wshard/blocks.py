@@ -109,11 +109,12 @@ class FileBlock:
         if not self.is_compressed and self.reader.can_view:
             content: bytes | memoryview
             source = self.reader.source
-            if self.nbytes <= _SMALL and isinstance(source, FileSource) and not source.is_mapped:
+            if self.nbytes <= _SMALL and type(source) is FileSource and not source.is_mapped:
                 content = self.reader.read_entry(self.name)
             else:
                 content = self.reader.view(self.name, check=True)
-            return np.frombuffer(content, dtype).reshape(shape)
+            flat = np.frombuffer(content, dtype)
+            return flat if len(shape) == 1 else flat.reshape(shape)
         self.check_sizes()
         out = np.empty(shape, dtype)
         self.reader.read_into(self.name, out)

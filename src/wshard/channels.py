@@ -251,7 +251,7 @@ class Channel:
             # Decoded as a whole anyway: keep it.
             return self.data[start:stop]
         steps = block.part(
-            _stored_dtype(self.dtype), (stop - start, *self.shape), start * self.step_bytes
+            self.dtype.stored_dtype, (stop - start, *self.shape), start * self.step_bytes
         )
         return _as_booleans(steps) if self.dtype is DType.BOOL else steps
 
@@ -267,17 +267,19 @@ class Channel:
         return array.copy() if copy else array
 
     def _read_all(self) -> NDArray[Any]:
-        assert self._block is not None
-        self._check_size()
-        values = self._block.array(_stored_dtype(self.dtype), (self._length, *self.shape))
-        return _as_booleans(values) if self.dtype is DType.BOOL else values
+        block, dtype = self._block, self.dtype
+        assert block is not None
+        if block.nbytes != self._length * product(self.shape) * dtype.size:
+            self._check_size()
+        values = block.array(dtype.stored_dtype, (self._length, *self.shape))
+        return _as_booleans(values) if dtype is DType.BOOL else values
 
     def stored_array(self) -> NDArray[Any]:
         """What a file holds of it: the array, read if need be, but not kept."""
         if self._block is not None and (self._values is None or not self._values.flags.writeable):
             # As stored: a boolean may be any byte.
             self._check_size()
-            return self._block.array(_stored_dtype(self.dtype), (self._length, *self.shape))
+            return self._block.array(self.dtype.stored_dtype, (self._length, *self.shape))
         values: NDArray[Any] = self._values
         return values
 
@@ -383,10 +385,6 @@ class Channel:
 def as_modality(modality: Modality | str | None) -> Modality | str | None:
     """The known modality of that name; other names are kept as they are."""
     return None if modality is None else _MODALITIES.get(modality, modality)
-
-
-def _stored_dtype(dtype: DType) -> np.dtype[Any]:
-    return np.dtype(np.uint8) if dtype is DType.BOOL else dtype.numpy_dtype
 
 
 def _as_booleans(stored: NDArray[np.uint8]) -> NDArray[np.bool_]:

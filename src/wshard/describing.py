@@ -111,18 +111,20 @@ def plain_channel(
     may_have_one_more: bool = False,
 ) -> Channel:
     """A dense channel that is still in its file."""
-    channel = object.__new__(Channel)
-    channel.name = name
-    channel.dtype = dtype
-    channel.shape = shape
-    channel.extra = {}
-    channel.block = block.name
-    channel._block = block
     if may_have_one_more:
         step = product(shape) * dtype.size
         if step and block.nbytes == (length + 1) * step:
             length += 1
-    channel._length = length
+    channel = object.__new__(Channel)
+    channel.__dict__.update(
+        name=name,
+        dtype=dtype,
+        shape=shape,
+        extra={},
+        block=block.name,
+        _block=block,
+        _length=length,
+    )
     return channel
 
 

@@ -34,20 +34,23 @@ class DType(str, Enum):
     UINT8 = "u8"
     BOOL = "bool"
 
+    # Facts about each member, set below: attributes are found faster than enum members hash.
+    size: int
+    """Bytes of one number."""
+    _stored: np.dtype[Any] | None
+
     def __str__(self) -> str:
         return self.value
 
     @property
-    def size(self) -> int:
-        """Bytes of one number."""
-        return _SIZES[self]
+    def stored_dtype(self) -> np.dtype[Any]:
+        """What a file's bytes are read as: `numpy_dtype`, but uint8 for booleans, which may be any byte."""
+        return self._stored or bfloat16() or np.dtype("<u2")
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
         """The little-endian NumPy dtype; for bf16 that of `ml_dtypes`, or uint16 bits without it."""
-        if self is DType.BFLOAT16:
-            return bfloat16() or np.dtype("<u2")
-        return _NUMPY[self]
+        return _BOOL if self is DType.BOOL else self.stored_dtype
 
     @property
     def is_float(self) -> bool:
@@ -94,6 +97,7 @@ _NUMPY: Final = {
     for dtype in DType
     if dtype not in (DType.BFLOAT16, DType.BOOL)
 } | {DType.BOOL: np.dtype(np.bool_)}
+_BOOL: Final = np.dtype(np.bool_)
 _BY_KIND: Final = {(dtype.kind, dtype.itemsize): name for name, dtype in _NUMPY.items()}
 _FLOATS: Final = frozenset({DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 _LONG: Final = {"f": "float", "i": "int", "u": "uint", "b": "bfloat"}
@@ -115,6 +119,13 @@ def bfloat16() -> np.dtype[Any] | None:
     except ImportError:
         return None
     return found
+
+
+for _member in DType:
+    _member.size = _SIZES[_member]
+    # None for bf16: whether ml_dtypes is there is asked when it is needed.
+    _member._stored = np.dtype(np.uint8) if _member is DType.BOOL else _NUMPY.get(_member)
+del _member
 
 
 def convert(array: NDArray[Any], dtype: DType | None) -> tuple[NDArray[Any], DType]:

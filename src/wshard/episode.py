@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,7 +94,6 @@ class Episode:
     residuals: Lane[Residual]
     labels: Lane[Intervals]
     extras: Lane[Extra | Channel]
-    origin: Origin | None
     _rewards: Channel | None
     _terminations: Channel | None
     _truncations: Channel | None
@@ -133,7 +133,6 @@ class Episode:
         self.timestep_range = timestep_range
         self.provenance = None if provenance is None else dict(provenance)
         """Where the recording comes from; `Provenance` of spec/wshard.md, section 13."""
-        self._start_lanes()
         self.observations.update(observations or {})
         self.actions.update(actions or {})
         self.omens.update(omens or {})
@@ -146,29 +145,37 @@ class Episode:
         if timestamps_ns is not None:
             self.timestamps_ns = timestamps_ns
 
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the lanes, and what belongs to them
+        # Asked only for what is not there yet: a lane that nobody has used, or all lanes of an opened file.
+        make = _MADE_WHEN_ASKED.get(name)
+        if make is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        known = self.__dict__
+        if "_fill" in known:
+            self._fill_lanes()
+        return known[name] if name in known else known.setdefault(name, make())
+
+    def _fill_lanes(self) -> None:
+        """Sorts the entries of the file into lanes; opening many files for their facts need not wait for it."""
+        known = self.__dict__
+        staged = object.__new__(type(self))
+        staged.__dict__["_length"] = known["_length"]
+        known["_fill"](staged)
+        # Another thread may be here too: the first to bring a lane decides.
+        for key, value in staged.__dict__.items():
+            known.setdefault(key, value)
+        known.pop("_fill", None)
+
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 - whatever is assigned
+        if name in _MADE_WHEN_ASKED and "_fill" in self.__dict__:
+            self._fill_lanes()
         if name in _LANES and not isinstance(value, Lane):
-            lane: Lane[Any] = self.__dict__[name]
+            lane: Lane[Any] = getattr(self, name)
             value = _with_items(type(lane)(lane._what, lane._make), value)
         object.__setattr__(self, name, value)
 
-    def _start_lanes(self) -> None:
-        # Past __setattr__, which opening many episodes would feel.
-        vars(self).update(
-            observations=Lane("an observation", as_channel),
-            actions=Lane("an action", as_channel),
-            omens=NestedLane("a predicted channel", models_of),
-            uncerts=NestedLane("a predicted channel", uncertainties_of),
-            residuals=Lane("a residual", as_residual),
-            labels=Lane("a label", as_label),
-            extras=Lane("an entry", as_extra),
-            _rewards=None,
-            _terminations=None,
-            _truncations=None,
-            _ticks=None,
-            _timestamps=None,
-            origin=None,
-        )
+    origin: Origin | None = None
+    """The file it was loaded from."""
 
     # --- length and ends
 
@@ -429,7 +436,6 @@ class Episode:
     def mapped(self, change: Callable[[Channel], Channel]) -> Self:
         """The same episode with every channel changed; other parts are shared or copied shallowly."""
         copy = object.__new__(type(self))
-        copy._start_lanes()
         copy.id, copy.env_id, copy._length = self.id, self.env_id, self._length
         copy.timebase = replace(self.timebase)
         copy.metadata = deepcopy(self.metadata)
@@ -504,6 +510,22 @@ class Episode:
 
 
 _LANES = frozenset(("observations", "actions", "omens", "uncerts", "residuals", "labels", "extras"))
+def _nothing() -> None:
+    return None
+
+
+_MADE_WHEN_ASKED: dict[str, Callable[[], Any]] = {
+    "observations": partial(Lane, "an observation", as_channel),
+    "actions": partial(Lane, "an action", as_channel),
+    "omens": partial(NestedLane, "a predicted channel", models_of),
+    "uncerts": partial(NestedLane, "a predicted channel", uncertainties_of),
+    "residuals": partial(Lane, "a residual", as_residual),
+    "labels": partial(Lane, "a label", as_label),
+    "extras": partial(Lane, "an entry", as_extra),
+    **dict.fromkeys(
+        ("_rewards", "_terminations", "_truncations", "_ticks", "_timestamps", "provenance"), _nothing
+    ),
+}
 
 
 def _with_items(lane: Lane[Any], items: Mapping[str, Any]) -> Lane[Any]:

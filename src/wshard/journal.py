@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import struct
 from enum import IntEnum
+from functools import reduce
+from operator import getitem, xor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shard_format import Codec
@@ -75,16 +78,18 @@ class Frame(NamedTuple):
     part: Part
 
 
-def _crc_table() -> list[int]:
+@functools.cache
+def _crc_tables() -> tuple[list[list[int]], int]:
+    """What each value of each byte of a head adds to its checksum, and the checksum of zeros."""
     table = []
     for byte in range(256):
         for _ in range(8):
             byte = (byte >> 1) ^ 0x82F63B78 if byte & 1 else byte >> 1
         table.append(byte)
-    return table
-
-
-_CRC_TABLE: Final = _crc_table()
+    tables = [table]
+    for _ in range(_HEAD.size - 1):
+        tables.append([table[crc & 0xFF] ^ (crc >> 8) for crc in tables[-1]])
+    return tables[::-1], crc32c(bytes(_HEAD.size))
 
 
 def _head_crc(head: bytes) -> int:
@@ -93,10 +98,8 @@ def _head_crc(head: bytes) -> int:
     The compiled one lets other threads run meanwhile, and a thread that wants it back waits for milliseconds
     where the recording one is busy: far longer than this takes.
     """
-    checksum = 0xFFFFFFFF
-    for byte in head:
-        checksum = _CRC_TABLE[(checksum ^ byte) & 0xFF] ^ (checksum >> 8)
-    return checksum ^ 0xFFFFFFFF
+    tables, zeros = _crc_tables()
+    return reduce(xor, map(getitem, tables, head), zeros)
 
 
 class JournalWriter:

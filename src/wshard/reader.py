@@ -13,7 +13,7 @@ from shard_format import Limits, ShardReader
 from shard_format.errors import BadProfile, EntryNotFound, FormatError, InvalidArgument, ShardError
 from shard_format.identity import IDENTITY_ENTRY
 from shard_format.registry import DEFAULT_LIMITS, Role
-from shard_format.sources import BytesSource, FileSource
+from shard_format.sources import BytesSource, FileSource, read_small_file
 from wshard import inference
 from wshard.blocks import FileBlock
 from wshard.described import read_channels, read_wshard
@@ -44,12 +44,13 @@ from wshard.names import (
     residual_key,
 )
 from wshard.origin import Origin
+from wshard.plain import fill_plainly
 from wshard.provenance import parse_provenance
 from wshard.residual_lane import DEFAULT_WINDOW, Residual, StoredResidual
 from wshard.values import product
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
     from shard_format.sources import ByteSource, SourceLike
     from wshard.blocks import Block
@@ -135,14 +136,10 @@ def open_reader(
     if isinstance(source, (str, os.PathLike)) and not (
         storage_options or _URL.match(os.fspath(source))
     ):
-        file = FileSource(source)
-        opened: ByteSource = file
-        size = file.size()
-        if size <= _SMALL_FILE:
-            try:
-                opened = BytesSource(file.read_at(0, size), file.name)
-            finally:
-                file.close()
+        content = read_small_file(source, _SMALL_FILE)
+        opened: ByteSource = (
+            FileSource(source) if content is None else BytesSource(content, os.fspath(source))
+        )
         reader = ShardReader(opened, limits=limits, threads=threads, check=check)
         reader.adopt_source()
         return reader
@@ -173,35 +170,52 @@ def episode_of(reader: ShardReader, *, is_sidecar: bool = False) -> Episode:
                 rule="W-ROL-1",
                 hint="ShardReader opens any file of the family",
             )
-        blocks = file_blocks(reader)
-        if META_SIDECAR in blocks and not is_sidecar:
+        names: Container[str] = reader.names_by_row or reader
+        if META_SIDECAR in names and not is_sidecar:
             raise BadProfile(
                 "this file only adds lanes to an episode",
                 entry=META_SIDECAR,
                 hint="open the episode itself; its sidecars are read with it",
                 rule="W-ROL-2",
             )
-        if META_EPISODE not in blocks:
+        if META_EPISODE not in names:
             raise BadProfile("the episode is not described", entry=META_EPISODE, rule="W-ROL-2")
         episode_fields = reader.read_json(META_EPISODE, rule="W-JSN-1")
-        wshard = read_wshard(reader) if META_WSHARD in blocks else {}
+        wshard = read_wshard(reader) if META_WSHARD in names else {}
         facts = parse_facts(episode_fields, wshard)
-        described, rows = read_channels(reader) if META_CHANNELS in blocks else ({}, {})
+        described, rows = read_channels(reader) if META_CHANNELS in names else ({}, {})
         if "omen_channels" in wshard or "action_spaces" in episode_fields:
             rows = dict(rows)
-            _add_older_rows(rows, blocks, facts.length, episode_fields, wshard)
-        episode = new_episode(facts)
-        episode.origin = Origin(reader, wshard, episode_fields, described, rows)
-        Router(episode, rows).route(blocks, reader)
+            _add_older_rows(rows, file_blocks(reader), facts.length, episode_fields, wshard)
     except ShardError as error:
         raise error.located(path=reader.name) from None
+    episode = object.__new__(Episode)
+    _set_facts(episode, facts)
+    vars(episode).update(
+        origin=Origin(reader, wshard, episode_fields, described, rows),
+        _fill=partial(_fill_lanes, reader, rows),
+    )
     return episode
+
+
+def _fill_lanes(reader: ShardReader, rows: Mapping[str, Row], episode: Episode) -> None:
+    """Sorts the entries of a file into the lanes of an episode."""
+    try:
+        if not fill_plainly(reader, rows, episode):
+            Router(episode, rows).route(file_blocks(reader), reader)
+    except ShardError as error:
+        raise error.located(path=reader.name) from None
 
 
 def new_episode(facts: EpisodeFacts) -> Episode:
     """An episode with its facts and without lanes."""
     episode = object.__new__(Episode)
-    episode._start_lanes()
+    _set_facts(episode, facts)
+    return episode
+
+
+def _set_facts(episode: Episode, facts: EpisodeFacts) -> None:
+    # Past __setattr__, which opening many episodes would feel.
     vars(episode).update(
         id=facts.id,
         env_id=facts.env_id,
@@ -212,9 +226,7 @@ def new_episode(facts: EpisodeFacts) -> Episode:
         chunk_index=facts.chunk_index,
         total_chunks=facts.total_chunks,
         timestep_range=facts.timestep_range,
-        provenance=None,
     )
-    return episode
 
 
 def file_blocks(reader: ShardReader) -> dict[str, FileBlock]:

@@ -17,13 +17,27 @@ from wshard.describing import UNDERSTOOD
 from wshard.dtypes import DType, convert
 from wshard.journal import LARGEST_RUN
 from wshard.metadata import parse_row
+from wshard.names import DONE, REWARD, TERMINATED, TIMESTAMPS, TRUNCATED
 from wshard.values import as_array, product
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ChannelDef", "RecordedChannel"]
+__all__ = ["BESIDES", "ChannelDef", "RecordedChannel", "StepLayout", "nanoseconds"]
 
+BESIDES: Final = {
+    REWARD: DType.FLOAT64,
+    DONE: DType.BOOL,
+    TERMINATED: DType.BOOL,
+    TRUNCATED: DType.BOOL,
+    TIMESTAMPS: DType.INT64,
+}
+"""What a step may bring besides its values. Rewards are kept as given: f32 in the end, where that is exact."""
+
+_RAW: Final = Compression(Codec.NONE)
+# Values of these types need no more looking at.
+_PLAIN: Final = {DType.FLOAT64: float, DType.BOOL: bool, DType.INT64: None}
+_I64: Final = range(-(1 << 63), 1 << 63)
 _LANES: Final = ("signal", "action")
 _TEXT: Final = frozenset({"text", "str", "string", "utf8", "object"})
 
@@ -182,6 +196,104 @@ class ChannelDef:
         except InvalidArgument as error:
             raise error.located(entry=block) from None
         return recorded
+
+
+class StepLayout:
+    """What every step of a recording brings, as its first one does.
+
+    Args:
+        named: the channels, by what steps call them.
+        besides: what the first step brings besides, in the order of `BESIDES`; None for what it does not.
+        path: the recording, for errors to name.
+    """
+
+    def __init__(
+        self, named: dict[str, RecordedChannel], besides: tuple[Any, ...], path: str
+    ) -> None:
+        self.named = named
+        self._path = path
+        brought = [
+            (block, dtype)
+            for (block, dtype), value in zip(BESIDES.items(), besides, strict=True)
+            if value is not None
+        ]
+        self.channels = [
+            *named.values(),
+            *(RecordedChannel(block, block, dtype, (), _RAW) for block, dtype in brought),
+        ]
+        """All of them, in the order in which `checked` gives their values."""
+        blocks = [block for block, _ in brought]
+        self._besides = [
+            (block, block in blocks, _PLAIN[dtype]) for block, dtype in BESIDES.items()
+        ]
+
+    def checked(self, values: Mapping[str, Any], besides: tuple[Any, ...]) -> list[Any]:
+        """Everything that a step brings, as it is stored; raises if anything does not fit."""
+        checked: list[Any] = []
+        try:
+            for key, channel in self.named.items():
+                value = values[key]
+                if (  # as `channel.checked` does, without calling it
+                    type(value) is np.ndarray
+                    and value.dtype is channel.stored
+                    and value.shape == channel.shape
+                ):
+                    checked.append(value)
+                else:
+                    checked.append(channel.checked(value))
+        except KeyError:
+            raise InvalidArgument(
+                "a step lacks a channel", path=self._path, entry=channel.block
+            ) from None
+        if len(values) != len(self.named):
+            raise InvalidArgument(
+                "a step has a channel that the recording has not",
+                path=self._path,
+                entry=str(min(values.keys() - self.named.keys(), key=str)),
+                expected=", ".join(self.named) or "no channels",
+            )
+        for (block, is_brought, plain), value in zip(self._besides, besides, strict=True):
+            if is_brought:
+                checked.append(
+                    value if type(value) is plain else self._checked_besides(block, value)
+                )
+            elif value is not None:
+                raise InvalidArgument(
+                    "a step brings what the first one did not",
+                    path=self._path,
+                    entry=block,
+                    hint="give it at every step, from the first one on",
+                )
+        return checked
+
+    def _checked_besides(self, block: str, value: Any) -> Any:  # noqa: ANN401 - checked here
+        if value is None and BESIDES[block] is not DType.BOOL:
+            raise InvalidArgument(
+                "a step lacks what the first one had", path=self._path, entry=block
+            )
+        if block == TIMESTAMPS:
+            return nanoseconds(value, block)
+        try:
+            return float(value) if block == REWARD else bool(value)
+        except (TypeError, ValueError):
+            raise InvalidArgument(
+                "this is not one value", path=self._path, entry=block, found=repr(value)[:80]
+            ) from None
+
+
+def nanoseconds(value: Any, name: str) -> int:  # noqa: ANN401 - checked here
+    """A timestamp as a number of 64 bits; `name` is whose it is."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        number = int(value)
+        if number in _I64:
+            return number
+    raise InvalidArgument(
+        "a timestamp is not whole nanoseconds",
+        entry=name,
+        expected="an integer of 64 bits",
+        found=repr(value)[:80],
+        hint="use time.monotonic_ns()",
+    )
 
 
 def _whole(size: Any) -> int:  # noqa: ANN401 - checked here

@@ -9,8 +9,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from shard_format import Codec, Compression
 from shard_format._atomic import sync_folder
 from shard_format._json import canonical
@@ -20,8 +18,8 @@ from wshard.dtypes import DType
 from wshard.journal import PARTIAL_SUFFIX, JournalWriter, Kind
 from wshard.labels import Interval
 from wshard.metadata import parse_facts, timebase_fields
-from wshard.names import DONE, REWARD, TERMINATED, TIMESTAMPS, TRUNCATED, check_id, time_block
-from wshard.recordable import ChannelDef, RecordedChannel
+from wshard.names import DONE, check_id, time_block
+from wshard.recordable import BESIDES, ChannelDef, RecordedChannel, StepLayout, nanoseconds
 from wshard.recorded import recover, save_recorded
 from wshard.timebase import Timebase
 
@@ -41,15 +39,6 @@ _OVERFLOW: Final = ("block", "drop", "error")
 _FSYNC: Final = ("never", "interval", "always")
 _ON_PARTIAL: Final = ("refuse", "recover", "discard")
 _RAW: Final = Compression(Codec.NONE)
-_I64: Final = range(-(1 << 63), 1 << 63)
-# What a step may bring besides its values. Rewards are kept as given, f32 where that is exact in the end.
-_BESIDES: Final = {
-    REWARD: DType.FLOAT64,
-    DONE: DType.BOOL,
-    TERMINATED: DType.BOOL,
-    TRUNCATED: DType.BOOL,
-    TIMESTAMPS: DType.INT64,
-}
 
 
 class WShardStreamWriter:
@@ -125,7 +114,7 @@ class WShardStreamWriter:
         self._journal: JournalWriter | None = None
         self._recorder: Recorder | None = None
         self._steps: Track | None = None
-        self._step_keys: tuple[str, ...] = ()
+        self._step_layout: StepLayout | None = None
         self._clocked: dict[str, Track] = {}
         self._channels = 0
         """Channels that the journal knows."""
@@ -247,7 +236,7 @@ class WShardStreamWriter:
             Whether the step was recorded; False only with `overflow="drop"`.
         """
         actions: Mapping[str, Any] = {}
-        if not isinstance(values, Mapping):
+        if type(values) is not dict and not isinstance(values, Mapping):
             observations, actions, reward, done = _older_arguments(older, reward, done)
             values = self._by_key(observations, actions)
         elif older:
@@ -262,13 +251,9 @@ class WShardStreamWriter:
                 )
             done = None  # derived
         besides = (reward, done, terminated, truncated, timestamp_ns)
-        track = self._steps
-        if track is None:
-            track, keys = self._step_track(actions, besides)
-            checked = self._checked_step(track, keys, values, besides)
-            self._declare_steps(track, keys)
-        else:
-            checked = self._checked_step(track, self._step_keys, values, besides)
+        layout = self._step_layout or self._layout(actions, besides)
+        checked = layout.checked(values, besides)
+        track = self._steps or self._declare_steps(layout)
         return recorder.record(track, checked, timestamp_ns)
 
     def write(self, channel: str, value: ArrayLike, timestamp_ns: int) -> bool:
@@ -282,7 +267,7 @@ class WShardStreamWriter:
                 entry=channel,
                 expected=", ".join(self._clocked) or "a channel with own_clock=True",
             )
-        time_ns = _nanoseconds(timestamp_ns, channel)
+        time_ns = nanoseconds(timestamp_ns, channel)
         return recorder.record(track, (track.channels[0].checked(value), time_ns), time_ns)
 
     def annotate(
@@ -346,7 +331,7 @@ class WShardStreamWriter:
         recorder = self._recording()
         canonical(dict(metadata or {}))
         if self._steps is None:
-            self._declare_steps(*self._step_track({}, (None,) * len(_BESIDES)))
+            self._declare_steps(self._layout({}, (None,) * len(BESIDES)))
         last = self._checked_last(final_observations or {})
         assert self._journal is not None
         try:
@@ -372,8 +357,8 @@ class WShardStreamWriter:
             self.close()
 
     def _checked_last(self, values: Mapping[str, Any]) -> list[tuple[RecordedChannel, Any]]:
-        assert self._steps is not None
-        channels = dict(zip(self._step_keys, self._steps.channels, strict=False))
+        assert self._step_layout is not None
+        channels = self._step_layout.named
         checked = []
         for key, value in values.items():
             channel = channels.get(key)
@@ -456,28 +441,23 @@ class WShardStreamWriter:
     def _track(self, channels: list[RecordedChannel]) -> Track:
         return Track(channels, self._flush_steps, self._buffer_bytes)
 
-    def _step_track(
-        self, actions: Mapping[str, Any], besides: tuple[Any, ...]
-    ) -> tuple[Track, tuple[str, ...]]:
+    def _layout(self, actions: Mapping[str, Any], besides: tuple[Any, ...]) -> StepLayout:
         """What every step will be, from what the first one brings."""
-        channels, keys = [], []
+        channels: dict[str, RecordedChannel] = {}
         for channel, key in zip(self._defs, self._keys, strict=True):
             if not channel.own_clock:
                 lane = "action" if key in actions else channel.lane
-                channels.append(channel.recorded(self._default, lane))
-                keys.append(key)
-        for (block, dtype), value in zip(_BESIDES.items(), besides, strict=True):
-            if value is not None:
-                channels.append(RecordedChannel(block, block, dtype, (), _RAW))
-        return self._track(channels), tuple(keys)
+                channels[key] = channel.recorded(self._default, lane)
+        return StepLayout(channels, besides, self.path)
 
-    def _declare_steps(self, track: Track, keys: tuple[str, ...]) -> None:
+    def _declare_steps(self, layout: StepLayout) -> Track:
         """Tells the journal what every step is; before the first of them."""
         recorder = self._recording()
+        track = self._track(layout.channels)
         recorder.note(canonical({"channels": self._numbered(track.channels)}))
         recorder.tracks.append(track)
-        self._step_keys = keys
-        self._steps = track
+        self._step_layout, self._steps = layout, track
+        return track
 
     def _by_key(
         self, observations: Mapping[str, Any], actions: Mapping[str, Any]
@@ -489,60 +469,6 @@ class WShardStreamWriter:
                 block = f"{lane}/{name}"
                 values[block if block in self._keys else name] = value
         return values
-
-    def _checked_step(
-        self,
-        track: Track,
-        keys: tuple[str, ...],
-        values: Mapping[str, Any],
-        besides: tuple[Any, ...],
-    ) -> list[Any]:
-        """Everything that a step brings, in the order of the channels; raises before any is recorded."""
-        channels = track.channels
-        checked: list[Any] = []
-        for channel, key in zip(channels, keys, strict=False):
-            try:
-                value = values[key]
-            except KeyError:
-                raise InvalidArgument(
-                    "a step lacks a channel", path=self.path, entry=channel.block
-                ) from None
-            checked.append(channel.checked(value))
-        if len(values) != len(keys):
-            raise InvalidArgument(
-                "a step has a channel that the recording has not",
-                path=self.path,
-                entry=str(min(values.keys() - set(keys), key=str)),
-                expected=", ".join(keys) or "no channels",
-            )
-        brought = iter(channels[len(keys) :])
-        expected = next(brought, None)
-        for block, value in zip(_BESIDES, besides, strict=True):
-            if expected is not None and expected.block == block:
-                checked.append(self._checked_besides(block, value))
-                expected = next(brought, None)
-            elif value is not None:
-                raise InvalidArgument(
-                    "a step brings what the first one did not",
-                    path=self.path,
-                    entry=block,
-                    hint="give it at every step, from the first one on",
-                )
-        return checked
-
-    def _checked_besides(self, block: str, value: Any) -> Any:  # noqa: ANN401 - checked here
-        if value is None and _BESIDES[block] is not DType.BOOL:
-            raise InvalidArgument(
-                "a step lacks what the first one had", path=self.path, entry=block
-            )
-        if block == TIMESTAMPS:
-            return _nanoseconds(value, block)
-        try:
-            return float(value) if block == REWARD else bool(value)
-        except (TypeError, ValueError):
-            raise InvalidArgument(
-                "this is not one value", path=self.path, entry=block, found=repr(value)[:80]
-            ) from None
 
     # --- state
 
@@ -570,17 +496,3 @@ def _older_arguments(
     reward = older[2] if len(older) > 2 else reward
     done = older[3] if len(older) > 3 else done
     return observations, actions, reward, done
-
-
-def _nanoseconds(value: Any, name: str) -> int:  # noqa: ANN401 - checked here
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        number = int(value)
-        if number in _I64:
-            return number
-    raise InvalidArgument(
-        "a timestamp is not whole nanoseconds",
-        entry=name,
-        expected="an integer of 64 bits",
-        found=repr(value)[:80],
-        hint="use time.monotonic_ns()",
-    )

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -247,13 +247,13 @@ class TestSteps:
         ],
     )
     def test_a_step_that_does_not_fit_raises_names_the_channel_and_is_left_out(
-        self, path: Path, values: Any, options: Any, named: str
+        self, path: Path, values: dict[str, Any], options: dict[str, Any], named: str
     ) -> None:
         good = {"reward": 1.0, "done": False, "timestamp_ns": 5}
         with recorder(path, channels=ONE) as writer:
             for number in range(4):
                 writer.write_timestep({"x": [number, 0]}, **good)
-                with pytest.raises(InvalidArgument, match="(?s).*") as caught:
+                with pytest.raises(InvalidArgument) as caught:
                     writer.write_timestep(values, **{**good, **options})
                 assert named in str(caught.value)
             assert writer.steps_written == 4
@@ -405,7 +405,7 @@ class TestOwnClocks:
             writer.write("imu", 0, 100)
             writer.write("imu", 0, 100)
             writer.write("cam", [0] * 4, 5)  # has its own
-            with pytest.raises(InvalidArgument, match="backwards.*at least 100, found 99"):
+            with pytest.raises(InvalidArgument, match=r"backwards.*at least 100, found 99"):
                 writer.write("imu", 0, 99)
             writer.write_timestep({"x": 0}, timestamp_ns=50)
             with pytest.raises(InvalidArgument, match="backwards"):
@@ -415,7 +415,7 @@ class TestOwnClocks:
     def test_only_they_are_written_one_by_one(self, path: Path) -> None:
         with recorder(path, channels=self.CHANNELS) as writer:
             for name in ("x", "nothing"):
-                with pytest.raises(InvalidArgument, match="no clock of its own.*cam, imu"):
+                with pytest.raises(InvalidArgument, match=r"no clock of its own.*cam, imu"):
                     writer.write(name, 0, 0)
             with pytest.raises(InvalidArgument, match="nanoseconds"):
                 writer.write("imu", 0, 0.5)  # type: ignore[arg-type] # on purpose
@@ -514,7 +514,10 @@ class TestArguments:
         ],
     )
     def test_a_channel_that_cannot_be_recorded_is_refused(
-        self, path: Path, channel: Any, says: str
+        self,
+        path: Path,
+        channel: Any,  # noqa: ANN401 - anything
+        says: str,
     ) -> None:
         with pytest.raises(InvalidArgument) as caught:
             WShardStreamWriter(path, "ep", [channel])
@@ -532,7 +535,9 @@ class TestArguments:
             {"compression": "lz4"},
         ],
     )
-    def test_options_that_mean_nothing_are_refused(self, path: Path, options: Any) -> None:
+    def test_options_that_mean_nothing_are_refused(
+        self, path: Path, options: dict[str, Any]
+    ) -> None:
         with pytest.raises(InvalidArgument):
             WShardStreamWriter(path, "ep", ONE, **options)
 
@@ -607,9 +612,13 @@ class TestPartials:
     def test_an_error_inside_the_block_keeps_the_recording_and_says_so(
         self, path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with pytest.raises(RuntimeError) as caught, recorder(path) as writer:
-            record(writer, 0, 13)
-            raise RuntimeError("the robot fell over")
+        def fall_over() -> None:
+            with recorder(path) as writer:
+                record(writer, 0, 13)
+                raise RuntimeError("the robot fell over")
+
+        with pytest.raises(RuntimeError) as caught:
+            fall_over()
         assert listing(path.parent) == ["ep.wshard.partial"]
         assert f"{path}.partial" in caplog.text
         assert "wshard recover" in caplog.text
@@ -632,7 +641,7 @@ class TestPartials:
         record(first, 0, 7)
         first.close()
         before = path.with_name("ep.wshard.partial").read_bytes()
-        with pytest.raises(InvalidArgument, match="wshard recover .*ep.wshard.partial"):
+        with pytest.raises(InvalidArgument, match=r"wshard recover .*ep.wshard.partial"):
             recorder(path)
         assert path.with_name("ep.wshard.partial").read_bytes() == before
 
@@ -755,7 +764,7 @@ class TestLiveReading:
         with pytest.raises(ShardIOError, match="cannot read"):
             open_partial(path)
         path.with_name("ep.wshard.partial").touch()
-        with pytest.raises(InvalidArgument, match="nothing was recorded yet.*empty file"):
+        with pytest.raises(InvalidArgument, match=r"nothing was recorded yet.*empty file"):
             open_partial(path)
 
     def test_no_descriptor_is_left_open(self, path: Path) -> None:
@@ -793,7 +802,10 @@ class TestFlushing:
             return episode.length
 
     def clocked(
-        self, path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
+        self,
+        path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        **options: Any,  # noqa: ANN401 - the writer's
     ) -> tuple[WShardStreamWriter, Clock, _recorder.Recorder]:
         clock = Clock()
         monkeypatch.setattr(WShardStreamWriter, "_clock", clock)
@@ -888,7 +900,10 @@ class TestFlushing:
 class TestKeepingUp:
     """A disk that is slower than the recording."""
 
-    OPTIONS = {"flush_steps": 2, "buffer_bytes": 1}  # three buffers of two steps
+    OPTIONS: ClassVar[dict[str, Any]] = {
+        "flush_steps": 2,
+        "buffer_bytes": 1,
+    }  # three buffers of two steps
 
     def test_block_waits_and_loses_nothing(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
@@ -933,7 +948,7 @@ class TestKeepingUp:
         gate = Gate(monkeypatch)
         writer = recorder(path, overflow="error", **self.OPTIONS)
         record(writer, 0, 6)
-        with pytest.raises(ShardIOError, match="cannot keep up.*buffer_bytes"):
+        with pytest.raises(ShardIOError, match=r"cannot keep up.*buffer_bytes"):
             record(writer, 6, 7)
         gate.open.set()
         writer.flush()

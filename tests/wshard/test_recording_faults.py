@@ -351,11 +351,16 @@ class TestFullDisk:
         writer = recorder(path, flush_steps=3)
         free = full_disk(monkeypatch, journal_module, room)
         flushed = 0
-        with pytest.raises(ShardIOError) as caught:
+
+        def record_on() -> None:
+            nonlocal flushed
             for number in range(100):
                 record(writer, number, number + 1)
                 writer.flush()
                 flushed = number + 1
+
+        with pytest.raises(ShardIOError) as caught:
+            record_on()
         assert caught.value.errno == errno.ENOSPC
         assert "the disk is full" in str(caught.value)
         assert f"wshard recover {path}.partial" in str(caught.value)
@@ -380,10 +385,14 @@ class TestFullDisk:
     def test_an_error_inside_the_block_is_the_one_that_is_shown(
         self, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with pytest.raises(KeyError), recorder(path) as writer:
-            record(writer, 0, 3)
-            full_disk(monkeypatch, journal_module, 10)
-            raise KeyError
+        def stumble() -> None:
+            with recorder(path) as writer:
+                record(writer, 0, 3)
+                full_disk(monkeypatch, journal_module, 10)
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            stumble()
         assert "the disk is full" in caplog.text
 
     def test_no_room_for_the_beginning_leaves_nothing(
