@@ -44,11 +44,23 @@ class Content:
     Owns: nothing; the source is the reader's.
     """
 
-    __slots__ = ("_all_checked", "_check", "_default_codec", "_limits", "_source", "_threads")
+    __slots__ = (
+        *("_all_checked", "_check", "_default_codec", "_head", "_head_size", "_limits"),
+        *("_source", "_threads"),
+    )
 
     def __init__(
-        self, source: ByteSource, header: Header, limits: Limits, threads: int | None, check: bool
+        self,
+        source: ByteSource,
+        header: Header,
+        limits: Limits,
+        threads: int | None,
+        check: bool,
+        head: bytes = b"",
     ) -> None:
+        """`head`: the first bytes of the file, as far as they were read to open it."""
+        self._head = head
+        self._head_size = len(head)
         self._source = source
         self._default_codec = header.compression_default
         self._limits = limits
@@ -136,7 +148,11 @@ class Content:
     def read(self, row: IndexRow) -> bytes:
         """The whole content as new bytes."""
         if not row.flags & _NOT_RAW and row.disk_size == row.orig_size:
-            data = self._source.read_at(row.data_offset, row.disk_size)
+            end = row.data_offset + row.disk_size
+            if end <= self._head_size:  # came with the head: metadata mostly does
+                data = self._head[row.data_offset : end]
+            else:
+                data = self._source.read_at(row.data_offset, row.disk_size)
             self.compare(row, data)
             return data
         fetched = self._fetched(row)

@@ -327,19 +327,20 @@ class Index:
         if not rows:
             return {}
         _, name_offsets, lengths, _, starts, sizes, _, _, _, _ = zip(*rows)
-        ends = [header.data_section_offset, *map(add, starts, sizes)]
-        if ends[-1] > header.total_file_size or not all(map(le, ends, starts)):
-            self._check_ranges(header)
         # The files of a data set mostly have the same names: look at them once.
         table = bytes(self._table)
         known = _known_names.get(table)
-        if known is not None and known[:2] == (name_offsets, lengths):
-            return known[2]
-        by_name = self._read_names(table, name_offsets, lengths)
-        if len(table) <= _LONGEST_KNOWN:
-            if len(_known_names) >= _MOST_KNOWN:
-                _known_names.clear()
-            _known_names[table] = (name_offsets, lengths, by_name)
+        if known is not None and known[0] == name_offsets and known[1] == lengths:
+            by_name = known[2]
+        else:
+            by_name = self._read_names(table, name_offsets, lengths)
+            if len(table) <= _LONGEST_KNOWN:
+                if len(_known_names) >= _MOST_KNOWN:
+                    _known_names.clear()
+                _known_names[table] = (name_offsets, lengths, by_name)
+        ends = [header.data_section_offset, *map(add, starts, sizes)]
+        if ends[-1] > header.total_file_size or not all(map(le, ends, starts)):
+            self._check_ranges(header)
         return by_name
 
     def _read_names(

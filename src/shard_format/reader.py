@@ -114,7 +114,11 @@ class ShardReader:
         except ShardError as error:
             self.close()
             raise error.located(path=self._source.name) from None
-        self._content = Content(self._source, self.header, limits, threads, check)
+        head = self._index.head
+        self._content = Content(
+            *(self._source, self.header, limits, threads, check),
+            head if isinstance(head, bytes) else b"",
+        )
 
     header: Header
     """The header, field by field."""

@@ -190,22 +190,15 @@ def _not_picklable(name: str) -> InvalidArgument:
     )
 
 
-def read_small_file(path: str | os.PathLike[str], most: int) -> bytes | None:
-    """All bytes of a regular file of at most `most` bytes; None for any other, which `FileSource` opens."""
+def open_file(path: str | os.PathLike[str], most: int) -> FileSource | BytesSource:
+    """A local file; one of at most `most` bytes is brought into memory, so that none stays open."""
+    source = FileSource(path)
+    if source._size > most:
+        return source
     try:
-        descriptor = os.open(path, os.O_RDONLY | _OPEN_FLAGS)
-    except (OSError, ValueError):
-        return None  # `FileSource` says why
-    try:
-        status = os.fstat(descriptor)
-        if status.st_size > most or not stat.S_ISREG(status.st_mode):
-            return None
-        content = os.read(descriptor, most + 1)
-        return content if len(content) == status.st_size else None
-    except OSError:
-        return None
+        return BytesSource(source.read_at(0, source._size), source.name)
     finally:
-        os.close(descriptor)
+        source.close()
 
 
 class FileSource:

@@ -372,6 +372,8 @@ class Episode:
         ):
             if flagged is not None:
                 yield flat, flagged
+        if "omens" not in self.__dict__ and "uncerts" not in self.__dict__:
+            return  # nobody predicted anything: make no lanes to find that out
         for name, models in self.omens.items():
             for model, channel in models.items():
                 yield f"omen/{name}/{model}", channel

@@ -91,22 +91,23 @@ def fill_plainly(reader: ShardReader, rows: Mapping[str, Row], episode: Episode)
 def _fill(reader: ShardReader, plan: _Plan, episode: Episode) -> None:
     length: int = episode._length  # type: ignore[assignment] # a loaded episode has one
     attributes = episode.__dict__
+    lanes = {"observations": episode.observations, "actions": episode.actions}
     row_of = reader.index_row
     for lane, key, number, name, fields, step, may_have_one_more in plan.channels:
         row = row_of(number)
         nbytes = row.orig_size
-        channel = object.__new__(Channel)
-        channel.__dict__.update(fields)
-        channel.__dict__.update(
-            extra={},
-            _block=FileBlock(reader, name, nbytes, row.flags & 1 == 1),
-            _length=length + 1 if may_have_one_more and nbytes == (length + 1) * step else length,
+        own = fields.copy()
+        own["extra"] = {}
+        own["_block"] = FileBlock(reader, name, nbytes, row.flags & 1 == 1)
+        own["_length"] = (
+            length + 1 if may_have_one_more and nbytes == (length + 1) * step else length
         )
-        if lane[0] == "_":
-            if nbytes or not length:  # an empty block means that the lane is absent
-                attributes[lane] = channel
-        else:
-            getattr(episode, lane).adopt(key, channel)
+        channel = object.__new__(Channel)
+        channel.__dict__ = own
+        if lane in lanes:
+            dict.__setitem__(lanes[lane], key, channel)
+        elif nbytes or not length:  # an empty block means that the lane is absent
+            attributes[lane] = channel
     for attribute, number, name in plan.clocks:
         row = row_of(number)
         if row.orig_size or not length:

@@ -13,7 +13,7 @@ from shard_format import Limits, ShardReader
 from shard_format.errors import BadProfile, EntryNotFound, FormatError, InvalidArgument, ShardError
 from shard_format.identity import IDENTITY_ENTRY
 from shard_format.registry import DEFAULT_LIMITS, Role
-from shard_format.sources import BytesSource, FileSource, read_small_file
+from shard_format.sources import open_file
 from wshard import inference
 from wshard.blocks import FileBlock
 from wshard.described import read_channels, read_wshard
@@ -136,10 +136,7 @@ def open_reader(
     if isinstance(source, (str, os.PathLike)) and not (
         storage_options or _URL.match(os.fspath(source))
     ):
-        content = read_small_file(source, _SMALL_FILE)
-        opened: ByteSource = (
-            FileSource(source) if content is None else BytesSource(content, os.fspath(source))
-        )
+        opened = open_file(source, _SMALL_FILE)
         reader = ShardReader(opened, limits=limits, threads=threads, check=check)
         reader.adopt_source()
         return reader

@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, SupportsFloat
 
 from shard_format import Codec, Compression
 from shard_format._atomic import sync_folder
@@ -26,6 +26,7 @@ from wshard.timebase import Timebase
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    import numpy as np
     from numpy.typing import ArrayLike
     from typing_extensions import Self
 
@@ -219,11 +220,11 @@ class WShardStreamWriter:
         self,
         values: Mapping[str, Any] | int,
         *older: Any,  # noqa: ANN401 - observations, actions, reward, done
-        reward: float | None = None,
-        done: bool | None = None,
-        terminated: bool | None = None,
-        truncated: bool | None = None,
-        timestamp_ns: int | None = None,
+        reward: SupportsFloat | None = None,
+        done: bool | np.bool_ | None = None,
+        terminated: bool | np.bool_ | None = None,
+        truncated: bool | np.bool_ | None = None,
+        timestamp_ns: int | np.integer[Any] | None = None,
     ) -> bool:
         """Records one step: a value for every channel that has no clock of its own.
 
@@ -254,9 +255,9 @@ class WShardStreamWriter:
         layout = self._step_layout or self._layout(actions, besides)
         checked = layout.checked(values, besides)
         track = self._steps or self._declare_steps(layout)
-        return recorder.record(track, checked, timestamp_ns)
+        return recorder.record(track, checked, None if timestamp_ns is None else checked[-1])
 
-    def write(self, channel: str, value: ArrayLike, timestamp_ns: int) -> bool:
+    def write(self, channel: str, value: ArrayLike, timestamp_ns: int | np.integer[Any]) -> bool:
         """Records one entry of a channel with a clock of its own; returns whether it was."""
         recorder = self._recording()
         track = self._clocked.get(channel)
@@ -485,8 +486,8 @@ class WShardStreamWriter:
 
 
 def _older_arguments(
-    older: tuple[Any, ...], reward: float | None, done: bool | None
-) -> tuple[Mapping[str, Any], Mapping[str, Any], float | None, bool | None]:
+    older: tuple[Any, ...], reward: SupportsFloat | None, done: bool | np.bool_ | None
+) -> tuple[Mapping[str, Any], Mapping[str, Any], SupportsFloat | None, bool | np.bool_ | None]:
     if len(older) > 4:
         raise InvalidArgument(
             "too many arguments", expected="t, observations, actions, reward, done"

@@ -26,9 +26,9 @@ CHANNELS: list[dict[str, Any]] = [
 def step(number: int) -> dict[str, Any]:
     """The values of a step; no two steps are the same."""
     return {
-        "state": np.float32([number, -number, number / 3]),
+        "state": np.array([number, -number, number / 3], np.float32),
         "rgb": np.full((8, 8), number % 251, np.uint8),
-        "ctrl": np.float64([number / 7, np.nan]),
+        "ctrl": np.array([number / 7, np.nan]),
     }
 
 

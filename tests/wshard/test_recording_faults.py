@@ -195,10 +195,14 @@ class TestLock:
         writer = recorder(Path(sys.argv[1]))
         record(writer, 0, 10)
         writer.flush()
-        if sys.argv[2] == "fork" and os.fork() == 0:
-            os.close(1)
-            sys.stdin.read()  # outlives its parent
-            os._exit(0)
+        if sys.argv[2] == "fork":
+            ready, child = os.pipe()
+            if os.fork() == 0:
+                os.write(child, b"!")
+                os.close(1)
+                sys.stdin.read()  # outlives its parent
+                os._exit(0)
+            os.read(ready, 1)
         print("recording", flush=True)
         sys.stdin.read()
     """
