@@ -36,7 +36,9 @@ def wshard(*arguments: object) -> None:
     """Runs the command line as a user would."""
     words = [str(argument) for argument in arguments]
     print(f"$ wshard {' '.join(words)}", flush=True)
-    program = "import sys; from shard_cli.main import wshard_entry_point; sys.exit(wshard_entry_point())"
+    program = (
+        "import sys; from shard_cli.main import wshard_entry_point; sys.exit(wshard_entry_point())"
+    )
     result = subprocess.run([sys.executable, "-c", program, *words], check=False)
     if result.returncode:
         print(f"(exit code {result.returncode})", flush=True)

@@ -326,7 +326,7 @@ class Index:
         self._few = rows = [*map(_as_row, INDEX_ENTRY.iter_unpack(stored))]
         if not rows:
             return {}
-        _, name_offsets, lengths, _, starts, sizes, _, _, _, _ = zip(*rows)
+        _, name_offsets, lengths, _, starts, sizes, _, _, _, _ = zip(*rows, strict=True)
         # The files of a data set mostly have the same names: look at them once.
         table = bytes(self._table)
         known = _known_names.get(table)

@@ -12,7 +12,7 @@ import numpy as np
 from shard_format.errors import BadMetadata, InvalidArgument, LimitExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from shard_format.registry import Limits
 
@@ -58,7 +58,7 @@ def parse_object(
         decoded = text.decode("utf-8")
         if decoded[:1] == "{":
             # What canonical text needs: no look for white space around the value.
-            value, end = _DECODER.scan_once(decoded, 0)
+            value, end = _scan(decoded, 0)
             if end != len(decoded):
                 value = _DECODER.decode(decoded)
         else:
@@ -119,6 +119,7 @@ def _finite(text: str) -> float:
 _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
 )
+_scan: Final[Callable[[str, int], tuple[Any, int]]] = _DECODER.scan_once  # type: ignore[attr-defined] # lacking in typeshed
 
 
 def _strings(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON

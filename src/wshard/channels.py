@@ -393,11 +393,7 @@ def as_modality(modality: Modality | str | None) -> Modality | str | None:
 def _as_booleans(stored: NDArray[np.uint8]) -> NDArray[np.bool_]:
     """Bytes as booleans: a view where they are 0 and 1, else every other value becomes true."""
     # For little data a look through bytes is much faster than a reduction.
-    if (
-        stored.tobytes().translate(None, b"\0\1")
-        if stored.size <= _FEW_FLAGS
-        else stored.max() > 1
-    ):
+    if stored.tobytes().translate(None, b"\0\1") if stored.size <= _FEW_FLAGS else stored.max() > 1:
         true: NDArray[np.bool_] = stored != 0
         true.flags.writeable = stored.flags.writeable
         return true

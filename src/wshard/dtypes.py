@@ -40,7 +40,7 @@ class DType(str, Enum):
     _stored: np.dtype[Any] | None
 
     def __str__(self) -> str:
-        return self.value
+        return str.__str__(self)
 
     @property
     def stored_dtype(self) -> np.dtype[Any]:

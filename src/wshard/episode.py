@@ -28,7 +28,7 @@ from wshard.lanes import (
     uncertainties_of,
 )
 from wshard.ragged import RaggedChannel
-from wshard.timebase import Timebase, TimebaseType
+from wshard.timebase import DEFAULT_RATE_HZ, Timebase, TimebaseType
 from wshard.values import as_array, as_times, check_count, regular_times
 
 if TYPE_CHECKING:
@@ -269,8 +269,10 @@ class Episode:
     @timestamps_ns.setter
     def timestamps_ns(self, times: ArrayLike | None) -> None:
         self._timestamps = None if times is None else as_times(times, "time/timestamps_ns")
-        if times is not None:
+        if self._timestamps is not None:
             self.timebase.type = TimebaseType.TIMESTAMPS_NS
+            if self.timebase.tick_hz == DEFAULT_RATE_HZ:
+                self.timebase.tick_hz = _rate_of(self._timestamps)
 
     def times_ns(self, channel: str | Channel | None = None) -> NDArray[np.int64]:
         """The times of the steps, or of a channel's entries, int64 nanoseconds.
@@ -512,6 +514,8 @@ class Episode:
 
 
 _LANES = frozenset(("observations", "actions", "omens", "uncerts", "residuals", "labels", "extras"))
+
+
 def _nothing() -> None:
     return None
 
@@ -525,7 +529,8 @@ _MADE_WHEN_ASKED: dict[str, Callable[[], Any]] = {
     "labels": partial(Lane, "a label", as_label),
     "extras": partial(Lane, "an entry", as_extra),
     **dict.fromkeys(
-        ("_rewards", "_terminations", "_truncations", "_ticks", "_timestamps", "provenance"), _nothing
+        ("_rewards", "_terminations", "_truncations", "_ticks", "_timestamps", "provenance"),
+        _nothing,
     ),
 }
 
@@ -537,6 +542,16 @@ def _with_items(lane: Lane[Any], items: Mapping[str, Any]) -> Lane[Any]:
 
 _LARGE = 4 << 20
 _WORTH_THREADS = 1 << 20
+
+
+def _rate_of(times: NDArray[np.int64]) -> float:
+    """The rate that timestamps show, where nobody has said one; the default where they agree with it."""
+    steps = np.diff(times)
+    period = float(np.median(steps)) if len(steps) else 0.0
+    if period <= 0:
+        return DEFAULT_RATE_HZ
+    rate = 1e9 / period
+    return DEFAULT_RATE_HZ if abs(rate - DEFAULT_RATE_HZ) < 0.05 * DEFAULT_RATE_HZ else rate
 
 
 def _clock(block: Block, dtype: str, length: int) -> NDArray[Any]:

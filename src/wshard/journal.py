@@ -115,7 +115,7 @@ class JournalWriter:
         self._sequence = 0
         while True:
             try:
-                self.descriptor = os.open(path, _WRITE_FLAGS, 0o644)
+                self.descriptor = os.open(path, _WRITE_FLAGS, 0o666)
             except OSError as error:
                 raise ShardIOError.wrap(error, "cannot record", path) from error
             if not _lock(self.descriptor, path):

@@ -107,7 +107,12 @@ def _timebase(episode: Mapping[str, Any], wshard: Mapping[str, Any]) -> Timebase
         base = episode.get("timebase")
         if type(base) is dict and base.keys() == _USUAL_TIMEBASE:
             stored_kind, rate = base["type"], base["tick_hz"]
-            if stored_kind == "ticks" and type(rate) in _NUMBER and rate > 0 and type(base["dt_ns"]) is int:
+            if (
+                stored_kind == "ticks"
+                and type(rate) in _NUMBER
+                and rate > 0
+                and type(base["dt_ns"]) is int
+            ):
                 return Timebase(TimebaseType.TICKS, float(rate), 0)
     kind: Any = TimebaseType.TICKS
     epoch = 0

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from wshard.blocks import FileBlock
 from wshard.channels import Channel, as_modality
 from wshard.dtypes import DType
-from wshard.episode import Episode
 from wshard.names import (
     DONE,
     META_CHANNELS,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shard_format import ShardReader
+    from wshard.episode import Episode
     from wshard.metadata import Row
 
 _BASIC: Final = frozenset(("id", "dtype", "shape", "signal_block", "modality"))

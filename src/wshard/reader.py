@@ -52,7 +52,7 @@ from wshard.values import product
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
-    from shard_format.sources import ByteSource, SourceLike
+    from shard_format.sources import SourceLike
     from wshard.blocks import Block
     from wshard.channels import Channel
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a journal, EPISODE.wshard.partial")
     parser.add_argument(
-        "-o", "--output", metavar="OUT", help="the episode to write (default: FILE without .partial)"
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="the episode to write (default: FILE without .partial)",
     )
     add_force(parser, "replace OUT if it exists")
 
@@ -47,7 +50,9 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
         f"{printable(output)}: {count(found.steps, 'step')} of {printable(found.episode_id)} came back"
     )
     if found.lost_bytes:
-        console.said(f"  lost: {size(found.lost_bytes)} behind the last whole frame: {found.problem}")
+        console.said(
+            f"  lost: {size(found.lost_bytes)} behind the last whole frame: {found.problem}"
+        )
     for block, entries in found.cut.items():
         console.said(f"  lost: {count(entries, 'entry')} of {printable(block)}, which others lack")
     console.said(f"  {printable(args.file)} is as it was; remove it when you have looked")
