@@ -19,12 +19,13 @@ from benchmarks.harness import Goal, Table, compare
 from wshard import load_wshard, save_wshard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from benchmarks.data import Arrays
 
-    Read = Callable[[int, int, int], Sequence[np.ndarray]]
+    Into = list[np.ndarray] | None
+    Read = Callable[[int, int, int, Into], list[np.ndarray]]
     """The camera, state and action of an episode, from a step to a step."""
 
 EPISODES = 8
@@ -75,7 +76,7 @@ def run(folder: Path) -> Iterator[Table]:
     for name, read in (raw | packed).items():
         for episode, start in ((0, 0), (3, 101), (EPISODES - 1, STEPS - WINDOW)):
             for found, arrays in zip(
-                read(episode, start, start + WINDOW), kept[episode], strict=True
+                read(episode, start, start + WINDOW, None), kept[episode], strict=True
             ):
                 assert np.array_equal(found, arrays[start : start + WINDOW]), name
     del kept
@@ -111,15 +112,24 @@ def run(folder: Path) -> Iterator[Table]:
     )
 
 
+def copied(parts: list[np.ndarray], into: Into) -> list[np.ndarray]:
+    """For readers that cannot read into memory of the caller."""
+    if into is None:
+        return parts
+    for part, out in zip(parts, into, strict=True):
+        out[...] = part
+    return into
+
+
 def per_window(readers: dict[str, Read], rounds: int, threads: int = 1) -> dict[str, float]:
     def batches(read: Read, pool: ThreadPoolExecutor | None) -> Callable[[], object]:
         # The same windows for everybody.
         random = np.random.default_rng(11)
-        batch = [np.empty((BATCH, *array.shape), array.dtype) for array in read(0, 0, WINDOW)]
+        batch = [np.empty((BATCH, *array.shape), array.dtype) for array in read(0, 0, WINDOW, None)]
 
         def fill(place: int, episode: int, start: int) -> None:
-            for whole, part in zip(batch, read(episode, start, start + WINDOW), strict=True):
-                whole[place] = part
+            places = [whole[place] for whole in batch]
+            read(episode, start, start + WINDOW, places)
 
         def one_batch() -> None:
             starts = random.integers(0, STEPS - WINDOW + 1, BATCH).tolist()
@@ -156,8 +166,12 @@ def ours(folder: Path, episodes: list[Arrays], size: dict[str, float], profile: 
             )
         )
 
-    def read(number: int, start: int, stop: int) -> list[np.ndarray]:
-        return [channel[start:stop] for channel in opened[number]]
+    def read(number: int, start: int, stop: int, into: Into) -> list[np.ndarray]:
+        if into is None:
+            return [channel[start:stop] for channel in opened[number]]
+        for channel, out in zip(opened[number], into, strict=True):
+            channel.read_steps_into(start, out)
+        return into
 
     return read
 
@@ -171,8 +185,8 @@ def tensors(folder: Path, episodes: list[Arrays], size: dict[str, float]) -> Rea
         file = safetensors.safe_open(path, "np")
         opened.append([file.get_slice(name) for name in NAMES])
 
-    def read(number: int, start: int, stop: int) -> list[np.ndarray]:
-        return [part[start:stop] for part in opened[number]]
+    def read(number: int, start: int, stop: int, into: Into) -> list[np.ndarray]:
+        return copied([part[start:stop] for part in opened[number]], into)
 
     return read
 
@@ -194,8 +208,12 @@ def hdf5(folder: Path, episodes: list[Arrays], size: dict[str, float]) -> Read:
         file = h5py.File(path, rdcc_nbytes=0, rdcc_nslots=0)
         opened.append([file[block] for block in NAMES])
 
-    def read(number: int, start: int, stop: int) -> list[np.ndarray]:
-        return [data[start:stop] for data in opened[number]]
+    def read(number: int, start: int, stop: int, into: Into) -> list[np.ndarray]:
+        if into is None:
+            return [data[start:stop] for data in opened[number]]
+        for data, out in zip(opened[number], into, strict=True):
+            data.read_direct(out, np.s_[start:stop])
+        return into
 
     return read
 
@@ -220,7 +238,7 @@ def zarrs(folder: Path, episodes: list[Arrays], size: dict[str, float]) -> Read:
         kept = zarr.open_group(zarr.storage.ZipStore(path, mode="r"), mode="r")
         opened.append([kept[block] for block in NAMES])
 
-    def read(number: int, start: int, stop: int) -> list[np.ndarray]:
-        return [np.asarray(data[start:stop]) for data in opened[number]]
+    def read(number: int, start: int, stop: int, into: Into) -> list[np.ndarray]:
+        return copied([np.asarray(data[start:stop]) for data in opened[number]], into)
 
     return read

@@ -325,7 +325,10 @@ class Content:
             return 0
         first, end = table.stored_range(table.frames_for(start, start + len(out)))
         stored = self._stored(row.data_offset + first, end - first)
-        return seekable.decode_range_into(table, stored, start, out, self._limits, self._threads)
+        return seekable.decode_range_into(
+            *(table, stored, start, out, self._limits, self._threads),
+            measured=len(out) == row.orig_size,
+        )
 
     def _iter_unchecked(self, row: IndexRow) -> Iterator[memoryview]:
         codec, _ = self._prepare(row, look_for_table=False)

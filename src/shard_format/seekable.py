@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -130,6 +131,25 @@ def _running_total(sizes: NDArray[np.uint32]) -> NDArray[np.int64]:
     return totals
 
 
+class _Scratch(threading.local):
+    """Memory for frames of which only a part is wanted. Fresh memory costs more than decoding into it."""
+
+    def __init__(self) -> None:
+        self._kept = np.empty(0, np.uint8)
+
+    def memory(self, size: int) -> memoryview:
+        """So many bytes, until the next call."""
+        if size > _MOST_KEPT:
+            return np.empty(size, np.uint8).data
+        if size > len(self._kept):
+            self._kept = np.empty(size, np.uint8)
+        return self._kept[:size].data
+
+
+_MOST_KEPT = 1 << 22
+_scratch = _Scratch()
+
+
 def decode_range_into(
     table: SeekTable,
     stored: bytes | memoryview,
@@ -137,10 +157,13 @@ def decode_range_into(
     out: memoryview,
     limits: Limits,
     threads: int | None,
+    *,
+    measured: bool = True,
 ) -> int:
     """Decodes the content from `start` on into `out`, in several threads where it pays.
 
-    Returns the CRC-32C of what came out, taken while it was still in the cache.
+    Returns the CRC-32C of what came out, taken while it was still in the cache; 0 if not `measured`, for
+    parts, which the checksum of the whole says nothing about.
 
     Args:
         table: the entry's seek table.
@@ -168,13 +191,14 @@ def decode_range_into(
                 _decode_one_into(table, number, piece, out[first - start : end - start], limits)
             else:
                 # Only the first and the last frame can stick out of the range.
-                content = np.empty(end - first, np.uint8)
-                _decode_one_into(table, number, piece, content.data, limits)
+                content = _scratch.memory(end - first)
+                _decode_one_into(table, number, piece, content, limits)
                 low, high = max(first, start), min(end, stop)
-                out[low - start : high - start] = content.data[low - first : high - first]
-            done = out[max(first, start) - start : min(end, stop) - start]
-            checksum = crc32c(done, checksum)
-            checked += len(done)
+                out[low - start : high - start] = content[low - first : high - first]
+            if measured:
+                done = out[max(first, start) - start : min(end, stop) - start]
+                checksum = crc32c(done, checksum)
+                checked += len(done)
         run_checksums[run.start] = checksum, checked
 
     workers = thread_count(threads, len(out), _DECODED_BYTES_PER_THREAD)

@@ -258,6 +258,39 @@ class Channel:
         )
         return _as_booleans(steps) if self.dtype is DType.BOOL else steps
 
+    def read_steps_into(self, start: int, out: NDArray[Any]) -> None:
+        """Fills an array with as many steps as it has, from `start` on.
+
+        Compressed steps are decoded straight into it: for batches of windows that are used again and again.
+
+        Args:
+            start: first step.
+            out: C-contiguous and writable, of the channel's dtype and shape.
+        """
+        block, stored = self._block, self.dtype.stored_dtype
+        if out.shape[1:] != self.shape or out.dtype.itemsize != stored.itemsize or not out.ndim:
+            raise InvalidArgument(
+                "the array has another form than the channel",
+                entry=self.block or self.name,
+                expected=f"{self.dtype} [steps, {', '.join(map(str, self.shape))}]",
+                found=f"{out.dtype} {list(out.shape)}",
+            )
+        if (
+            self._values is not None
+            or block is None
+            or not block.is_compressed
+            or not block.is_cut_cheaply
+            or self.dtype is DType.BOOL
+            or out.dtype != stored
+            or not out.flags.c_contiguous
+        ):
+            out[...] = self.read_steps(start, start + len(out))
+            return
+        if not 0 <= start <= start + len(out) <= self._length:
+            self.read_steps(start, start + len(out))  # says so
+        self._check_size()
+        block.read_into(start * self.step_bytes, out.reshape(-1).view(np.uint8))
+
     def __iter__(self) -> Iterator[Any]:
         return iter(self.data)
 

@@ -187,6 +187,13 @@ class RaggedChannel(Channel):
     def read_steps(self, start: int, stop: int) -> Any:  # noqa: ANN401 - a list
         return self._steps(start, stop)
 
+    def read_steps_into(self, start: int, out: NDArray[Any]) -> None:
+        raise InvalidArgument(
+            f"a {self.layout} channel does not fit into an array",
+            entry=self.name,
+            hint="use .values and .offsets",
+        )
+
     def _steps(self, start: int, stop: int) -> list[Any]:
         offsets = self.offsets
         first, end = int(offsets[start]), int(offsets[stop])
