@@ -19,6 +19,7 @@ from wshard.chunked import (
 )
 from wshard.dtypes import DType
 from wshard.episode import Episode
+from wshard.formats import detect_format, load, save
 from wshard.labels import Interval, Intervals
 from wshard.latent import (
     LATENT_ACTION_CHANNEL,
@@ -76,9 +77,11 @@ __all__ = [
     "compute_sign2nd_diff",
     "compute_sign2nd_diff_multidim",
     "dequantize_delta",
+    "detect_format",
     "get_latent_actions",
     "get_latent_codebook",
     "get_multimodal_observations",
+    "load",
     "load_wshard",
     "open_partial",
     "pack_multidim_residual_bits",
@@ -86,6 +89,7 @@ __all__ = [
     "quantize_delta",
     "reconstruct_from_omen_and_delta",
     "recover",
+    "save",
     "save_wshard",
     "set_latent_actions",
     "unpack_multidim_residual_bits",

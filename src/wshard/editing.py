@@ -153,7 +153,8 @@ def merge_episodes(
     """
     if not episodes:
         raise InvalidArgument("there is nothing to merge")
-    rates = {episode.timebase.tick_hz for episode in episodes}
+    # Where steps have times of their own, the rate only describes them.
+    rates = {e.timebase.tick_hz for e in episodes if e._timestamps is None}
     if len(rates) > 1:
         raise InvalidArgument("the episodes have different rates", found=sorted(rates))
     merged = join(episodes)

@@ -27,6 +27,7 @@ from wshard.lanes import (
     models_of,
     uncertainties_of,
 )
+from wshard.origin import UnknownFields
 from wshard.ragged import RaggedChannel
 from wshard.timebase import DEFAULT_RATE_HZ, Timebase, TimebaseType
 from wshard.values import as_array, as_times, check_count, regular_times
@@ -176,6 +177,7 @@ class Episode:
 
     origin: Origin | None = None
     """The file it was loaded from."""
+    _unknown: UnknownFields = UnknownFields({}, {})
 
     # --- length and ends
 
@@ -437,6 +439,11 @@ class Episode:
         copy.origin = None
         return copy
 
+    @property
+    def unknown_fields(self) -> UnknownFields:
+        """Fields of its descriptions that this library does not know; they are kept."""
+        return self._unknown if self.origin is None else self.origin.unknown_fields
+
     def mapped(self, change: Callable[[Channel], Channel]) -> Self:
         """The same episode with every channel changed; other parts are shared or copied shallowly."""
         copy = object.__new__(type(self))
@@ -445,6 +452,7 @@ class Episode:
         copy.metadata = deepcopy(self.metadata)
         copy.chunk_index, copy.total_chunks = self.chunk_index, self.total_chunks
         copy.timestep_range = self.timestep_range
+        copy._unknown = self.unknown_fields
         copy.provenance = deepcopy(self.provenance)
         for name, channel in self.observations.items():
             copy.observations.adopt(name, change(channel))

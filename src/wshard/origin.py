@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from shard_format import ShardReader
     from wshard.metadata import Row
 
 __all__ = ["Origin"]
+
+
+class UnknownFields(NamedTuple):
+    """What descriptions say that this library does not know: kept, also in copies and parts of an episode."""
+
+    episode: dict[str, Any]
+    wshard: dict[str, Any]
+
+
+_KNOWN_EPISODE: Final = frozenset(
+    (
+        *("episode_id", "id", "env_id", "length_T", "length_t", "timebase", "metadata"),
+        *("chunk_index", "total_chunks", "timestep_range", "action_spaces"),
+    )
+)
+_KNOWN_WSHARD: Final = frozenset(
+    (
+        *("version", "wshard_version", "format", "timebase", "endianness", "alignment"),
+        *("streaming", "omen_channels"),
+    )
+)
 
 
 @dataclass(slots=True)
@@ -46,6 +68,13 @@ class Origin:
         """What its file calls it."""
         found: str = self.episode["episode_id" if "episode_id" in self.episode else "id"]
         return found
+
+    @property
+    def unknown_fields(self) -> UnknownFields:
+        """What its descriptions say beyond what this library knows."""
+        episode = {k: v for k, v in self.episode.items() if k not in _KNOWN_EPISODE}
+        wshard = {k: v for k, v in self.wshard.items() if k not in _KNOWN_WSHARD}
+        return UnknownFields(deepcopy(episode), deepcopy(wshard))
 
     def close(self) -> None:
         """Closes all files."""

@@ -548,7 +548,8 @@ class _Planner:
     def _add_descriptions(self) -> None:
         origin, facts = self._origin, self._facts()
         if origin is None:
-            for name, fields in new_descriptions(facts, self._rows).items():
+            unknown = self._episode.unknown_fields
+            for name, fields in new_descriptions(facts, self._rows, unknown).items():
                 self._add_json(name, fields)
             return
         sizes = {name: entry.nbytes for name, entry in self._entries.items()}

@@ -21,7 +21,7 @@ from wshard.values import product
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from wshard.origin import Origin
+    from wshard.origin import Origin, UnknownFields
 
 Rows = dict[str, dict[str, Any]]
 
@@ -55,11 +55,13 @@ class _Sized:
     part = read_into = array
 
 
-def new_descriptions(facts: EpisodeFacts, rows: Rows) -> dict[str, dict[str, Any]]:
-    """The three objects of an episode that was never in a file."""
+def new_descriptions(
+    facts: EpisodeFacts, rows: Rows, unknown: UnknownFields
+) -> dict[str, dict[str, Any]]:
+    """The three objects of an episode that has no file of its own yet."""
     return {
-        META_WSHARD: dict(WSHARD_FIELDS),
-        META_EPISODE: episode_fields(facts),
+        META_WSHARD: {**WSHARD_FIELDS, **unknown.wshard},
+        META_EPISODE: {**unknown.episode, **episode_fields(facts)},
         META_CHANNELS: {"channels": _in_order(rows, rows)},
     }
 

@@ -20,7 +20,8 @@ from tests.wshard.support import (
     ramp,
     save,
 )
-from wshard import Channel, load_wshard
+from wshard import Channel, Episode, load_wshard, save_wshard
+from wshard.editing import slice_episode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -220,3 +221,25 @@ class TestChanged:
         again = save(ep, tmp_path / "c.wshard")
         assert entries_of(again)["meta/identity"] != entries_of(path)["meta/identity"]
         assert "meta/identity" not in entries_of(save(ep, tmp_path / "c.wshard", identity=False))
+
+
+class TestCopies:
+    """Copies and parts of an episode carry what this library does not know."""
+
+    def test_unknown_fields_survive_clones_and_slices(self, tmp_path: Path) -> None:
+        episode = Episode("ep", observations={"x": np.arange(20, dtype=np.float32)})
+        save_wshard(episode, tmp_path / "a.wshard")
+        with ShardReader(tmp_path / "a.wshard") as reader:
+            texts = {name: reader.read_entry(name) for name in reader.names()}
+        texts["meta/episode"] = texts["meta/episode"].replace(b"{", b'{"lab":{"room":3},', 1)
+        texts["meta/wshard"] = texts["meta/wshard"].replace(b"{", b'{"written_by":"somebody",', 1)
+        with ShardWriter(tmp_path / "b.wshard", role="wshard") as writer:
+            for name, text in texts.items():
+                writer.write_entry(name, text)
+        loaded = load_wshard(tmp_path / "b.wshard")
+        for number, copy in enumerate((loaded.clone(), slice_episode(loaded, 5, 10))):
+            path = tmp_path / f"copy_{number}.wshard"
+            save_wshard(copy, path)
+            with ShardReader(path) as reader:
+                assert reader.read_json("meta/episode")["lab"] == {"room": 3}
+                assert reader.read_json("meta/wshard")["written_by"] == "somebody"
