@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from wshard.alignment import Method
     from wshard.blocks import Block
+    from wshard.dtypes import DType
     from wshard.labels import Intervals
     from wshard.origin import Origin
     from wshard.residual_lane import Residual
@@ -362,6 +363,13 @@ class Episode:
         error.wanted = name
         error.candidates = [*self.observations, *self.actions, *(b for b, _ in self.blocks())]
         raise error
+
+    @property
+    def described(self) -> dict[str, tuple[DType, tuple[int, ...]]]:
+        """Dtype and shape of each block that is described, without making channels: for looking at many files."""
+        if self.origin is not None and self.origin.rows:
+            return {block: (row.dtype, row.shape) for block, row in self.origin.rows.items()}
+        return {block: (channel.dtype, channel.shape) for block, channel in self.blocks()}
 
     def blocks(self) -> Iterator[tuple[str, Channel]]:
         """Every channel with the name of its block, lane by lane."""
