@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from wshard.alignment import Method
     from wshard.blocks import Block
-    from wshard.dtypes import DType
     from wshard.labels import Intervals
     from wshard.origin import Origin
     from wshard.residual_lane import Residual
