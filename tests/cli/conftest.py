@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -46,6 +47,11 @@ class Result:
         document: dict[str, Any] = json.loads(self.out)
         assert document["schema_version"] == 1
         return document
+
+
+def listen_to_interrupts() -> None:
+    """For `preexec_fn`: tests in the background of a shell inherit that interrupts are ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Run(Protocol):

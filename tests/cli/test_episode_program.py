@@ -17,6 +17,7 @@ from shard_cli.doors import SHARD, WSHARD
 from shard_cli.exits import Exit
 from shard_cli.main import build_parser
 from shard_format import __version__
+from tests.cli.conftest import listen_to_interrupts
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run, Terminal
@@ -147,7 +148,10 @@ def test_an_interrupt_does_not_wait_for_files_at_work(episode: Path) -> None:
         "wshard_entry_point()"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=listen_to_interrupts,  # noqa: PLW1509 - no threads here
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"at work\n"

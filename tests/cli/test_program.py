@@ -19,6 +19,7 @@ from shard_cli.exits import Exit, exit_for
 from shard_cli.explanations import EXPLANATIONS
 from shard_cli.main import build_parser
 from shard_format import errors
+from tests.cli.conftest import listen_to_interrupts
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Make, Run, Terminal
@@ -235,7 +236,11 @@ def test_a_signal_ends_it_and_leaves_no_temporary_file(
 ) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    process = spawn("create", tmp_path / "out.shard", f"x={pipe}", stderr=subprocess.DEVNULL)
+    process = spawn(
+        *("create", tmp_path / "out.shard", f"x={pipe}"),
+        stderr=subprocess.DEVNULL,
+        preexec_fn=listen_to_interrupts,
+    )
     with open(pipe, "wb", buffering=0) as writing:  # opens when the program reads
         writing.write(b"data")
         process.send_signal(number)

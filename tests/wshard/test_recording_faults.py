@@ -516,6 +516,7 @@ def test_a_signal_that_python_handles_keeps_the_recording(path: Path) -> None:
         import os, signal, sys, threading
         from pathlib import Path
         from tests.wshard.recording_support import record, recorder
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
         path = Path(sys.argv[1])
         writer = recorder(path, flush_steps=2)
         try:
