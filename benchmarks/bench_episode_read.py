@@ -77,7 +77,7 @@ def one_channel(folder: Path) -> Table:
     return Table(
         "Open an episode of 50 MB, fetch one channel of 28 KB",
         "Each call opens the file, reads the descriptions and the channel, and closes it again. The reference "
-        "implementation takes 4.5 to 7 times as long as safetensors (PEERS.md): a third of that is 1.5 times.",
+        "implementation takes 4.5 to 7 times as long as safetensors, measured elsewhere: a third of that is 1.5 times.",
         compare(contenders, rounds=200, calls=20),
         [
             Goal("wshard (CRC checked)", "safetensors (no checksum)", 1.5),

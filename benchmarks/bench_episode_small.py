@@ -96,8 +96,7 @@ def metadata(ours: list[str], tensors: list[str], hdf5: list[str]) -> Table:
     medians |= compare({"h5py": with_h5py}, rounds=3, calls=HDF5_EPISODES)
     return Table(
         f"Open one of {EPISODES} small episodes, list its channels",
-        "Each is opened and closed again. 30,000 in a second are 33 µs each; safetensors takes 20 µs where that "
-        "was measured (PEERS.md).",
+        "Each is opened and closed again: id, length, names, dtypes and shapes. 30,000 in a second are 33 µs each.",
         medians,
         [
             Goal("wshard (descriptions parsed, CRC checked)", None, 1 / 30_000),

@@ -34,7 +34,7 @@ WINDOW = 64
 BATCH = 16
 CHUNK_STEPS = 16
 NAMES = ("signal/rgb", "signal/state", "action/ctrl")
-# With these plain zstd makes 1.19 of a camera, and temporal differences 2.1: as in PEERS.md.
+# With these plain zstd makes 1.19 of a camera, and temporal differences 2.1.
 NOISE = 2.0
 CONTRAST = 80
 
