@@ -241,7 +241,7 @@ def _rows() -> Iterator[InvalidEpisode]:
     draft = Draft(4, channels={"signal/state": {"dtype": "f31", "shape": [4]}})
     yield _bad("map_dtype_unknown", "The older form, with dtype f31.", "W-CHN-3", draft)
     shapes: dict[str, tuple[str, list[int]]] = {
-        "33_dimensions": ("33 dimensions.", [1] * 33),
+        "32_dimensions": ("32 dimensions, which the time axis makes 33.", [1] * 32),
         "2_63": ("A dimension of 2^63.", [2**63]),
         "2_64": ("A dimension of 2^64 + 4, which wraps to 4.", [2**64 + 4]),
         "10_30": ("A dimension of 10^30.", [0, 10**30]),
@@ -330,7 +330,7 @@ def _sizes() -> Iterator[InvalidEpisode]:
             signal,
             "f64",
             bytes(8),
-            (HUGE,) * 32,
+            (HUGE,) * 31,
             {},
         ),
         "length_huge": ("length 2^63 - 1.", signal, "f32", f32(1), (), {"length": HUGE}),

@@ -221,7 +221,7 @@ def _arrays() -> Iterator[Valid]:
         "zero": (0,),
         "zero_inside": (2, 0, 3),
         "image": (2, 3, 2),
-        "ones_32": (1,) * 32,
+        "ones_31": (1,) * 31,
     }
     draft, expected = Draft(3), {}
     for name, shape in shapes.items():
@@ -235,7 +235,7 @@ def _arrays() -> Iterator[Valid]:
     expected["null"] = seen("signal/null", f32(1, 2, 3), length=3)
     yield episode(
         "shapes",
-        "Shapes [], [1], [0], a zero inside, 32 dimensions, and null, which is [].",
+        "Shapes [], [1], [0], a zero inside, 31 dimensions, and null, which is [].",
         ("W-CHN-4", "W-BLK-1"),
         draft,
         {"observations": expected},

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LARGEST: Final = (1 << 63) - 1
-_MOST_DIMENSIONS = 32
+_MOST_DIMENSIONS = 31
 _TIMEBASE_TYPES = {kind.value: kind for kind in TimebaseType}
 _NUMBER = (int, float)
 

@@ -374,7 +374,7 @@ class TestForms:
             {"shape": [2**40, 2**40, 0]},
             {"shape": [0], "length": 2**62},
             {"shape": [2**62, 2**62]},
-            {"shape": [1] * 32},
+            {"shape": [1] * 31},
         ):
             rows = [{"id": "x", "dtype": "f64", **row}]
             ep = load_wshard(hand_made({**described(2**40, rows), "signal/x": b""}))
