@@ -55,8 +55,9 @@ class Channel:
     """Numbers over time: one array with time as its first axis.
 
     A channel of a loaded episode is read when it is touched: `channel[a:b]` reads those steps, `data`
-    all of them. What is stored uncompressed comes as a read-only view of the file, checked against its
-    checksum when all of it is asked for; what is compressed as an array of its own.
+    all of them. What is stored uncompressed comes as a read-only view of the file (below 64 KiB perhaps as a
+    read-only copy), checked against its checksum when all of it is asked for; what is compressed as an
+    array of its own.
 
     Args:
         name: what the episode calls it; taken from the episode if it is left out.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +44,7 @@ _BASIC: Final = frozenset(("id", "dtype", "shape", "signal_block"))
 _MAY_HAVE_ONE_MORE: Final = ("signal/", "omen/", "uncert/")
 
 
-class UnreadableChannel(Channel):
+class UnreadableChannel(Channel, ABC):
     """A channel whose row makes no sense: it is there, and touching it says why.
 
     Saving keeps its bytes and its row as they are.
@@ -56,8 +57,8 @@ class UnreadableChannel(Channel):
         assert self._block is not None
         return self._block.nbytes
 
-    def _fail(self) -> ShardError:
-        raise NotImplementedError
+    @abstractmethod
+    def _fail(self) -> ShardError: ...
 
     def _read_all(self) -> Any:  # noqa: ANN401 - never returns
         raise self._fail()

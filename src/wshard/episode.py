@@ -159,9 +159,12 @@ class Episode:
     def _fill_lanes(self) -> None:
         """Sorts the entries of the file into lanes; opening many files for their facts need not wait for it."""
         known = self.__dict__
+        fill = known.get("_fill")
+        if fill is None:  # another thread has done it meanwhile
+            return
         staged = object.__new__(type(self))
         staged.__dict__["_length"] = known["_length"]
-        known["_fill"](staged)
+        fill(staged)
         # Another thread may be here too: the first to bring a lane decides.
         for key, value in staged.__dict__.items():
             known.setdefault(key, value)

@@ -56,14 +56,14 @@ class _Planned(NamedTuple):
 class _Plan(NamedTuple):
     rows: Mapping[str, Row]
     names: Mapping[str, int]
-    channels: list[_Planned]
+    channels: list[_Planned] | None
+    """None if such an episode is not plain."""
     clocks: list[tuple[str, int, str]]
     """Attribute, row in the index and block."""
 
 
-# By the identity of parsed rows, which are shared by all files with the same text.
-_plans: dict[int, _Plan | None] = {}
-_held: dict[int, object] = {}
+# By the identity of parsed rows, which are shared by all files with the same text; a plan keeps them alive.
+_plans: dict[int, _Plan] = {}
 
 
 def fill_plainly(reader: ShardReader, rows: Mapping[str, Row], episode: Episode) -> bool:
@@ -71,29 +71,29 @@ def fill_plainly(reader: ShardReader, rows: Mapping[str, Row], episode: Episode)
     names = reader.names_by_row
     if names is None:
         return False
-    key = id(rows)
-    if _held.get(key) is not rows or key not in _plans:
+    plan = _plans.get(id(rows))
+    if plan is None or plan.rows is not rows or plan.names is not names:
+        plan = _plan(rows, names)
         if len(_plans) >= _MOST:
             _plans.clear()
-            _held.clear()
-        _plans[key] = _plan(rows, names)
-        _held[key] = rows
-    plan = _plans[key]
-    if plan is None or plan.names is not names:
-        plan = _plan(rows, names)
-        _plans[key] = plan
-        if plan is None:
-            return False
-    _fill(reader, plan, episode)
+        _plans[id(rows)] = plan
+    if plan.channels is None:
+        return False
+    _fill(reader, plan.channels, plan.clocks, episode)
     return True
 
 
-def _fill(reader: ShardReader, plan: _Plan, episode: Episode) -> None:
+def _fill(
+    reader: ShardReader,
+    channels: list[_Planned],
+    clocks: list[tuple[str, int, str]],
+    episode: Episode,
+) -> None:
     length: int = episode._length  # type: ignore[assignment] # a loaded episode has one
     attributes = episode.__dict__
     lanes = {"observations": episode.observations, "actions": episode.actions}
     row_of = reader.index_row
-    for lane, key, number, name, fields, step, may_have_one_more in plan.channels:
+    for lane, key, number, name, fields, step, may_have_one_more in channels:
         row = row_of(number)
         nbytes = row.orig_size
         own = fields.copy()
@@ -108,13 +108,13 @@ def _fill(reader: ShardReader, plan: _Plan, episode: Episode) -> None:
             dict.__setitem__(lanes[lane], key, channel)
         elif nbytes or not length:  # an empty block means that the lane is absent
             attributes[lane] = channel
-    for attribute, number, name in plan.clocks:
+    for attribute, number, name in clocks:
         row = row_of(number)
         if row.orig_size or not length:
             attributes[attribute] = FileBlock(reader, name, row.orig_size, row.flags & 1 == 1)
 
 
-def _plan(rows: Mapping[str, Row], names: Mapping[str, int]) -> _Plan | None:
+def _plan(rows: Mapping[str, Row], names: Mapping[str, int]) -> _Plan:
     channels: list[_Planned] = []
     clocks: list[tuple[str, int, str]] = []
     used: set[tuple[str, str]] = set()
@@ -126,7 +126,7 @@ def _plan(rows: Mapping[str, Row], names: Mapping[str, int]) -> _Plan | None:
             continue
         planned = _flat(name, number, rows, names) or _described(name, number, rows.get(name))
         if planned is None or (planned.lane, planned.key) in used:
-            return None
+            return _Plan(rows, names, None, [])
         used.add((planned.lane, planned.key))
         channels.append(planned)
     return _Plan(rows, names, channels, clocks)

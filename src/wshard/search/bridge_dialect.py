@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from shard_format.errors import InvalidArgument
 from wshard.search.documents import Hit, Request, list_of, object_of, score_of
 
 if TYPE_CHECKING:
@@ -110,8 +111,12 @@ def stored(
 
 
 def delete(collection: str, id: Any) -> Request:  # noqa: ANN401 - as the other dialect
-    """Not part of this dialect."""
-    raise NotImplementedError
+    """Not part of this dialect, which replaces documents by their ids."""
+    raise InvalidArgument(
+        "documents cannot be deleted in the bridge dialect",
+        entry=collection,
+        hint="use dialect='server' against a server that speaks it",
+    )
 
 
 def _path(collection: str) -> str:
