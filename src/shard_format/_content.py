@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,17 +16,23 @@ from shard_format._layout import (
     FILTERED,
     Codec,
     HeaderFlag,
+    IndexRow,
 )
 from shard_format._memory import filled_bytes
 from shard_format._parallel import map_in_order, thread_count
 from shard_format.codecs import check_sizes, crc32c, decode, decode_into, iter_decoded
 from shard_format.errors import BadFilter, ChecksumMismatch, SizeMismatch, UnknownCodec
-from shard_format.sources import can_read_into, can_read_ranges, can_view
+from shard_format.sources import (
+    FileSource,
+    can_read_into,
+    can_read_ranges,
+    can_view,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shard_format._layout import Header, IndexRow
+    from shard_format._layout import Header
     from shard_format.filters import Filters
     from shard_format.registry import Limits
     from shard_format.sources import ByteSource
@@ -36,6 +42,8 @@ _CHECKSUMS = HeaderFlag.CHECKSUMS.value
 # From here on stored bytes are decoded straight from the mapping instead of being read first, and an
 # entry is worth a look for a seek table.
 _LARGE = 1 << 16
+# Mapping a file takes longer than reading so little of it.
+_SMALL = 1 << 16
 # A checksum runs at tens of gigabytes a second: a thread must be worth starting.
 _CHECKED_BYTES_PER_THREAD = 4 << 20
 # Raw entries are handed out in pieces of this size: large enough to be worth a map.
@@ -49,8 +57,8 @@ class Content:
     """
 
     __slots__ = (
-        *("_all_checked", "_check", "_default_codec", "_head", "_head_size", "_limits"),
-        *("_source", "_threads"),
+        *("_all_checked", "_check", "_default_codec", "_head", "_head_size", "_head_view"),
+        *("_limits", "_source", "_threads"),
     )
 
     def __init__(
@@ -65,6 +73,7 @@ class Content:
         """`head`: the first bytes of the file, as far as they were read to open it."""
         self._head = head
         self._head_size = len(head)
+        self._head_view = memoryview(head)
         self._source = source
         self._default_codec = header.compression_default
         self._limits = limits
@@ -153,7 +162,7 @@ class Content:
         """The whole content as new bytes."""
         if not row.flags & _NOT_RAW and row.disk_size == row.orig_size:
             end = row.data_offset + row.disk_size
-            if end <= self._head_size:  # came with the head: metadata mostly does
+            if end <= self._head_size:
                 data = self._head[row.data_offset : end]
             else:
                 data = self._source.read_at(row.data_offset, row.disk_size)
@@ -166,6 +175,40 @@ class Content:
         if table is not None:
             return filled_bytes(row.orig_size, lambda out: self._read_frames_into(row, table, out))
         return self._decode(row, codec, self._stored(row.data_offset, row.disk_size))
+
+    def memory(self, fields: tuple[Any, ...]) -> bytes | memoryview | None:
+        """The whole content of a row, given as a plain tuple: checked, as memory that needs no copy, or none
+        worth avoiding. None if it must be decoded, or comes from a source without views."""
+        _, _, _, flags, start, size, orig_size, checksum, _, _ = fields
+        if flags & _NOT_RAW or size != orig_size:
+            return None
+        content: bytes | memoryview
+        if start + size <= self._head_size:
+            content = self._head_view[start : start + size]
+            if crc32c(content) == checksum:
+                return content
+        else:
+            source = self._source
+            if size <= _SMALL and type(source) is FileSource and not source.is_mapped:
+                content = source.read_at(start, size)
+                if crc32c(content) == checksum:
+                    return content
+            elif can_view(source):
+                content = source.view(start, size)
+            else:
+                return None
+        self.compare(IndexRow._make(fields), content)
+        return content
+
+    def small(self, fields: tuple[Any, ...]) -> bytes:
+        """What `read` returns, for a row given as a plain tuple: descriptions mostly came with the head."""
+        _, _, _, flags, start, size, orig_size, checksum, _, _ = fields
+        end = start + size
+        if end <= self._head_size and size == orig_size and not flags & _NOT_RAW:
+            content = self._head[start:end]
+            if crc32c(content) == checksum:
+                return content
+        return self.read(IndexRow._make(fields))
 
     def read_into(self, row: IndexRow, out: memoryview) -> None:
         """The whole content, into memory of exactly its size."""

@@ -11,7 +11,7 @@ from shard_format._layout import HEADER_SIZE
 from shard_format._namehash import WORD_PADDING
 from shard_format._parallel import for_each, thread_count
 from shard_format.errors import Truncated
-from shard_format.sources import can_read_into
+from shard_format.sources import BytesSource, can_read_into
 
 if TYPE_CHECKING:
     from shard_format._layout import Header
@@ -27,7 +27,10 @@ _HEAD_PIECE = 1 << 20
 def read_head(source: ByteSource, limits: Limits) -> tuple[Header, Index]:
     """The checked header and index of a file."""
     size = source.size()
-    start = source.read_at(0, min(size, _FIRST_READ))
+    if type(source) is BytesSource:
+        start = source.start(_FIRST_READ)
+    else:
+        start = source.read_at(0, min(size, _FIRST_READ))
     header = parse_header(start, size, limits)
     needed = header.data_section_offset
     if header.entry_count <= FEW_ENTRIES:

@@ -9,8 +9,9 @@ against each other.
 from __future__ import annotations
 
 import codecs
-from functools import partial
-from operator import add, attrgetter, le
+import struct
+from functools import lru_cache, partial
+from operator import add, le
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -44,7 +45,7 @@ from shard_format.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
 
 # Up to here a dict of names beats the fixed cost of the column operations (measured: about equal).
 FEW_ENTRIES: Final = 256
-
-_ORIG_SIZE, _FLAGS = attrgetter("orig_size"), attrgetter("flags")
 
 # A plain number: the attribute of an enum member takes longer than the test.
 _BIG_ENDIAN = HeaderFlag.BIG_ENDIAN.value
@@ -76,12 +75,49 @@ _LONGEST_KNOWN = 1 << 13
 _MOST_KNOWN = 64
 
 
-# What IndexRow._make does, without a call in Python for every row.
-_as_row: Callable[[tuple[Any, ...]], IndexRow] = partial(tuple.__new__, IndexRow)
+# What _make does, without a call in Python.
+_as_header: Callable[[tuple[Any, ...]], Header] = partial(tuple.__new__, Header)
+_PLACE_FIELDS: Final = 4
+
+
+@lru_cache(maxsize=FEW_ENTRIES + 1)
+def _places(count: int) -> struct.Struct:
+    """Where names and data are, `_PLACE_FIELDS` numbers for each row and nothing else, in one flat tuple."""
+    return struct.Struct("<" + "8xIH2xQQ16x" * count)
+
+
+@lru_cache(maxsize=FEW_ENTRIES + 1)
+def _sizes(count: int) -> struct.Struct:
+    """The `orig_size` of every row."""
+    return struct.Struct("<" + "32xQ8x" * count)
 
 
 def parse_header(head: bytes, file_size: int, limits: Limits) -> Header:
     """The header of a file of `file_size` bytes that starts with `head` (S-HDR-1 to S-HDR-12)."""
+    if len(head) >= HEADER_SIZE:
+        # One look for files with few entries; where something is wrong, a second one says what.
+        header = _as_header(HEADER.unpack_from(head))
+        magic, version, _, flags, alignment, _, row_size, count, table, data, _, size, _ = header
+        index_size = INDEX_ENTRY_SIZE * count
+        if (
+            magic == MAGIC
+            and version == VERSION
+            and size == file_size
+            and row_size == INDEX_ENTRY_SIZE
+            and alignment in ALIGNMENTS
+            and not flags & _BIG_ENDIAN
+            and count <= FEW_ENTRIES
+            and count <= limits.max_entries
+            and index_size <= limits.max_index_bytes
+            and table == HEADER_SIZE + index_size
+            and table <= data <= size
+            and data - table <= limits.max_string_table_bytes
+        ):
+            return header
+    return _parse_header_exactly(head, file_size, limits)
+
+
+def _parse_header_exactly(head: bytes, file_size: int, limits: Limits) -> Header:
     if head[:4] != MAGIC[: len(head)]:
         raise BadMagic(
             "not a Shard file",
@@ -199,7 +235,7 @@ class Index:
     Read-only after construction, so that any number of threads may use it.
     """
 
-    __slots__ = ("_few", "_keys", "_memory", "_rows", "_table", "by_name", "count", "head")
+    __slots__ = ("_keys", "_memory", "_rows", "_table_range", "by_name", "count", "head")
 
     def __init__(self, header: Header, head: bytes | NDArray[np.uint8]) -> None:
         """Checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3.
@@ -213,10 +249,7 @@ class Index:
         self.count = header.entry_count
         self._rows: NDArray[Any] | None = None
         self._memory = head if isinstance(head, bytes) else head.data
-        self._table = memoryview(self._memory)[
-            header.string_table_offset : header.data_section_offset
-        ]
-        self._few: list[IndexRow] | None = None
+        self._table_range = (header.string_table_offset, header.data_section_offset)
         self.by_name: dict[str, int] | None = None
         self._keys: NDArray[np.uint64] | None = None
         if self.count <= FEW_ENTRIES:
@@ -228,19 +261,24 @@ class Index:
     # --- access
 
     @property
+    def _table(self) -> memoryview:
+        start, end = self._table_range
+        return memoryview(self._memory)[start:end]
+
+    @property
     def rows(self) -> NDArray[Any]:
         """All rows as a structured array, without a copy."""
         if self._rows is None:
             self._rows = np.frombuffer(self.head, INDEX_DTYPE, self.count, HEADER_SIZE)
         return self._rows
 
+    def fields(self, number: int) -> tuple[Any, ...]:
+        """All fields of one row as a plain tuple, for those who look at many."""
+        return INDEX_ENTRY.unpack_from(self._memory, HEADER_SIZE + INDEX_ENTRY_SIZE * number)
+
     def row(self, number: int) -> IndexRow:
         """All fields of one row."""
-        if self._few is not None:
-            return self._few[number]
-        return IndexRow._make(
-            INDEX_ENTRY.unpack_from(self._memory, HEADER_SIZE + INDEX_ENTRY_SIZE * number)
-        )
+        return IndexRow._make(self.fields(number))
 
     def name_bytes(self, number: int) -> bytes:
         """The name of one row, as UTF-8."""
@@ -261,13 +299,12 @@ class Index:
         table = bytes(self._table)
         return [table[o : o + n].decode() for o, n in zip(offsets, lengths, strict=True)]
 
-    def outline(self) -> Iterable[tuple[str, int, int]]:
-        """Name, `orig_size` and flags of all rows."""
-        if self._few is not None:
-            sizes, flags = [*map(_ORIG_SIZE, self._few)], [*map(_FLAGS, self._few)]
-        else:
-            sizes, flags = self.rows["orig_size"].tolist(), self.rows["flags"].tolist()
-        return zip(self.names(), sizes, flags, strict=True)
+    def sizes(self) -> Sequence[int]:
+        """The `orig_size` of every row."""
+        if self.by_name is not None:
+            return _sizes(self.count).unpack_from(self._memory, HEADER_SIZE)
+        sizes: list[int] = self.rows["orig_size"].tolist()
+        return sizes
 
     def find(self, name: str) -> int | None:
         """The row of a name, or None."""
@@ -322,13 +359,14 @@ class Index:
 
     def _check_few(self, header: Header) -> dict[str, int]:
         # Columns of plain numbers, and maps instead of loops: for so few rows nothing is faster.
-        stored = self._memory[HEADER_SIZE : header.string_table_offset]
-        self._few = rows = [*map(_as_row, INDEX_ENTRY.iter_unpack(stored))]
-        if not rows:
+        places = _places(self.count).unpack_from(self._memory, HEADER_SIZE)
+        if not places:
             return {}
-        _, name_offsets, lengths, _, starts, sizes, _, _, _, _ = zip(*rows, strict=True)
+        name_offsets, lengths = places[::_PLACE_FIELDS], places[1::_PLACE_FIELDS]
+        starts, sizes = places[2::_PLACE_FIELDS], places[3::_PLACE_FIELDS]
         # The files of a data set mostly have the same names: look at them once.
-        table = bytes(self._table)
+        start, end = self._table_range
+        table = bytes(self._memory[start:end])
         known = _known_names.get(table)
         if known is not None and known[0] == name_offsets and known[1] == lengths:
             by_name = known[2]
@@ -338,7 +376,7 @@ class Index:
                 if len(_known_names) >= _MOST_KNOWN:
                     _known_names.clear()
                 _known_names[table] = (name_offsets, lengths, by_name)
-        ends = [header.data_section_offset, *map(add, starts, sizes)]
+        ends = [end, *map(add, starts, sizes)]
         if ends[-1] > header.total_file_size or not all(map(le, ends, starts)):
             self._check_ranges(header)
         return by_name

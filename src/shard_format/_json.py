@@ -42,7 +42,8 @@ def parse_object(
         BadMetadata: it is not JSON, not an object, or outside the subset that we read.
         LimitExceeded: it is longer than `limits.max_json_bytes`.
     """
-    check_length(len(text), what, limits)
+    if len(text) > limits.max_json_bytes:
+        check_length(len(text), what, limits)
     # Text with few brackets cannot be deep; most metadata is answered by counting.
     brackets = text.count(b"[") + text.count(b"{")
     depth = brackets if brackets <= DEEPEST else _depth(text)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shard_format._content import Content, check_raw
-from shard_format._crc import crc32c
 from shard_format._head import read_head
 from shard_format._index import FEW_ENTRIES
 from shard_format._json import check_length, parse_object
-from shard_format._layout import FILTERED, Codec
+from shard_format._layout import FILTERED, Codec, IndexRow
 from shard_format._parallel import batches, for_each, thread_count
 from shard_format.errors import (
     Closed,
@@ -24,22 +23,32 @@ from shard_format.errors import (
 )
 from shard_format.registry import DEFAULT_LIMITS, Limits, role_label
 from shard_format.schema import Schema
-from shard_format.sources import ByteSource, BytesSource, SourceLike, can_view, open_source
+from shard_format.sources import (
+    ByteSource,
+    BytesSource,
+    FileSource,
+    SourceLike,
+    can_view,
+    open_source,
+)
 from shard_format.verify import check as check_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from shard_format._layout import Header, IndexRow
+    from shard_format._layout import Header
     from shard_format.filters import Filters
     from shard_format.seekable import SeekTable
     from shard_format.sources import BytesLike
 
 __all__ = ["EntryInfo", "ShardReader"]
+
+_READY_SOURCES = frozenset((BytesSource, FileSource))
+_ORIG_SIZE = IndexRow._fields.index("orig_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +112,11 @@ class ShardReader:
     ) -> None:
         if threads is not None and threads < 1:
             raise InvalidArgument("threads must be at least 1", found=threads)
-        self._source = open_source(source, storage_options)
+        self._source: ByteSource
+        if type(source) in _READY_SOURCES and not storage_options:
+            self._source = source  # type: ignore[assignment] # one of the two
+        else:
+            self._source = open_source(source, storage_options)
         self._owns_source = self._source is not source
         self._limits = limits
         self._threads = threads
@@ -166,6 +179,10 @@ class ShardReader:
         files with the same names share it."""
         return self._index.by_name
 
+    def sizes(self) -> Sequence[int]:
+        """The uncompressed size of every entry, in the order of the index."""
+        return self._index.sizes()
+
     def index_row(self, number: int) -> IndexRow:
         """The fields of one row of the index."""
         return self._index.row(number)
@@ -174,9 +191,9 @@ class ShardReader:
         """All names, in the order of the index."""
         return self._index.names()
 
-    def outline(self) -> Iterable[tuple[str, int, int]]:
-        """Name, uncompressed size and flags of every entry, in the order of the index."""
-        return self._index.outline()
+    def row_of(self, name: str) -> int:
+        """The row of an entry."""
+        return self._find(name)
 
     def prefix(self, prefix: str) -> list[str]:
         """The names that start with `prefix`, in the order of the index."""
@@ -254,6 +271,23 @@ class ShardReader:
         row = self._row(name)
         try:
             return self._content.read(row)
+        except ShardError as error:
+            raise self._located(error, name) from None
+
+    def memory(self, name: str, number: int) -> bytes | memoryview | None:
+        """All bytes of an uncompressed entry, checked: a view, or for little data a copy if that is cheaper.
+
+        Args:
+            name: the entry, for errors to name.
+            number: its row, for callers that keep it.
+
+        Returns:
+            None if there is no such memory: `read_into` reads every entry.
+        """
+        if self._closed:
+            raise Closed("the reader is closed", path=self.name)
+        try:
+            return self._content.memory(self._index.fields(number))
         except ShardError as error:
             raise self._located(error, name) from None
 
@@ -372,18 +406,41 @@ class ShardReader:
             BadMetadata: it is not such an object.
             LimitExceeded: it is longer than `limits.max_json_bytes`; it is not read then.
         """
-        text = self.read_json_text(name)
-        try:
-            return parse_object(text, "the entry", self._limits, rule=rule)
-        except ShardError as error:
-            raise self._located(error, name) from None
+        return self.parse_json(name, self.read_json_text(name), rule=rule)
 
     def read_json_text(self, name: str) -> bytes:
         """The text of an entry that `read_json` would parse, as short as that demands."""
-        row = self._row(name)
+        text = self.read_json_texts((name,))[0]
+        if text is None:
+            self._find(name)  # says so
+        assert text is not None
+        return text
+
+    def read_json_texts(self, names: Sequence[str]) -> list[bytes | None]:
+        """The texts of entries that `read_json` would parse, None for those that are not there."""
+        if self._closed:
+            raise Closed("the reader is closed", path=self.name)
+        index, small = self._index, self._content.small
+        find = index.find if index.by_name is None else index.by_name.get
+        texts: list[bytes | None] = []
+        for name in names:
+            number = find(name)
+            if number is None:
+                texts.append(None)
+                continue
+            fields = index.fields(number)
+            try:
+                if fields[_ORIG_SIZE] > self._limits.max_json_bytes:
+                    check_length(fields[_ORIG_SIZE], "the entry", self._limits)
+                texts.append(small(fields))
+            except ShardError as error:
+                raise self._located(error, name) from None
+        return texts
+
+    def parse_json(self, name: str, text: bytes, *, rule: str = "S-SCH-2") -> dict[str, Any]:
+        """What `read_json` makes of an entry's text."""
         try:
-            check_length(row.orig_size, "the entry", self._limits)
-            return self._content.read(row)
+            return parse_object(text, "the entry", self._limits, rule=rule)
         except ShardError as error:
             raise self._located(error, name) from None
 
@@ -422,11 +479,6 @@ class ShardReader:
         """
         row = self._row(name)
         source = self._source
-        if not row.flags and type(source) is BytesSource and row.disk_size == row.orig_size:
-            # Most entries of small files, which are read in microseconds.
-            view = source.view(row.data_offset, row.disk_size)
-            if not check or not self._check or crc32c(view) == row.crc32c:
-                return view
         try:
             if row.flags and (codec := self._content.codec(row)) is not Codec.NONE:
                 raise NotViewable(

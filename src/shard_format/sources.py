@@ -46,6 +46,8 @@ __all__ = [
 ]
 
 _HAS_PREAD = hasattr(os, "pread")
+# One letter is a drive.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 @runtime_checkable
@@ -124,6 +126,11 @@ SourceLike: TypeAlias = Union[
 BytesLike: TypeAlias = Union["Buffer | NDArray[Any]"]
 
 
+def is_url(text: str) -> bool:
+    """Whether it names something on another machine, or behind a protocol of its own."""
+    return "://" in text and _URL.match(text) is not None
+
+
 def open_source(source: SourceLike, storage_options: Mapping[str, Any] | None = None) -> ByteSource:
     """The `ByteSource` for a path, URL, bytes, an open binary file, or a source, returned as is.
 
@@ -131,19 +138,18 @@ def open_source(source: SourceLike, storage_options: Mapping[str, Any] | None = 
         source: what to read.
         storage_options: for a URL, as `remote.open_url` takes them.
     """
-    # One letter is a drive.
-    if isinstance(source, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", source):
+    if isinstance(source, str) and is_url(source):
         from shard_format.remote import open_url
 
         return open_url(source, storage_options)
+    if isinstance(source, (FileSource, BytesSource)) and not storage_options:
+        return source
     if storage_options:
         raise InvalidArgument(
             "storage_options are for URLs",
             expected="a URL, or no options",
             found=f"{type(source).__name__} and {', '.join(sorted(map(str, storage_options)))}",
         )
-    if isinstance(source, (FileSource, BytesSource)):
-        return source
     if isinstance(source, (str, os.PathLike)):
         return FileSource(source)
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -192,13 +198,29 @@ def _not_picklable(name: str) -> InvalidArgument:
 
 def open_file(path: str | os.PathLike[str], most: int) -> FileSource | BytesSource:
     """A local file; one of at most `most` bytes is brought into memory, so that none stays open."""
-    source = FileSource(path)
-    if source._size > most:
-        return source
+    name = os.fspath(path)
+    descriptor = _open_for_reading(name)
     try:
-        return BytesSource(source.read_at(0, source._size), source.name)
-    finally:
-        source.close()
+        status = os.fstat(descriptor)
+        size = status.st_size
+        if size <= most and stat.S_ISREG(status.st_mode):
+            data = os.read(descriptor, size)
+            if len(data) == size:
+                os.close(descriptor)
+                return BytesSource(data, name)
+    except OSError as error:
+        os.close(descriptor)
+        raise ShardIOError.wrap(error, "cannot read", name) from error
+    return FileSource._owning(descriptor, name)
+
+
+def _open_for_reading(name: str) -> int:
+    try:
+        return os.open(name, _OPEN_FLAGS)
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot open", name) from error
+    except ValueError as error:  # a NUL in the path
+        raise InvalidArgument(f"this cannot be a path: {error}", path=name) from None
 
 
 class FileSource:
@@ -211,16 +233,16 @@ class FileSource:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.name = os.fspath(path)
         # Workers may run in another folder.
-        self._location: str | None = (
-            self.name if self.name[:1] == os.sep else os.path.abspath(self.name)
-        )
-        try:
-            descriptor = os.open(self.name, os.O_RDONLY | _OPEN_FLAGS)
-        except OSError as error:
-            raise ShardIOError.wrap(error, "cannot open", self.name) from error
-        except ValueError as error:  # a NUL in the path
-            raise InvalidArgument(f"this cannot be a path: {error}", path=self.name) from None
+        self._location: str | None = _absolute(self.name)
+        self._adopt(_open_for_reading(self.name))
+
+    @classmethod
+    def _owning(cls, descriptor: int, name: str) -> FileSource:
+        self = cls.__new__(cls)
+        self.name = name
+        self._location = _absolute(name)
         self._adopt(descriptor)
+        return self
 
     @classmethod
     def from_descriptor(cls, descriptor: int, name: str | int) -> FileSource:
@@ -343,8 +365,15 @@ class FileSource:
 _HAS_PREADV = hasattr(os, "preadv")
 # Not blocking: opening a pipe that nobody writes to would wait forever. Files do not care.
 _OPEN_FLAGS = (
-    getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    os.O_RDONLY
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_NONBLOCK", 0)
 )
+
+
+def _absolute(name: str) -> str:
+    return name if name[:1] == os.sep else os.path.abspath(name)
 
 
 class BytesSource:
@@ -356,12 +385,21 @@ class BytesSource:
         if name is not None:  # where the bytes came from, for errors to name
             self.name = name
         view = memoryview(data)
-        if not view.c_contiguous:
-            raise InvalidArgument("the memory is not contiguous, in C order")
-        self._view = view.cast("B").toreadonly()
+        if type(data) is bytes:
+            self._whole: bytes | None = data
+        else:
+            self._whole = None
+            if not view.c_contiguous:
+                raise InvalidArgument("the memory is not contiguous, in C order")
+            view = view.cast("B").toreadonly()
+        self._view = view
 
     def size(self) -> int:
         return len(self._view)
+
+    def start(self, most: int) -> bytes:
+        """The first bytes; all of them where that needs no copy."""
+        return self._view[:most].tobytes() if self._whole is None else self._whole
 
     def read_at(self, offset: int, length: int) -> bytes:
         piece = self._view[offset : offset + length].tobytes()
@@ -380,6 +418,7 @@ class BytesSource:
 
     def close(self) -> None:
         self._view = memoryview(b"")
+        self._whole = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (BytesSource, (bytes(self._view), self.name))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import cached_property, partial
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from shard_format._layout import COMPRESSED
 from shard_format.errors import LimitExceeded
-from shard_format.sources import FileSource
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -25,15 +27,18 @@ __all__ = ["ArrayBlock", "Block", "ChainedBlock", "FileBlock", "StoredBlock"]
 _LARGE = 1 << 16
 
 
-# Mapping a file takes longer than reading so little of it.
-_SMALL = 1 << 16
-
-
 class Block(Protocol):
     """Bytes of known size that can be had as arrays, all or some."""
 
-    name: str
-    nbytes: int
+    @property
+    def name(self) -> str:
+        """The entry, for errors to name."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Its size, uncompressed."""
+        ...
 
     @property
     def path(self) -> str | None:
@@ -75,16 +80,29 @@ class StoredBlock(Block, Protocol):
         ...
 
 
-class FileBlock:
+class _FileBlockFields(NamedTuple):
+    reader: ShardReader
+    name: str
+    number: int
+    """Its row in the index."""
+    nbytes: int
+
+
+class FileBlock(_FileBlockFields):
     """One entry of a container."""
 
-    __slots__ = ("_known_table", "is_compressed", "name", "nbytes", "reader")
+    # A tuple, because opening an episode makes many of them. Has a dictionary only if a part is asked for.
+    _known_table: SeekTable | None
 
-    def __init__(self, reader: ShardReader, name: str, nbytes: int, is_compressed: bool) -> None:
-        self.reader = reader
-        self.name = name
-        self.nbytes = nbytes
-        self.is_compressed = is_compressed
+    @classmethod
+    def of(cls, reader: ShardReader, name: str) -> FileBlock:
+        """The entry of that name."""
+        number = reader.row_of(name)
+        return file_block((reader, name, number, reader.index_row(number).orig_size))
+
+    @cached_property
+    def is_compressed(self) -> bool:
+        return self.reader.index_row(self.number).flags & COMPRESSED == COMPRESSED
 
     @property
     def path(self) -> str | None:
@@ -100,21 +118,15 @@ class FileBlock:
         try:
             return self._known_table
         except AttributeError:
-            self._known_table: SeekTable | None = self.reader.seek_table(self.name)
+            self._known_table = self.reader.seek_table(self.name)
             return self._known_table
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         if self.nbytes == 0:
             return _empty(dtype, shape)
-        if not self.is_compressed and self.reader.can_view:
-            content: bytes | memoryview
-            source = self.reader.source
-            if self.nbytes <= _SMALL and type(source) is FileSource and not source.is_mapped:
-                content = self.reader.read_entry(self.name)
-            else:
-                content = self.reader.view(self.name, check=True)
-            flat = np.frombuffer(content, dtype)
-            return flat if len(shape) == 1 else flat.reshape(shape)
+        content = self.reader.memory(self.name, self.number)
+        if content is not None:
+            return np.ndarray(shape, dtype, content)
         self.check_sizes()
         out = np.empty(shape, dtype)
         self.reader.read_into(self.name, out)
@@ -126,7 +138,7 @@ class FileBlock:
             self.reader.check_sizes(self.name)
 
     def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
-        count = _product(shape)
+        count = prod(shape)
         if not count:
             return _empty(dtype, shape)
         if not self.is_compressed and self.reader.can_view:
@@ -166,11 +178,14 @@ class FileBlock:
     def copy_to(self, writer: ShardWriter, content_type: int) -> None:
         writer.copy_entry(self.reader, self.name)
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        return (self.reader, self.name, self.nbytes, self.is_compressed)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (file_block, (tuple(self),))
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.__init__(*state)  # type: ignore[misc] # the four fields
+
+file_block: Callable[[tuple[ShardReader, str, int, int]], FileBlock] = partial(
+    tuple.__new__, FileBlock
+)
+"""A block from its reader, name, row number and size, without a call in Python."""
 
 
 class ArrayBlock:
@@ -191,7 +206,7 @@ class ArrayBlock:
         return self.part(dtype, shape, 0)
 
     def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
-        stop = start + _product(shape) * dtype.itemsize
+        stop = start + prod(shape) * dtype.itemsize
         return self._flat[start:stop].view(dtype).reshape(shape)
 
     def read_into(self, start: int, out: NDArray[np.uint8]) -> None:
@@ -243,7 +258,7 @@ class ChainedBlock:
     def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
         number = bisect_right(self._ends, start)
         first = self._ends[number - 1] if number else 0
-        nbytes = _product(shape) * dtype.itemsize
+        nbytes = prod(shape) * dtype.itemsize
         if nbytes and start + nbytes <= self._ends[number]:
             return self._parts[number].part(dtype, shape, start - first)
         self._check_sizes()
@@ -284,10 +299,3 @@ def _empty(dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         ) from None
     empty.flags.writeable = False
     return empty
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    product = 1
-    for size in shape:
-        product *= size
-    return product

@@ -308,8 +308,8 @@ class Channel:
         assert block is not None
         if block.nbytes != self._length * product(self.shape) * dtype.size:
             self._check_size()
-        values = block.array(dtype.stored_dtype, (self._length, *self.shape))
-        return _as_booleans(values) if dtype is DType.BOOL else values
+        values = block.array(dtype._stored or dtype.stored_dtype, (self._length, *self.shape))
+        return _as_booleans(values) if dtype is _BOOL else values
 
     def stored_array(self) -> NDArray[Any]:
         """What a file holds of it: the array, read if need be, but not kept."""
@@ -417,6 +417,10 @@ class Channel:
         shape = ", ".join(map(str, (self._length, *self.shape)))
         state = "" if self.is_loaded else ", not loaded"
         return f"<{type(self).__name__} {self.name!r}: {self.dtype}[{shape}]{state}>"
+
+
+# Looking up a member of an enum takes longer than the comparison.
+_BOOL = DType.BOOL
 
 
 def as_modality(modality: Modality | str | None) -> Modality | str | None:

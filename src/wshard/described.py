@@ -10,7 +10,7 @@ from wshard.names import META_CHANNELS, META_WSHARD
 if TYPE_CHECKING:
     from shard_format import ShardReader
 
-__all__ = ["Channels", "read_channels", "read_wshard"]
+__all__ = ["Channels", "parse_channels", "parse_wshard"]
 
 _LONGEST = 1 << 16
 _MOST = 64
@@ -38,13 +38,12 @@ _known_channels: dict[bytes, Channels] = {}
 _known_wshard: dict[bytes, dict[str, Any]] = {}
 
 
-def read_channels(reader: ShardReader) -> Channels:
-    """`meta/channels` of a file that has it."""
-    text = reader.read_json_text(META_CHANNELS)
+def parse_channels(reader: ShardReader, text: bytes) -> Channels:
+    """`meta/channels` of a file, from its text."""
     known = _known_channels.get(text)
     if known is not None:
         return known
-    fields = reader.read_json(META_CHANNELS, rule="W-JSN-1")
+    fields = reader.parse_json(META_CHANNELS, text, rule="W-JSN-1")
     parsed = Channels(fields, {row.block: row for row in parse_rows(fields)})
     if fields.keys() == {"channels"} and all(
         row.fields.keys() <= _SHAREABLE for row in parsed.rows.values()
@@ -53,13 +52,12 @@ def read_channels(reader: ShardReader) -> Channels:
     return parsed
 
 
-def read_wshard(reader: ShardReader) -> dict[str, Any]:
-    """`meta/wshard` of a file that has it. Shared between episodes: to be read only."""
-    text = reader.read_json_text(META_WSHARD)
+def parse_wshard(reader: ShardReader, text: bytes) -> dict[str, Any]:
+    """`meta/wshard` of a file, from its text. Shared between episodes: to be read only."""
     known = _known_wshard.get(text)
     if known is not None:
         return known
-    fields = reader.read_json(META_WSHARD, rule="W-JSN-1")
+    fields = reader.parse_json(META_WSHARD, text, rule="W-JSN-1")
     if all(isinstance(value, _SCALAR) for value in fields.values()):
         _remember(_known_wshard, text, fields)
     return fields

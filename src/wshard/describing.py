@@ -229,7 +229,7 @@ class _Absent:
 
 
 def _absent(name: str, wanted_by: Block, rule: str) -> Block:
-    return _Absent(name, wanted_by, rule)  # type: ignore[return-value] # its size is an error, not a number
+    return _Absent(name, wanted_by, rule)
 
 
 def row_fields(channel: Channel, name: str, block: str, length: int) -> dict[str, Any]:

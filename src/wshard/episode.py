@@ -17,6 +17,7 @@ from wshard.channels import Channel
 from wshard.dtypes import DType, convert
 from wshard.lanes import (
     Extra,
+    FillPart,
     InnerLane,
     Lane,
     NestedLane,
@@ -45,6 +46,47 @@ if TYPE_CHECKING:
     from wshard.residual_lane import Residual
 
 __all__ = ["Episode"]
+
+
+class _MadeWhenAsked:
+    """A lane that nobody has used yet, or one of a file that was only opened.
+
+    Once it is made, it is in the episode's own dictionary, where Python looks first.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+        _made_names.add(name)
+
+    def __get__(self, episode: Episode | None, owner: type) -> Any:  # noqa: ANN401 - whatever is made
+        if episode is None:
+            return self
+        name, known = self._name, episode.__dict__
+        if "_fill" in known:
+            episode._fill_lanes(name)
+        return known[name] if name in known else known.setdefault(name, self._make())
+
+
+_made_names: set[str] = set()
+
+
+def _made_when_asked(make: Callable[[], Any]) -> Any:  # noqa: ANN401 - typed by the attribute
+    return _MadeWhenAsked(make)
+
+
+def _nothing() -> None:
+    return None
+
+
+# Looking up a member of an enum takes as long as making a lane.
+_OBSERVATIONS, _REST, _ALL = FillPart.OBSERVATIONS, FillPart.REST, FillPart.ALL
+
+# Fillers make these two themselves.
+new_observations = partial(Lane, "an observation", as_channel)
+new_actions = partial(Lane, "an action", as_channel)
 
 
 class Episode:
@@ -88,18 +130,24 @@ class Episode:
     chunk_index: int | None
     total_chunks: int | None
     timestep_range: tuple[int, int] | None
-    observations: Lane[Channel]
-    actions: Lane[Channel]
-    omens: NestedLane[InnerLane[Channel]]
-    uncerts: NestedLane[InnerLane[InnerLane[Channel]]]
-    residuals: Lane[Residual]
-    labels: Lane[Intervals]
-    extras: Lane[Extra | Channel]
-    _rewards: Channel | None
-    _terminations: Channel | None
-    _truncations: Channel | None
-    _ticks: NDArray[np.int32] | Block | None
-    _timestamps: NDArray[np.int64] | Block | None
+    observations: Lane[Channel] = _made_when_asked(new_observations)
+    actions: Lane[Channel] = _made_when_asked(new_actions)
+    omens: NestedLane[InnerLane[Channel]] = _made_when_asked(
+        partial(NestedLane, "a predicted channel", models_of)
+    )
+    uncerts: NestedLane[InnerLane[InnerLane[Channel]]] = _made_when_asked(
+        partial(NestedLane, "a predicted channel", uncertainties_of)
+    )
+    residuals: Lane[Residual] = _made_when_asked(partial(Lane, "a residual", as_residual))
+    labels: Lane[Intervals] = _made_when_asked(partial(Lane, "a label", as_label))
+    extras: Lane[Extra | Channel] = _made_when_asked(partial(Lane, "an entry", as_extra))
+    provenance: dict[str, Any] | None = _made_when_asked(_nothing)
+    """Where the recording comes from; `Provenance` of spec/wshard.md, section 13."""
+    _rewards: Channel | None = _made_when_asked(_nothing)
+    _terminations: Channel | None = _made_when_asked(_nothing)
+    _truncations: Channel | None = _made_when_asked(_nothing)
+    _ticks: NDArray[np.int32] | Block | None = _made_when_asked(_nothing)
+    _timestamps: NDArray[np.int64] | Block | None = _made_when_asked(_nothing)
 
     def __init__(
         self,
@@ -133,7 +181,6 @@ class Episode:
         self.total_chunks = total_chunks
         self.timestep_range = timestep_range
         self.provenance = None if provenance is None else dict(provenance)
-        """Where the recording comes from; `Provenance` of spec/wshard.md, section 13."""
         self.observations.update(observations or {})
         self.actions.update(actions or {})
         self.omens.update(omens or {})
@@ -146,33 +193,23 @@ class Episode:
         if timestamps_ns is not None:
             self.timestamps_ns = timestamps_ns
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the lanes, and what belongs to them
-        # Asked only for what is not there yet: a lane that nobody has used, or all lanes of an opened file.
-        make = _MADE_WHEN_ASKED.get(name)
-        if make is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        known = self.__dict__
-        if "_fill" in known:
-            self._fill_lanes()
-        return known[name] if name in known else known.setdefault(name, make())
-
-    def _fill_lanes(self) -> None:
+    def _fill_lanes(self, wanted: str = "") -> None:
         """Sorts the entries of the file into lanes; opening many files for their facts need not wait for it."""
         known = self.__dict__
         fill = known.get("_fill")
         if fill is None:  # another thread has done it meanwhile
             return
-        staged = object.__new__(type(self))
-        staged.__dict__["_length"] = known["_length"]
-        fill(staged)
-        # Another thread may be here too: the first to bring a lane decides.
-        for key, value in staged.__dict__.items():
-            known.setdefault(key, value)
-        known.pop("_fill", None)
+        # Many ask for observations and nothing else.
+        if wanted == "observations":
+            part = _OBSERVATIONS
+        else:
+            part = _REST if "observations" in known else _ALL
+        if fill(self, part):
+            known.pop("_fill", None)
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 - whatever is assigned
-        if name in _MADE_WHEN_ASKED and "_fill" in self.__dict__:
-            self._fill_lanes()
+        if name in _made_names and "_fill" in self.__dict__:
+            self._fill_lanes(name)
         if name in _LANES and not isinstance(value, Lane):
             lane: Lane[Any] = getattr(self, name)
             value = _with_items(type(lane)(lane._what, lane._make), value)
@@ -253,7 +290,7 @@ class Episode:
             check_count(self.length)
             return np.arange(self.length, dtype=np.int32)
         if not isinstance(self._ticks, np.ndarray):
-            self._ticks = _clock(self._ticks, "<i4", self.length)
+            self._ticks = _clock(self._ticks, _TICK, self.length)
         return self._ticks
 
     @ticks.setter
@@ -268,7 +305,7 @@ class Episode:
         """The recorded times of the steps, int64 nanoseconds; None if only the rate is known."""
         if self._timestamps is None or isinstance(self._timestamps, np.ndarray):
             return self._timestamps
-        self._timestamps = _clock(self._timestamps, "<i8", self.length)
+        self._timestamps = _clock(self._timestamps, _NANOSECONDS, self.length)
         return self._timestamps
 
     @timestamps_ns.setter
@@ -375,6 +412,8 @@ class Episode:
 
     def blocks(self) -> Iterator[tuple[str, Channel]]:
         """Every channel with the name of its block, lane by lane."""
+        if "_fill" in self.__dict__:
+            self._fill_lanes()
         for name, channel in self.observations.items():
             yield f"signal/{name}", channel
         for name, channel in self.actions.items():
@@ -534,25 +573,6 @@ class Episode:
 _LANES = frozenset(("observations", "actions", "omens", "uncerts", "residuals", "labels", "extras"))
 
 
-def _nothing() -> None:
-    return None
-
-
-_MADE_WHEN_ASKED: dict[str, Callable[[], Any]] = {
-    "observations": partial(Lane, "an observation", as_channel),
-    "actions": partial(Lane, "an action", as_channel),
-    "omens": partial(NestedLane, "a predicted channel", models_of),
-    "uncerts": partial(NestedLane, "a predicted channel", uncertainties_of),
-    "residuals": partial(Lane, "a residual", as_residual),
-    "labels": partial(Lane, "a label", as_label),
-    "extras": partial(Lane, "an entry", as_extra),
-    **dict.fromkeys(
-        ("_rewards", "_terminations", "_truncations", "_ticks", "_timestamps", "provenance"),
-        _nothing,
-    ),
-}
-
-
 def _with_items(lane: Lane[Any], items: Mapping[str, Any]) -> Lane[Any]:
     lane.update(items)
     return lane
@@ -572,9 +592,12 @@ def _rate_of(times: NDArray[np.int64]) -> float:
     return DEFAULT_RATE_HZ if abs(rate - DEFAULT_RATE_HZ) < 0.05 * DEFAULT_RATE_HZ else rate
 
 
-def _clock(block: Block, dtype: str, length: int) -> NDArray[Any]:
+_TICK: np.dtype[Any] = np.dtype("<i4")
+_NANOSECONDS: np.dtype[Any] = np.dtype("<i8")
+
+
+def _clock(block: Block, stored: np.dtype[Any], length: int) -> NDArray[Any]:
     """The times or ticks of the steps (W-TIM-2)."""
-    stored = np.dtype(dtype)
     if block.nbytes != length * stored.itemsize:
         raise SizeMismatch(
             "the clock of the steps has another length than the episode",

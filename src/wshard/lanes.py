@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["Extra", "InnerLane", "Lane", "NestedLane", "as_channel"]
 
 Value = TypeVar("Value")
+
+
+class FillPart(Enum):
+    """Which lanes of an opened file are asked for. A filler may bring more than that."""
+
+    OBSERVATIONS = "observations"
+    REST = "rest"
+    ALL = "all"
 
 
 class Lane(dict[str, Value], Generic[Value]):

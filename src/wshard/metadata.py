@@ -105,15 +105,11 @@ def _chunk_fields(
 def _timebase(episode: Mapping[str, Any], wshard: Mapping[str, Any]) -> Timebase:
     if "timebase" not in wshard:
         base = episode.get("timebase")
-        if type(base) is dict and base.keys() == _USUAL_TIMEBASE:
-            stored_kind, rate = base["type"], base["tick_hz"]
-            if (
-                stored_kind == "ticks"
-                and type(rate) in _NUMBER
-                and rate > 0
-                and type(base["dt_ns"]) is int
-            ):
-                return Timebase(TimebaseType.TICKS, float(rate), 0)
+        # What our writers store for a fixed rate: most episodes need no further look.
+        if type(base) is dict and len(base) == 3 and base.get("type") == "ticks":
+            rate: Any = base.get("tick_hz")
+            if type(rate) in _NUMBER and rate > 0 and type(base.get("dt_ns")) is int:
+                return Timebase(_TICKS, float(rate), 0)
     kind: Any = TimebaseType.TICKS
     epoch = 0
     rates: dict[tuple[str, str], float] = {}
@@ -152,8 +148,7 @@ def _timebase(episode: Mapping[str, Any], wshard: Mapping[str, Any]) -> Timebase
     return Timebase(kind, DEFAULT_RATE_HZ, epoch)
 
 
-# What our writers store for a fixed rate: most episodes need no further look.
-_USUAL_TIMEBASE = {"dt_ns", "tick_hz", "type"}
+_TICKS = TimebaseType.TICKS
 _RATE_SOURCES = (
     ("meta/episode", "tick_hz"),
     ("meta/wshard", "tick_hz"),

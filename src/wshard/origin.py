@@ -78,5 +78,6 @@ class Origin:
 
     def close(self) -> None:
         """Closes all files."""
-        for reader in (self.reader, *self.sidecars, *self.chunks):
+        self.reader.close()
+        for reader in (*self.sidecars, *self.chunks):
             reader.close()

@@ -6,11 +6,13 @@ way, a reward, ends and the clock of its steps. `Router` does the same for every
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from wshard.blocks import FileBlock
+from wshard.blocks import file_block
 from wshard.channels import Channel, as_modality
 from wshard.dtypes import DType
+from wshard.episode import new_actions, new_observations
+from wshard.lanes import FillPart
 from wshard.names import (
     DONE,
     META_CHANNELS,
@@ -28,108 +30,111 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shard_format import ShardReader
-    from wshard.episode import Episode
     from wshard.metadata import Row
 
 _BASIC: Final = frozenset(("id", "dtype", "shape", "signal_block", "modality"))
 _IGNORED: Final = frozenset((META_WSHARD, META_EPISODE, META_CHANNELS))
 _CLOCKS: Final = {TICKS: "_ticks", TIMESTAMPS: "_timestamps"}
 _MOST: Final = 64
+# Present from the start: a dictionary that does not grow is copied and changed in half the time.
+_PER_FILE: Final = {"extra": None, "_block": None, "_length": 0, "_values": None}
+# Looking up a member of an enum takes as long as making a channel.
+_OBSERVATIONS, _REST = FillPart.OBSERVATIONS, FillPart.REST
+_new_object = object.__new__
+_NO_FLAT_LANES: Final = dict.fromkeys(
+    ("_rewards", "_terminations", "_truncations", "_ticks", "_timestamps")
+)
 
 
-class _Planned(NamedTuple):
-    """A channel of every file with this structure."""
-
-    lane: str
-    """The attribute of the episode."""
-    key: str
-    number: int
-    """Its row in the index."""
-    name: str
-    """Its block."""
-    fields: dict[str, Any]
-    """The channel's attributes but for those that differ from file to file."""
-    step_bytes: int
-    may_have_one_more: bool
+# The attribute of the episode, the channel's key there, its row in the index, its block; the channel's
+# attributes but for those that differ from file to file; bytes of a step, and whether it may have one more.
+# A plain tuple: it is unpacked for every channel of every episode.
+_Planned: TypeAlias = tuple[str, str, int, str, dict[str, Any], int, bool]
 
 
-class _Plan(NamedTuple):
+class PlainPlan(NamedTuple):
+    """How the lanes of files with one structure are filled."""
+
     rows: Mapping[str, Row]
     names: Mapping[str, int]
-    channels: list[_Planned] | None
-    """None if such an episode is not plain."""
+    is_plain: bool
+    observations: list[_Planned]
+    rest: list[_Planned]
+    """Actions, reward and ends."""
+    everything: list[_Planned]
     clocks: list[tuple[str, int, str]]
     """Attribute, row in the index and block."""
 
+    def lanes(self, reader: ShardReader, length: int, part: FillPart) -> dict[str, Any]:
+        """The attributes of an episode that are asked for."""
+        sizes = reader.sizes()
+        found: dict[str, dict[str, Channel]] = {"observations": {}, "actions": {}}
+        lanes: dict[str, Any] = {}
+        if part is _OBSERVATIONS:
+            planned = self.observations
+        else:
+            planned = self.rest if part is _REST else self.everything
+            lanes.update(_NO_FLAT_LANES)
+        for lane, key, number, name, fields, step, may_have_one_more in planned:
+            nbytes = sizes[number]
+            own = fields.copy()
+            own["extra"] = {}
+            own["_block"] = file_block((reader, name, number, nbytes))
+            own["_length"] = (
+                length + 1 if may_have_one_more and nbytes == (length + 1) * step else length
+            )
+            channel = _new_object(Channel)
+            channel.__dict__ = own
+            if lane in found:
+                found[lane][key] = channel
+            elif nbytes or not length:  # an empty block means that the lane is absent
+                lanes[lane] = channel
+        if part is not _REST:
+            dict.update(observations := new_observations(), found["observations"])
+            lanes["observations"] = observations
+        if part is not _OBSERVATIONS:
+            dict.update(actions := new_actions(), found["actions"])
+            lanes["actions"] = actions
+            for attribute, number, name in self.clocks:
+                if sizes[number] or not length:
+                    lanes[attribute] = file_block((reader, name, number, sizes[number]))
+        return lanes
+
 
 # By the identity of parsed rows, which are shared by all files with the same text; a plan keeps them alive.
-_plans: dict[int, _Plan] = {}
+_plans: dict[int, PlainPlan] = {}
 
 
-def fill_plainly(reader: ShardReader, rows: Mapping[str, Row], episode: Episode) -> bool:
-    """Fills the lanes of a plain episode; False if it is not one."""
+def plain_plan(reader: ShardReader, rows: Mapping[str, Row]) -> PlainPlan | None:
+    """The plan for a plain episode; None if it is not one."""
     names = reader.names_by_row
     if names is None:
-        return False
+        return None
     plan = _plans.get(id(rows))
     if plan is None or plan.rows is not rows or plan.names is not names:
         plan = _plan(rows, names)
         if len(_plans) >= _MOST:
             _plans.clear()
         _plans[id(rows)] = plan
-    if plan.channels is None:
-        return False
-    _fill(reader, plan.channels, plan.clocks, episode)
-    return True
+    return plan if plan.is_plain else None
 
 
-def _fill(
-    reader: ShardReader,
-    channels: list[_Planned],
-    clocks: list[tuple[str, int, str]],
-    episode: Episode,
-) -> None:
-    length: int = episode._length  # type: ignore[assignment] # a loaded episode has one
-    attributes = episode.__dict__
-    lanes = {"observations": episode.observations, "actions": episode.actions}
-    row_of = reader.index_row
-    for lane, key, number, name, fields, step, may_have_one_more in channels:
-        row = row_of(number)
-        nbytes = row.orig_size
-        own = fields.copy()
-        own["extra"] = {}
-        own["_block"] = FileBlock(reader, name, nbytes, row.flags & 1 == 1)
-        own["_length"] = (
-            length + 1 if may_have_one_more and nbytes == (length + 1) * step else length
-        )
-        channel = object.__new__(Channel)
-        channel.__dict__ = own
-        if lane in lanes:
-            dict.__setitem__(lanes[lane], key, channel)
-        elif nbytes or not length:  # an empty block means that the lane is absent
-            attributes[lane] = channel
-    for attribute, number, name in clocks:
-        row = row_of(number)
-        if row.orig_size or not length:
-            attributes[attribute] = FileBlock(reader, name, row.orig_size, row.flags & 1 == 1)
-
-
-def _plan(rows: Mapping[str, Row], names: Mapping[str, int]) -> _Plan:
-    channels: list[_Planned] = []
-    clocks: list[tuple[str, int, str]] = []
+def _plan(rows: Mapping[str, Row], names: Mapping[str, int]) -> PlainPlan:
+    plan = PlainPlan(rows, names, True, [], [], [], [])
     used: set[tuple[str, str]] = set()
     for name, number in names.items():
         if name in _IGNORED:
             continue
         if name in _CLOCKS:
-            clocks.append((_CLOCKS[name], number, name))
+            plan.clocks.append((_CLOCKS[name], number, name))
             continue
         planned = _flat(name, number, rows, names) or _described(name, number, rows.get(name))
-        if planned is None or (planned.lane, planned.key) in used:
-            return _Plan(rows, names, None, [])
-        used.add((planned.lane, planned.key))
-        channels.append(planned)
-    return _Plan(rows, names, channels, clocks)
+        if planned is None or planned[:2] in used:
+            return PlainPlan(rows, names, False, [], [], [], [])
+        used.add(planned[:2])
+        (plan.observations if planned[0] == "observations" else plan.rest).append(planned)
+        plan.everything.append(planned)
+    return plan
 
 
 def _flat(
@@ -146,8 +151,9 @@ def _flat(
         "dtype": DType.FLOAT32 if is_reward else DType.BOOL,
         "shape": (),
         "block": name,
+        **_PER_FILE,
     }
-    return _Planned(lane, name, number, name, fields, 4 if is_reward else 1, False)
+    return lane, name, number, name, fields, 4 if is_reward else 1, False
 
 
 def _described(name: str, number: int, row: Row | None) -> _Planned | None:
@@ -161,9 +167,10 @@ def _described(name: str, number: int, row: Row | None) -> _Planned | None:
         "dtype": row.dtype,
         "shape": row.shape,
         "block": name,
+        **_PER_FILE,
     }
     if row.fields.get("modality") is not None:
         fields["modality"] = as_modality(row.fields["modality"])
     step = product(row.shape) * row.dtype.size
     lane = "observations" if is_signal else "actions"
-    return _Planned(lane, row.id, number, name, fields, step, is_signal and step > 0)
+    return lane, row.id, number, name, fields, step, is_signal and step > 0

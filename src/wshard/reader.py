@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from copy import deepcopy
 from fnmatch import fnmatchcase
 from functools import partial
@@ -13,15 +12,15 @@ from shard_format import Limits, ShardReader
 from shard_format.errors import BadProfile, EntryNotFound, FormatError, InvalidArgument, ShardError
 from shard_format.identity import IDENTITY_ENTRY
 from shard_format.registry import DEFAULT_LIMITS, Role
-from shard_format.sources import open_file
+from shard_format.sources import is_url, open_file
 from wshard import inference
-from wshard.blocks import FileBlock
-from wshard.described import read_channels, read_wshard
+from wshard.blocks import file_block
+from wshard.described import parse_channels, parse_wshard
 from wshard.describing import channel_from_row, plain_channel
 from wshard.dtypes import DType
 from wshard.episode import Episode
 from wshard.labels import Intervals
-from wshard.lanes import Extra
+from wshard.lanes import Extra, FillPart
 from wshard.metadata import EpisodeFacts, Row, parse_facts, parse_row
 from wshard.names import (
     DELTA_RESIDUAL,
@@ -44,16 +43,16 @@ from wshard.names import (
     residual_key,
 )
 from wshard.origin import Origin
-from wshard.plain import fill_plainly
+from wshard.plain import plain_plan
 from wshard.provenance import parse_provenance
 from wshard.residual_lane import DEFAULT_WINDOW, Residual, StoredResidual
 from wshard.values import product
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from shard_format.sources import SourceLike
-    from wshard.blocks import Block
+    from wshard.blocks import Block, FileBlock
     from wshard.channels import Channel
 
 __all__ = ["load_wshard"]
@@ -63,7 +62,11 @@ _SMALL_FILE: Final = 1 << 16
 _KNOWN_META: Final = frozenset(
     (META_WSHARD, META_EPISODE, META_CHANNELS, META_PROVENANCE, META_SIDECAR, IDENTITY_ENTRY)
 )
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+# Plain names: a member of an enum takes longer to look up than to compare.
+_WSHARD: Final = Role.WSHARD.value
+_MANIFEST: Final = Role.MANIFEST.value
+_OBSERVATIONS: Final = FillPart.OBSERVATIONS
+_DESCRIPTIONS: Final = (META_EPISODE, META_WSHARD, META_CHANNELS)
 SIDECAR_SUFFIX: Final = ".lanes"
 
 
@@ -104,7 +107,7 @@ def load_wshard(
         source, limits=limits, threads=threads, check=check, storage_options=storage_options
     )
     try:
-        if reader.role == Role.MANIFEST:
+        if reader.header.role == _MANIFEST:
             from wshard.chunked import open_chunked
 
             episode = open_chunked(reader)
@@ -134,7 +137,7 @@ def open_reader(
 ) -> ShardReader:
     """A reader of the file; small local files are brought into memory, so that none stays open."""
     if isinstance(source, (str, os.PathLike)) and not (
-        storage_options or _URL.match(os.fspath(source))
+        storage_options or is_url(os.fspath(source))
     ):
         opened = open_file(source, _SMALL_FILE)
         reader = ShardReader(opened, limits=limits, threads=threads, check=check)
@@ -159,7 +162,7 @@ def sidecar_files(path: str) -> list[str]:
 def episode_of(reader: ShardReader, *, is_sidecar: bool = False) -> Episode:
     """The episode in a file of role 5."""
     try:
-        if reader.role != Role.WSHARD:
+        if reader.header.role != _WSHARD:
             raise BadProfile(
                 "this is not an episode",
                 expected=f"a file of role {Role.WSHARD.value} (wshard)",
@@ -167,71 +170,80 @@ def episode_of(reader: ShardReader, *, is_sidecar: bool = False) -> Episode:
                 rule="W-ROL-1",
                 hint="ShardReader opens any file of the family",
             )
-        names: Container[str] = reader.names_by_row or reader
-        if META_SIDECAR in names and not is_sidecar:
+        if not is_sidecar and META_SIDECAR in (reader.names_by_row or reader):
             raise BadProfile(
                 "this file only adds lanes to an episode",
                 entry=META_SIDECAR,
                 hint="open the episode itself; its sidecars are read with it",
                 rule="W-ROL-2",
             )
-        if META_EPISODE not in names:
+        episode_text, wshard_text, channels_text = reader.read_json_texts(_DESCRIPTIONS)
+        if episode_text is None:
             raise BadProfile("the episode is not described", entry=META_EPISODE, rule="W-ROL-2")
-        episode_fields = reader.read_json(META_EPISODE, rule="W-JSN-1")
-        wshard = read_wshard(reader) if META_WSHARD in names else {}
+        episode_fields = reader.parse_json(META_EPISODE, episode_text, rule="W-JSN-1")
+        wshard = {} if wshard_text is None else parse_wshard(reader, wshard_text)
         facts = parse_facts(episode_fields, wshard)
-        described, rows = read_channels(reader) if META_CHANNELS in names else ({}, {})
+        described, rows = (
+            ({}, {}) if channels_text is None else parse_channels(reader, channels_text)
+        )
         if "omen_channels" in wshard or "action_spaces" in episode_fields:
             rows = dict(rows)
             _add_older_rows(rows, file_blocks(reader), facts.length, episode_fields, wshard)
     except ShardError as error:
         raise error.located(path=reader.name) from None
-    episode = object.__new__(Episode)
-    _set_facts(episode, facts)
-    vars(episode).update(
-        origin=Origin(reader, wshard, episode_fields, described, rows),
-        _fill=partial(_fill_lanes, reader, rows),
-    )
+    episode = new_episode(facts)
+    known = episode.__dict__
+    known["origin"] = Origin(reader, wshard, episode_fields, described, rows)
+    known["_fill"] = partial(_fill_lanes, reader, rows)
     return episode
 
 
-def _fill_lanes(reader: ShardReader, rows: Mapping[str, Row], episode: Episode) -> None:
-    """Sorts the entries of a file into the lanes of an episode."""
+def _fill_lanes(
+    reader: ShardReader, rows: Mapping[str, Row], episode: Episode, part: FillPart
+) -> bool:
+    """Sorts the entries of a file into the lanes of an episode; whether that is all of them.
+
+    Another thread may do so at the same time: the first to bring a lane decides.
+    """
+    known = episode.__dict__
     try:
-        if not fill_plainly(reader, rows, episode):
-            Router(episode, rows).route(file_blocks(reader), reader)
+        plan = plain_plan(reader, rows)
+        if plan is not None:
+            filled = plan.lanes(reader, known["_length"], part)
+        else:
+            staged = object.__new__(Episode)
+            filled = staged.__dict__
+            filled["_length"] = known["_length"]
+            Router(staged, rows).route(file_blocks(reader), reader)
     except ShardError as error:
         raise error.located(path=reader.name) from None
+    for key, value in filled.items():
+        known.setdefault(key, value)
+    return plan is None or part is not _OBSERVATIONS
 
 
 def new_episode(facts: EpisodeFacts) -> Episode:
     """An episode with its facts and without lanes."""
     episode = object.__new__(Episode)
-    _set_facts(episode, facts)
-    return episode
-
-
-def _set_facts(episode: Episode, facts: EpisodeFacts) -> None:
     # Past __setattr__, which opening many episodes would feel.
-    vars(episode).update(
-        id=facts.id,
-        env_id=facts.env_id,
-        _length=facts.length,
-        timebase=facts.timebase,
+    episode.__dict__ = {
+        "id": facts.id,
+        "env_id": facts.env_id,
+        "_length": facts.length,
+        "timebase": facts.timebase,
         # A copy: what the file said is compared with when the episode is saved.
-        metadata=deepcopy(facts.metadata) if facts.metadata else {},
-        chunk_index=facts.chunk_index,
-        total_chunks=facts.total_chunks,
-        timestep_range=facts.timestep_range,
-    )
+        "metadata": deepcopy(facts.metadata) if facts.metadata else {},
+        "chunk_index": facts.chunk_index,
+        "total_chunks": facts.total_chunks,
+        "timestep_range": facts.timestep_range,
+    }
+    return episode
 
 
 def file_blocks(reader: ShardReader) -> dict[str, FileBlock]:
     """Every entry of a file, by name."""
-    return {
-        name: FileBlock(reader, name, size, flags & 1 == 1)
-        for name, size, flags in reader.outline()
-    }
+    named = zip(reader.names(), reader.sizes(), strict=True)
+    return {name: file_block((reader, name, at, size)) for at, (name, size) in enumerate(named)}
 
 
 def _add_older_rows(

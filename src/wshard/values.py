@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,7 +88,4 @@ def check_count(count: int) -> None:
 
 def product(shape: Sequence[int]) -> int:
     """The numbers in one step, in whole numbers of any size."""
-    total = 1
-    for size in shape:
-        total *= size
-    return total
+    return math.prod(shape)

@@ -126,7 +126,7 @@ def _kept(
         if entry.name in reader:
             info = reader.info(entry.name)
             if info.size == entry.nbytes and info.crc32c == crc32c(entry.flat().data):
-                return FileBlock(reader, entry.name, info.size, info.codec is not Codec.NONE)
+                return FileBlock.of(reader, entry.name)
     return None
 
 

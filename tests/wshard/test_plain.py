@@ -11,7 +11,7 @@ import pytest
 import wshard.reader
 from tests.wshard.support import VECTORS
 from wshard import Channel, Episode, load_wshard, save_wshard
-from wshard.plain import fill_plainly
+from wshard.plain import plain_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ def lanes(episode: Episode) -> dict[str, Any]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_both_ways_fill_the_same_lanes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = lanes(load_wshard(path))
-    monkeypatch.setattr(wshard.reader, "fill_plainly", lambda *_: False)
+    monkeypatch.setattr(wshard.reader, "plain_plan", lambda *_: None)
     assert lanes(load_wshard(path)) == fast
 
 
@@ -60,8 +60,8 @@ def test_a_plain_episode_takes_the_fast_way_and_others_do_not(tmp_path: Path) ->
     for name, is_plain in (("plain", True), ("other", False)):
         loaded = load_wshard(tmp_path / f"{name}.wshard")
         assert loaded.origin is not None
-        staged = Episode("staged", length=3)
-        assert fill_plainly(loaded.origin.reader, loaded.origin.rows, staged) is is_plain
+        plan = plain_plan(loaded.origin.reader, loaded.origin.rows)
+        assert (plan is not None) is is_plain
 
 
 def test_threads_that_touch_an_episode_at_once_see_the_same_lanes(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from shard_format._parallel import for_each
 from shard_format.errors import InvalidArgument, ShardError
 from shard_format.registry import Role
+from shard_format.sources import is_url
 from wshard.episode import Episode
 from wshard.reader import SIDECAR_SUFFIX, load_wshard
 from wshard.search.client import Client
@@ -38,7 +38,6 @@ __all__ = ["Failure", "FolderReport", "Ingested", "TrajectoryIngestor"]
 # Means that are embedded together, and numbers that are sent together, whatever `batch_size` says.
 _MOST_MEANS_BYTES: Final = 32 << 20
 _MOST_NUMBERS_SENT: Final = 1 << 20
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,8 +423,8 @@ def facts_of(episode: Episode, path: str | os.PathLike[str] | None = None) -> Ep
     if path is None and episode.origin is not None:
         path = episode.origin.path
     name = "" if path is None else os.fspath(path)
-    where = name if _URL.match(name) or not name else os.path.abspath(name)
-    if not where or not (_URL.match(where) or os.path.isfile(where)):
+    where = name if is_url(name) or not name else os.path.abspath(name)
+    if not where or not (is_url(where) or os.path.isfile(where)):
         raise InvalidArgument(
             f"episode {episode.id!r} is in no file",
             found=repr(name) if name else None,
