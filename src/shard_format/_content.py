@@ -176,27 +176,34 @@ class Content:
             return filled_bytes(row.orig_size, lambda out: self._read_frames_into(row, table, out))
         return self._decode(row, codec, self._stored(row.data_offset, row.disk_size))
 
-    def memory(self, fields: tuple[Any, ...]) -> bytes | memoryview | None:
-        """The whole content of a row, given as a plain tuple: checked, as memory that needs no copy, or none
-        worth avoiding. None if it must be decoded, or comes from a source without views."""
+    def at_hand(self, fields: tuple[Any, ...]) -> memoryview | None:
+        """The whole content of a row, given as a plain tuple, if it is raw, came with the head and has the
+        right checksum; else None, and `memory` says why."""
         _, _, _, flags, start, size, orig_size, checksum, _, _ = fields
-        if flags & _NOT_RAW or size != orig_size:
-            return None
-        content: bytes | memoryview
-        if start + size <= self._head_size:
+        if start + size <= self._head_size and size == orig_size and not flags & _NOT_RAW:
             content = self._head_view[start : start + size]
             if crc32c(content) == checksum:
                 return content
+        return None
+
+    def memory(self, fields: tuple[Any, ...]) -> bytes | memoryview | None:
+        """The whole content of a row, given as a plain tuple: checked, as memory that needs no copy, or none
+        worth avoiding. None if it must be decoded, or comes from a source without views."""
+        content: bytes | memoryview | None = self.at_hand(fields)
+        if content is not None:
+            return content
+        _, _, _, flags, start, size, orig_size, checksum, _, _ = fields
+        if flags & _NOT_RAW or size != orig_size:
+            return None
+        source = self._source
+        if size <= _SMALL and type(source) is FileSource and not source.is_mapped:
+            content = source.read_at(start, size)
+            if crc32c(content) == checksum:
+                return content
+        elif can_view(source):
+            content = source.view(start, size)
         else:
-            source = self._source
-            if size <= _SMALL and type(source) is FileSource and not source.is_mapped:
-                content = source.read_at(start, size)
-                if crc32c(content) == checksum:
-                    return content
-            elif can_view(source):
-                content = source.view(start, size)
-            else:
-                return None
+            return None
         self.compare(IndexRow._make(fields), content)
         return content
 

@@ -77,19 +77,13 @@ _MOST_KNOWN = 64
 
 # What _make does, without a call in Python.
 _as_header: Callable[[tuple[Any, ...]], Header] = partial(tuple.__new__, Header)
-_PLACE_FIELDS: Final = 4
+_FIELDS: Final = len(IndexRow._fields)
 
 
 @lru_cache(maxsize=FEW_ENTRIES + 1)
-def _places(count: int) -> struct.Struct:
-    """Where names and data are, `_PLACE_FIELDS` numbers for each row and nothing else, in one flat tuple."""
-    return struct.Struct("<" + "8xIH2xQQ16x" * count)
-
-
-@lru_cache(maxsize=FEW_ENTRIES + 1)
-def _sizes(count: int) -> struct.Struct:
-    """The `orig_size` of every row."""
-    return struct.Struct("<" + "32xQ8x" * count)
+def _rows_of(count: int) -> struct.Struct:
+    """All rows of an index as one flat tuple, which takes a third of the time of a tuple for each."""
+    return struct.Struct("<" + INDEX_ENTRY.format.lstrip("<") * count)
 
 
 def parse_header(head: bytes, file_size: int, limits: Limits) -> Header:
@@ -235,7 +229,7 @@ class Index:
     Read-only after construction, so that any number of threads may use it.
     """
 
-    __slots__ = ("_keys", "_memory", "_rows", "_table_range", "by_name", "count", "head")
+    __slots__ = ("_few", "_keys", "_memory", "_rows", "_table_range", "by_name", "count", "head")
 
     def __init__(self, header: Header, head: bytes | NDArray[np.uint8]) -> None:
         """Checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3.
@@ -250,6 +244,7 @@ class Index:
         self._rows: NDArray[Any] | None = None
         self._memory = head if isinstance(head, bytes) else head.data
         self._table_range = (header.string_table_offset, header.data_section_offset)
+        self._few: tuple[Any, ...] | None = None  # all rows, flat
         self.by_name: dict[str, int] | None = None
         self._keys: NDArray[np.uint64] | None = None
         if self.count <= FEW_ENTRIES:
@@ -274,6 +269,9 @@ class Index:
 
     def fields(self, number: int) -> tuple[Any, ...]:
         """All fields of one row as a plain tuple, for those who look at many."""
+        few = self._few
+        if few is not None:
+            return few[_FIELDS * number : _FIELDS * number + _FIELDS]
         return INDEX_ENTRY.unpack_from(self._memory, HEADER_SIZE + INDEX_ENTRY_SIZE * number)
 
     def row(self, number: int) -> IndexRow:
@@ -301,8 +299,8 @@ class Index:
 
     def sizes(self) -> Sequence[int]:
         """The `orig_size` of every row."""
-        if self.by_name is not None:
-            return _sizes(self.count).unpack_from(self._memory, HEADER_SIZE)
+        if self._few is not None:
+            return self._few[6::_FIELDS]
         sizes: list[int] = self.rows["orig_size"].tolist()
         return sizes
 
@@ -359,11 +357,11 @@ class Index:
 
     def _check_few(self, header: Header) -> dict[str, int]:
         # Columns of plain numbers, and maps instead of loops: for so few rows nothing is faster.
-        places = _places(self.count).unpack_from(self._memory, HEADER_SIZE)
-        if not places:
+        few = self._few = _rows_of(self.count).unpack_from(self._memory, HEADER_SIZE)
+        if not few:
             return {}
-        name_offsets, lengths = places[::_PLACE_FIELDS], places[1::_PLACE_FIELDS]
-        starts, sizes = places[2::_PLACE_FIELDS], places[3::_PLACE_FIELDS]
+        name_offsets, lengths = few[1::_FIELDS], few[2::_FIELDS]
+        starts, sizes = few[4::_FIELDS], few[5::_FIELDS]
         # The files of a data set mostly have the same names: look at them once.
         start, end = self._table_range
         table = bytes(self._memory[start:end])

@@ -44,9 +44,11 @@ def parse_object(
     """
     if len(text) > limits.max_json_bytes:
         check_length(len(text), what, limits)
-    # Text with few brackets cannot be deep; most metadata is answered by counting.
-    brackets = text.count(b"[") + text.count(b"{")
-    depth = brackets if brackets <= DEEPEST else _depth(text)
+    depth = 0
+    if len(text) > 2 * DEEPEST:  # every level takes two brackets
+        # Text with few brackets cannot be deep either; most metadata is answered by counting.
+        brackets = text.count(b"[") + text.count(b"{")
+        depth = brackets if brackets <= DEEPEST else _depth(text)
     if depth > DEEPEST:
         raise BadMetadata(
             f"{what} is nested too deeply",

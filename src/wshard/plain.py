@@ -6,7 +6,10 @@ way, a reward, ends and the clock of its steps. `Router` does the same for every
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
 
 from wshard.blocks import file_block
 from wshard.channels import Channel, as_modality
@@ -35,12 +38,18 @@ if TYPE_CHECKING:
 _BASIC: Final = frozenset(("id", "dtype", "shape", "signal_block", "modality"))
 _IGNORED: Final = frozenset((META_WSHARD, META_EPISODE, META_CHANNELS))
 _CLOCKS: Final = {TICKS: "_ticks", TIMESTAMPS: "_timestamps"}
+_CLOCK_DTYPES: Final = {"_ticks": np.dtype("<i4"), "_timestamps": np.dtype("<i8")}
 _MOST: Final = 64
 # Present from the start: a dictionary that does not grow is copied and changed in half the time.
 _PER_FILE: Final = {"extra": None, "_block": None, "_length": 0, "_values": None}
 # Looking up a member of an enum takes as long as making a channel.
 _OBSERVATIONS, _REST = FillPart.OBSERVATIONS, FillPart.REST
+_BOOL: Final = DType.BOOL
+_BOOLEAN: Final = np.dtype(np.bool_)
 _new_object = object.__new__
+_new_array: Final = np.ndarray
+# Files up to this size come into memory as a whole.
+_SMALL: Final = 1 << 16
 _NO_FLAT_LANES: Final = dict.fromkeys(
     ("_rewards", "_terminations", "_truncations", "_ticks", "_timestamps")
 )
@@ -75,14 +84,25 @@ class PlainPlan(NamedTuple):
         else:
             planned = self.rest if part is _REST else self.everything
             lanes.update(_NO_FLAT_LANES)
-        for lane, key, number, name, fields, step, may_have_one_more in planned:
+        # Of a small file all is in memory: arrays are made at once, which saves most of their price.
+        # What is damaged stays to be touched, and says so then.
+        is_small = reader.header.total_file_size <= _SMALL
+        views = reader.at_hand([one[2] for one in planned]) if is_small else repeat(None)
+        for (lane, key, number, name, fields, step, may_have_one_more), view in zip(planned, views):  # noqa: B905 - repeat has no end
             nbytes = sizes[number]
             own = fields.copy()
             own["extra"] = {}
             own["_block"] = file_block((reader, name, number, nbytes))
-            own["_length"] = (
+            own["_length"] = count = (
                 length + 1 if may_have_one_more and nbytes == (length + 1) * step else length
             )
+            if view and nbytes == count * step:
+                dtype = own["dtype"]
+                if dtype is _BOOL:
+                    if not bytes(view).translate(None, b"\0\1"):
+                        own["_values"] = _new_array((count, *own["shape"]), _BOOLEAN, view)
+                elif dtype._stored is not None:  # bf16 may be one thing or another
+                    own["_values"] = _new_array((count, *own["shape"]), dtype._stored, view)
             channel = _new_object(Channel)
             channel.__dict__ = own
             if lane in found:
@@ -96,8 +116,12 @@ class PlainPlan(NamedTuple):
             dict.update(actions := new_actions(), found["actions"])
             lanes["actions"] = actions
             for attribute, number, name in self.clocks:
-                if sizes[number] or not length:
-                    lanes[attribute] = file_block((reader, name, number, sizes[number]))
+                nbytes, stored = sizes[number], _CLOCK_DTYPES[attribute]
+                view = reader.at_hand((number,))[0] if is_small else None
+                if view and nbytes == length * stored.itemsize:
+                    lanes[attribute] = _new_array((length,), stored, view)
+                elif nbytes or not length:
+                    lanes[attribute] = file_block((reader, name, number, nbytes))
         return lanes
 
 

@@ -226,16 +226,17 @@ def new_episode(facts: EpisodeFacts) -> Episode:
     """An episode with its facts and without lanes."""
     episode = object.__new__(Episode)
     # Past __setattr__, which opening many episodes would feel.
+    id, env_id, length, timebase, metadata, chunk_index, total_chunks, timestep_range = facts
     episode.__dict__ = {
-        "id": facts.id,
-        "env_id": facts.env_id,
-        "_length": facts.length,
-        "timebase": facts.timebase,
+        "id": id,
+        "env_id": env_id,
+        "_length": length,
+        "timebase": timebase,
         # A copy: what the file said is compared with when the episode is saved.
-        "metadata": deepcopy(facts.metadata) if facts.metadata else {},
-        "chunk_index": facts.chunk_index,
-        "total_chunks": facts.total_chunks,
-        "timestep_range": facts.timestep_range,
+        "metadata": deepcopy(metadata) if metadata else {},
+        "chunk_index": chunk_index,
+        "total_chunks": total_chunks,
+        "timestep_range": timestep_range,
     }
     return episode
 

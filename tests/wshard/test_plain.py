@@ -36,8 +36,8 @@ def channel_facts(channel: Channel) -> dict[str, Any]:
 
 def lanes(episode: Episode) -> dict[str, Any]:
     clocks = {
-        name: None if getattr(episode, name) is None else getattr(episode, name).name
-        for name in ("_ticks", "_timestamps")
+        "ticks": episode.ticks.tolist(),
+        "timestamps": None if episode.timestamps_ns is None else episode.timestamps_ns.tolist(),
     }
     channels = [(name, channel_facts(channel)) for name, channel in episode.blocks()]
     others = [*episode.residuals, *episode.labels, *episode.extras]
