@@ -87,6 +87,7 @@ def _check_manifest(manifest: JsonObject) -> list[JsonObject]:
     fine(isinstance(manifest.get("env_id", ""), str), "env_id")
     fine(count(manifest.get("total_timesteps")), "total_timesteps")
     fine(count(manifest.get("total_chunks", 0)), "total_chunks")
+    fine(isinstance(manifest.get("metadata") or {}, dict), "metadata")
     rows = manifest.get("chunks")
     fine(isinstance(rows, list), "chunks")
     for row in cast("list[object]", rows):
@@ -176,8 +177,10 @@ def _load_chunks(folder: Mapping[str, bytes], file: File, *, strict: bool) -> Ep
     def join(path: Path) -> Callable[[], Lane]:
         return lambda: _joined([chunk.touch(path) for chunk in chunks])
 
+    whole = manifest.get("metadata")
     return replace(
         chunks[0],
+        metadata=chunks[0].metadata if whole is None else cast("JsonObject", whole),
         length=sum(chunk.length for chunk in chunks),
         chunk_index=None,
         total_chunks=None,

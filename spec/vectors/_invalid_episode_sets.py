@@ -92,6 +92,7 @@ def _manifest_types() -> Iterator[InvalidEpisode]:
         "env_id": (7, ["env"]),
         "total_chunks": ("3", -1, 1.5, True),
         "total_timesteps": ("10", -1, 10.5, None),
+        "metadata": (7, "cup", [1]),
         "chunks": ("run", None, {}, [None], ["run_chunk_0000.wshard"]),
     }
     for field, options in values.items():

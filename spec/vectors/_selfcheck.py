@@ -36,7 +36,8 @@ RULES_WITHOUT_FILE = {
 }
 
 _RULE = re.compile(
-    r"^- \*\*([SW]-[A-Z]+-\d+)\*\*(.*?)(?=^- \*\*[SW]-|^#|^>|\Z)", re.MULTILINE | re.DOTALL
+    r"^- \*\*([SWJ](?:-[A-Z]+)?-\d+)\*\*(.*?)(?=^- \*\*[SWJ]-|^#|^>|\Z)",
+    re.MULTILINE | re.DOTALL,
 )
 
 

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 EPISODE_RULES_WITHOUT_FILE: dict[str, str] = {}
 
 
-def _missing(expected: object, found: object, where: str) -> Iterator[str]:
+def missing(expected: object, found: object, where: str) -> Iterator[str]:
     """What is not in `found` as `expected` states it; objects may have more keys."""
     if isinstance(expected, dict) and isinstance(found, dict) and expected:
         for key, value in expected.items():
             if key not in found:
                 yield f"{where}.{key} is not there"
             else:
-                yield from _missing(value, found[key], f"{where}.{key}")
+                yield from missing(value, found[key], f"{where}.{key}")
     elif expected != found:
         yield f"{where} is {found!r}, expected {expected!r}"
 
@@ -34,7 +34,7 @@ def _problems_of_episode(files: dict[str, bytes], file: str, expected: object) -
     except BrokenRuleError as error:
         yield f"is no valid episode: {error}"
         return
-    yield from _missing(expected, found, "episode")
+    yield from missing(expected, found, "episode")
 
 
 def outcome(vector: InvalidEpisode) -> tuple[str, str] | None:

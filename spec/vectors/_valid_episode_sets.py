@@ -175,6 +175,37 @@ def _chunks() -> Iterator[ValidSet]:
         files | {MANIFEST: manifest_file(text)},
         WHOLE,
     )
+    recorded = {}
+    for number in range(len(CUTS)):
+        draft = chunk(number)
+        assert isinstance(draft.episode, dict)
+        del draft.episode["total_chunks"]
+        recorded[chunk_name(number)] = draft.data()
+    metadata = {"task": "cup", "success": True, "dropped": {"signal/camera": 2}}
+    yield ValidSet(
+        "chunks_recorded",
+        "As a recorder leaves them: no chunk says how many there are, and the manifest has the metadata of all.",
+        rules,
+        MANIFEST,
+        recorded | {MANIFEST: manifest_file(manifest_fields(recorded) | {"metadata": metadata})},
+        WHOLE | {"metadata": metadata},
+    )
+    shorter = manifest_fields(recorded) | {"total_chunks": 2, "total_timesteps": 8}
+    finished: list[JsonObject] = shorter["chunks"][:2]  # type: ignore[index]
+    shorter["chunks"] = [row | {"total_chunks": 2} for row in finished]
+    yield ValidSet(
+        "chunks_being_recorded",
+        "While the third chunk is recorded the manifest is that of an episode of two.",
+        rules,
+        MANIFEST,
+        {name: data for name, data in recorded.items() if name != chunk_name(2)}
+        | {MANIFEST: manifest_file(shorter)},
+        {
+            "id": "run",
+            "length": "8",
+            "actions": {"ctrl": seen("action/ctrl", i32(*range(8)), "i32", (), 8)},
+        },
+    )
     only = Draft(
         2,
         episode=episode_fields(2, episode_id="solo")

@@ -77,6 +77,35 @@ class Invalid:
     """Other codes that section 15 allows, because the file cannot break one rule alone."""
 
 
+@dataclass(frozen=True)
+class ValidJournal:
+    """A journal that is read to its end."""
+
+    name: str
+    description: str
+    rules: tuple[str, ...]
+    data: bytes
+    told: JsonObject
+    """What its description must at least say."""
+
+
+@dataclass(frozen=True)
+class InvalidJournal:
+    """A journal that is read up to a frame that breaks a rule, or not at all."""
+
+    name: str
+    description: str
+    rule: str
+    error: str
+    data: bytes
+    stop: int
+    """Where the frame starts that does not count."""
+    when: str
+    """"frame", or "content" where only decoding shows it."""
+    also: tuple[str, ...] = ()
+    rules_also: tuple[str, ...] = ()
+
+
 def numbered_lines(size: int) -> bytes:
     """`size` bytes of text that compresses well and has no two equal lines."""
     return b"".join(b"row %06d\n" % row for row in range(size // 11 + 1))[:size]

@@ -24,27 +24,46 @@ from _invalid_container import container_vectors as invalid_container_vectors
 from _invalid_episode_sets import set_vectors as invalid_set_vectors
 from _invalid_episodes import episode_vectors as invalid_episode_vectors
 from _invalid_filters import filter_vectors as invalid_filter_vectors
+from _invalid_journals import journal_vectors as invalid_journal_vectors
 from _invalid_metadata import metadata_vectors as invalid_metadata_vectors
+from _journal_reader import read_journal
 from _layout import align
 from _metadata import contents_of
 from _primitives import crc32c, sha256_hex, xxh64
 from _selfcheck import problems, rules_of
 from _selfcheck_episodes import episode_problems
+from _selfcheck_journals import describe_journal, journal_problems
 from _valid import container_vectors, hello
 from _valid_codecs import codec_vectors, golden_vectors
 from _valid_episode_sets import set_vectors
 from _valid_episodes import episode_vectors
 from _valid_episodes_old import generation_2_vectors, old_episode_vectors
 from _valid_filters import filter_vectors
-from _vector import Invalid, InvalidEpisode, Valid, ValidSet, byte_ramp
+from _valid_journals import journal_vectors
+from _vector import (
+    Invalid,
+    InvalidEpisode,
+    InvalidJournal,
+    Valid,
+    ValidJournal,
+    ValidSet,
+    byte_ramp,
+)
 from _zstd_library import VERSIONS
 
 FOLDER = Path(__file__).resolve().parent
 SPECIFICATION = FOLDER.parent / "shard.md"
 EPISODE_SPECIFICATION = FOLDER.parent / "wshard.md"
+JOURNAL_SPECIFICATION = FOLDER.parent / "journal.md"
 VALID_SETS = "valid_episodes"
 INVALID_EPISODES = "invalid_episodes"
-MADE_FOLDERS = ("valid", "invalid", VALID_SETS, INVALID_EPISODES)
+VALID_JOURNALS = "valid_journals"
+INVALID_JOURNALS = "invalid_journals"
+JOURNAL_SUFFIX = ".wshard.partial"
+MADE_FOLDERS = (
+    *("valid", "invalid", VALID_SETS, INVALID_EPISODES),
+    *(VALID_JOURNALS, INVALID_JOURNALS),
+)
 PRIMITIVES = "primitives.json"
 
 HASHED_TEXTS = (
@@ -157,6 +176,22 @@ def _invalid_episode_json(vector: InvalidEpisode) -> bytes:
     return to_json(told)
 
 
+def _journal_json(vector: ValidJournal | InvalidJournal) -> bytes:
+    told: dict[str, object] = {
+        "description": vector.description,
+        "file": vector.name + JOURNAL_SUFFIX,
+    }
+    if isinstance(vector, ValidJournal):
+        told["rules"] = list(vector.rules)
+    else:
+        told |= {"error": vector.error, "rule": vector.rule, "when": vector.when}
+        if vector.also:
+            told["also"] = list(vector.also)
+        if vector.rules_also:
+            told["rules_also"] = list(vector.rules_also)
+    return to_json(told | describe_journal(read_journal(vector.data)))
+
+
 def _invalid_json(vector: Invalid) -> bytes:
     told: dict[str, object] = {
         "description": vector.description,
@@ -182,13 +217,16 @@ class Vectors:
     invalid: list[Invalid]
     valid_sets: list[ValidSet]
     invalid_episodes: list[InvalidEpisode]
+    valid_journals: list[ValidJournal]
+    invalid_journals: list[InvalidJournal]
 
     def __str__(self) -> str:
         episodes = sum(vector.episode is not None for vector in self.valid)
         return (
             f"{len(self.valid)} valid files, {episodes} of them episodes, {len(self.invalid)} "
-            f"invalid files, {len(self.valid_sets)} valid episodes of several files and "
-            f"{len(self.invalid_episodes)} invalid episodes"
+            f"invalid files, {len(self.valid_sets)} valid episodes of several files, "
+            f"{len(self.invalid_episodes)} invalid episodes, {len(self.valid_journals)} valid and "
+            f"{len(self.invalid_journals)} invalid journals"
         )
 
 
@@ -212,16 +250,19 @@ def all_vectors() -> Vectors:
         ],
         valid_sets=list(set_vectors()),
         invalid_episodes=[*invalid_episode_vectors(), *invalid_set_vectors()],
+        valid_journals=list(journal_vectors()),
+        invalid_journals=list(invalid_journal_vectors()),
     )
 
 
 def problems_of(vectors: Vectors) -> list[str]:
     rules: dict[str, set[str]] = {}
-    for document in (SPECIFICATION, EPISODE_SPECIFICATION):
+    for document in (SPECIFICATION, EPISODE_SPECIFICATION, JOURNAL_SPECIFICATION):
         rules |= rules_of(document.read_text(encoding="utf-8"))
     return [
         *problems(vectors.valid, vectors.invalid, rules),
         *episode_problems(vectors.valid, vectors.valid_sets, vectors.invalid_episodes, rules),
+        *journal_problems(vectors.valid_journals, vectors.invalid_journals, rules),
     ]
 
 
@@ -247,6 +288,13 @@ def make_files(vectors: Vectors) -> dict[Path, bytes]:
         files[FOLDER / INVALID_EPISODES / f"{episode.name}.json"] = _invalid_episode_json(episode)
         for name, data in episode.files.items():
             files[FOLDER / INVALID_EPISODES / _invalid_episode_path(episode, name)] = data
+    for folder, journals in (
+        (VALID_JOURNALS, vectors.valid_journals),
+        (INVALID_JOURNALS, vectors.invalid_journals),
+    ):
+        for journal in journals:
+            files[FOLDER / folder / (journal.name + JOURNAL_SUFFIX)] = journal.data
+            files[FOLDER / folder / f"{journal.name}.json"] = _journal_json(journal)
     return files
 
 

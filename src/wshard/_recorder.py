@@ -14,10 +14,9 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -27,22 +26,21 @@ from shard_format._json import canonical
 from shard_format._parallel import available_threads, map_in_order, thread_count
 from shard_format._zstd import compress_frame
 from shard_format.errors import Closed, InvalidArgument, ShardError, ShardIOError
-from wshard.journal import Kind
+from wshard._tracks import Handed, Run
+from wshard.journal import HEAD_SIZE, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from wshard._rolling import Roller
+    from wshard._tracks import Buffer, Track
     from wshard.journal import JournalWriter
     from wshard.recordable import RecordedChannel
 
 _log = logging.getLogger("wshard")
 
-# A run is handed over when it has so many bytes, however few steps that are.
-_LARGEST_BUFFER: Final = 16 << 20
-_FEWEST_BUFFERS: Final = 3
-_MOST_BUFFERS: Final = 256
 # The thread gathers for so long before it writes: each time it comes up, somebody's step takes longer.
 _GATHER_SECONDS: Final = 0.005
 # So many buffers that wait are a reason to go on at once.
@@ -52,89 +50,6 @@ _ENOUGH: Final = 4
 _LARGEST_WRITE: Final = 4 << 20
 SYNC_SECONDS: Final = 1.0
 _SHORTEST_WAIT: Final = 0.001
-
-
-class _Buffer:
-    """Room for the next run of channels that are filled together."""
-
-    __slots__ = ("_flat", "arrays", "channels", "count", "since")
-
-    def __init__(self, channels: Sequence[RecordedChannel], steps: int) -> None:
-        self.channels = channels
-        self.arrays = [np.empty((steps, *c.shape), c.stored) for c in channels]
-        self._flat = [array.reshape(-1).view(np.uint8).data for array in self.arrays]
-        self.count = 0
-        self.since = 0.0
-
-    def runs(self) -> list[_Run]:
-        """What is in it, with checksums."""
-        count = self.count
-        runs = []
-        for channel, flat in zip(self.channels, self._flat, strict=True):
-            content = flat[: count * channel.step_bytes]
-            runs.append(_Run(channel.number, count, content, crc32c(content), channel.level))
-        return runs
-
-
-class _Run(NamedTuple):
-    """The next entries of one channel."""
-
-    channel: int
-    entries: int
-    content: memoryview
-    crc32c: int
-    level: int | None
-    """The zstd level; None to store them raw."""
-
-
-class Track:
-    """Channels that are filled together, with the buffers they go through.
-
-    Owns: its buffers. `current` belongs to whoever holds `lock`.
-    """
-
-    def __init__(
-        self, channels: Sequence[RecordedChannel], flush_steps: int, buffer_bytes: int
-    ) -> None:
-        step = max(1, sum(c.step_bytes for c in channels))
-        self.channels = channels
-        self.steps = max(1, min(flush_steps, _LARGEST_BUFFER // step))
-        """Steps in a buffer."""
-        self.most = max(_FEWEST_BUFFERS, min(_MOST_BUFFERS, buffer_bytes // (step * self.steps)))
-        """Buffers that may be there."""
-        self.lock = threading.Lock()
-        self.free: deque[_Buffer] = deque()
-        self.made = 0
-        self.current: _Buffer | None = None
-        self.last_time: int | None = None
-        self.written = 0
-        self.dropped = 0
-
-    def take(self) -> _Buffer | None:
-        """A buffer to fill, None if all wait to be written."""
-        try:
-            return self.free.pop()  # the last one used is the one in the processor's cache
-        except IndexError:
-            if self.made >= self.most:
-                return None
-        self.made += 1
-        return _Buffer(self.channels, self.steps)
-
-
-class _Handed(NamedTuple):
-    """What the thread is given: runs of a buffer, a note, or a sign to give."""
-
-    runs: Sequence[_Run] = ()
-    track: Track | None = None
-    buffer: _Buffer | None = None
-    note: bytes | None = None
-    reached: threading.Event | None = None
-    """Set when everything before is in the journal, or cannot be."""
-    is_last: bool = False
-
-    @property
-    def size(self) -> int:
-        return sum(len(run.content) for run in self.runs)
 
 
 class Recorder:
@@ -150,6 +65,7 @@ class Recorder:
         fsync: `"never"`, `"interval"` or `"always"`.
         overflow: `"block"`, `"drop"` or `"error"`.
         buffer_bytes: how much may wait to be written.
+        roller: opens the next journal when one is full; None for one of any size.
         clock: seconds, for tests to turn.
     """
 
@@ -161,23 +77,30 @@ class Recorder:
         fsync: str,
         overflow: str,
         buffer_bytes: int,
+        roller: Roller | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.journal = journal
+        """That is written now."""
         self.failure: BaseException | None = None
         """Why nothing can be recorded any more."""
         self.tracks: list[Track] = []
+        self.steps: Track | None = None
+        """The one that is filled step by step, once it is known."""
+        self._roller = roller
         self._flush_seconds = flush_seconds
         self._fsync = fsync
         self._overflow = overflow
         self._largest_write = max(_LARGEST_WRITE, buffer_bytes // 4)
         self._clock = clock
-        self._ready: SimpleQueue[_Handed] = SimpleQueue()
+        self._ready: SimpleQueue[Handed] = SimpleQueue()
         self._hurry = threading.Event()
         self._freed = threading.Condition()
         self._synced = clock()
         self._is_unsynced = False
         self._dropped_before = 0
+        self._dropped_in_earlier: dict[str, int] = {}
+        """By block, in the journals before this one."""
         self._thread = threading.Thread(target=self._write, name="wshard recorder", daemon=True)
         _watch(self)
         self._thread.start()
@@ -203,6 +126,9 @@ class Recorder:
                         found=time_ns,
                     )
             buffer = track.current
+            if buffer is not None and buffer.count == track.steps:
+                self._hand_over(track)  # an interrupt came in between
+                buffer = None
             if buffer is None:
                 buffer = self._take(track)
                 if buffer is None:
@@ -221,7 +147,7 @@ class Recorder:
                 self._hand_over(track)
         return True
 
-    def _take(self, track: Track) -> _Buffer | None:
+    def _take(self, track: Track) -> Buffer | None:
         buffer = track.take()
         if buffer is not None:
             return buffer
@@ -242,16 +168,32 @@ class Recorder:
 
     def _hand_over(self, track: Track) -> None:
         """Gives the current buffer to the thread; the track's lock is held."""
+        if track.outgoing is not None:
+            # An interrupt came in between, so that nobody knows whether it was handed over.
+            if track.current is track.outgoing.buffer:
+                track.current = None
+            self._ready.put(track.outgoing)
+            track.outgoing = None
         buffer = track.current
         if buffer is not None:
-            runs = buffer.runs()
+            handed = Handed(buffer.runs(), track, buffer)
+            track.outgoing = handed
             track.current = None
-            self._ready.put(_Handed(runs, track, buffer))
+            self._ready.put(handed)
+            track.outgoing = None
 
-    def note(self, text: bytes) -> None:
+    def note(self, fields: dict[str, Any]) -> None:
         """Writes a note behind everything that was handed over before."""
         self.raise_failure()
-        self._ready.put(_Handed(note=text))
+        self._ready.put(Handed(note=fields))
+
+    def declare(self, track: Track, rows: list[dict[str, Any]]) -> None:
+        """Tells the journal of channels that are filled step by step; once, before the first step."""
+        if self._roller is not None:
+            self._roller.declare(rows)
+        self.note({"channels": rows})
+        self.tracks.append(track)
+        self.steps = track
 
     def record_last(self, values: Iterable[tuple[RecordedChannel, NDArray[Any]]]) -> None:
         """Records one entry more of some channels, behind all steps; `flush` comes first."""
@@ -259,9 +201,10 @@ class Recorder:
         for channel, value in values:
             entry = np.array(value, channel.stored, order="C")
             content = entry.reshape(-1).view(np.uint8).data
-            runs.append(_Run(channel.number, 1, content, crc32c(content), channel.level))
+            runs.append(Run(channel.number, 1, content, crc32c(content), channel.level))
         self.raise_failure()
-        self._ready.put(_Handed(runs))
+        self._ready.put(Handed(ends_steps=True))
+        self._ready.put(Handed(runs))
 
     def flush(self) -> None:
         """Returns when everything recorded so far is in the journal."""
@@ -275,7 +218,7 @@ class Recorder:
     def settle(self) -> None:
         """Returns when the thread has done what was due by now."""
         reached = threading.Event()
-        self._ready.put(_Handed(reached=reached))
+        self._ready.put(Handed(reached=reached))
         self._hurry.set()
         if self._thread.is_alive():
             reached.wait()
@@ -283,7 +226,7 @@ class Recorder:
     def stop(self) -> None:
         """Ends the thread; what was not handed over is forgotten. The journal stays open."""
         if self._thread.is_alive():
-            self._ready.put(_Handed(is_last=True))
+            self._ready.put(Handed(is_last=True))
             self._hurry.set()
             self._thread.join()
         if self.failure is None:
@@ -302,7 +245,7 @@ class Recorder:
 
     def _write(self) -> None:
         while True:
-            batch = self._next_batch()
+            batch = [handed for handed in self._next_batch() if handed.is_first()]
             if self.failure is None:
                 try:
                     self._write_batch(batch)
@@ -320,9 +263,9 @@ class Recorder:
                 if handed.is_last:
                     return
 
-    def _next_batch(self) -> list[_Handed]:
+    def _next_batch(self) -> list[Handed]:
         """Waits for something to write: full buffers, or those that have waited long enough."""
-        batch: list[_Handed] = []
+        batch: list[Handed] = []
         with suppress(Empty):
             batch.append(self._ready.get(timeout=self._time_left()))
             if self._ready.qsize() < _ENOUGH:
@@ -353,7 +296,7 @@ class Recorder:
         dropped = sum(track.dropped for track in self.tracks)
         if dropped != self._dropped_before:
             self._dropped_before = dropped
-            self._ready.put(_Handed(note=canonical({"dropped": self.dropped})))
+            self._ready.put(Handed(tells_dropped=True))
 
     def _time_left(self) -> float:
         """Until the next buffer must be written, or the journal synced."""
@@ -367,28 +310,94 @@ class Recorder:
             left = min(left, self._synced + SYNC_SECONDS - now)
         return max(left, _SHORTEST_WAIT)
 
-    def _write_batch(self, batch: Sequence[_Handed]) -> None:
-        journal = self.journal
+    def _write_batch(self, batch: Sequence[Handed]) -> None:
         pieces: list[bytes | memoryview] = []
+        size = self.journal.position
+        if self._roller is not None:
+            batch = self._fitting(batch, self._roller)
         compressed = self._compress([run for handed in batch for run in handed.runs])
         for handed in batch:
-            for channel, entries, content, checksum, level in handed.runs:
-                codec, stored, stored_checksum = Codec.NONE, content, checksum
-                if level is not None:
-                    codec, stored = Codec.ZSTD, memoryview(next(compressed))
-                    stored_checksum = crc32c(stored)
-                sizes = (len(stored), len(content))
+            stored = [
+                run.content if run.level is None else memoryview(next(compressed))
+                for run in handed.runs
+            ]
+            more = sum(map(len, stored)) + HEAD_SIZE * len(stored)
+            if handed.track is not None and self._roller is not None:
+                are_steps = handed.track is self.steps
+                if self._roller.is_due(handed.runs, size + more, are_steps=are_steps):
+                    self._append(pieces)
+                    pieces = []
+                    self._roll(self._roller)
+                    size = self.journal.position
+                self._roller.count(handed.runs, are_steps=are_steps)
+            size += more
+            journal = self.journal
+            for run, content in zip(handed.runs, stored, strict=True):
+                codec, checksum = Codec.NONE, run.crc32c
+                if run.level is not None:
+                    codec, checksum = Codec.ZSTD, crc32c(content)
+                sizes = (len(content), len(run.content))
                 head = journal.head(
-                    Kind.RUN, codec, channel, entries, sizes, (stored_checksum, checksum)
+                    Kind.RUN, codec, run.channel, run.entries, sizes, (checksum, run.crc32c)
                 )
-                pieces += (head, stored)
-            if handed.note is not None:
-                pieces += (journal.text_head(Kind.NOTE, handed.note), handed.note)
+                pieces += (head, content)
+            note = self._note(handed)
+            if note is not None:
+                pieces += (journal.text_head(Kind.NOTE, note), note)
+        self._append(pieces)
+
+    def _append(self, pieces: Sequence[bytes | memoryview]) -> None:
         if pieces:
-            journal.append(pieces)
+            self.journal.append(pieces)
             self._is_unsynced = True
 
-    def _compress(self, runs: Sequence[_Run]) -> Iterator[bytes]:
+    def _fitting(self, batch: Sequence[Handed], roller: Roller) -> list[Handed]:
+        """The same, with steps parted where a file has its last one."""
+        if roller.max_steps is None:
+            return list(batch)
+        fitting: list[Handed] = []
+        room = roller.room()
+        for handed in batch:
+            while handed.track is not None and handed.track is self.steps and handed.runs:
+                room = room or roller.max_steps
+                count = handed.runs[0].entries
+                if count <= room:
+                    room -= count
+                    break
+                parts = [run.parted(room) for run in handed.runs]
+                fitting.append(handed._replace(runs=[first for first, _ in parts]))
+                handed = handed._replace(runs=[rest for _, rest in parts])
+                room = 0
+            fitting.append(handed)
+        return fitting
+
+    def _roll(self, roller: Roller) -> None:
+        """Goes on in the next journal."""
+        if self._fsync == "always" and self._is_unsynced:
+            self.journal.sync()
+        following = roller.next_journal(self.journal, self.dropped_here)
+        if following is not self.journal:
+            self.journal = following
+            self._dropped_in_earlier = self.dropped
+
+    def _note(self, handed: Handed) -> bytes | None:
+        """What a note says, in the file that it goes into."""
+        note, roller = handed.note, self._roller
+        if handed.tells_dropped:
+            note = {"dropped": self.dropped_here}
+        elif handed.ends_steps:
+            steps = 0 if self.steps is None else self.steps.written
+            note = {"length_T": steps - (0 if roller is None else roller.first_step)}
+            if roller is not None:
+                roller.end()
+        elif note is not None and roller is not None:
+            if "interval" in note:
+                roller.keep(note)
+            elif "channels" in note:
+                roller.declared(note["channels"])
+        return None if note is None else canonical(note)
+
+    def _compress(self, runs: Sequence[Run]) -> Iterator[bytes]:
         """The runs that shall be compressed, in order.
 
         One processor is left to whoever records, unless we are behind.
@@ -418,6 +427,13 @@ class Recorder:
             for channel in track.channels
         }
 
+    @property
+    def dropped_here(self) -> dict[str, int]:
+        """The same, since the journal that is written now was begun."""
+        earlier = self._dropped_in_earlier
+        since = {block: count - earlier.get(block, 0) for block, count in self.dropped.items()}
+        return {block: count for block, count in since.items() if count}
+
     def leave_to_parent(self) -> None:
         """In a forked child: the recording is not ours, nor are locks that its threads may hold."""
         if self.failure is None:
@@ -425,6 +441,8 @@ class Recorder:
                 "the recording belongs to the process that began it", path=self.journal.path
             )
         self.journal.close()  # or the lock would outlive the parent
+        if self._roller is not None:
+            self._roller.finisher.close()
 
 
 def io_failure(error: OSError, path: str) -> ShardIOError:
@@ -435,7 +453,7 @@ def io_failure(error: OSError, path: str) -> ShardIOError:
     return failure
 
 
-def _compressed(run: _Run) -> bytes:
+def _compressed(run: Run) -> bytes:
     assert run.level is not None
     return compress_frame(run.content, run.level, checksum=True)
 

@@ -19,6 +19,7 @@ from shard_format.errors import (
 )
 from shard_format.registry import DEFAULT_LIMITS
 from wshard.channels import Channel
+from wshard.chunk_files import ChunkNames, ManifestWriter
 from wshard.editing import slice_episode
 from wshard.joining import join
 from wshard.metadata import LARGEST
@@ -57,6 +58,8 @@ class ChunkManifest:
     """The manifest's own file."""
     total_chunks: int | None = None
     """How many chunks it claims, where it says so."""
+    metadata: Mapping[str, Any] | None = None
+    """Of the whole episode, where it says so."""
 
     @property
     def chunks(self) -> list[dict[str, Any]]:
@@ -87,6 +90,9 @@ class ChunkManifest:
             is_count = type(value) is int and 0 <= value <= LARGEST
             if not is_count and (needed or value is not None):
                 raise _wrong(f"'{key}'", value, "an integer >= 0")
+        metadata = fields.get("metadata")
+        if metadata is not None and not isinstance(metadata, dict):
+            raise _wrong("'metadata'", metadata, "an object")
         for number, reference in enumerate(manifest.files):
             _check_row(number, reference)
         return cls(
@@ -96,6 +102,7 @@ class ChunkManifest:
             manifest,
             path,
             fields.get("total_chunks"),
+            metadata,
         )
 
     def __fspath__(self) -> str:
@@ -308,6 +315,8 @@ def open_chunked(reader: ShardReader) -> Episode:
             raise error.located(path=reader.name) from None
         raise
     episode.chunk_index = episode.total_chunks = episode.timestep_range = None
+    if manifest.metadata is not None:
+        episode.metadata = dict(manifest.metadata)
     episode.origin = Origin(reader, {}, {}, {}, {}, chunks=readers)
     return episode
 
@@ -380,11 +389,9 @@ class _Written:
     """A chunk that is on disk."""
 
     path: str
-    index: int
     length: int
     total: int | None
     """How many chunks its file says there are; None if that was not known yet."""
-    start: int = 0
 
 
 @dataclass(slots=True)
@@ -444,6 +451,7 @@ class ChunkedEpisodeWriter:
             "steps_per_frame": steps_per_frame,
             "fsync": fsync,
         }
+        self._names = ChunkNames(self.folder, episode_id)
         self._progress = _Progress()
         os.makedirs(self.folder, exist_ok=True)
 
@@ -479,9 +487,9 @@ class ChunkedEpisodeWriter:
         length = part.length
         part.chunk_index, part.total_chunks = index, total
         part.timestep_range = (done.steps, max(done.steps, done.steps + length - 1))
-        path = os.path.join(self.folder, f"{self.episode_id}_chunk_{index:04d}.wshard")
+        path = self._names.chunk(index)
         save_wshard(part, path, **self._options)
-        done.chunks.append(_Written(path, index, length, total, done.steps))
+        done.chunks.append(_Written(path, length, total))
         done.steps += length
         return path
 
@@ -509,26 +517,10 @@ class ChunkedEpisodeWriter:
         for chunk in done.chunks:
             if chunk.total != total:
                 _set_total(chunk, total, bool(self._options["fsync"]))
-        references = [
-            FileReference.to_file(
-                chunk.path,
-                relative_to=self.folder,
-                chunk_index=chunk.index,
-                timestep_range=[chunk.start, max(chunk.start, chunk.start + chunk.length - 1)],
-                length_T=chunk.length,
-                total_chunks=total,
-            )
-            for chunk in done.chunks
-        ]
-        fields = {
-            "episode_id": self.episode_id,
-            "env_id": self.env_id or "",
-            "total_chunks": total,
-            "total_timesteps": done.steps,
-        }
-        path = os.path.join(self.folder, f"{self.episode_id}_manifest.wshard")
-        manifest = Manifest(references, fields, os.path.abspath(self.folder), "chunks")
-        manifest.write(path, fsync=bool(self._options["fsync"]))
+        manifest = ManifestWriter(self._names, self.episode_id, self.env_id or "")
+        for chunk in done.chunks:
+            manifest.add(chunk.path, chunk.length)
+        path = manifest.write(fsync=bool(self._options["fsync"]))
         return ChunkManifest.read(path)
 
     def __enter__(self) -> Self:

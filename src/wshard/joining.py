@@ -9,12 +9,15 @@ import numpy as np
 from shard_format.errors import ChunkDiscontinuity
 from wshard.blocks import ArrayBlock, ChainedBlock
 from wshard.channels import Channel
+from wshard.dtypes import DType
 from wshard.labels import Interval, Intervals
-from wshard.names import TICKS, TIMESTAMPS
+from wshard.names import REWARD, TICKS, TIMESTAMPS
 from wshard.ragged import RaggedChannel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from wshard.blocks import Block
     from wshard.episode import Episode
@@ -81,6 +84,8 @@ def _title(episode: Episode) -> str:
 
 
 def _joined_channel(block: str, parts: Sequence[Channel], lengths: Sequence[int]) -> Channel:
+    if block == REWARD:
+        parts = _same_rewards(parts)
     first = parts[0]
     has_steps = first.has_own_clock or first.length in (lengths[0], lengths[0] + 1)
     if not has_steps and (first.inferred or first._has_stated_length):
@@ -124,6 +129,54 @@ def _joined_channel(block: str, parts: Sequence[Channel], lengths: Sequence[int]
         joined._block = ChainedBlock(block, blocks, [count * step for count in counts])
     joined._length = sum(counts)
     return joined
+
+
+def _same_rewards(parts: Sequence[Channel]) -> list[Channel]:
+    """Rewards of one type: parts in which f32 holds them exactly are stored so, whatever the others need."""
+    wide = next((part for part in parts if part.dtype is DType.FLOAT64), None)
+    if wide is None:
+        return list(parts)
+    same = []
+    for part in parts:
+        if part.dtype is DType.FLOAT32 and part.shape == wide.shape:
+            widened = wide._shallow()
+            widened._values, widened._length = None, part.length
+            widened._block = _WidenedBlock(part)
+            part = widened
+        same.append(part)
+    return same
+
+
+class _WidenedBlock:
+    """The values of an f32 channel as f64."""
+
+    is_compressed = True  # never a view of the file
+
+    def __init__(self, channel: Channel) -> None:
+        self.name = channel.block or REWARD
+        self.nbytes = channel.length * 8
+        self._channel = channel
+
+    @property
+    def path(self) -> str | None:
+        return self._channel.as_block().path
+
+    @property
+    def is_cut_cheaply(self) -> bool:
+        return self._channel.as_block().is_cut_cheaply
+
+    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        return self.part(dtype, shape, 0)
+
+    def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
+        out = np.empty(shape, dtype)
+        self.read_into(start, out.reshape(-1).view(np.uint8))
+        return out
+
+    def read_into(self, start: int, out: NDArray[np.uint8]) -> None:
+        first, stop = start // 8, -(-(start + len(out)) // 8)
+        wide = self._channel[first:stop].astype("<f8").reshape(-1).view(np.uint8)
+        out[:] = wide[start - 8 * first :][: len(out)]
 
 
 def _form(channel: Channel) -> tuple[Any, ...]:

@@ -22,14 +22,18 @@ from shard_format.errors import (
     ChecksumMismatch,
     Closed,
     InvalidArgument,
+    LimitExceeded,
     ShardError,
     ShardIOError,
     Truncated,
+    UnsupportedVersion,
 )
 from shard_format.registry import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from typing_extensions import Self
 
 _log = logging.getLogger("wshard")
 
@@ -39,7 +43,8 @@ _HEAD = struct.Struct("<4sBBHIIIIQI")
 _CHECKSUM = struct.Struct("<I")
 HEAD_SIZE: Final = _HEAD.size + _CHECKSUM.size
 LARGEST_RUN: Final = DEFAULT_LIMITS.max_decompressed_bytes
-"""Bytes of one run, stored and decoded (J-2)."""
+"""Bytes of one run, stored and decoded (J-FRM-9)."""
+_VERSION = 1
 _PIECE = 1 << 20
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _WRITE_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -76,6 +81,31 @@ class Frame(NamedTuple):
     channel: int
     entries: int
     part: Part
+
+
+class Problem(str):
+    """What is wrong with a frame, in words; the rule that it breaks and the code of the registry ride along."""
+
+    rule: str
+    code: str
+
+    def __new__(cls, text: str, rule: str, code: str) -> Self:
+        problem = super().__new__(cls, text)
+        problem.rule = rule
+        problem.code = code
+        return problem
+
+    def __getnewargs__(self) -> tuple[str, str, str]:  # type: ignore[override] # str has the text alone
+        return str(self), self.rule, self.code
+
+
+# What is left for those who know the channels to find wrong: a start is theirs to raise.
+_FOUND_BY_READERS = {
+    Kind.START: ("J-STA-2", "bad_metadata"),
+    Kind.RUN: ("J-RUN-3", "size_mismatch"),
+    Kind.NOTE: ("J-NOT-1", "bad_metadata"),
+    Kind.END: ("J-NOT-1", "bad_metadata"),
+}
 
 
 @functools.cache
@@ -233,9 +263,18 @@ class JournalReader:
             raise ShardIOError.wrap(error, "cannot read", self.path) from error
         self.position = 0
         """Where the next frame is expected."""
-        self.problem: str | None = None
+        self.problem: Problem | None = None
         """Why reading stopped before the end of the file; None if it did not."""
         self._sequence = 0
+        self._kind = Kind.START
+        """Of the frame that was returned last."""
+        self._codecs: dict[int, Codec] = {}
+        """How the runs of each channel are stored."""
+        self._channels = 0
+        """How many channels the frames that count have named."""
+        self._named = 0
+        """How many more the frame that was returned last names."""
+        self._is_ended = False
 
     @property
     def size(self) -> int:
@@ -245,7 +284,8 @@ class JournalReader:
     def frames(self, *, check: bool = True) -> Iterator[Frame]:
         """The frames that are whole by now and were not returned before (J-2).
 
-        A frame counts when the next one is asked for: who cannot use it calls `refuse` and stops.
+        A frame counts when the next one is asked for: who cannot use it calls `refuse` and stops. Runs come only
+        to those who have asked for the `fields` of the frames before, which name the channels (J-RUN-1).
 
         Args:
             check: False takes stored bytes at the word of their head, for a journal of one's own.
@@ -254,43 +294,80 @@ class JournalReader:
         size = self.size
         self.problem = None
         while self.position < size:
-            frame, problem = self._next(size, check)
-            if frame is None:
-                self.refuse(problem)
+            frame = self._next(size, check)
+            if isinstance(frame, Problem):
+                self.refuse(frame)
                 return
+            self._kind, self._named = frame.kind, 0
             yield frame
             if self.problem is not None:
                 return
-            self._sequence += 1
-            self.position = frame.part.offset + frame.part.stored_size
+            self._count(frame)
 
     def refuse(self, problem: str) -> None:
         """Ends reading at the frame that was returned last: it does not count."""
-        self.problem = f"at byte {self.position}: {problem}"
+        rule, code = _FOUND_BY_READERS[self._kind]
+        if isinstance(problem, Problem):
+            rule, code = problem.rule, problem.code
+        text = f"at byte {self.position}: {problem} [{rule}, {code}]"
+        self.problem = Problem(text, rule, code)
 
-    def _next(self, size: int, check: bool) -> tuple[Frame | None, str]:
+    def _next(self, size: int, check: bool) -> Frame | Problem:
+        """The frame at the position, or the first rule that it breaks."""
         head = os.pread(self.descriptor, HEAD_SIZE, self.position)
         if len(head) < HEAD_SIZE:
-            return None, "the head of a frame is cut off"
+            return Problem("the head of a frame is cut off", "J-FRM-1", "truncated")
         magic, kind, codec, *rest = _HEAD.unpack_from(head)
         if magic != MAGIC:
-            return None, "there is no frame"
+            return Problem("there is no frame", "J-FRM-2", "bad_magic")
         if _CHECKSUM.unpack_from(head, _HEAD.size)[0] != crc32c(head[: _HEAD.size]):
-            return None, "the head of a frame is damaged"
+            return Problem("the head of a frame is damaged", "J-FRM-3", "checksum_mismatch")
         channel, entries, stored_size, content_size, content_crc, sequence, stored_crc = rest
-        if kind not in _KINDS or codec not in _CODECS:
-            return None, f"unknown kind {kind} or codec {codec}"
+        if kind not in _KINDS:
+            return Problem(f"unknown kind {kind}", "J-FRM-4", "bad_header")
+        if codec not in _CODECS or (codec and kind != Kind.RUN):
+            return Problem(f"codec {codec} in a frame of kind {kind}", "J-FRM-5", "unknown_codec")
         if sequence != self._sequence:
-            return None, f"frame {sequence} where frame {self._sequence} was expected"
+            text = f"frame {sequence} where frame {self._sequence} was expected"
+            return Problem(text, "J-FRM-6", "bad_header")
         offset = self.position + HEAD_SIZE
         part = Part(_CODECS[codec], offset, stored_size, content_size, content_crc)
-        if not _is_possible(_KINDS[kind], part) or (not codec and stored_crc != content_crc):
-            return None, "the sizes in the head of a frame cannot be right"
+        problem = _impossible(part, stored_crc)
+        if problem is not None:
+            return problem
         if offset + stored_size > size:
-            return None, "a frame is cut off"
+            return Problem("a frame is cut off", "J-FRM-11", "truncated")
         if check and self._stored_crc(part) != stored_crc:
-            return None, "the content of a frame is damaged"
-        return Frame(_KINDS[kind], channel, entries, part), ""
+            return Problem("the content of a frame is damaged", "J-FRM-12", "checksum_mismatch")
+        frame = Frame(_KINDS[kind], channel, entries, part)
+        return self._misplaced(frame) or frame
+
+    def _misplaced(self, frame: Frame) -> Problem | None:
+        """What is wrong with a frame after those before it."""
+        if frame.kind is not Kind.START and not self._sequence:
+            return Problem("the first frame is not a start frame", "J-ORD-1", "bad_profile")
+        if frame.kind is Kind.START and self._sequence:
+            return Problem("there is a second start frame", "J-ORD-2", "bad_profile")
+        if self._is_ended:
+            return Problem("there is a frame after the end", "J-ORD-3", "trailing_data")
+        if frame.kind is Kind.RUN:
+            number = frame.channel
+            if number >= self._channels:
+                text = f"a run of channel {number}, of which nothing is known"
+                return Problem(text, "J-RUN-1", "bad_header")
+            if self._codecs.get(number, frame.part.codec) is not frame.part.codec:
+                text = f"a run of channel {number} is stored in another way than those before"
+                return Problem(text, "J-RUN-2", "bad_header")
+        return None
+
+    def _count(self, frame: Frame) -> None:
+        """Goes on to the next frame."""
+        if frame.kind is Kind.RUN:
+            self._codecs[frame.channel] = frame.part.codec
+        self._channels += self._named
+        self._is_ended = frame.kind is Kind.END
+        self._sequence += 1
+        self.position = frame.part.offset + frame.part.stored_size
 
     def _stored_crc(self, part: Part) -> int:
         checksum = 0
@@ -303,29 +380,34 @@ class JournalReader:
         while at < end:
             piece = os.pread(self.descriptor, min(_PIECE, end - at), at)
             if not piece:
-                raise Truncated("the journal lost its end", path=self.path, offset=at, rule="J-2")
+                raise Truncated(
+                    "the journal lost its end", path=self.path, offset=at, rule="J-FRM-11"
+                )
             yield piece
             at += len(piece)
 
-    def check_content(self, part: Part) -> str | None:
+    def check_content(self, part: Part) -> Problem | None:
         """What is wrong with a run beyond its stored bytes: they must decode to what its head says."""
         if part.codec is Codec.NONE:
             return None
+        rule = "J-RUN-4"
         try:
             stored = self.stored(part)
-            (whole,) = iter_frames(stored, DEFAULT_LIMITS)
-            if whole.stop != len(stored) or whole.content_size != part.content_size:
-                return "a run is not one frame of its size"
+            whole = next(iter_frames(stored, DEFAULT_LIMITS), None)
+            if whole is None or (whole.start, whole.stop) != (0, len(stored)):
+                return Problem("a run is not one frame", rule, "bad_compression")
+            if whole.content_size != part.content_size:
+                return Problem("a run is not one frame of its size", rule, "size_mismatch")
             if not whole.has_checksum:
-                return "a run has no checksum of its own"
+                return Problem("a run has no checksum of its own", rule, "bad_compression")
             checksum = 0
             for piece in iter_decoded(Codec.ZSTD, stored, part.content_size, DEFAULT_LIMITS):
                 checksum = crc32c(piece, checksum)
         except ShardError as error:
-            return error.problem
-        except ValueError:
-            return "a run is not one frame of its size"
-        return None if checksum == part.content_crc32c else "a run decodes to something else"
+            return Problem(error.problem, rule, error.code)
+        if checksum != part.content_crc32c:
+            return Problem("a run decodes to something else", rule, "checksum_mismatch")
+        return None
 
     def stored(self, part: Part) -> bytes:
         """The stored bytes of a part."""
@@ -339,22 +421,38 @@ class JournalReader:
             if part.codec is Codec.ZSTD:
                 content = decode(Codec.ZSTD, content, part.content_size, DEFAULT_LIMITS)
             if len(content) != part.content_size:
-                raise BadCompression("a run is not as long as it says", rule="J-2")
+                raise BadCompression("a run is not as long as it says", rule="J-RUN-4")
             if crc32c(content) != part.content_crc32c:
-                raise ChecksumMismatch("a run has changed since it was written", rule="J-2")
+                raise ChecksumMismatch("a run has changed since it was written", rule="J-RUN-4")
         except ShardError as error:
             error.offset = part.offset if error.offset is None else error.offset
             raise error.located(path=self.path) from None
         return content
 
     def fields(self, frame: Frame) -> dict[str, Any]:
-        """The JSON object of a part."""
+        """The JSON object of a frame that is no run."""
         try:
             check_length(frame.part.content_size, "the frame", DEFAULT_LIMITS)
-            return parse_object(self.content(frame.part), "the frame", DEFAULT_LIMITS, rule="J-1")
+            fields = parse_object(
+                self.content(frame.part), "the frame", DEFAULT_LIMITS, rule="J-TXT-1"
+            )
+            version = fields.get("v")
+            if frame.kind is Kind.START and (type(version) is not int or version != _VERSION):
+                raise UnsupportedVersion(
+                    "the start frame is of a version that we do not know",
+                    expected=_VERSION,
+                    found=repr(version)[:80],
+                    rule="J-STA-1",
+                )
         except ShardError as error:
+            if isinstance(error, LimitExceeded):
+                error.rule = "J-TXT-2"
             error.offset = frame.part.offset if error.offset is None else error.offset
+            error.problem = Problem(error.problem, error.rule or "J-2", error.code)
             raise error.located(path=self.path) from None
+        rows = fields.get("channels")
+        self._named = len(rows) if isinstance(rows, list) else 0
+        return fields
 
     def _ensure_open(self) -> None:
         if self.descriptor < 0:
@@ -370,8 +468,18 @@ class JournalReader:
         self.close()
 
 
-def _is_possible(kind: Kind, part: Part) -> bool:
+def _impossible(part: Part, stored_crc: int) -> Problem | None:
+    """What is wrong with the sizes and checksums of a head, before anything behind it is read."""
+    text = "the sizes in the head of a frame cannot be right"
     if part.codec is Codec.NONE:
-        return part.stored_size == part.content_size
-    largest = min(LARGEST_RUN, part.stored_size * LARGEST_EXPANSION)
-    return kind is Kind.RUN and part.stored_size <= LARGEST_RUN and part.content_size <= largest
+        if part.stored_size != part.content_size:
+            return Problem(text, "J-FRM-7", "size_mismatch")
+        if part.content_crc32c != stored_crc:
+            text = "the head of a frame has two checksums of the same bytes"
+            return Problem(text, "J-FRM-8", "checksum_mismatch")
+        return None
+    if max(part.stored_size, part.content_size) > LARGEST_RUN:
+        return Problem(text, "J-FRM-9", "limit_exceeded")
+    if part.content_size > part.stored_size * LARGEST_EXPANSION:
+        return Problem(text, "J-FRM-10", "size_mismatch")
+    return None

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 _BASIC: Final = frozenset(("id", "dtype", "shape", "signal_block", "modality"))
 _IGNORED: Final = frozenset((META_WSHARD, META_EPISODE, META_CHANNELS))
 _CLOCKS: Final = {TICKS: "_ticks", TIMESTAMPS: "_timestamps"}
-_CLOCK_DTYPES: Final = {"_ticks": np.dtype("<i4"), "_timestamps": np.dtype("<i8")}
+_CLOCK_DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "_ticks": np.dtype("<i4"),
+    "_timestamps": np.dtype("<i8"),
+}
 _MOST: Final = 64
 # Present from the start: a dictionary that does not grow is copied and changed in half the time.
 _PER_FILE: Final = {"extra": None, "_block": None, "_length": 0, "_values": None}

@@ -84,6 +84,7 @@ _ORDER: Final = (
     ),
     *("label/", "", "meta/", META_PROVENANCE),
 )
+_PIECE: Final = 1 << 16
 _I32_LIMIT = 1 << 31
 
 
@@ -365,7 +366,12 @@ class _Planner:
         exact = channel.data
         with np.errstate(all="ignore"):
             rounded = exact.astype(np.float32)
-            is_exact = rounded.astype(exact.dtype).tobytes() == exact.tobytes()
+            # Piece by piece: a long recording has millions. Bytes, because NaN is not itself.
+            is_exact = all(
+                rounded[at : at + _PIECE].astype(exact.dtype).tobytes()
+                == exact[at : at + _PIECE].tobytes()
+                for at in range(0, len(exact), _PIECE)
+            )
         self._add_array(REWARD, rounded, DType.FLOAT32)
         if not is_exact or channel.block == REWARD_EXACT or channel.dtype is not DType.FLOAT64:
             self._add_channel(REWARD_EXACT, REWARD_EXACT, channel)

@@ -7,20 +7,26 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat
 
 from shard_format import Codec, Compression
 from shard_format._atomic import sync_folder
 from shard_format._json import canonical
 from shard_format.errors import BadMetadata, Closed, InvalidArgument, ShardError, ShardIOError
-from wshard._recorder import Recorder, Track, io_failure
+from wshard._finishing import ChunkFinisher
+from wshard._recorder import Recorder, io_failure
+from wshard._rolling import Roller
+from wshard._tracks import LARGEST_RUN_BYTES, Track
 from wshard.dtypes import DType
-from wshard.journal import PARTIAL_SUFFIX, JournalWriter, Kind
+from wshard.journal import JournalWriter, Kind
+from wshard.journaled import save_recorded
 from wshard.labels import Interval
 from wshard.metadata import parse_facts, timebase_fields
 from wshard.names import DONE, check_id, time_block
 from wshard.recordable import BESIDES, ChannelDef, RecordedChannel, StepLayout, nanoseconds
-from wshard.recorded import recover, save_recorded
+from wshard.recording_files import RecordingFiles
+from wshard.recovering import meet_old_recording
 from wshard.timebase import Timebase
 
 if TYPE_CHECKING:
@@ -40,6 +46,8 @@ _OVERFLOW: Final = ("block", "drop", "error")
 _FSYNC: Final = ("never", "interval", "always")
 _ON_PARTIAL: Final = ("refuse", "recover", "discard")
 _RAW: Final = Compression(Codec.NONE)
+# A file with a limit of its own holds at least so many runs before it is full.
+_RUNS_IN_FILE: Final = 8
 
 
 class WShardStreamWriter:
@@ -55,6 +63,12 @@ class WShardStreamWriter:
     after a crash `recover` brings it back. Steps are handed to a thread that compresses and writes. Several
     threads may record, each for example a camera of its own. In a forked child the writer is closed.
 
+    A long recording goes on in another file whenever one is full, and becomes an episode in chunks:
+    `<name>_chunk_0000.wshard`, …, and `<name>_manifest.wshard`, which names every finished chunk and opens as one
+    episode at any time. Chunks are finished on another thread, while the recording goes on. That happens
+    where a limit is given, and without one before a compressed channel has more than the 1 GiB that readers
+    take as one block. A file ends at whole steps, and starts with one: no file ends while steps do not come.
+
     Args:
         path: where the finished episode will appear.
         episode_id: who it is.
@@ -67,7 +81,10 @@ class WShardStreamWriter:
             and counts it, `"error"` raises.
         buffer_bytes: how much may wait to be written.
         on_partial: what to do about a journal that is already there: `"refuse"`, `"recover"` it beside
-            the new recording first, or `"discard"`.
+            the new recording first, or `"discard"` it, with its finished chunks.
+        max_steps_per_file: the longest chunk.
+        max_bytes_per_file: the largest chunk, on the disk; above it by one run at most.
+        may_roll: False makes one file, whatever its size; a compressed channel above 1 GiB is then stored raw.
     """
 
     _clock = staticmethod(time.monotonic)
@@ -85,6 +102,9 @@ class WShardStreamWriter:
         overflow: str = "block",
         buffer_bytes: int = 64 << 20,
         on_partial: str = "refuse",
+        max_steps_per_file: int | None = None,
+        max_bytes_per_file: int | None = None,
+        may_roll: bool = True,
     ) -> None:
         for name, value, allowed in (
             ("fsync", fsync, _FSYNC),
@@ -97,10 +117,15 @@ class WShardStreamWriter:
                 )
         if flush_steps < 1 or not flush_seconds > 0:
             raise InvalidArgument("flush_steps and flush_seconds are above 0")
+        limits = [limit for limit in (max_steps_per_file, max_bytes_per_file) if limit is not None]
+        if any(limit < 1 for limit in limits) or (limits and not may_roll):
+            raise InvalidArgument(
+                "a limit for files is above 0, and not for a recording in one file", found=limits
+            )
         if not episode_id:
             raise InvalidArgument("an episode needs an id", found=repr(episode_id))
         self.path = os.fspath(path)
-        self.partial_path = self.path + PARTIAL_SUFFIX
+        self._files = RecordingFiles(self.path)
         self.episode_id = episode_id
         self._default = Compression.parse(compression)
         self._flush_steps = flush_steps
@@ -109,10 +134,13 @@ class WShardStreamWriter:
         self._overflow = overflow
         self._buffer_bytes = buffer_bytes
         self._on_partial = on_partial
+        self._max_steps = max_steps_per_file
+        self._max_bytes = max_bytes_per_file
+        self._may_roll = may_roll
         self._defs = [ChannelDef.of(channel) for channel in channels]
         self._keys = self._checked_keys()
 
-        self._journal: JournalWriter | None = None
+        self._roller: Roller | None = None
         self._recorder: Recorder | None = None
         self._steps: Track | None = None
         self._step_layout: StepLayout | None = None
@@ -149,28 +177,23 @@ class WShardStreamWriter:
             metadata: any JSON.
         """
         self._ensure_open()
-        if self._journal is not None:
+        if self._recorder is not None:
             raise InvalidArgument("the episode has begun already", path=self.path)
         clocked = self._clocked_tracks()
         rows = self._numbered(channel for track in clocked.values() for channel in track.channels)
-        start = self._start_text(env_id, timebase or Timebase(), metadata, rows)
-        journal = JournalWriter(self.partial_path)
-        try:
-            if journal.old_size:
-                self._meet_old_journal()
-                journal.clear()
-        except BaseException:
-            journal.close()
-            raise
-        try:
-            journal.append_text(Kind.START, start)
-            if self._fsync != "never":
-                journal.sync()
-                sync_folder(os.path.dirname(os.path.realpath(self.partial_path)))
-        except OSError as error:
-            journal.remove()
-            raise ShardIOError.wrap(error, "cannot record", self.partial_path) from error
-        self._journal = journal
+        start = self._start_fields(env_id, timebase or Timebase(), metadata, rows)
+        journal = self._begun(canonical(start))
+        if self._may_roll:
+            is_synced = self._fsync != "never"
+            self._roller = Roller(
+                self._files,
+                start,
+                ChunkFinisher(self._files, self.episode_id, env_id, fsync=is_synced),
+                max_steps=self._max_steps,
+                max_bytes=self._max_bytes,
+                has_steps=not all(channel.own_clock for channel in self._defs),
+                fsync=is_synced,
+            )
         self._clocked = clocked
         self._recorder = Recorder(
             journal,
@@ -178,43 +201,54 @@ class WShardStreamWriter:
             fsync=self._fsync,
             overflow=self._overflow,
             buffer_bytes=self._buffer_bytes,
+            roller=self._roller,
             clock=self._clock,
         )
         self._recorder.tracks += clocked.values()
 
-    def _start_text(
+    def _begun(self, start: bytes) -> JournalWriter:
+        """The first journal, locked, after what was there before has been dealt with."""
+        journal = JournalWriter(self._files.journal(0))
+        is_new = not journal.old_size
+        is_synced = self._fsync != "never"
+        try:
+            meet_old_recording(self._files, self._on_partial, fsync=is_synced)
+            if self._may_roll:
+                self._files.check_free()
+            journal.clear()
+        except BaseException:
+            if is_new:
+                journal.remove()
+            journal.close()
+            raise
+        try:
+            journal.append_text(Kind.START, start)
+            if is_synced:
+                journal.sync()
+                sync_folder(os.path.dirname(os.path.realpath(journal.path)))
+        except OSError as error:
+            journal.remove()
+            raise ShardIOError.wrap(error, "cannot record", journal.path) from error
+        return journal
+
+    def _start_fields(
         self,
         env_id: str,
         timebase: Timebase,
         metadata: Mapping[str, Any] | None,
         rows: list[dict[str, Any]],
-    ) -> bytes:
+    ) -> dict[str, Any]:
         episode = {
             "env_id": env_id,
             "episode_id": self.episode_id,
             "timebase": timebase_fields(timebase),
-            **({"metadata": dict(metadata)} if metadata else {}),
+            **({"metadata": deepcopy(dict(metadata))} if metadata else {}),
         }
         try:
             parse_facts({**episode, "length_T": 0}, {})
         except BadMetadata as error:
             raise InvalidArgument(error.problem, path=self.path, found=error.found) from None
-        return canonical({"v": 1, "episode": episode, "channels": rows})
-
-    def _meet_old_journal(self) -> None:
-        if self._on_partial == "refuse":
-            raise InvalidArgument(
-                "there is an unfinished recording of this episode",
-                path=self.partial_path,
-                hint=f"bring it back with: wshard recover {self.partial_path}; "
-                "or pass on_partial='recover' or 'discard'",
-            )
-        if self._on_partial == "recover":
-            stem, suffix = os.path.splitext(self.path)
-            number = 1
-            while os.path.exists(f"{stem}.recovered-{number}{suffix}"):
-                number += 1
-            _log.warning("%s", recover(self.partial_path, f"{stem}.recovered-{number}{suffix}"))
+        return {"v": 1, "episode": episode, "channels": rows}
 
     def write_timestep(
         self,
@@ -295,14 +329,25 @@ class WShardStreamWriter:
         check_id(label, "a label")
         first = self.steps_written if start is None else start
         interval = Interval(first, first + 1 if end is None else end, text, source, confidence)
-        recorder.note(
-            canonical({"label": label, "interval": interval.to_fields(), "unit": "steps"})
-        )
+        note = {"label": label, "interval": interval.to_fields(), "unit": "steps"}
+        canonical(note)  # raises where it cannot be stored
+        recorder.note(note)
 
     @property
     def steps_written(self) -> int:
         """Steps that were recorded so far."""
         return 0 if self._steps is None else self._steps.written
+
+    @property
+    def partial_path(self) -> str:
+        """The journal that is written now."""
+        return self._files.journal(0) if self._recorder is None else self._recorder.journal.path
+
+    @property
+    def episode_path(self) -> str:
+        """What to load when the episode is finished: the path, or the manifest of a recording in chunks."""
+        is_rolled = self._roller is not None and self._roller.index > 0
+        return self._files.names.manifest if is_rolled else self.path
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -320,42 +365,57 @@ class WShardStreamWriter:
         final_observations: Mapping[str, Any] | None = None,
         complete: Callable[[Episode], None] | None = None,
     ) -> None:
-        """Finishes the episode: it appears under its name, and the journal goes.
+        """Finishes the episode: it appears under its name, `episode_path`, and the journal goes.
 
         If that fails the journal stays, for `recover`.
 
         Args:
             metadata: to be added to what `begin_episode` was given.
             final_observations: what was seen after the last step, for any of the channels of `signal/`.
-            complete: called with the episode before it is saved, to add what could not be recorded.
+            complete: called with the episode before it is saved, to add what could not be recorded. Not for
+                recordings in chunks, most of which are saved already.
         """
         recorder = self._recording()
+        if complete is not None and self.episode_path != self.path:
+            raise InvalidArgument(
+                "a recording in several files cannot be completed",
+                path=self.path,
+                hint="end it without, or record with may_roll=False",
+            )
         canonical(dict(metadata or {}))
         if self._steps is None:
             self._declare_steps(self._layout({}, (None,) * len(BESIDES)))
         last = self._checked_last(final_observations or {})
-        assert self._journal is not None
         try:
             recorder.flush()
             if last:
-                recorder.note(canonical({"length_T": self.steps_written}))
                 recorder.record_last(last)
                 recorder.flush()
             recorder.stop()
-            end = {"metadata": dict(metadata or {}), "dropped": recorder.dropped}
-            self._journal.append_text(
-                Kind.END, canonical({key: value for key, value in end.items() if value})
-            )
-            save_recorded(
-                self.partial_path, self.path, fsync=self._fsync != "never", change=complete
-            )
-            self._journal.remove()
+            self._finish(recorder, metadata or {}, complete)
         except OSError as error:
             if isinstance(error, ShardError) and error.path == self.partial_path:
                 raise
             raise io_failure(error, self.partial_path) from error
         finally:
             self.close()
+
+    def _finish(
+        self,
+        recorder: Recorder,
+        metadata: Mapping[str, Any],
+        complete: Callable[[Episode], None] | None,
+    ) -> None:
+        journal = recorder.journal
+        end = {"metadata": dict(metadata), "dropped": recorder.dropped_here}
+        text = canonical({key: value for key, value in end.items() if value})
+        journal.append_text(Kind.END, text)
+        if self._roller is not None and self._roller.index:
+            self._roller.finisher.finish_all(journal)
+            return
+        is_synced = self._fsync != "never"
+        save_recorded(journal.path, self.path, fsync=is_synced, change=complete)
+        journal.remove()
 
     def _checked_last(self, values: Mapping[str, Any]) -> list[tuple[RecordedChannel, Any]]:
         assert self._step_layout is not None
@@ -371,15 +431,18 @@ class WShardStreamWriter:
         return checked
 
     def abort(self) -> None:
-        """Gives the recording up and deletes the journal."""
+        """Gives the recording up and deletes the journal, and the chunks that are finished."""
         if self._closed:
             return
         self._closed = True
-        if self._recorder is not None and self._journal is not None:
-            is_ours = self._journal.descriptor >= 0  # and not a parent's
-            self._recorder.stop()
+        recorder = self._recorder
+        if recorder is not None:
+            is_ours = recorder.journal.descriptor >= 0  # and not a parent's
+            recorder.stop()
             if is_ours:
-                self._journal.remove()
+                if self._roller is not None and self._roller.index:
+                    self._roller.finisher.remove()
+                recorder.journal.remove()
 
     def close(self) -> None:
         """Stops recording and keeps the journal, for `recover`. After `end_episode` it does nothing."""
@@ -389,11 +452,16 @@ class WShardStreamWriter:
         recorder = self._recorder
         if recorder is None:
             return
+        is_ours = recorder.journal.descriptor >= 0
         try:
             if recorder.failure is None:
                 recorder.flush()
         finally:
             recorder.stop()
+            if self._roller is not None:
+                if is_ours:
+                    self._roller.finisher.stop()
+                self._roller.finisher.close()
             recorder.journal.close()
 
     def __enter__(self) -> Self:
@@ -440,7 +508,10 @@ class WShardStreamWriter:
         return tracks
 
     def _track(self, channels: list[RecordedChannel]) -> Track:
-        return Track(channels, self._flush_steps, self._buffer_bytes)
+        largest = LARGEST_RUN_BYTES
+        if self._max_bytes is not None:
+            largest = min(largest, self._max_bytes // _RUNS_IN_FILE)
+        return Track(channels, self._flush_steps, self._buffer_bytes, largest)
 
     def _layout(self, actions: Mapping[str, Any], besides: tuple[Any, ...]) -> StepLayout:
         """What every step will be, from what the first one brings."""
@@ -455,8 +526,7 @@ class WShardStreamWriter:
         """Tells the journal what every step is; before the first of them."""
         recorder = self._recording()
         track = self._track(layout.channels)
-        recorder.note(canonical({"channels": self._numbered(track.channels)}))
-        recorder.tracks.append(track)
+        recorder.declare(track, self._numbered(track.channels))
         self._step_layout, self._steps = layout, track
         return track
 

@@ -55,3 +55,46 @@ def test_an_existing_episode_is_not_replaced_without_force(wshard: Run, journal:
     assert target.read_bytes() == b"something else"
     assert wshard("recover", journal, "--force").code == 0
     assert load_wshard(target).length == 20
+
+
+@pytest.fixture
+def chunks(tmp_path: Path) -> Path:
+    """Two chunks that are finished, and the journal of the third."""
+    channels = [{"id": "state", "dtype": "f32", "shape": [3]}]
+    path = tmp_path / "run.wshard"
+    writer = WShardStreamWriter(path, "ep_001", channels, flush_steps=4, max_steps_per_file=8)
+    writer.begin_episode(env_id="Env-v0")
+    for step in range(20):
+        writer.write_timestep({"state": np.full(3, step, np.float32)}, reward=float(step))
+    writer.close()
+    return tmp_path / "run_chunk_0002.wshard.partial"
+
+
+def test_a_recording_in_chunks_comes_back_as_a_whole(wshard: Run, chunks: Path) -> None:
+    finished = chunks.with_name("run_chunk_0000.wshard")
+    before = chunks.read_bytes(), finished.read_bytes(), finished.stat().st_mtime_ns
+    result = wshard("recover", chunks)
+    assert result.code == 0
+    assert "20 steps of ep_001 came back" in result.out
+    assert result.out.count("8 steps, was finished") == 2
+    assert "4 steps, came back" in result.out
+    assert (chunks.read_bytes(), finished.read_bytes(), finished.stat().st_mtime_ns) == before
+    episode = load_wshard(chunks.with_name("run_manifest.wshard"))
+    assert np.array_equal(episode.observations["state"].data[:, 0], np.arange(20))
+
+
+def test_what_is_lost_of_the_last_chunk_is_told_with_exit_code_3(wshard: Run, chunks: Path) -> None:
+    chunks.write_bytes(chunks.read_bytes()[:-7])
+    result = wshard("recover", chunks.with_name("run.wshard"), "--json")
+    assert result.code == 3
+    fields = json.loads(result.out)
+    assert [chunk["recovered"] for chunk in fields["chunks"]] == [False, False]
+    assert fields["steps"] == 16
+    assert fields["lost_bytes"] > 0
+
+
+def test_chunks_under_another_name_leave_the_first_as_they_are(wshard: Run, chunks: Path) -> None:
+    assert wshard("recover", chunks, "-o", chunks.with_name("saved.wshard")).code == 0
+    assert load_wshard(chunks.with_name("saved_manifest.wshard")).length == 20
+    assert load_wshard(chunks.with_name("run_manifest.wshard")).length == 16
+    assert wshard("recover", chunks, "-o", chunks.with_name("saved.wshard")).code == 2

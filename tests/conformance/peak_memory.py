@@ -2,6 +2,7 @@
 
 python peak_memory.py             the containers
 python peak_memory.py episodes    the episodes
+python peak_memory.py journals    the journals
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +65,29 @@ def read_every_lane(path: Path) -> None:
                 _ = lane and lane.data
 
 
+def bring_back(path: Path) -> None:
+    """Opens a journal, touches all of it, and saves what comes back."""
+    from wshard import open_partial, recover
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(ShardError):
+        recover(path, Path(folder) / "out.wshard", fsync=False)
+    with contextlib.suppress(ShardError), open_partial(path) as episode:
+        for _, channel in episode.blocks():
+            with contextlib.suppress(ShardError):
+                _ = channel.data
+
+
+# What is read, how, and one that is read without measuring: imports and first-time allocations are the baseline.
+READ = {
+    "containers": ("invalid", read_in_every_way, "valid/hello.shard"),
+    "episodes": ("invalid_episodes", read_every_lane, "valid/episode_rewards.wshard"),
+    "journals": ("invalid_journals", bring_back, "valid_journals/zstd.wshard.partial"),
+}
+
+
 def main() -> None:
-    episodes = "episodes" in sys.argv[1:]
-    folder, read = (
-        ("invalid_episodes", read_every_lane) if episodes else ("invalid", read_in_every_way)
-    )
-    # Once without measuring: imports and first-time allocations are the baseline.
-    read(VECTORS / "valid" / ("episode_rewards.wshard" if episodes else "hello.shard"))
+    folder, read, first = READ[sys.argv[1] if sys.argv[1:] else "containers"]
+    read(VECTORS / first)
     grown: dict[str, int] = {}
     for description in sorted((VECTORS / folder).glob("*.json")):
         case = json.loads(description.read_text("utf-8"))

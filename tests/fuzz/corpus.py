@@ -40,6 +40,9 @@ def vector_files(folders: str = "*valid") -> Iterator[tuple[str, bytes]]:
 
 def seeds(target: str) -> Iterator[tuple[str, bytes]]:
     """Name and bytes of every seed of a target."""
+    if target == "journal":
+        yield from vector_files("*valid_journals")
+        return
     for name, data in vector_files("*valid*" if target in OF_EPISODES else "*valid"):
         if target == "container":
             yield name, data

@@ -1,7 +1,7 @@
 """What the fuzzer calls. Each target takes any bytes and may raise nothing but ShardError.
 
-`container` reads a whole file in every way, `episode` every lane of one. The others aim past checksums
-and sizes, at the parsers behind them, which random bytes would hardly ever reach.
+`container` reads a whole file in every way, `episode` every lane of one, `journal` brings a recording back.
+The others aim past checksums and sizes, at the parsers behind them, which random bytes would hardly ever reach.
 """
 
 from __future__ import annotations
@@ -10,16 +10,25 @@ import contextlib
 import functools
 import struct
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shard_format import Limits, Manifest, ShardError, ShardReader, compute_identity
 from shard_format._json import canonical, parse_object
 from shard_format._layout import Codec
-from shard_format.codecs import check_sizes, decode, decode_into, iter_decoded
+from shard_format.codecs import check_sizes, crc32c, decode, decode_into, iter_decoded
 from shard_format.filters import Filters
 from shard_format.seekable import FOOTER, SeekTable, decode_range_into, seek_table_size
 from shard_format.verify import check
-from wshard import ChunkManifest, Episode, Intervals, load_wshard, validate_chunk_continuity
+from wshard import (
+    ChunkManifest,
+    Episode,
+    Intervals,
+    load_wshard,
+    open_partial,
+    recover,
+    validate_chunk_continuity,
+)
 from wshard.channels import Channel
 from wshard.chunked import _open_chunk
 from wshard.doctor import examine
@@ -36,6 +45,7 @@ _TOTAL_FILE_SIZE = struct.Struct("<Q")
 _TOTAL_FILE_SIZE_OFFSET = 40
 _CODEC_AND_SIZE = struct.Struct("<BI")
 _RANGE = struct.Struct("<III")
+_JOURNAL_HEAD = struct.Struct("<4sBBHIIIIQI")
 # An episode may claim more steps than it has bytes; what is computed for each is asked for below this.
 _FEW_STEPS = 1 << 16
 
@@ -208,6 +218,63 @@ def fuzz_chunk_manifest(data: bytes) -> None:
             _open_chunk(manifest, reference).close()
 
 
+def fuzz_journal(data: bytes) -> None:
+    """A journal, as it is and with heads that fit: what comes back is a file in which everything verifies."""
+    for journal in (data, _with_right_heads(data)):
+        with contextlib.suppress(ShardError):
+            _bring_back(journal)
+
+
+def _with_right_heads(data: bytes) -> bytes:
+    """The frames with true checksums and sequence, or hardly a mutation would come past the first of them."""
+    frames: list[bytes] = []
+    at = 0
+    while at + _JOURNAL_HEAD.size + 4 <= len(data):
+        _, kind, codec, channel, entries, stored_size, size, checksum, _, _ = (
+            _JOURNAL_HEAD.unpack_from(data, at)
+        )
+        at += _JOURNAL_HEAD.size + 4
+        stored = data[at : at + stored_size]
+        at += len(stored)
+        stored_checksum = crc32c(stored)
+        # A raw run is its own content; a compressed one may claim what fits into the fuzzer's memory.
+        size, checksum = (
+            (size % LIMITS.max_decompressed_bytes, checksum)
+            if codec
+            else (stored_size, stored_checksum)
+        )
+        head = _JOURNAL_HEAD.pack(
+            *(b"WSJ1", kind, codec, channel, entries, stored_size, size, checksum),
+            *(len(frames), stored_checksum),
+        )
+        frames.append(head + struct.pack("<I", crc32c(head)) + stored)
+    return b"".join(frames) + data[at:]
+
+
+def _bring_back(journal: bytes) -> None:
+    folder = _journal_folder().name
+    partial, out = f"{folder}/e.wshard.partial", f"{folder}/out.wshard"
+    Path(partial).write_bytes(journal)
+    result = recover(partial, out, fsync=False)
+    try:
+        with ShardReader(out) as reader:
+            reader.verify()
+        with load_wshard(out, threads=1) as saved:
+            assert saved.length == result.steps
+    except ShardError as error:
+        raise AssertionError("what came back does not verify") from error
+    with open_partial(partial) as episode:
+        for touch in _touches(episode):
+            with contextlib.suppress(ShardError):
+                touch()
+        assert not episode.refresh()
+
+
+@functools.cache
+def _journal_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory()
+
+
 @functools.cache
 def _empty_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory()
@@ -220,6 +287,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "descriptions": fuzz_descriptions,
     "episode": fuzz_episode,
     "filters": fuzz_filters,
+    "journal": fuzz_journal,
     "json": fuzz_json,
     "seek_table": fuzz_seek_table,
 }

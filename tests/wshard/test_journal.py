@@ -247,7 +247,7 @@ class TestMisleading:
             (frame(2, RUN, floats(5, 6), entries=0xFFFFFFFF), "does not hold its entries"),
             (frame(2, RUN, b"", entries=0), "does not hold its entries"),
             (frame(2, RUN, floats(5, 6), entries=1, content_size=16), "sizes in the head"),
-            (frame(2, RUN, floats(5, 6), entries=1, content_crc=1), "sizes in the head"),
+            (frame(2, RUN, floats(5, 6), entries=1, content_crc=1), "two checksums"),
             (frame(2, RUN, floats(5, 6), entries=1, stored_crc=1, content_crc=1), "damaged"),
             (frame(2, RUN, floats(5, 6), entries=1, codec=1), "in another way"),
             (frame(2, RUN, floats(5, 6), entries=1, stored_size=0xFFFFFFFF), "sizes in the head"),
@@ -273,7 +273,7 @@ class TestMisleading:
             (frame(2, NOTE, {"channels": [X]}), "cannot be recorded"),
             (frame(2, NOTE, {"channels": 5}), "not a list"),
             (frame(2, NOTE, {"channels": [{**Y, "shape": ["a"]}]}), "integers"),
-            (frame(2, NOTE, {}, codec=1), "sizes in the head"),
+            (frame(2, NOTE, {}, codec=1), "codec 1 in a frame of kind 3"),
         ],
     )
     def test_reading_stops_before_a_frame_that_breaks_a_rule(
@@ -289,6 +289,40 @@ class TestMisleading:
         assert says in str(result.problem)
         with ShardReader(partial.with_suffix("")) as reader:
             reader.verify()
+
+    def test_a_note_longer_than_any_json_is_not_even_read(self, partial: Path) -> None:
+        """J-TXT-2, which no vector breaks: its file would be too large."""
+        size = (100 << 20) + 1
+        checksum = crc32.iscsi(bytes(size))
+        head = frame(
+            *(2, NOTE, b""),
+            stored_size=size,
+            content_size=size,
+            content_crc=checksum,
+            stored_crc=checksum,
+        )
+        partial.write_bytes(GOOD + head)
+        with partial.open("r+b") as file:  # zeros that take no room
+            file.truncate(len(GOOD + head) + size)
+        tracemalloc.start()
+        result = recover(partial, fsync=False)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (result.steps, result.lost_data) == (2, True)
+        assert str(result.problem).endswith("[J-TXT-2, limit_exceeded]")
+        assert peak < 16 << 20
+
+    def test_a_note_that_is_refused_names_no_channels(self, partial: Path) -> None:
+        """However often it is looked at."""
+        note = frame(2, NOTE, {"channels": [Y], "length_T": -1})
+        partial.write_bytes(GOOD + note)
+        with open_partial(partial) as episode:
+            for _ in range(3):
+                assert not episode.refresh()
+            partial.write_bytes(GOOD + frame(2, RUN, b"y", entries=1, channel=1))
+            assert not episode.refresh()
+            assert not episode.actions
+        assert "[J-RUN-1, bad_header]" in str(recover(partial, fsync=False).problem)
 
     def test_nothing_counts_after_the_end(self, partial: Path) -> None:
         partial.write_bytes(GOOD + frame(2, END, {}) + frame(3, RUN, floats(5, 6), entries=1))

@@ -33,6 +33,7 @@ from wshard import (
     open_partial,
     recover,
 )
+from wshard.journaled import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,7 +140,9 @@ class TestFinishing:
     ) -> None:
         from shard_format.registry import Limits
 
-        monkeypatch.setattr("wshard.recorded.DEFAULT_LIMITS", Limits(max_decompressed_bytes=1000))
+        monkeypatch.setattr(
+            "wshard.recorded_blocks.DEFAULT_LIMITS", Limits(max_decompressed_bytes=1000)
+        )
         with recorder(path) as writer:
             record(writer, 0, 100)
         assert "signal/rgb is stored raw" in caplog.text
@@ -759,13 +762,15 @@ class TestLiveReading:
         record(writer, 0, 50)
         writer.flush()
         with open_partial(path) as episode:
-            content, read = episode._journal.reader.content, []
+            (journal,) = episode._recording._parts
+            assert isinstance(journal, Journal)
+            content, read = journal.reader.content, []
 
             def counting(part: Part) -> bytes:
                 read.append(part)
                 return content(part)
 
-            monkeypatch.setattr(episode._journal.reader, "content", counting)
+            monkeypatch.setattr(journal.reader, "content", counting)
             assert episode.observations["rgb"][23:27].shape == (4, 8, 8)
             assert len(read) == 2
         writer.abort()

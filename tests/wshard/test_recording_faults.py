@@ -17,11 +17,13 @@ from tests.shard_format.support import check_python, listing
 from tests.wshard.recording_support import check_file, record, recorder
 from wshard import journal as journal_module
 from wshard import open_partial, recover
+from wshard._recorder import Recorder
 from wshard.journal import JournalWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from types import FrameType
 
 # The start of scripts in which children record and are killed.
 CHILDREN = """
@@ -535,3 +537,45 @@ def test_a_signal_that_python_handles_keeps_the_recording(path: Path) -> None:
     assert recorded <= result.steps <= recorded + 1
     assert not result.lost_data
     check_file(path, result.steps)
+
+
+def test_an_interrupt_while_a_buffer_changes_hands_loses_no_other_step(
+    path: Path,
+) -> None:
+    """At any line of it: the buffer is handed over once, and not forgotten."""
+
+    def record_until(line: int) -> int:
+        """Steps that were recorded before the interrupt, or all."""
+        writer = recorder(path, flush_steps=2, on_partial="discard")
+        left, done = line, 0
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - itself
+            nonlocal left
+            if event == "line" and frame.f_code is Recorder._hand_over.__code__:
+                left -= 1
+                if not left:
+                    raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        try:
+            sys.settrace(trace)
+            for number in range(5):
+                record(writer, number, number + 1)
+                done = number + 1
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+            writer.close()
+        return done
+
+    line, done = 0, 0
+    while done < 5:
+        line += 1
+        done = record_until(line)
+        path.unlink(missing_ok=True)
+        found = recover(path, fsync=False)
+        assert done <= found.steps <= done + 1, line
+        check_file(path, found.steps)
+    assert line > 12

@@ -157,6 +157,7 @@ class EpisodeRecorder:
                 channels,
                 compression=settings.compression,
                 fsync=settings.fsync,
+                may_roll=False,  # texts and infos are added to the whole in the end
             )
             writer.begin_episode(settings.env_id, _copy(settings.timebase), facts)
         except BaseException:

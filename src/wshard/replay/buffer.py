@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import shutil
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import Closed, InvalidArgument, ShardError
-from wshard.dtypes import DType
+from shard_format.errors import Closed, InvalidArgument
 from wshard.episode import Episode
-from wshard.folders import SUFFIX, following, in_order, is_being_recorded, reserve
+from wshard.folders import SUFFIX
 from wshard.journal import PARTIAL_SUFFIX
-from wshard.reader import SIDECAR_SUFFIX, load_wshard
-from wshard.recorded import open_partial, recover
+from wshard.reader import load_wshard
 from wshard.replay.drawing import by_priority, recent, uniform
-from wshard.replay.priorities import Priorities, load_priorities, save_priorities
-from wshard.replay.windows import Windows, follows_steps, wanted_channels
-from wshard.streaming import ChannelDef, WShardStreamWriter
+from wshard.replay.episodes import StoredEpisodes, recover_all
+from wshard.replay.priorities import load_priorities, save_priorities
+from wshard.replay.running import RunningEpisode, named
+from wshard.replay.windows import Windows, wanted_channels
 from wshard.writer import save_wshard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
@@ -40,43 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ReplayBuffer"]
 
-_log = logging.getLogger("wshard")
-
 _SAVE_SECONDS: Final = 5.0
 _HOW: Final = ("uniform", "recent", "priority")
 _PADDING: Final = ("none", "zero", "repeat")
-
-
-@dataclass(slots=True)
-class _Stored:
-    """An episode of the buffer."""
-
-    number: int
-    name: str
-    """Of its file, without the suffix."""
-    steps: int
-    observed: int
-    """Entries that every observation has: one more than steps, if what followed the last step is there."""
-    nbytes: int
-    fill: float
-    """The priority of steps that were not given one."""
-    priorities: NDArray[np.float64] | None = None
-    is_running: bool = False
-    """Whether it is still being recorded."""
-    sums: dict[int, float] = field(default_factory=dict)
-    """The sum of the first so many priorities."""
-
-    def usable(self, next_observations: bool) -> int:
-        """Steps that windows can be made of; with what followed them if that is wanted."""
-        return min(self.steps, self.observed - 1) if next_observations else self.steps
-
-    def weight(self, windows: int) -> float:
-        """The sum of the priorities of the first so many steps."""
-        if self.priorities is None:
-            return self.fill * windows
-        if windows not in self.sums:
-            self.sums[windows] = float(self.priorities[:windows].sum())
-        return self.sums[windows]
 
 
 class ReplayBuffer:
@@ -128,29 +87,22 @@ class ReplayBuffer:
         self.folder = os.fspath(folder)
         self.max_steps = max_steps
         self.max_bytes = max_bytes
-        self.skipped: dict[str, ShardError] = {}
-        """Files that cannot be read, by name. They are left alone and not counted."""
         self._channels = None if channels is None else list(channels)
         self._compression = compression
-        self._max_open = max_open
         self._fsync = fsync
         self._random = np.random.default_rng(seed)
         self._lock = threading.RLock()
-        self._stored: list[_Stored] = []  # oldest first
-        self._by_number: dict[int, _Stored] = {}
-        self._numbers = 0
-        self._opened: OrderedDict[int, Episode] = OrderedDict()
         self._wanted: list[Wanted] | None = None
-        self._writer: WShardStreamWriter | None = None
-        self._writing: _Stored | None = None
-        self._both: set[str] = set()
-        self._kept = Priorities()
+        self._running: RunningEpisode | None = None
         self._saved_at = time.monotonic()
         self._is_changed = False
         self._closed = False
         os.makedirs(self.folder, exist_ok=True)
-        self._recover()
-        self._kept = load_priorities(self.folder)
+        recover_all(self.folder, fsync=fsync != "never")
+        self._known = load_priorities(self.folder)
+        self._episodes = StoredEpisodes(self.folder, self._known, max_open)
+        self.skipped = self._episodes.skipped
+        """Files that cannot be read, by name. They are left alone and not counted."""
         self.refresh()
 
     # --- what is in it
@@ -159,19 +111,19 @@ class ReplayBuffer:
     def steps(self) -> int:
         """Steps that can be drawn from."""
         with self._lock:
-            return sum(stored.steps for stored in self._stored)
+            return self._episodes.steps
 
     @property
     def nbytes(self) -> int:
         """Bytes of the files."""
         with self._lock:
-            return sum(stored.nbytes for stored in self._stored)
+            return self._episodes.nbytes
 
     @property
     def episodes(self) -> list[str]:
         """The files, oldest first."""
         with self._lock:
-            return [self._path(stored.name) for stored in self._stored]
+            return [self._episodes.path(stored.name) for stored in self._episodes.row]
 
     def __len__(self) -> int:
         return self.steps
@@ -187,21 +139,8 @@ class ReplayBuffer:
         """Takes in episodes and lanes that others have added since, forgets what is gone, and keeps the bounds."""
         with self._lock:
             self._ensure_open()
-            while self._opened:
-                self._opened.popitem()[1].close()
-            there = {
-                entry.name.removesuffix(SUFFIX): entry.path
-                for entry in os.scandir(self.folder)
-                if entry.name.endswith(SUFFIX) and entry.is_file()
-            }
-            for stored in [s for s in self._stored if s.name not in there and not s.is_running]:
-                self._forget(stored)
-            known = {stored.name for stored in self._stored}
-            known.update(name.removesuffix(SUFFIX) for name in self.skipped)
-            for name in sorted(there.keys() - known, key=in_order):
-                self._register(name)
-            self._stored.sort(key=lambda stored: in_order(stored.name))
-            self._evict()
+            self._episodes.refresh()
+            self._keep_bounds()
 
     # --- adding
 
@@ -226,21 +165,15 @@ class ReplayBuffer:
             next_observations: what was seen after the action. Kept if the episode is over: else the next step
                 brings it.
         """
-        seen = _named(observations, "observation")
-        done = {} if actions is None else _named(actions, "action")
+        seen = named(observations, "observation")
+        done = {} if actions is None else named(actions, "action")
         with self._lock:
             self._ensure_open()
-            if self._writer is None:
-                self._begin(seen, done)
-            assert self._writer is not None
-            both = self._both
-            self._writer.write_timestep(
-                {f"signal/{n}" if n in both else n: v for n, v in seen.items()}
-                | {f"action/{n}" if n in both else n: v for n, v in done.items()},
-                reward=float(reward),
-                terminated=bool(terminated),
-                truncated=bool(truncated),
-            )
+            if self._running is None:
+                self._running = RunningEpisode(
+                    self._episodes.reserve(), seen, done, self._compression, self._fsync
+                )
+            self._running.add(seen, done, float(reward), bool(terminated), bool(truncated))
             if terminated or truncated:
                 self.end_episode(next_observations)
 
@@ -249,31 +182,23 @@ class ReplayBuffer:
     ) -> None:
         """Ends the running episode where it is, for example because the environment was reset."""
         with self._lock:
-            writer, self._writer = self._writer, None
-            if writer is None:
-                return
-            running, self._writing = self._writing, None
-            last = {} if next_observations is None else _named(next_observations, "observation")
-            writer.end_episode(
-                final_observations={
-                    f"signal/{name}" if name in self._both else name: value
-                    for name, value in last.items()
-                }
-            )
-            name = os.path.basename(writer.path).removesuffix(SUFFIX)
+            running, self._running = self._running, None
             if running is None:
-                self._register(name)
+                return
+            last = {} if next_observations is None else named(next_observations, "observation")
+            running.end(last)
+            if running.stored is None:
+                self._episodes.register(running.name)
             else:
-                self._update(running)
-            self._stored.sort(key=lambda stored: in_order(stored.name))
-            self._evict()
+                self._episodes.update(running.stored)
+            self._keep_bounds()
 
     def add_episode(self, episode: Episode | str | os.PathLike[str]) -> str:
         """Adds a copy of an episode, from memory or from a file; returns the path of the copy."""
         with self._lock:
             self._ensure_open()
             given = load_wshard(episode) if not isinstance(episode, Episode) else episode
-            path = self._reserve()
+            path = self._episodes.reserve()
             try:
                 compression = self._compression
                 if compression is None and given.origin is not None:
@@ -283,23 +208,21 @@ class ReplayBuffer:
                 os.unlink(path + PARTIAL_SUFFIX)
                 if given is not episode:
                     given.close()
-            self._register(os.path.basename(path).removesuffix(SUFFIX))
-            self._stored.sort(key=lambda stored: in_order(stored.name))
-            self._evict()
+            self._episodes.register(os.path.basename(path).removesuffix(SUFFIX))
+            self._keep_bounds()
             return path
 
     def flush(self) -> None:
         """Makes the steps of the running episode available to `sample`, and saves the priorities."""
         with self._lock:
             self._ensure_open()
-            if self._writer is not None and self._writer.steps_written:
-                self._writer.flush()
-                if self._writing is None:
-                    name = os.path.basename(self._writer.path).removesuffix(SUFFIX)
-                    self._writing = self._new(name, is_running=True)
-                    self._stored.sort(key=lambda stored: in_order(stored.name))
-                self._update(self._writing, is_running=True)
-                self._evict()
+            running = self._running
+            if running is not None and running.steps:
+                running.flush()
+                if running.stored is None:
+                    running.stored = self._episodes.new(running.name, is_running=True)
+                self._episodes.update(running.stored, is_running=True)
+                self._keep_bounds()
             self._save_priorities()
 
     # --- drawing
@@ -348,7 +271,7 @@ class ReplayBuffer:
                     "there is no window of this length",
                     path=self.folder,
                     expected=f"an episode of {length} steps",
-                    found=f"{len(self._stored)} episodes, {self.steps} steps",
+                    found=f"{len(self._episodes.row)} episodes, {self.steps} steps",
                     hint="add episodes, or pass padding='zero' or 'repeat'",
                 )
             if how == "uniform":
@@ -356,7 +279,7 @@ class ReplayBuffer:
             elif how == "recent":
                 drawn = recent(self._random, batch, counts, half_life)
             else:
-                drawn = by_priority(self._random, batch, counts, self._stored)
+                drawn = by_priority(self._random, batch, counts, self._episodes.row)
             return self._read(drawn, length, padding, next_observations)
 
     def update_priorities(self, indices: NDArray[np.integer[Any]], values: ArrayLike) -> int:
@@ -383,15 +306,12 @@ class ReplayBuffer:
             self._ensure_open()
             updated = 0
             for (number, start), value in zip(places.tolist(), given.tolist(), strict=True):
-                stored = self._by_number.get(number)
+                stored = self._episodes.by_number.get(number)
                 if stored is None or not 0 <= start < stored.steps:
                     continue  # deleted since
-                if stored.priorities is None:
-                    stored.priorities = np.full(stored.steps, stored.fill)
-                stored.priorities[start] = value
-                stored.sums.clear()
+                stored.prioritize(start, value)
                 updated += 1
-            self._kept.top = max([self._kept.top, *given.tolist()])
+            self._known.top = max([self._known.top, *given.tolist()])
             self._is_changed = self._is_changed or updated > 0
             if time.monotonic() - self._saved_at > _SAVE_SECONDS:
                 self._save_priorities()
@@ -407,8 +327,7 @@ class ReplayBuffer:
                 self._save_priorities()
             finally:
                 self._closed = True
-                while self._opened:
-                    self._opened.popitem()[1].close()
+                self._episodes.close()
 
     def __enter__(self) -> Self:
         return self
@@ -417,147 +336,10 @@ class ReplayBuffer:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<ReplayBuffer {self.folder!r}: {len(self._stored)} episodes, {self.steps} steps>"
+        return f"<ReplayBuffer {self.folder!r}: {len(self._episodes.row)} episodes, {self.steps} steps>"
 
-    # --- files
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self.folder, name + SUFFIX)
-
-    def _reserve(self) -> str:
-        names = [stored.name for stored in self._stored]
-        names += [name.removesuffix(SUFFIX) for name in self.skipped]
-        name = following(max(names, key=in_order, default=None))
-        while not reserve(self._path(name)):
-            name = following(name)
-        return self._path(name)
-
-    def _recover(self) -> None:
-        """Brings back what was being recorded when its process died."""
-        for name in sorted(os.listdir(self.folder)):
-            if not name.endswith(SUFFIX + PARTIAL_SUFFIX):
-                continue
-            partial = os.path.join(self.folder, name)
-            path = partial.removesuffix(PARTIAL_SUFFIX)
-            if not _size(partial) or is_being_recorded(partial):
-                continue
-            try:
-                if os.path.exists(path):
-                    # It had been finished, up to removing the journal (J-5), or was recovered with losses.
-                    continue
-                with open_partial(partial) as episode:
-                    if not episode.length:
-                        continue
-                recovery = recover(partial, path, fsync=self._fsync != "never")
-            except ShardError as error:
-                _log.warning("%s: cannot be recovered: %s", partial, error)
-                continue
-            _log.warning("%s", recovery)
-            if not recovery.lost_data:
-                os.unlink(partial)
-
-    def _register(self, name: str) -> None:
-        try:
-            stored = self._new(name)
-            self._update(stored)
-        except ShardError as error:
-            self._forget(stored)
-            self.skipped[name + SUFFIX] = error
-            _log.warning("%s: left out of the replay buffer: %s", name + SUFFIX, error)
-
-    def _new(self, name: str, *, is_running: bool = False) -> _Stored:
-        fill = self._kept.fills.pop(name, self._kept.top)
-        stored = _Stored(self._numbers, name, 0, 0, 0, fill, is_running=is_running)
-        stored.priorities = self._kept.arrays.pop(name, None)
-        self._numbers += 1
-        self._stored.append(stored)
-        self._by_number[stored.number] = stored
-        return stored
-
-    def _update(self, stored: _Stored, *, is_running: bool = False) -> None:
-        """Looks at an episode anew: how long it is, and how large."""
-        self._let_go(stored)
-        stored.is_running = is_running
-        episode = self._open(stored)
-        stored.steps = episode.length
-        lengths = [c.length for c in episode.observations.values() if follows_steps(c)]
-        stored.observed = min(lengths, default=episode.length + 1)
-        if stored.priorities is not None and len(stored.priorities) != stored.steps:
-            longer = np.full(stored.steps, stored.fill)
-            same = min(len(longer), len(stored.priorities))
-            longer[:same] = stored.priorities[:same]
-            stored.priorities = longer
-        stored.sums.clear()
-        path = self._path(stored.name)
-        stored.nbytes = _size(path) + _size(path + PARTIAL_SUFFIX)
-        with suppress(OSError):
-            stored.nbytes += sum(
-                entry.stat().st_size for entry in os.scandir(path + SIDECAR_SUFFIX)
-            )
-
-    def _evict(self) -> None:
-        """Deletes the oldest until the rest keeps the bounds."""
-        steps, nbytes = self.steps, self.nbytes
-        while len(self._stored) > 1 and (
-            (self.max_steps is not None and steps > self.max_steps)
-            or (self.max_bytes is not None and nbytes > self.max_bytes)
-        ):
-            oldest = self._stored[0]
-            if oldest.is_running:
-                return
-            steps -= oldest.steps
-            nbytes -= oldest.nbytes
-            self._forget(oldest)
-            path = self._path(oldest.name)
-            for file in (path, path + PARTIAL_SUFFIX):
-                with suppress(FileNotFoundError):
-                    os.unlink(file)
-            shutil.rmtree(path + SIDECAR_SUFFIX, ignore_errors=True)
-
-    def _forget(self, stored: _Stored) -> None:
-        self._let_go(stored)
-        self._stored.remove(stored)
-        del self._by_number[stored.number]
-
-    def _open(self, stored: _Stored) -> Episode:
-        found = self._opened.get(stored.number)
-        if found is None:
-            path = self._path(stored.name)
-            found = open_partial(path) if stored.is_running else load_wshard(path)
-            self._opened[stored.number] = found
-            if len(self._opened) > self._max_open:
-                self._opened.popitem(last=False)[1].close()
-        else:
-            self._opened.move_to_end(stored.number)
-        return found
-
-    def _let_go(self, stored: _Stored) -> None:
-        episode = self._opened.pop(stored.number, None)
-        if episode is not None:
-            episode.close()
-
-    def _begin(self, seen: Mapping[str, NDArray[Any]], done: Mapping[str, NDArray[Any]]) -> None:
-        channels = [
-            ChannelDef(name, DType.from_numpy(value.dtype), value.shape, lane=lane)
-            for lane, values in (("signal", seen), ("action", done))
-            for name, value in values.items()
-        ]
-        path = self._reserve()
-        try:
-            writer = WShardStreamWriter(
-                path,
-                os.path.basename(path).removesuffix(SUFFIX),
-                channels,
-                compression=self._compression,
-                fsync=self._fsync,
-            )
-            writer.begin_episode()
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(path + PARTIAL_SUFFIX)
-            raise
-        self._writer = writer
-        self._both = seen.keys() & done.keys()
+    def _keep_bounds(self) -> None:
+        self._episodes.evict(self.max_steps, self.max_bytes)
 
     # --- windows
 
@@ -567,15 +349,15 @@ class ReplayBuffer:
             raise InvalidArgument(
                 "unknown padding", expected=" or ".join(map(repr, _PADDING)), found=repr(padding)
             )
-        usable = np.array([s.usable(next_observations) for s in self._stored], np.int64)
+        usable = np.array([s.usable(next_observations) for s in self._episodes.row], np.int64)
         return np.maximum(usable if padding != "none" else usable - length + 1, 0)
 
     def _read(
         self, drawn: Drawn, length: int, padding: str, next_observations: bool
     ) -> dict[str, NDArray[Any]]:
-        episodes = [self._stored[place] for place in drawn.episodes.tolist()]
+        episodes = [self._episodes.row[place] for place in drawn.episodes.tolist()]
         if self._wanted is None:
-            self._wanted = wanted_channels(self._open(episodes[0]), self._channels)
+            self._wanted = wanted_channels(self._episodes.open(episodes[0]), self._channels)
         windows = Windows(
             len(episodes),
             length,
@@ -585,7 +367,8 @@ class ReplayBuffer:
         )
         for row, (stored, start) in enumerate(zip(episodes, drawn.starts.tolist(), strict=True)):
             stop = min(start + length, stored.usable(next_observations))
-            windows.fill(row, self._open(stored), self._path(stored.name), start, stop)
+            episode, path = self._episodes.open(stored), self._episodes.path(stored.name)
+            windows.fill(row, episode, path, start, stop)
         numbers = np.array([stored.number for stored in episodes], np.int64)
         return {
             **windows.arrays,
@@ -597,11 +380,12 @@ class ReplayBuffer:
 
     def _save_priorities(self) -> None:
         if self._is_changed:
+            row = self._episodes.row
             save_priorities(
                 self.folder,
-                self._kept.top,
-                {stored.name: stored.fill for stored in self._stored},
-                {s.name: s.priorities for s in self._stored if s.priorities is not None},
+                self._known.top,
+                {stored.name: stored.fill for stored in row},
+                {s.name: s.priorities for s in row if s.priorities is not None},
             )
         self._saved_at = time.monotonic()
         self._is_changed = False
@@ -609,16 +393,3 @@ class ReplayBuffer:
     def _ensure_open(self) -> None:
         if self._closed:
             raise Closed("the replay buffer is closed", path=self.folder)
-
-
-def _named(values: Mapping[str, ArrayLike] | ArrayLike, name: str) -> dict[str, NDArray[Any]]:
-    if isinstance(values, Mapping):
-        return {key: np.asarray(value) for key, value in values.items()}
-    return {name: np.asarray(values)}
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

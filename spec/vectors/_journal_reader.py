@@ -1,0 +1,334 @@
+"""A strict reader of journals for the self-check: what comes back, and why reading stops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import cast
+
+from _decode import MAX_DECOMPRESSED, MAX_WINDOW, MAX_ZSTD_RATIO, BrokenRuleError, zstd_frames
+from _decode import open_file as open_container
+from _encode import Container, Entry, encode
+from _episode_draft import Draft
+from _episode_json import (
+    ITEM_SIZES,
+    LARGEST,
+    Row,
+    check,
+    check_episode,
+    is_integer,
+    parse_channels,
+    parse_label,
+    timebase_of,
+)
+from _episode_sets import load
+from _journal import (
+    END,
+    HEAD_CHECKSUM,
+    HEAD_FIELDS,
+    HEAD_SIZE,
+    MAGIC,
+    NOTE,
+    RAW,
+    RUN,
+    START,
+    ZSTD,
+)
+from _layout import unpack
+from _metadata import JsonObject, parse_object
+from _primitives import crc32c
+from _zstd_library import decode_frame
+
+FLAT = ("reward", "reward/exact", "done", "terminated", "truncated", "time/timestamps_ns")
+NO_ROW_NEEDED = ("done", "terminated", "truncated")
+MAX_JSON = 100 << 20
+CHECKSUM_BIT = 0x04
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a frame does not count."""
+
+    rule: str
+    error: str
+
+
+@dataclass
+class Recorded:
+    """One channel: its row, and what its runs hold."""
+
+    row: Row
+    data: bytes = b""
+    entries: int = 0
+    codec: int | None = None
+
+    @property
+    def entry_size(self) -> int:
+        return prod(self.row.shape) * ITEM_SIZES[self.row.dtype]
+
+    @property
+    def follows_steps(self) -> bool:
+        block = self.row.block
+        return "time_block" not in self.row.fields and (
+            block in FLAT or not block.startswith("time/")
+        )
+
+
+@dataclass
+class Journal:
+    """What a journal says, up to where it follows the rules."""
+
+    position: int = 0
+    frames: int = 0
+    stop: Stop | None = None
+    episode: JsonObject | None = None
+    channels: list[Recorded] = field(default_factory=list)
+    labels: dict[str, JsonObject] = field(default_factory=dict)
+    metadata: JsonObject = field(default_factory=dict)
+    dropped: JsonObject = field(default_factory=dict)
+    length: int | None = None
+    ended: bool = False
+
+    # --- reading (J-2)
+
+    def take(self, data: bytes) -> None:
+        try:
+            while self.position < len(data):
+                head, stored = _whole_frame(data, self.position, self.frames)
+                self._place(head)
+                self._take_content(head, stored)
+                self.position += HEAD_SIZE + len(stored)
+                self.frames += 1
+        except BrokenRuleError as error:
+            self.stop = Stop(str(error).split(": ")[1], error.code)
+
+    def _place(self, head: dict[str, int]) -> None:
+        is_start = head["kind"] == START
+        check(is_start or self.frames > 0, "bad_profile", "J-ORD-1")
+        check(not is_start or self.frames == 0, "bad_profile", "J-ORD-2")
+        check(not self.ended, "trailing_data", "J-ORD-3")
+
+    def _take_content(self, head: dict[str, int], stored: bytes) -> None:
+        if head["kind"] == RUN:
+            self._take_run(head, stored)
+            return
+        check(len(stored) <= MAX_JSON, "limit_exceeded", "J-TXT-2")
+        try:
+            fields = parse_object(stored)
+        except BrokenRuleError as error:
+            raise BrokenRuleError("bad_metadata", f"J-TXT-1: {error}") from error
+        if head["kind"] == START:
+            self._take_start(fields)
+        else:
+            self._take_note(fields)
+            self.ended = head["kind"] == END
+
+    def _take_start(self, fields: JsonObject) -> None:
+        version = fields.get("v")
+        check(is_integer(version) and version == 1, "unsupported_version", "J-STA-1")
+        episode = fields.get("episode")
+        check(isinstance(episode, dict), "bad_metadata", "J-STA-2", "no object")
+        episode = cast("JsonObject", episode)
+        try:
+            check_episode(episode | {"length_T": 0})
+            timebase_of(episode, {})
+        except BrokenRuleError as error:
+            raise BrokenRuleError("bad_metadata", f"J-STA-2: {error}") from error
+        self._take_rows(fields.get("channels"))
+        _check_chunk(fields.get("chunk"))
+        self.episode = episode
+
+    def _take_rows(self, listed: object) -> None:
+        check(isinstance(listed, list), "bad_metadata", "J-CHN-1", "no list")
+        known = {channel.row.block for channel in self.channels}
+        added = []
+        for fields in cast("list[object]", listed):
+            try:
+                (row,) = parse_channels({"channels": [fields]}).values()
+            except BrokenRuleError as error:
+                raise BrokenRuleError("bad_metadata", f"J-CHN-1: {error}") from error
+            check(row.block not in known, "bad_metadata", "J-CHN-2", row.block)
+            known.add(row.block)
+            channel = Recorded(row)
+            check(_is_recordable(channel), "bad_metadata", "J-CHN-3", row.block)
+            added.append(channel)
+        self.channels += added
+
+    def _take_run(self, head: dict[str, int], stored: bytes) -> None:
+        check(head["channel"] < len(self.channels), "bad_header", "J-RUN-1")
+        channel = self.channels[head["channel"]]
+        check(channel.codec in (None, head["codec"]), "bad_header", "J-RUN-2")
+        size = head["entries"] * channel.entry_size
+        fine = head["entries"] > 0 and head["content_size"] == size
+        check(fine, "size_mismatch", "J-RUN-3")
+        content = stored if head["codec"] == RAW else _decoded(head, stored)
+        channel.codec = head["codec"]
+        channel.data += content
+        channel.entries += head["entries"]
+
+    def _take_note(self, fields: JsonObject) -> None:
+        def fine(condition: bool, what: str) -> None:
+            check(condition, "bad_metadata", "J-NOT-1", what)
+
+        metadata, dropped = fields.get("metadata", {}), fields.get("dropped", {})
+        fine(isinstance(metadata, dict) and isinstance(dropped, dict), "metadata, dropped")
+        length = fields.get("length_T", self.length)
+        fine(length is None or (is_integer(length) and cast("int", length) >= 0), "length_T")
+        fine(isinstance(fields.get("continues", False), bool), "continues")
+        labels = dict(self.labels)
+        if "interval" in fields:
+            label = fields.get("label")
+            fine(isinstance(label, str) and label != "", "label")
+            unit = fields.get("unit", "steps")
+            lane = self.labels.get(cast("str", label), {"intervals": [], "unit": unit})
+            fine(lane["unit"] == unit, "two units")
+            rows = [*cast("list[object]", lane["intervals"]), fields["interval"]]
+            _check_label({"intervals": rows, "unit": unit})
+            labels[cast("str", label)] = {"intervals": rows, "unit": unit}
+        if "channels" in fields:
+            self._take_rows(fields["channels"])
+        # From here on nothing can fail: a note that is refused leaves nothing behind.
+        self.labels = labels
+        self.length = cast("int | None", length)
+        self.metadata |= cast("JsonObject", metadata)
+        self.dropped |= cast("JsonObject", dropped)
+
+    # --- as an episode (J-3, J-6)
+
+    @property
+    def steps(self) -> int:
+        counts = [channel.entries for channel in self.channels if channel.follows_steps]
+        shortest = min(counts, default=0)
+        return shortest if self.length is None else min(shortest, self.length)
+
+    def kept(self) -> dict[str, int]:
+        kept = {channel.row.block: channel.entries for channel in self.channels}
+        for channel in self.channels:
+            block = channel.row.block
+            if channel.follows_steps:
+                one_more = self.length is not None and block.startswith("signal/")
+                kept[block] = min(kept[block], self.steps + one_more)
+        for channel in self.channels:
+            clock = channel.row.text("time_block")
+            if clock is not None:
+                both = min(kept[channel.row.block], kept[clock])
+                kept[channel.row.block] = kept[clock] = both
+        return kept
+
+    def cut(self) -> dict[str, int]:
+        kept = self.kept()
+        beyond = {c.row.block: c.entries - kept[c.row.block] for c in self.channels}
+        return {block: count for block, count in beyond.items() if count}
+
+    def describe(self) -> JsonObject | None:
+        """The episode as the JSON of a vector has it, None where nothing can be read (J-1)."""
+        if self.episode is None:
+            return None
+        steps, kept = self.steps, self.kept()
+        episode = self.episode | {"length_T": steps}
+        told = cast("JsonObject", episode.get("metadata") or {}) | self.metadata
+        if self.dropped:
+            told["dropped"] = self.dropped
+        episode["metadata"] = told
+        clocks = {channel.row.text("time_block") for channel in self.channels}
+        draft = Draft(steps, episode=episode, ticks=False)
+        for channel in self.channels:
+            row, count = channel.row, kept[channel.row.block]
+            data = channel.data[: count * channel.entry_size]
+            if row.block == "time/timestamps_ns":
+                timebase = cast("JsonObject", episode.get("timebase") or {})
+                episode["timebase"] = timebase | {"type": "timestamps_ns"}
+            if row.block.startswith("time/"):
+                if row.block in FLAT or row.block in clocks:
+                    draft.add(row.block, data)
+                continue
+            draft.blocks.append(Entry(row.block, data))
+            if row.block not in NO_ROW_NEEDED:
+                draft.rows.append(row.fields | {"length": count})
+        for label, lane in self.labels.items():
+            draft.json(f"label/{label}", lane)
+        return load({"ep.wshard": draft.data()}, "ep.wshard", strict=True).describe()
+
+
+def _is_recordable(channel: Recorded) -> bool:
+    row = channel.row
+    lane = row.block.partition("/")[0]
+    is_placed = row.block in FLAT or row.block.startswith("time/")
+    if lane in ("signal", "action"):
+        is_placed = row.block == f"{lane}/{row.id}"
+    is_simple = not row.fields.keys() & {"length", "start_ns", "offsets_block"}
+    return is_placed and is_simple and row.layout == "dense" and 0 < channel.entry_size < 2**32
+
+
+def _check_chunk(chunk: object) -> None:
+    if chunk is None:
+        return
+    check(isinstance(chunk, dict), "bad_metadata", "J-STA-3", "no object")
+    for name, least in (("index", 1), ("first_step", 0)):
+        value = cast("JsonObject", chunk).get(name)
+        fine = is_integer(value) and least <= cast("int", value) <= LARGEST
+        check(fine, "bad_metadata", "J-STA-3", name)
+
+
+def _check_label(lane: JsonObject) -> None:
+    """The rules of section 7 of wshard.md, asked of a container that holds nothing else."""
+    draft = Draft(0).json("label", lane)
+    try:
+        parse_label(open_container(encode(Container(tuple(draft.blocks)))), "label")
+    except BrokenRuleError as error:
+        raise BrokenRuleError("bad_metadata", f"J-NOT-1: {error}") from error
+
+
+def _whole_frame(data: bytes, at: int, number: int) -> tuple[dict[str, int], bytes]:
+    """A frame by the rules that concern it alone."""
+    check(at + HEAD_SIZE <= len(data), "truncated", "J-FRM-1")
+    head = unpack((*HEAD_FIELDS, HEAD_CHECKSUM), data, at)
+    check(head["magic"] == MAGIC, "bad_magic", "J-FRM-2")
+    computed = crc32c(data[at : at + HEAD_SIZE - 4])
+    check(head["head_crc32c"] == computed, "checksum_mismatch", "J-FRM-3")
+    check(head["kind"] in (START, RUN, NOTE, END), "bad_header", "J-FRM-4")
+    is_known = head["codec"] == RAW or (head["codec"] == ZSTD and head["kind"] == RUN)
+    check(is_known, "unknown_codec", "J-FRM-5")
+    check(head["sequence"] == number, "bad_header", "J-FRM-6")
+    stored_size, content_size = head["stored_size"], head["content_size"]
+    if head["codec"] == RAW:
+        check(stored_size == content_size, "size_mismatch", "J-FRM-7")
+        same = head["stored_crc32c"] == head["content_crc32c"]
+        check(same, "checksum_mismatch", "J-FRM-8")
+    else:
+        largest = max(stored_size, content_size)
+        check(largest <= MAX_DECOMPRESSED, "limit_exceeded", "J-FRM-9")
+        check(content_size <= MAX_ZSTD_RATIO * stored_size, "size_mismatch", "J-FRM-10")
+    stored = data[at + HEAD_SIZE :][:stored_size]
+    check(len(stored) == stored_size, "truncated", "J-FRM-11")
+    check(crc32c(stored) == head["stored_crc32c"], "checksum_mismatch", "J-FRM-12")
+    return head, stored
+
+
+def _decoded(head: dict[str, int], stored: bytes) -> bytes:
+    """The content of a compressed run (J-RUN-4)."""
+    rule, size = "J-RUN-4", head["content_size"]
+    try:
+        frames = zstd_frames(stored)
+    except BrokenRuleError as error:
+        raise BrokenRuleError(error.code, f"{rule}: {error}") from error
+    check(len(frames) == 1 and frames[0].data == stored, "bad_compression", rule, "one frame")
+    (whole,) = frames
+    check(whole.dictionary_id == 0, "bad_compression", rule, "dictionary")
+    check(whole.window <= MAX_WINDOW, "limit_exceeded", rule, "window")
+    check(whole.content_size == size, "size_mismatch", rule, "declared size")
+    check(bool(stored[4] & CHECKSUM_BIT), "bad_compression", rule, "no checksum")
+    try:
+        content = decode_frame(stored, size + 1, MAX_WINDOW)
+    except ValueError as error:
+        code = "checksum_mismatch" if "checksum" in str(error) else "bad_compression"
+        raise BrokenRuleError(code, f"{rule}: {error}") from error
+    check(len(content) == size, "size_mismatch", rule, "decoded size")
+    check(crc32c(content) == head["content_crc32c"], "checksum_mismatch", rule, "content")
+    return content
+
+
+def read_journal(data: bytes) -> Journal:
+    journal = Journal()
+    journal.take(data)
+    return journal
