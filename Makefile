@@ -8,6 +8,8 @@ TEST_PROCESSES ?= 2
 ENV := .env
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
 INPUTS := pyproject.toml constraints.txt
+# A name of its own: a comma would end an argument of `call`.
+DEMO_EXTRAS := gym,plot
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all lint vectors docs bench fuzz clean
@@ -34,7 +36,7 @@ define make_environment
 endef
 
 $(ENV)/demo/.ready: $(INPUTS)
-	$(call make_environment,$(ENV)/demo,-c constraints.txt -e '.[plot]')
+	$(call make_environment,$(ENV)/demo,-c constraints.txt -e '.[$(DEMO_EXTRAS)]')
 
 $(ENV)/test/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/test,-c constraints.txt -e '.[dev]')
@@ -51,6 +53,7 @@ $(ENV)/fuzz/.ready: $(INPUTS)
 demo: $(ENV)/demo/.ready
 	@$(ENV)/demo/bin/python examples/container.py demo-out
 	@$(ENV)/demo/bin/python examples/episode.py demo-out
+	@$(ENV)/demo/bin/python examples/crash_recovery.py demo-out
 
 test: lint
 	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES)

@@ -12,7 +12,12 @@ import pytest
 from wshard import load_wshard
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TESTED_HERE = {"control_loop.py", "record_cartpole.py", "train_world_model.py"}
+TESTED_HERE = {
+    "control_loop.py",
+    "crash_recovery.py",
+    "record_cartpole.py",
+    "train_world_model.py",
+}
 # `make demo` runs these.
 TESTED_ELSEWHERE = {"container.py", "episode.py"}
 
@@ -58,6 +63,19 @@ def test_the_control_loop_keeps_up(tmp_path: Path) -> None:
         assert set(ep.observations) == {"joint_pos", "camera/left", "camera/right", "camera/wrist"}
         assert ep.observations["camera/wrist"].has_own_clock
         ep.load()
+
+
+def test_what_a_killed_recorder_had_flushed_comes_back(tmp_path: Path) -> None:
+    said = run(tmp_path, "crash_recovery.py", "crashed")
+    counts = re.findall(r"steps .*: +([\d,]+)$", said, re.MULTILINE)
+    flushed, steps = (int(count.replace(",", "")) for count in counts)
+    assert steps >= flushed >= 1000
+    assert f"{steps:,} steps of pendulum came back" in said
+    assert "bit for bit" in said
+    with load_wshard(tmp_path / "crashed" / "pendulum.wshard") as ep:
+        assert ep.length == steps
+        ep.load()
+    assert (tmp_path / "crashed" / "pendulum.wshard.partial").exists()
 
 
 def test_the_world_model_learns(tmp_path: Path) -> None:
