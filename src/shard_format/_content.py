@@ -57,8 +57,8 @@ class Content:
     """
 
     __slots__ = (
-        *("_all_checked", "_check", "_default_codec", "_head", "_head_size", "_head_view"),
-        *("_limits", "_source", "_threads"),
+        *("_all_checked", "_check", "_default_codec", "_head", "_head_size", "_limits"),
+        *("_source", "_threads"),
     )
 
     def __init__(
@@ -73,7 +73,6 @@ class Content:
         """`head`: the first bytes of the file, as far as they were read to open it."""
         self._head = head
         self._head_size = len(head)
-        self._head_view = memoryview(head)
         self._source = source
         self._default_codec = header.compression_default
         self._limits = limits
@@ -181,7 +180,7 @@ class Content:
         right checksum; else None, and `memory` says why."""
         _, _, _, flags, start, size, orig_size, checksum, _, _ = fields
         if start + size <= self._head_size and size == orig_size and not flags & _NOT_RAW:
-            content = self._head_view[start : start + size]
+            content = memoryview(self._head)[start : start + size]
             if crc32c(content) == checksum:
                 return content
         return None

@@ -364,7 +364,7 @@ class Index:
         starts, sizes = few[4::_FIELDS], few[5::_FIELDS]
         # The files of a data set mostly have the same names: look at them once.
         start, end = self._table_range
-        table = bytes(self._memory[start:end])
+        table: bytes = self.head[start:end]  # type: ignore[assignment] # bytes, of few entries
         known = _known_names.get(table)
         if known is not None and known[0] == name_offsets and known[1] == lengths:
             by_name = known[2]
@@ -374,8 +374,8 @@ class Index:
                 if len(_known_names) >= _MOST_KNOWN:
                     _known_names.clear()
                 _known_names[table] = (name_offsets, lengths, by_name)
-        ends = [end, *map(add, starts, sizes)]
-        if ends[-1] > header.total_file_size or not all(map(le, ends, starts)):
+        next_starts = (*starts[1:], header.total_file_size)
+        if starts[0] < end or not all(map(le, map(add, starts, sizes), next_starts)):
             self._check_ranges(header)
         return by_name
 

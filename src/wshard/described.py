@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from wshard.metadata import Row, parse_rows
-from wshard.names import META_CHANNELS, META_WSHARD
+from wshard.metadata import FactFields, Row, parse_facts, parse_rows
+from wshard.names import META_CHANNELS, META_EPISODE, META_WSHARD
+from wshard.timebase import Timebase
 
 if TYPE_CHECKING:
     from shard_format import ShardReader
 
-__all__ = ["Channels", "parse_channels", "parse_wshard"]
+__all__ = ["Channels", "parse_channels", "parse_episode", "parse_wshard"]
 
 _LONGEST = 1 << 16
 _MOST = 64
@@ -61,6 +63,42 @@ def parse_wshard(reader: ShardReader, text: bytes) -> dict[str, Any]:
     if all(isinstance(value, _SCALAR) for value in fields.values()):
         _remember(_known_wshard, text, fields)
     return fields
+
+
+# What our writers store of an episode without metadata. The four parts tell all; nothing is escaped, and what
+# the clock's text means was found out before.
+_USUAL_EPISODE: Final = re.compile(
+    rb'\{"env_id":"([^"\\\x00-\x1f]*)","episode_id":"([^"\\\x00-\x1f]*)",'
+    rb'"length_T":(0|[1-9][0-9]{0,17}),"timebase":(\{[^{}]*\})\}'
+)
+_known_timebases: dict[bytes, tuple[Any, float, int]] = {}
+
+
+def parse_episode(
+    reader: ShardReader, text: bytes, wshard: dict[str, Any]
+) -> tuple[FactFields, dict[str, Any] | bytes]:
+    """What `meta/episode` says, from its text, together with `meta/wshard`.
+
+    Returns:
+        The fields of `EpisodeFacts`, and the parsed object, or the text if there was no need to parse it.
+    """
+    usual = None if "timebase" in wshard else _USUAL_EPISODE.fullmatch(text)
+    if usual is not None:
+        env_id, name, length, clock = usual.groups()
+        timebase = _known_timebases.get(clock)
+        if timebase is not None:
+            try:
+                names = (name.decode(), env_id.decode())
+            except UnicodeDecodeError:  # the parser says where
+                pass
+            else:
+                return (*names, int(length), Timebase(*timebase), {}, None, None, None), text
+    fields = reader.parse_json(META_EPISODE, text, rule="W-JSN-1")
+    facts = parse_facts(fields, wshard)
+    if usual is not None:
+        base = facts.timebase
+        _remember(_known_timebases, usual[4], (base.type, base.tick_hz, base.epoch_ns))
+    return facts, fields
 
 
 def _remember(known: dict[bytes, Any], text: bytes, value: object) -> None:

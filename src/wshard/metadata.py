@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from shard_format.errors import BadMetadata
 from wshard.dtypes import BY_NAME, DType
@@ -28,6 +28,19 @@ class EpisodeFacts(NamedTuple):
     chunk_index: int | None
     total_chunks: int | None
     timestep_range: tuple[int, int] | None
+
+
+# The same without names: opening many episodes makes many of them.
+FactFields: TypeAlias = tuple[
+    str,
+    str,
+    int,
+    Timebase,
+    dict[str, Any],
+    int | None,
+    int | None,
+    tuple[int, int] | None,
+]
 
 
 class Row(NamedTuple):

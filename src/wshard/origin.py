@@ -6,6 +6,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from shard_format._json import parse_object
+from shard_format.registry import DEFAULT_LIMITS
+from wshard.names import META_EPISODE
+
 if TYPE_CHECKING:
     from shard_format import ShardReader
     from wshard.metadata import Row
@@ -45,8 +49,8 @@ class Origin:
     """The episode's file; of a chunked episode its manifest."""
     wshard: dict[str, Any]
     """`meta/wshard` as parsed."""
-    episode: dict[str, Any]
-    """`meta/episode` as parsed."""
+    stored_episode: dict[str, Any] | bytes
+    """`meta/episode`, parsed or not yet."""
     channels: dict[str, Any]
     """`meta/channels` as parsed."""
     rows: dict[str, Row]
@@ -57,6 +61,14 @@ class Origin:
     """The chunks, of a chunked episode."""
     is_filtered: bool = False
     """Whether the caller asked for some channels or lanes only."""
+
+    @property
+    def episode(self) -> dict[str, Any]:
+        """`meta/episode` as parsed."""
+        stored = self.stored_episode
+        if isinstance(stored, bytes):
+            stored = self.stored_episode = parse_object(stored, META_EPISODE, DEFAULT_LIMITS)
+        return stored
 
     @property
     def path(self) -> str:

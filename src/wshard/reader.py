@@ -15,13 +15,13 @@ from shard_format.registry import DEFAULT_LIMITS, Role
 from shard_format.sources import is_url, open_file
 from wshard import inference
 from wshard.blocks import file_block
-from wshard.described import parse_channels, parse_wshard
+from wshard.described import parse_channels, parse_episode, parse_wshard
 from wshard.describing import channel_from_row, plain_channel
 from wshard.dtypes import DType
 from wshard.episode import Episode
 from wshard.labels import Intervals
 from wshard.lanes import Extra, FillPart
-from wshard.metadata import EpisodeFacts, Row, parse_facts, parse_row
+from wshard.metadata import FactFields, Row, parse_row
 from wshard.names import (
     DELTA_RESIDUAL,
     DONE,
@@ -180,20 +180,20 @@ def episode_of(reader: ShardReader, *, is_sidecar: bool = False) -> Episode:
         episode_text, wshard_text, channels_text = reader.read_json_texts(_DESCRIPTIONS)
         if episode_text is None:
             raise BadProfile("the episode is not described", entry=META_EPISODE, rule="W-ROL-2")
-        episode_fields = reader.parse_json(META_EPISODE, episode_text, rule="W-JSN-1")
         wshard = {} if wshard_text is None else parse_wshard(reader, wshard_text)
-        facts = parse_facts(episode_fields, wshard)
+        facts, stored = parse_episode(reader, episode_text, wshard)
         described, rows = (
             ({}, {}) if channels_text is None else parse_channels(reader, channels_text)
         )
-        if "omen_channels" in wshard or "action_spaces" in episode_fields:
+        fields = stored if isinstance(stored, dict) else {}
+        if "omen_channels" in wshard or "action_spaces" in fields:
             rows = dict(rows)
-            _add_older_rows(rows, file_blocks(reader), facts.length, episode_fields, wshard)
+            _add_older_rows(rows, file_blocks(reader), facts[2], fields, wshard)
     except ShardError as error:
         raise error.located(path=reader.name) from None
     episode = new_episode(facts)
     known = episode.__dict__
-    known["origin"] = Origin(reader, wshard, episode_fields, described, rows)
+    known["origin"] = Origin(reader, wshard, stored, described, rows)
     known["_fill"] = partial(_fill_lanes, reader, rows)
     return episode
 
@@ -222,7 +222,7 @@ def _fill_lanes(
     return plan is None or part is not _OBSERVATIONS
 
 
-def new_episode(facts: EpisodeFacts) -> Episode:
+def new_episode(facts: FactFields) -> Episode:
     """An episode with its facts and without lanes."""
     episode = object.__new__(Episode)
     # Past __setattr__, which opening many episodes would feel.

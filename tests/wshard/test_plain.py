@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import wshard.reader
+from shard_format import ShardReader
+from shard_format._json import canonical, parse_object
+from shard_format.errors import ShardError
+from shard_format.registry import DEFAULT_LIMITS
 from tests.wshard.support import VECTORS
 from wshard import Channel, Episode, load_wshard, save_wshard
+from wshard.described import parse_episode
+from wshard.metadata import EpisodeFacts, episode_fields, parse_facts
 from wshard.plain import plain_plan
+from wshard.timebase import Timebase
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,3 +93,55 @@ def test_threads_that_touch_an_episode_at_once_see_the_same_lanes(tmp_path: Path
         assert len(seen) == 4
         assert all(lane is episode.observations for lane in seen)
         assert list(episode.observations) == ["x"]
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
+
+
+@given(
+    name=TEXTS,
+    env_id=TEXTS,
+    length=st.integers(0, 2**63 - 1),
+    rate=st.sampled_from([30, 0.5, 1e-3, 1e6, 59.94]),
+    epoch=st.sampled_from([0, 7]),
+    metadata=st.sampled_from([{}, {"a": 1}]),
+)
+def test_the_usual_description_is_understood_without_a_parser_as_with_one(
+    name: str, env_id: str, length: int, rate: float, epoch: int, metadata: dict[str, Any]
+) -> None:
+    facts = EpisodeFacts(
+        name, env_id, length, Timebase("ticks", rate, epoch), metadata, None, None, None
+    )
+    text = canonical(episode_fields(facts))
+    reader = ShardReader((VECTORS / "valid" / FILES[0].name).read_bytes())
+    for _ in range(2):  # the second time the clock is known
+        told, stored = parse_episode(reader, text, {})
+        assert told == facts == parse_facts(parse_object(text, "it", DEFAULT_LIMITS), {})
+        assert stored == text or stored == episode_fields(facts)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        b'"episode_id":"e\xff"',  # not UTF-8
+        b'"episode_id":"e\n"',
+        b'"episode_id":"e","episode_id":"f"',
+        b'"episode_id":"e" ',
+    ],
+)
+def test_what_only_looks_like_the_usual_description_goes_to_the_parser(changed: bytes) -> None:
+    facts = EpisodeFacts("e", "", 3, Timebase(), {}, None, None, None)
+    usual = canonical(episode_fields(facts))
+    reader = ShardReader((VECTORS / "valid" / FILES[0].name).read_bytes())
+    parse_episode(reader, usual, {})
+    text = usual.replace(b'"episode_id":"e"', changed)
+    assert text != usual
+    try:
+        expected: object = parse_facts(parse_object(text, "it", DEFAULT_LIMITS), {})
+    except ShardError as error:
+        expected = type(error)
+    try:
+        found: object = parse_episode(reader, text, {})[0]
+    except ShardError as error:
+        found = type(error)
+    assert found == expected
