@@ -117,15 +117,19 @@ def write_all(descriptor: int, buffers: Sequence[bytes | memoryview]) -> None:
             while len(view):
                 view = view[os.write(descriptor, view) :]
         return
-    pending = [memoryview(buffer) for buffer in buffers if len(buffer)]
+    pending = list(buffers)
     first = 0
     while first < len(pending):
-        written = os.writev(descriptor, pending[first : first + _MOST_BUFFERS])
+        batch = pending[first : first + _MOST_BUFFERS]
+        written = os.writev(descriptor, batch)
+        if written == sum(map(len, batch)):  # nearly always
+            first += len(batch)
+            continue
         while first < len(pending) and written >= len(pending[first]):
             written -= len(pending[first])
             first += 1
         if written:
-            pending[first] = pending[first][written:]
+            pending[first] = memoryview(pending[first])[written:]
 
 
 def copy_range(source: int, start: int, length: int, target: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,7 @@ class NameSet:
     def __init__(self) -> None:
         self._recent: set[int] = set()
         self._older: NDArray[np.uint64] = np.empty(0, np.uint64)
+        self._older_values: memoryview = self._older.data
 
     def add(self, name: bytes, names_with_hash: Callable[[int], Iterable[bytes]]) -> bool:
         """Adds a name; False if it was there.
@@ -31,20 +33,33 @@ class NameSet:
         `names_with_hash` is asked for the names behind a hash that comes a second time: hashes collide.
         """
         name_hash = xxh64_intdigest(name)
-        if self._contains(name_hash) and name in names_with_hash(name_hash):
+        if self.contains_hash(name_hash) and name in names_with_hash(name_hash):
             return False
+        self.add_hash(name_hash)
+        return True
+
+    def add_hash(self, name_hash: int) -> None:
+        """Adds a name of which only the hash is known."""
         self._recent.add(name_hash)
         if len(self._recent) >= _RECENT:
             recent = np.fromiter(self._recent, np.uint64, len(self._recent))
-            self._older = np.concatenate((self._older, recent))
-            self._older.sort()
+            self._replace_older(recent)
             self._recent.clear()
-        return True
 
-    def _contains(self, name_hash: int) -> bool:
+    def add_hashes(self, hashes: NDArray[np.uint64]) -> None:
+        """Adds many names at once, of which only the hashes are known."""
+        self._replace_older(hashes)
+
+    def contains_hash(self, name_hash: int) -> bool:
+        """Whether a name with this hash was added."""
         if name_hash in self._recent:
             return True
-        if not self._older.size:
-            return False
-        at = int(self._older.searchsorted(np.uint64(name_hash)))
-        return at < self._older.size and int(self._older[at]) == name_hash
+        older = self._older_values
+        # One at a time, this is faster than NumPy's search.
+        at = bisect_left(older, name_hash)
+        return at < len(older) and older[at] == name_hash
+
+    def _replace_older(self, more: NDArray[np.uint64]) -> None:
+        self._older = np.concatenate((self._older, more))
+        self._older.sort()
+        self._older_values = self._older.data

@@ -1,1 +1,38 @@
-"""ShardPack datasets of samples. Reserved: the format is not specified yet."""
+"""ShardPack: data sets of samples in sharded files, for streaming and random access alike.
+
+    import shardpack
+
+    with shardpack.ShardPackWriter("train.shardpack") as writer:
+        writer.write("sample-0", {"left.jpg": jpeg_bytes, "meta.json": {"label": 3}})
+    dataset = shardpack.open("train.shardpack")
+    dataset["sample-0"]["meta.json"].decode()
+
+The format is specified in spec/shardpack.md.
+"""
+
+from shardpack.dataset import Dataset, open
+from shardpack.decoding import register_decoder
+from shardpack.encodings import EntryCompression
+from shardpack.reader import ShardPackReader
+from shardpack.record import Entry, Record, StoredEntry
+from shardpack.recovery import LostPart, Recovery, recover
+from shardpack.streaming import stream
+from shardpack.writer import ShardPackWriter
+from shardpack.writer_set import ShardWriterSet
+
+__all__ = [
+    "Dataset",
+    "Entry",
+    "EntryCompression",
+    "LostPart",
+    "Record",
+    "Recovery",
+    "ShardPackReader",
+    "ShardPackWriter",
+    "ShardWriterSet",
+    "StoredEntry",
+    "open",
+    "recover",
+    "register_decoder",
+    "stream",
+]

@@ -1,0 +1,147 @@
+"""Reading a shard from start to end without its index: pipes, standard input, files that are cut."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from shard_format.errors import (
+    BadMagic,
+    BadOffset,
+    LimitExceeded,
+    ShardError,
+    ShardIOError,
+    TrailingData,
+    Truncated,
+)
+from shard_format.registry import DEFAULT_LIMITS, Limits
+from shardpack._heads import open_record
+from shardpack._layout import BLOCK_START, FOOTER_SIZE, INDEX_MARKER, RECORD_MARKER, Footer
+from shardpack._origin import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardpack.record import Record
+
+__all__ = ["stream"]
+
+# Memory is taken as bytes arrive: a size that the stream only claims costs nothing.
+_PIECE: Final = 16 << 20
+_LARGEST_RECORD: Final = 4 << 30
+
+
+def stream(
+    file: BinaryIO | str | os.PathLike[str],
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    max_record_bytes: int = _LARGEST_RECORD,
+) -> Iterator[Record]:
+    """The records of a shard in order, from something that can only be read forwards.
+
+    Each record is in memory as a whole, and stays valid after the stream went on.
+
+    Args:
+        file: anything with `read`, such as `sys.stdin.buffer` or the answer of a server; or a path.
+        limits: what the file may ask for.
+        max_record_bytes: larger records are refused; raise it for files you trust.
+
+    Raises:
+        Truncated: after the last complete record, if the stream ends before the index does.
+        FormatError: something that is neither record nor index.
+    """
+    if isinstance(file, (str, os.PathLike)):
+        try:
+            descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot open", os.fspath(file)) from error
+        with os.fdopen(descriptor, "rb") as opened:
+            yield from _stream(opened, os.fspath(file), limits, max_record_bytes)
+        return
+    name = str(getattr(file, "name", f"<{type(file).__name__}>"))
+    yield from _stream(file, name, limits, max_record_bytes)
+
+
+def _stream(file: BinaryIO, name: str, limits: Limits, max_record_bytes: int) -> Iterator[Record]:
+    position = 0
+    while True:
+        start = _read(file, BLOCK_START.size, name)
+        if len(start) < BLOCK_START.size:
+            raise _cut(name, position, len(start))
+        size, marker = BLOCK_START.unpack(start)
+        is_index = marker == INDEX_MARKER
+        if not any(start):  # claimed by a writer that did not come to use it
+            raise _cut(name, position, 0)
+        if marker != RECORD_MARKER and not is_index:
+            raise BadMagic(
+                "neither a record nor the index starts here",
+                path=name,
+                offset=position,
+                found=marker.hex(" "),
+                rule="P-REC-2",
+            )
+        if size < BLOCK_START.size:
+            raise BadOffset(
+                "a record is smaller than its head", path=name, offset=position, rule="P-REC-1"
+            )
+        most = limits.max_index_bytes if is_index else max_record_bytes
+        if size > most:
+            raise LimitExceeded(
+                f"{'an index' if is_index else 'a record'} of this size is not read from a stream",
+                path=name,
+                offset=position,
+                expected=f"at most {most} bytes",
+                found=f"{size} bytes",
+                hint="pass max_record_bytes=… or limits=… if you trust the file",
+            )
+        data = start + _read(file, size - len(start), name)
+        if len(data) < size:
+            raise _cut(name, position, len(data))
+        if is_index:
+            _check_end(data, position, name, file)
+            return
+        yield open_record(Origin(name, limits, data, position), 0, size)
+        position += size
+
+
+def _read(file: BinaryIO, size: int, name: str) -> bytes:
+    """So many bytes, or fewer at the end."""
+    pieces: list[bytes] = []
+    missing = size
+    try:
+        while missing and (piece := file.read(min(missing, _PIECE))):
+            pieces.append(piece)
+            missing -= len(piece)
+    except OSError as error:
+        if isinstance(error, ShardError):
+            raise
+        raise ShardIOError.wrap(error, "cannot read", name) from error
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _cut(name: str, position: int, found: int) -> Truncated:
+    return Truncated(
+        "the stream ends before the index of the shard",
+        path=name,
+        offset=position,
+        found=f"{found} bytes after the last complete record",
+        rule="P-FTR-1",
+        hint="all complete records were read",
+    )
+
+
+def _check_end(data: bytes, position: int, name: str, file: BinaryIO) -> None:
+    """The footer must fit what was read, and be the end."""
+    try:
+        footer = Footer.unpack(data[-FOOTER_SIZE:], position + len(data))
+        if footer.index_offset != position:
+            raise Truncated(
+                "records are missing in front of the index",
+                expected=f"the index at byte {footer.index_offset}",
+                found=f"byte {position}",
+                rule="P-FTR-5",
+            )
+    except ShardError as error:
+        raise error.located(path=name) from None
+    if _read(file, 1, name):
+        raise TrailingData("bytes follow the footer", path=name, rule="P-FTR-5")

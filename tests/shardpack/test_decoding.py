@@ -1,0 +1,302 @@
+"""From content types to values and back."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import shardpack
+from shard_format import Limits
+from shard_format.errors import BadMetadata, BadValue, InvalidArgument, LimitExceeded
+from shardpack import Record, ShardPackWriter, _msgpack, decoding
+from shardpack.content_types import ENDINGS, content_type_of, is_compressible
+from tests.shardpack.support import HandMadePack, HandMadeRecord, Part, write_pack
+from wshard import Episode
+from wshard.writer import save_wshard
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def entry(content_type: str, data: bytes, limits: Limits | None = None) -> shardpack.Entry:
+    """An entry of this type with these bytes."""
+    record = HandMadeRecord(b"k", [Part(b"name", data, content_type.encode())])
+    dataset = shardpack.open(HandMadePack([record]).to_bytes(), limits=limits or Limits())
+    return dataset[0]["name"]
+
+
+def saved(image: Image.Image, kind: str) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind)
+    return stream.getvalue()
+
+
+def npy(array: Any, **options: Any) -> bytes:  # noqa: ANN401 - what NumPy takes
+    stream = io.BytesIO()
+    np.save(stream, array, **options)
+    return stream.getvalue()
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is forgotten afterwards."""
+    monkeypatch.setattr(decoding, "_registered", dict(decoding._registered))
+
+
+class TestValues:
+    """What a writer stores comes back as it was."""
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("a.json", {"x": [1, 2.5, None, "ü"], "y": {}}),
+            ("a.json", [1, 2]),
+            ("json", "text"),
+            ("a.txt", "hällo"),
+            ("a.msgpack", {"x": b"bytes", "y": [1, -1, 2**63, 1.5, None, True]}),
+            ("A.JSON", {"x": 1}),
+        ],
+    )
+    def test_plain_values(self, tmp_path: Path, name: str, value: Any) -> None:  # noqa: ANN401 - any value
+        path = write_pack(tmp_path / "a", {"k": {name: value}})
+        assert shardpack.open(path)[0][name].decode() == value
+        assert shardpack.open(path)[0].decode() == {name: value}
+
+    @pytest.mark.parametrize(
+        "array",
+        [
+            np.arange(24).reshape(2, 3, 4),
+            np.asfortranarray(np.arange(12.0).reshape(3, 4)),
+            np.arange(24)[::2],
+            np.float32(3.5),
+            np.empty((0, 3), np.int8),
+            np.array([b"ab", b"c"]),
+            np.array(["ü", "ab"]),
+            np.array([(1, 2.5)], [("a", "i4"), ("b", ">f8")]),
+            np.array(["2024-01-01"], "datetime64[D]"),
+            np.ones((2, 2), bool),
+        ],
+        ids=lambda array: f"{array.dtype} {array.shape}",
+    )
+    def test_arrays(self, tmp_path: Path, array: np.ndarray[Any, Any]) -> None:
+        samples = {"k": {"a.npy": array, "b.npz": {"x": array, "y": np.arange(3)}}}
+        record = shardpack.open(write_pack(tmp_path / "a", samples))[0]
+        values: list[Any] = [record["a.npy"].decode(), record["b.npz"].decode()["x"]]
+        values.append(np.load(io.BytesIO(record["a.npy"].data)))
+        values.append(np.load(io.BytesIO(record["b.npz"].data))["x"])
+        for found in values:
+            assert found.dtype == array.dtype
+            assert found.shape == array.shape
+            assert np.array_equal(found, array)
+
+    def test_an_array_is_a_view_of_the_file(self, tmp_path: Path) -> None:
+        path = write_pack(tmp_path / "a", {"k": {"a.npy": np.arange(100)}}, alignment=64)
+        found = shardpack.open(path)[0]["a.npy"].decode()
+        assert not found.flags.owndata
+        assert not found.flags.writeable
+        assert found.ctypes.data % 64 == 0
+
+    def test_labels_are_written_as_numbers(self, tmp_path: Path) -> None:
+        path = write_pack(tmp_path / "a", {"k": {"a.cls": 7, "b.cls": np.int64(-3)}})
+        assert shardpack.open(path)[0].decode() == {"a.cls": "7", "b.cls": "-3"}
+
+    def test_a_type_that_nobody_knows_is_a_view(self) -> None:
+        found = entry("application/x-own", b"123").decode()
+        assert isinstance(found, memoryview)
+        assert bytes(found) == b"123"
+        assert entry("", b"123").decode() == b"123"
+        assert entry("text/x-own; charset=utf-8", b"123").decode() == "123"
+
+
+class TestImages:
+    """Through Pillow."""
+
+    @pytest.mark.parametrize("kind", ["png", "bmp", "tiff", "webp"])
+    def test_colours_without_loss(self, kind: str) -> None:
+        pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
+        image = Image.fromarray(pixels)
+        stream = io.BytesIO()
+        image.save(stream, kind, **({"lossless": True} if kind == "webp" else {}))
+        found = entry(f"image/{kind}", stream.getvalue()).decode()
+        assert np.array_equal(found, pixels)
+
+    def test_jpeg(self) -> None:
+        pixels = np.full((16, 24, 3), (200, 100, 50), np.uint8)
+        found = entry("image/jpeg", saved(Image.fromarray(pixels), "jpeg")).decode()
+        assert found.shape == (16, 24, 3)
+        assert np.abs(found.astype(int) - pixels).max() < 8
+        grey = Image.fromarray(np.full((16, 24), 90, np.uint8))
+        assert entry("image/jpeg", saved(grey, "jpeg")).decode().shape == (16, 24)
+
+    def test_depth_of_sixteen_bits_and_palettes(self) -> None:
+        depth = np.arange(12, dtype=np.uint16).reshape(3, 4) * 5000
+        assert np.array_equal(
+            entry("image/png", saved(Image.fromarray(depth), "png")).decode(), depth
+        )
+        palette = Image.new("P", (4, 3), 1)
+        palette.putpalette([0, 0, 0, 255, 0, 0])
+        found = entry("image/png", saved(palette, "png")).decode()
+        assert found.shape == (3, 4, 3)
+        assert found[0, 0].tolist() == [255, 0, 0]
+
+    def test_damaged_images_and_too_large_ones(self) -> None:
+        data = saved(Image.new("RGB", (100, 100)), "png")
+        for wrong in (b"", data[:50], b"nonsense"):
+            with pytest.raises(BadValue, match="record 'k'"):
+                entry("image/png", wrong).decode()
+            with pytest.raises(BadValue):
+                entry("image/jpeg", wrong).decode()
+        with pytest.raises(LimitExceeded):
+            entry("image/png", data, Limits(max_decompressed_bytes=10_000)).decode()
+
+
+class TestDamage:
+    """Contents that do not fit their type."""
+
+    @pytest.mark.parametrize(
+        ("content_type", "data"),
+        [
+            ("application/json", b"{"),
+            ("application/json", b"\xff"),
+            ("application/json", b"[" * 100_000),
+            ("text/plain", b"\xff"),
+            ("application/x-npy", b""),
+            ("application/x-npy", b"\x93NUMPY\x01\x00\xff\xff"),
+            ("application/x-npy", npy(np.arange(4))[:-1]),
+            ("application/x-npy", npy(np.arange(4)) + b"\0"),
+            ("application/x-npy", npy(np.array([{}], object), allow_pickle=True)),
+            ("application/x-npy", npy(np.arange(4)).replace(b"(4,)", b"(-4,)")),
+            ("application/x-npy", npy(np.arange(4)).replace(b"<i8", b"zzz")),
+            ("application/x-npy", npy(np.arange(4)).replace(b"\x01\x00", b"\x09\x00", 1)),
+            ("application/x-npz", b""),
+            ("application/x-npz", b"PK\x03\x04"),
+        ],
+    )
+    def test_it_is_an_error_of_ours(self, content_type: str, data: bytes) -> None:
+        with pytest.raises(BadValue) as caught:
+            entry(content_type, data).decode()
+        assert caught.value.entry == "name"
+
+    def test_msgpack(self) -> None:
+        with pytest.raises(BadMetadata):
+            entry("application/vnd.msgpack", b"\xc1").decode()
+
+    def test_an_archive_that_unpacks_to_too_much(self) -> None:
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x.npy", npy(np.zeros(100_000)))
+        with pytest.raises(LimitExceeded):
+            entry(
+                "application/x-npz", stream.getvalue(), Limits(max_decompressed_bytes=9999)
+            ).decode()
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_LZMA) as archive:
+            archive.writestr("x.npy", npy(np.zeros(10)))
+        with pytest.raises(BadValue):
+            entry("application/x-npz", stream.getvalue()).decode()
+
+
+class TestRegistry:
+    """Decoders of your own."""
+
+    @pytest.mark.usefixtures("registry")
+    def test_a_registered_decoder_is_used(self) -> None:
+        shardpack.register_decoder("application/x-own", len)
+        assert entry("application/x-own", b"1234").decode() == 4
+        shardpack.register_decoder("application/json", bytes)
+        assert entry("application/json", b"{}").decode() == b"{}"
+        shardpack.register_decoder("application/x-own", "builtins:bytes")
+        assert entry("application/x-own", b"1234").decode() == b"1234"
+
+    def test_a_decoder_of_the_call_goes_first(self) -> None:
+        assert entry("application/json", b"{}").decode({"application/json": len}) == 2
+        assert entry("application/json", b"{}").decode({"text/plain": len}) == {}
+
+    @pytest.mark.usefixtures("registry")
+    def test_what_cannot_be_a_decoder_is_refused(self) -> None:
+        with pytest.raises(InvalidArgument):
+            shardpack.register_decoder("", len)
+        with pytest.raises(InvalidArgument):
+            shardpack.register_decoder("a/b", 7)  # type: ignore[arg-type] # wrong on purpose
+        shardpack.register_decoder("a/b", "no.such.module:function")
+        with pytest.raises(InvalidArgument, match="cannot be loaded"):
+            entry("a/b", b"").decode()
+
+    def test_an_episode_comes_back_lazy_and_in_place(self, tmp_path: Path) -> None:
+        states = np.arange(6000, dtype=np.float32).reshape(1000, 6)
+        episode = Episode("ep")
+        episode.observations["state"] = states
+        save_wshard(episode, tmp_path / "ep.wshard")
+        data = (tmp_path / "ep.wshard").read_bytes()
+        path = write_pack(tmp_path / "a", {"ep": {"ep.wshard": data}}, alignment=64)
+        found = shardpack.open(path)["ep"]["ep.wshard"]
+        assert found.content_type == "application/vnd.shard.episode"
+        assert found.compression == "none"
+        assert found.data == data
+        loaded = found.decode()
+        assert np.array_equal(loaded.observations["state"].data, states)
+
+
+@given(
+    value=st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**63), 2**64 - 1)
+        | st.floats(allow_nan=False)
+        | st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+        | st.binary(max_size=300),
+        lambda inner: (
+            st.lists(inner, max_size=20) | st.dictionaries(st.text("ab", max_size=3), inner)
+        ),
+        max_leaves=40,
+    )
+)
+def test_messagepack_comes_back(value: object) -> None:
+    assert _msgpack.unpack(_msgpack.pack(value)) == value
+
+
+@given(data=st.binary(max_size=40))
+def test_any_bytes_are_messagepack_or_an_error_of_ours(data: bytes) -> None:
+    try:
+        value = _msgpack.unpack(data)
+    except BadMetadata:
+        return
+    # Equal but for NaN, which is not equal to itself.
+    assert repr(_msgpack.unpack(_msgpack.pack(value))) == repr(value)
+
+
+def test_messagepack_is_the_one_of_its_specification() -> None:
+    stored = bytes.fromhex("82a7636f6d70616374c3a6736368656d6100")
+    assert _msgpack.unpack(stored) == {"compact": True, "schema": 0}
+    assert _msgpack.pack({"compact": True, "schema": 0}) == stored
+    assert _msgpack.unpack(bytes.fromhex("d6ff00000001")) == _msgpack.Extension(-1, b"\0\0\0\1")
+    for size, start in ((31, "bf"), (32, "d920"), (256, "da0100"), (65536, "db00010000")):
+        assert _msgpack.pack("a" * size).hex().startswith(start)
+    for number, text in ((127, "7f"), (128, "cc80"), (-32, "e0"), (-33, "d0df"), (2**32, "cf")):
+        assert _msgpack.pack(number).hex().startswith(text)
+
+
+def test_endings_say_the_content_type() -> None:
+    assert content_type_of("left.jpg") == content_type_of("JPG") == "image/jpeg"
+    assert content_type_of("a.tar.gz") == "application/gzip"
+    assert content_type_of("noise") == content_type_of("a.") == "application/octet-stream"
+    assert not is_compressible("image/heic")
+    assert is_compressible("audio/wav")
+    assert all(kind.isascii() and " " not in kind for kind in ENDINGS.values())
+
+
+def test_a_record_says_what_it_is(tmp_path: Path) -> None:
+    with ShardPackWriter(tmp_path / "a") as writer:
+        writer.write("k", {"a.txt": "1"})
+    record: Record = shardpack.open(tmp_path / "a")[0]
+    assert repr(record) == "<Record 'k': 'a.txt'>"
+    assert repr(record["a.txt"]) == "<Entry 'a.txt': text/plain, 1 bytes, none>"
+    assert len(record) == 1
+    assert "a.txt" in record
