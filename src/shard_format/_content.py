@@ -30,7 +30,7 @@ from shard_format.sources import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from shard_format._layout import Header
     from shard_format.filters import Filters
@@ -184,6 +184,23 @@ class Content:
             if crc32c(content) == checksum:
                 return content
         return None
+
+    def all_at_hand(
+        self, few: tuple[Any, ...], numbers: Iterable[int]
+    ) -> list[memoryview | None]:
+        """What `at_hand` says of several rows, from the flat tuple of all of them."""
+        head, head_size = memoryview(self._head), self._head_size
+        found: list[memoryview | None] = []
+        for number in numbers:
+            at = 10 * number
+            start, size = few[at + 4], few[at + 5]
+            content = None
+            if start + size <= head_size and size == few[at + 6] and not few[at + 3] & _NOT_RAW:
+                content = head[start : start + size]
+                if crc32c(content) != few[at + 7]:
+                    content = None
+            found.append(content)
+        return found
 
     def memory(self, fields: tuple[Any, ...]) -> bytes | memoryview | None:
         """The whole content of a row, given as a plain tuple: checked, as memory that needs no copy, or none

@@ -229,7 +229,7 @@ class Index:
     Read-only after construction, so that any number of threads may use it.
     """
 
-    __slots__ = ("_few", "_keys", "_memory", "_rows", "_table_range", "by_name", "count", "head")
+    __slots__ = ("_keys", "_memory", "_rows", "_table_range", "by_name", "count", "few", "head")
 
     def __init__(self, header: Header, head: bytes | NDArray[np.uint8]) -> None:
         """Checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3.
@@ -244,7 +244,8 @@ class Index:
         self._rows: NDArray[Any] | None = None
         self._memory = head if isinstance(head, bytes) else head.data
         self._table_range = (header.string_table_offset, header.data_section_offset)
-        self._few: tuple[Any, ...] | None = None  # all rows, flat
+        self.few: tuple[Any, ...] | None = None
+        """All rows, flat, where they are few."""
         self.by_name: dict[str, int] | None = None
         self._keys: NDArray[np.uint64] | None = None
         if self.count <= FEW_ENTRIES:
@@ -269,7 +270,7 @@ class Index:
 
     def fields(self, number: int) -> tuple[Any, ...]:
         """All fields of one row as a plain tuple, for those who look at many."""
-        few = self._few
+        few = self.few
         if few is not None:
             return few[_FIELDS * number : _FIELDS * number + _FIELDS]
         return INDEX_ENTRY.unpack_from(self._memory, HEADER_SIZE + INDEX_ENTRY_SIZE * number)
@@ -299,8 +300,8 @@ class Index:
 
     def sizes(self) -> Sequence[int]:
         """The `orig_size` of every row."""
-        if self._few is not None:
-            return self._few[6::_FIELDS]
+        if self.few is not None:
+            return self.few[6::_FIELDS]
         sizes: list[int] = self.rows["orig_size"].tolist()
         return sizes
 
@@ -357,7 +358,7 @@ class Index:
 
     def _check_few(self, header: Header) -> dict[str, int]:
         # Columns of plain numbers, and maps instead of loops: for so few rows nothing is faster.
-        few = self._few = _rows_of(self.count).unpack_from(self._memory, HEADER_SIZE)
+        few = self.few = _rows_of(self.count).unpack_from(self._memory, HEADER_SIZE)
         if not few:
             return {}
         name_offsets, lengths = few[1::_FIELDS], few[2::_FIELDS]

@@ -298,6 +298,9 @@ class ShardReader:
         """
         if self._closed:
             raise Closed("the reader is closed", path=self.name)
+        few = self._index.few
+        if few is not None:
+            return self._content.all_at_hand(few, numbers)
         fields, at_hand = self._index.fields, self._content.at_hand
         return [at_hand(fields(number)) for number in numbers]
 

@@ -37,31 +37,43 @@ if TYPE_CHECKING:
 
 _BASIC: Final = frozenset(("id", "dtype", "shape", "signal_block", "modality"))
 _IGNORED: Final = frozenset((META_WSHARD, META_EPISODE, META_CHANNELS))
-_CLOCKS: Final = {TICKS: "_ticks", TIMESTAMPS: "_timestamps"}
-_CLOCK_DTYPES: Final[dict[str, np.dtype[Any]]] = {
-    "_ticks": np.dtype("<i4"),
-    "_timestamps": np.dtype("<i8"),
+_CLOCKS: Final[dict[str, tuple[str, np.dtype[Any]]]] = {
+    TICKS: ("_ticks", np.dtype("<i4")),
+    TIMESTAMPS: ("_timestamps", np.dtype("<i8")),
 }
 _MOST: Final = 64
 # Present from the start: a dictionary that does not grow is copied and changed in half the time.
 _PER_FILE: Final = {"extra": None, "_block": None, "_length": 0, "_values": None}
+_NO_FLAT_LANES: Final = dict.fromkeys(
+    ("_rewards", "_terminations", "_truncations", "_ticks", "_timestamps")
+)
 # Looking up a member of an enum takes as long as making a channel.
 _OBSERVATIONS, _REST = FillPart.OBSERVATIONS, FillPart.REST
-_BOOL: Final = DType.BOOL
 _BOOLEAN: Final = np.dtype(np.bool_)
+_SIGNAL, _ACTION, _FLAT = "signal", "action", ""
 _new_object = object.__new__
 _new_array: Final = np.ndarray
 # Files up to this size come into memory as a whole.
 _SMALL: Final = 1 << 16
-_NO_FLAT_LANES: Final = dict.fromkeys(
-    ("_rewards", "_terminations", "_truncations", "_ticks", "_timestamps")
-)
 
 
-# The attribute of the episode, the channel's key there, its row in the index, its block; the channel's
-# attributes but for those that differ from file to file; bytes of a step, and whether it may have one more.
-# A plain tuple: it is unpacked for every channel of every episode.
-_Planned: TypeAlias = tuple[str, str, int, str, dict[str, Any], int, bool]
+# Of a channel: its lane, and its key there or the attribute of the episode; its row in the index and its block;
+# its attributes but for those that differ from file to file; the shape and bytes of a step, the dtype of its
+# array if that is beyond doubt, and whether it may have one step more than the episode.
+# Plain tuples: they are unpacked for every channel of every episode.
+_Planned: TypeAlias = tuple[
+    str, str, int, str, dict[str, Any], tuple[int, ...], int, "np.dtype[Any] | None", bool
+]
+_PlannedClock: TypeAlias = tuple[str, int, str, "np.dtype[Any]"]
+
+
+class PlannedPart(NamedTuple):
+    """What is to be done for some of the lanes."""
+
+    channels: tuple[_Planned, ...]
+    clocks: tuple[_PlannedClock, ...]
+    numbers: tuple[int, ...]
+    """Their rows in the index, channels first."""
 
 
 class PlainPlan(NamedTuple):
@@ -69,58 +81,66 @@ class PlainPlan(NamedTuple):
 
     rows: Mapping[str, Row]
     names: Mapping[str, int]
-    is_plain: bool
-    observations: list[_Planned]
-    rest: list[_Planned]
-    """Actions, reward and ends."""
-    everything: list[_Planned]
-    clocks: list[tuple[str, int, str]]
-    """Attribute, row in the index and block."""
+    observations: PlannedPart | None = None
+    """None if such an episode is not plain, as the other two."""
+    rest: PlannedPart | None = None
+    everything: PlannedPart | None = None
 
     def lanes(self, reader: ShardReader, length: int, part: FillPart) -> dict[str, Any]:
-        """The attributes of an episode that are asked for."""
-        sizes = reader.sizes()
-        found: dict[str, dict[str, Channel]] = {"observations": {}, "actions": {}}
-        lanes: dict[str, Any] = {}
+        """The attributes of an episode that are asked for.
+
+        Of a small file all is in memory, and arrays are made at once, which saves most of their price; what is
+        damaged stays to be touched, and says so then.
+        """
+        asked = self.everything
         if part is _OBSERVATIONS:
-            planned = self.observations
+            asked = self.observations
+        elif part is _REST:
+            asked = self.rest
+        assert asked is not None
+        planned, clocks, numbers = asked
+        sizes = reader.sizes()
+        if reader.header.total_file_size <= _SMALL:
+            views = iter(reader.at_hand(numbers))
         else:
-            planned = self.rest if part is _REST else self.everything
-            lanes.update(_NO_FLAT_LANES)
-        # Of a small file all is in memory: arrays are made at once, which saves most of their price.
-        # What is damaged stays to be touched, and says so then.
-        is_small = reader.header.total_file_size <= _SMALL
-        views = reader.at_hand([one[2] for one in planned]) if is_small else repeat(None)
-        for (lane, key, number, name, fields, step, may_have_one_more), view in zip(planned, views):  # noqa: B905 - repeat has no end
+            views = repeat(None)
+        found: dict[str, dict[str, Any]] = {_SIGNAL: {}, _ACTION: {}, _FLAT: {}}
+        for (lane, key, number, name, fields, shape, step, stored, may_have_one_more), view in zip(  # noqa: B905 - the clocks' views follow
+            planned, views
+        ):
             nbytes = sizes[number]
             own = fields.copy()
             own["extra"] = {}
             own["_block"] = file_block((reader, name, number, nbytes))
-            own["_length"] = count = (
-                length + 1 if may_have_one_more and nbytes == (length + 1) * step else length
-            )
-            if view and nbytes == count * step:
-                dtype = own["dtype"]
-                if dtype is _BOOL:
-                    if not bytes(view).translate(None, b"\0\1"):
-                        own["_values"] = _new_array((count, *own["shape"]), _BOOLEAN, view)
-                elif dtype._stored is not None:  # bf16 may be one thing or another
-                    own["_values"] = _new_array((count, *own["shape"]), dtype._stored, view)
-            channel = _new_object(Channel)
+            count = length
+            if may_have_one_more and nbytes == (length + 1) * step:
+                count += 1
+            own["_length"] = count
+            if (
+                view
+                and nbytes == count * step
+                and stored is not None
+                and (stored is not _BOOLEAN or not bytes(view).translate(None, b"\0\1"))
+            ):
+                own["_values"] = _new_array((count, *shape), stored, view)
+            found[lane][key] = channel = _new_object(Channel)
             channel.__dict__ = own
-            if lane in found:
-                found[lane][key] = channel
-            elif nbytes or not length:  # an empty block means that the lane is absent
-                lanes[lane] = channel
+        lanes: dict[str, Any] = {}
         if part is not _REST:
-            dict.update(observations := new_observations(), found["observations"])
-            lanes["observations"] = observations
+            lanes["observations"] = observations = new_observations()
+            dict.update(observations, found[_SIGNAL])
         if part is not _OBSERVATIONS:
-            dict.update(actions := new_actions(), found["actions"])
-            lanes["actions"] = actions
-            for attribute, number, name in self.clocks:
-                nbytes, stored = sizes[number], _CLOCK_DTYPES[attribute]
-                view = reader.at_hand((number,))[0] if is_small else None
+            lanes["actions"] = actions = new_actions()
+            dict.update(actions, found[_ACTION])
+            lanes.update(_NO_FLAT_LANES)
+            lanes.update(
+                (attribute, channel)
+                for attribute, channel in found[_FLAT].items()
+                # An empty block means that the lane is absent.
+                if channel._block.nbytes or not length
+            )
+            for (attribute, number, name, stored), view in zip(clocks, views):  # noqa: B905 - may have no end
+                nbytes = sizes[number]
                 if view and nbytes == length * stored.itemsize:
                     lanes[attribute] = _new_array((length,), stored, view)
                 elif nbytes or not length:
@@ -143,44 +163,58 @@ def plain_plan(reader: ShardReader, rows: Mapping[str, Row]) -> PlainPlan | None
         if len(_plans) >= _MOST:
             _plans.clear()
         _plans[id(rows)] = plan
-    return plan if plan.is_plain else None
+    return plan if plan.everything is not None else None
 
 
 def _plan(rows: Mapping[str, Row], names: Mapping[str, int]) -> PlainPlan:
-    plan = PlainPlan(rows, names, True, [], [], [], [])
-    used: set[tuple[str, str]] = set()
+    channels: dict[tuple[str, str], _Planned] = {}
+    clocks: list[_PlannedClock] = []
     for name, number in names.items():
         if name in _IGNORED:
             continue
         if name in _CLOCKS:
-            plan.clocks.append((_CLOCKS[name], number, name))
+            attribute, stored = _CLOCKS[name]
+            clocks.append((attribute, number, name, stored))
             continue
         planned = _flat(name, number, rows, names) or _described(name, number, rows.get(name))
-        if planned is None or planned[:2] in used:
-            return PlainPlan(rows, names, False, [], [], [], [])
-        used.add(planned[:2])
-        (plan.observations if planned[0] == "observations" else plan.rest).append(planned)
-        plan.everything.append(planned)
-    return plan
+        if planned is None or planned[:2] in channels:
+            return PlainPlan(rows, names)
+        channels[planned[:2]] = planned
+    observations = [one for one in channels.values() if one[0] == _SIGNAL]
+    rest = [one for one in channels.values() if one[0] != _SIGNAL]
+    return PlainPlan(
+        rows,
+        names,
+        _part(observations, []),
+        _part(rest, clocks),
+        _part(observations + rest, clocks),
+    )
+
+
+def _part(channels: list[_Planned], clocks: list[_PlannedClock]) -> PlannedPart:
+    numbers = (*(one[2] for one in channels), *(clock[1] for clock in clocks))
+    return PlannedPart(tuple(channels), tuple(clocks), numbers)
 
 
 def _flat(
     name: str, number: int, rows: Mapping[str, Row], names: Mapping[str, int]
 ) -> _Planned | None:
-    lane = {REWARD: "_rewards", TERMINATED: "_terminations", TRUNCATED: "_truncations"}.get(name)
+    attribute = {REWARD: "_rewards", TERMINATED: "_terminations", TRUNCATED: "_truncations"}.get(
+        name
+    )
     if name == DONE and TERMINATED not in names:
-        lane = "_terminations"
-    if lane is None or name in rows:
+        attribute = "_terminations"
+    if attribute is None or name in rows:
         return None
-    is_reward = name == REWARD
+    dtype = DType.FLOAT32 if name == REWARD else DType.BOOL
     fields = {
-        "name": "reward" if is_reward else name,
-        "dtype": DType.FLOAT32 if is_reward else DType.BOOL,
+        "name": "reward" if name == REWARD else name,
+        "dtype": dtype,
         "shape": (),
         "block": name,
         **_PER_FILE,
     }
-    return lane, name, number, name, fields, 4 if is_reward else 1, False
+    return _FLAT, attribute, number, name, fields, (), dtype.size, _array_dtype(dtype), False
 
 
 def _described(name: str, number: int, row: Row | None) -> _Planned | None:
@@ -199,5 +233,11 @@ def _described(name: str, number: int, row: Row | None) -> _Planned | None:
     if row.fields.get("modality") is not None:
         fields["modality"] = as_modality(row.fields["modality"])
     step = product(row.shape) * row.dtype.size
-    lane = "observations" if is_signal else "actions"
-    return lane, row.id, number, name, fields, step, is_signal and step > 0
+    stored = _array_dtype(row.dtype)
+    lane = _SIGNAL if is_signal else _ACTION
+    return lane, row.id, number, name, fields, row.shape, step, stored, is_signal and step > 0
+
+
+def _array_dtype(dtype: DType) -> np.dtype[Any] | None:
+    """None for bf16, which is one thing or another."""
+    return _BOOLEAN if dtype is DType.BOOL else dtype._stored
