@@ -44,6 +44,9 @@ _CHECKSUMS = HeaderFlag.CHECKSUMS.value
 _LARGE = 1 << 16
 # Mapping a file takes longer than reading so little of it.
 _SMALL = 1 << 16
+# Parts of a mapping that are worth a call to bring them into reach.
+_EXPECTED = 1 << 20
+_MOST_EXPECTED = 32 << 20
 # A checksum runs at tens of gigabytes a second: a thread must be worth starting.
 _CHECKED_BYTES_PER_THREAD = 4 << 20
 # Raw entries are handed out in pieces of this size: large enough to be worth a map.
@@ -185,9 +188,7 @@ class Content:
                 return content
         return None
 
-    def all_at_hand(
-        self, few: tuple[Any, ...], numbers: Iterable[int]
-    ) -> list[memoryview | None]:
+    def all_at_hand(self, few: tuple[Any, ...], numbers: Iterable[int]) -> list[memoryview | None]:
         """What `at_hand` says of several rows, from the flat tuple of all of them."""
         head, head_size = memoryview(self._head), self._head_size
         found: list[memoryview | None] = []
@@ -217,7 +218,7 @@ class Content:
             if crc32c(content) == checksum:
                 return content
         elif can_view(source):
-            content = source.view(start, size)
+            content = self._view_of_all(start, size) if self._check else source.view(start, size)
         else:
             return None
         self.compare(IndexRow._make(fields), content)
@@ -359,8 +360,18 @@ class Content:
     def _stored(self, offset: int, length: int) -> bytes | memoryview:
         """Stored bytes for a decoder: a view where that saves a large copy."""
         if length >= _LARGE and can_view(self._source):
-            return self._source.view(offset, length)
+            return self._view_of_all(offset, length)
         return self._source.read_at(offset, length)
+
+    def _view_of_all(self, offset: int, length: int) -> memoryview:
+        """A view of bytes that will all be read at once."""
+        source = self._source
+        assert can_view(source)
+        view = source.view(offset, length)
+        # More than that may still be on the disk, which works while we do.
+        if type(source) is FileSource and _EXPECTED <= length <= _MOST_EXPECTED:
+            source.expect(offset, length)
+        return view
 
     def _decode(self, row: IndexRow, codec: Codec, stored: bytes | memoryview) -> bytes:
         if codec is Codec.NONE:

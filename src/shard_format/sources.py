@@ -6,11 +6,13 @@ Every reader of the family works on a `ByteSource`. Two optional capabilities ma
 
 from __future__ import annotations
 
+import errno
 import io
 import mmap
 import os
 import re
 import stat
+import sys
 import threading
 from typing import (
     TYPE_CHECKING,
@@ -329,6 +331,22 @@ class FileSource:
             self._map = mapping
         return memoryview(mapping)[offset : offset + length]
 
+    def expect(self, offset: int, length: int) -> None:
+        """Brings a part of the mapping into reach with one call, for whoever is about to read all of it.
+
+        Otherwise the processor stops every few pages to ask for the next ones.
+        """
+        global _can_populate
+        mapping = self._map
+        if mapping is None or not _can_populate:
+            return
+        start = offset - offset % mmap.PAGESIZE
+        try:
+            mapping.madvise(_POPULATE_READ, start, offset + length - start)
+        except OSError as error:
+            # Older systems do not know it. Anything else will be met again by the one who reads.
+            _can_populate = error.errno != errno.EINVAL
+
     def close(self) -> None:
         # The mapping is dropped, not closed: views may still be out, and the last one closes it.
         self._map = None
@@ -363,6 +381,9 @@ class FileSource:
 
 
 _HAS_PREADV = hasattr(os, "preadv")
+# Linux 5.14 and newer; the module does not name it.
+_POPULATE_READ = 22
+_can_populate = sys.platform == "linux"
 # Not blocking: opening a pipe that nobody writes to would wait forever. Files do not care.
 _OPEN_FLAGS = (
     os.O_RDONLY
