@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from wshard.planning import PlannedEntry
+    from wshard.planned import PlannedEntry
 
 __all__ = ["Storage", "StoragePolicy"]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from wshard.channels import Channel
     from wshard.episode import Episode
-    from wshard.planning import PlannedEntry
+    from wshard.planned import PlannedEntry
 
 __all__ = ["Difference", "differences", "merge_episodes", "slice_episode", "split_episode"]
 

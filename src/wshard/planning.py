@@ -1,15 +1,13 @@
-"""What a file will hold: every block with its name, bytes, row and place (spec/wshard.md, section 15)."""
+"""From an episode to the entries of its file: every lane checked, named and described (spec/wshard.md)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 
-from shard_format._json import canonical
-from shard_format.errors import BadMetadata, InvalidArgument, ShardError
-from shard_format.registry import ContentType, Role
+from shard_format.errors import BadMetadata, InvalidArgument
+from shard_format.registry import Role
 from wshard.blocks import FileBlock
 from wshard.channels import Channel
 from wshard.describing import UNDERSTOOD, UnreadableChannel, row_fields
@@ -19,11 +17,9 @@ from wshard.metadata import EpisodeFacts, episode_fields, parse_facts, parse_row
 from wshard.names import (
     DELTA_RESIDUAL,
     DONE,
-    META_CHANNELS,
     META_EPISODE,
     META_PROVENANCE,
     META_SIDECAR,
-    META_WSHARD,
     REWARD,
     REWARD_EXACT,
     SCALES,
@@ -39,23 +35,23 @@ from wshard.names import (
     time_block,
     uncert_block,
 )
+from wshard.planned import Plan, PlannedEntries, PlannedEntry
 from wshard.provenance import complete_provenance
 from wshard.ragged import RaggedChannel
 from wshard.redescribing import changed_descriptions, new_descriptions
 from wshard.timebase import TimebaseType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from shard_format import ShardReader
     from wshard.blocks import StoredBlock
     from wshard.episode import Episode
     from wshard.origin import Origin
     from wshard.residual_lane import Residual
 
-__all__ = ["Plan", "PlannedEntry", "plan_blocks"]
+__all__ = ["plan_blocks"]
 
 Value = TypeVar("Value")
 
@@ -69,58 +65,8 @@ _PARTS: Final = {
 }
 """What the keys of each lane are called in errors."""
 
-_ORDER: Final = (
-    *(META_WSHARD, META_EPISODE, META_CHANNELS, "signal/", "action/", REWARD, REWARD_EXACT, DONE),
-    *(
-        TERMINATED,
-        TRUNCATED,
-        TICKS,
-        TIMESTAMPS,
-        "time/",
-        "offsets/",
-        "omen/",
-        "uncert/",
-        "residual/",
-    ),
-    *("label/", "", "meta/", META_PROVENANCE),
-)
 _PIECE: Final = 1 << 16
 _I32_LIMIT = 1 << 31
-
-
-@dataclass(slots=True)
-class PlannedEntry:
-    """One entry of the file to be."""
-
-    name: str
-    read: Callable[[], NDArray[Any] | bytes]
-    """Gives its bytes; called when they are written."""
-    nbytes: int
-    dtype: DType = DType.UINT8
-    step_bytes: int = 1
-    """Frames of a compressed block hold whole steps of this size; items of a ragged one."""
-    items_per_step: int = 1
-    """How many items a step of a ragged block has, on average."""
-    content_type: int = 0
-    tag_bits: int = 0
-    is_array: bool = True
-    """False for JSON and for entries that the format does not define."""
-    stored: StoredBlock | None = None
-    """The entry of a file that holds exactly this, so that it can be copied as it is stored."""
-
-    def flat(self) -> NDArray[np.uint8]:
-        """Its bytes, read now."""
-        data = self.read()
-        if isinstance(data, bytes):
-            return np.frombuffer(data, np.uint8)
-        return np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-
-
-@dataclass(slots=True)
-class Plan:
-    """All entries, in the order in which they are written."""
-
-    entries: list[PlannedEntry] = field(default_factory=list)
 
 
 def plan_blocks(episode: Episode) -> Plan:
@@ -137,7 +83,7 @@ class _Planner:
         self._episode = episode
         self._origin = _usable_origin(episode)
         self._length = episode.length
-        self._entries: dict[str, PlannedEntry] = {}
+        self._entries = PlannedEntries(self._origin)
         self._rows: dict[str, dict[str, Any]] = {}
         """The row of each block, as our writers make it."""
         self._clocks: dict[str, bytes] = {}
@@ -164,10 +110,10 @@ class _Planner:
         for name, extra in _by_name(episode.extras):
             self._add_extra(name, extra)
         if episode.provenance is not None:
-            self._add_json(META_PROVENANCE, complete_provenance(episode.provenance))
+            self._entries.add_json(META_PROVENANCE, complete_provenance(episode.provenance))
         self._add_empty()
         self._add_descriptions()
-        return Plan(self._in_order())
+        return Plan(self._entries.in_order())
 
     # --- what is checked
 
@@ -265,7 +211,7 @@ class _Planner:
         about: Mapping[str, Any] | None = None,
     ) -> None:
         if isinstance(channel, UnreadableChannel):
-            self._add(PlannedEntry(block, channel.stored_array, channel.nbytes))
+            self._entries.add(PlannedEntry(block, channel.stored_array, channel.nbytes))
             self._rows[block] = channel.row.fields
             return
         self._check_length(block, channel, may_have_one_more)
@@ -276,10 +222,10 @@ class _Planner:
             stored = channel._offsets_block
             offsets_name = stored.name if stored and is_loaded else offsets_block(block)
             fields["offsets_block"] = offsets_name
-            self._add_array(offsets_name, channel.offsets, DType.INT64)
+            self._entries.add_array(offsets_name, channel.offsets, DType.INT64)
         if channel._times is not None or channel._time_block is not None:
             fields["time_block"] = self._add_clock(block, channel, is_loaded)
-        self._add(
+        self._entries.add(
             PlannedEntry(
                 block,
                 channel.stored_array,
@@ -338,7 +284,7 @@ class _Planner:
             number += 1
             name = f"{base}/{number}"
         self._clocks[name] = stored
-        self._add_array(name, times, DType.INT64)
+        self._entries.add_array(name, times, DType.INT64)
         return name
 
     def _add_reward(self) -> None:
@@ -355,7 +301,7 @@ class _Planner:
             )
         self._check_length(REWARD, channel, may_have_one_more=False)
         if channel.dtype is DType.FLOAT32:
-            self._add(
+            self._entries.add(
                 PlannedEntry(
                     *(REWARD, channel.stored_array, channel.nbytes, DType.FLOAT32, 4),
                     stored=_stored(channel, REWARD),
@@ -372,7 +318,7 @@ class _Planner:
                 == exact[at : at + _PIECE].tobytes()
                 for at in range(0, len(exact), _PIECE)
             )
-        self._add_array(REWARD, rounded, DType.FLOAT32)
+        self._entries.add_array(REWARD, rounded, DType.FLOAT32)
         if not is_exact or channel.block == REWARD_EXACT or channel.dtype is not DType.FLOAT64:
             self._add_channel(REWARD_EXACT, REWARD_EXACT, channel)
         else:
@@ -406,18 +352,24 @@ class _Planner:
             return
         if truncations is None and terminations is not None and terminations.block != TERMINATED:
             # Only one kind of end is known: `done` says it all.
-            self._add(PlannedEntry(DONE, terminations.stored_array, self._length, DType.BOOL))
+            self._entries.add(
+                PlannedEntry(DONE, terminations.stored_array, self._length, DType.BOOL)
+            )
             return
         dones = self._episode.dones
         assert dones is not None
-        self._add_array(DONE, self._stored_dones(dones), DType.BOOL)
+        self._entries.add_array(DONE, self._stored_dones(dones), DType.BOOL)
         if terminations is None:
             # Readers would take `done` for them (W-END-2).
-            self._add_array(TERMINATED, np.zeros(self._length, np.bool_), DType.BOOL)
+            self._entries.add_array(TERMINATED, np.zeros(self._length, np.bool_), DType.BOOL)
         elif not (self._origin and terminations.block == DONE and DONE in self._origin.reader):
-            self._add(PlannedEntry(TERMINATED, terminations.stored_array, self._length, DType.BOOL))
+            self._entries.add(
+                PlannedEntry(TERMINATED, terminations.stored_array, self._length, DType.BOOL)
+            )
         if truncations is not None:
-            self._add(PlannedEntry(TRUNCATED, truncations.stored_array, self._length, DType.BOOL))
+            self._entries.add(
+                PlannedEntry(TRUNCATED, truncations.stored_array, self._length, DType.BOOL)
+            )
 
     def _stored_dones(self, dones: NDArray[Any]) -> NDArray[Any]:
         """The ends as the file has them where they mean the same: any byte but 0 is an end."""
@@ -440,7 +392,7 @@ class _Planner:
                     expected=f"{self._length} ticks, below 2**31",
                     found=f"{len(ticks)}",
                 )
-            self._add_array(TICKS, ticks, DType.INT32)
+            self._entries.add_array(TICKS, ticks, DType.INT32)
         stamps = episode.timestamps_ns
         if stamps is not None:
             if len(stamps) != self._length:
@@ -450,7 +402,7 @@ class _Planner:
                     expected=f"{self._length}",
                     found=f"{len(stamps)}",
                 )
-            self._add_array(TIMESTAMPS, stamps, DType.INT64)
+            self._entries.add_array(TIMESTAMPS, stamps, DType.INT64)
 
     def _add_predictions(self) -> None:
         for name, models in _by_name(self._episode.omens):
@@ -487,8 +439,8 @@ class _Planner:
                     expected=f"{self._length} steps and {windows} windows of scales",
                     found=f"{list(data.shape)} and {list(scales.shape)}",
                 )
-            self._add_array(block, data, DType.INT8)
-            self._add_array(block + SCALES, scales, DType.FLOAT32)
+            self._entries.add_array(block, data, DType.INT8)
+            self._entries.add_array(block + SCALES, scales, DType.FLOAT32)
             self._rows[block] = _row(block, DType.INT8, data.shape[1:], None, about)
             self._rows[block]["window"] = residual.window
             self._rows[block + SCALES] = _row(
@@ -504,7 +456,7 @@ class _Planner:
                 expected=f"a multiple of {packed} bytes for {self._length} steps",
                 found=f"{bits.size} bytes",
             )
-        self._add_array(block, bits, DType.UINT8)
+        self._entries.add_array(block, bits, DType.UINT8)
         if residual.is_described or not self._was_undescribed(block):
             dimensions = bits.size // packed if packed else 0
             self._rows[block] = _row(block, DType.UINT8, (packed,), dimensions, about)
@@ -517,7 +469,7 @@ class _Planner:
         if isinstance(extra, Channel):
             self._add_channel(name, name, extra, may_have_one_more=True)
             return
-        self._add(
+        self._entries.add(
             PlannedEntry(
                 name,
                 lambda: extra.data,
@@ -536,9 +488,9 @@ class _Planner:
             and name in origin.reader
             and Intervals.from_fields(origin.reader.read_json(name)).to_fields() == fields
         ):
-            self._add_text(name, origin.reader)
+            self._entries.add_text(name, origin.reader)
         else:
-            self._add_json(name, fields)
+            self._entries.add_json(name, fields)
 
     def _add_empty(self) -> None:
         """Empty blocks stand for lanes that are not there; some readers want to find them."""
@@ -547,7 +499,7 @@ class _Planner:
             return
         for name in (REWARD, DONE, TERMINATED, TRUNCATED, TICKS, TIMESTAMPS):
             if name in origin.reader and not origin.reader.info(name).size:
-                self._entries.setdefault(name, PlannedEntry(name, bytes, 0))
+                self._entries.add_missing(PlannedEntry(name, bytes, 0))
 
     # --- descriptions
 
@@ -556,69 +508,14 @@ class _Planner:
         if origin is None:
             unknown = self._episode.unknown_fields
             for name, fields in new_descriptions(facts, self._rows, unknown).items():
-                self._add_json(name, fields)
+                self._entries.add_json(name, fields)
             return
-        sizes = {name: entry.nbytes for name, entry in self._entries.items()}
+        sizes = self._entries.sizes()
         for name, kept in changed_descriptions(origin, facts, self._rows, sizes).items():
             if kept is not None:
-                self._add_json(name, kept)
+                self._entries.add_json(name, kept)
             elif name in origin.reader:
-                self._add_text(name, origin.reader)
-
-    def _add_text(self, name: str, reader: ShardReader) -> None:
-        """A description as its file has it, to the last space."""
-        text = reader.read_entry(name)
-        content_type = reader.info(name).content_type
-        self._add(
-            PlannedEntry(name, lambda: text, len(text), content_type=content_type, is_array=False)
-        )
-
-    # --- entries
-
-    def _add(self, entry: PlannedEntry) -> None:
-        if entry.name in self._entries:
-            raise InvalidArgument("two lanes give a block of the same name", entry=entry.name)
-        self._entries[entry.name] = entry
-
-    def _add_array(self, name: str, array: NDArray[Any], dtype: DType) -> None:
-        stored = array.astype(dtype.numpy_dtype, copy=False)
-        step = stored.nbytes // len(stored) if len(stored) else dtype.size
-        self._add(PlannedEntry(name, lambda: stored, stored.nbytes, dtype, max(1, step)))
-
-    def _add_json(self, name: str, fields: Mapping[str, Any]) -> None:
-        try:
-            text = canonical(fields)
-        except ShardError as error:
-            raise error.located(entry=name) from None
-        self._add(
-            PlannedEntry(
-                name, lambda: text, len(text), content_type=ContentType.JSON, is_array=False
-            )
-        )
-
-    def _in_order(self) -> list[PlannedEntry]:
-        places = {prefix: number for number, prefix in enumerate(_ORDER)}
-
-        def place(name: str) -> tuple[int, bytes]:
-            number = places.get(name)
-            if number is None:
-                lane = name.partition("/")[0] + "/"
-                number = places.get(lane, places[""])
-            return number, name.encode()
-
-        names = sorted(self._entries, key=place)
-        if self._origin is not None:
-            for name in self._origin.reader.names():
-                if name in self._entries and self._entries[name].is_array:
-                    info = self._origin.reader.info(name)
-                    entry = self._entries[name]
-                    entry.content_type, entry.tag_bits = info.content_type, info.tag_bits
-            before = [name for name in self._origin.reader.names() if name in self._entries]
-            known = set(before)
-            last = [META_PROVENANCE] if before[-1:] == [META_PROVENANCE] else []
-            added = [name for name in names if name not in known]
-            names = [*before[: len(before) - len(last)], *added, *last]
-        return [self._entries[name] for name in names]
+                self._entries.add_text(name, origin.reader)
 
 
 def _usable_origin(episode: Episode) -> Origin | None:

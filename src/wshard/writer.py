@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from wshard.blocks import StoredBlock
     from wshard.episode import Episode
     from wshard.origin import Origin
-    from wshard.planning import PlannedEntry
+    from wshard.planned import PlannedEntry
 
 __all__ = ["save_wshard"]
 
