@@ -210,7 +210,7 @@ def _decode_frame(frame: Frame, limit: int) -> bytes:
         raise BrokenRuleError("bad_compression", f"S-CMP-4: {error}") from error
 
 
-def _decode_zstd(data: bytes, size: int, filters: tuple[Filter, ...] = ()) -> bytes:
+def decode_zstd(data: bytes, size: int, filters: tuple[Filter, ...] = ()) -> bytes:
     frames = zstd_frames(data)
     declared = sum(frame.content_size or 0 for frame in frames)
     complete = all(frame.content_size is not None for frame in frames)
@@ -267,7 +267,11 @@ def _parse_description(text: bytes) -> tuple[Filter, ...]:
         value = json.loads(text.decode(), object_pairs_hook=_without_repeats, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         raise BrokenRuleError("bad_filter", f"S-FLT-2: {error}") from error
-    rows = value.get("filters") if isinstance(value, dict) else None
+    return parse_filters(value.get("filters") if isinstance(value, dict) else None)
+
+
+def parse_filters(rows: object) -> tuple[Filter, ...]:
+    """A list of filters (S-FLT-2 to S-FLT-4)."""
     if not isinstance(rows, list) or not 1 <= len(rows) <= 2:
         raise BrokenRuleError("bad_filter", "S-FLT-2: no list of one or two filters")
     filters = tuple(_parse_filter(row) for row in rows)
@@ -308,7 +312,7 @@ def _lz4_length(data: bytes, at: int, length: int) -> tuple[int, int]:
     return length, at
 
 
-def _decode_lz4(data: bytes, size: int) -> bytes:
+def decode_lz4(data: bytes, size: int) -> bytes:
     require(bool(data), "bad_compression", "S-CMP-4: empty")
     content, at = bytearray(), 0
     while True:
@@ -353,9 +357,9 @@ def read_entry(file: File, name: str) -> bytes:
     if codec == "none":
         content = stored
     elif codec == "zstd":
-        content = _decode_zstd(stored, size, filters)
+        content = decode_zstd(stored, size, filters)
     else:
-        content = _decode_lz4(stored, size)
+        content = decode_lz4(stored, size)
     if file.header["flags"] & FLAG_CHECKSUMS or entry["crc32c"]:
         require(crc32c(content) == entry["crc32c"], "checksum_mismatch", "S-CRC-1")
     return content

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from _layout import Fields
 
-BEGIN = "<!-- hexdump:hello -->"
+HELLO = "hello"
 END = "<!-- /hexdump -->"
 BYTES_PER_LINE = 16
 HEX_FIELDS = {"flags": 4, "name_hash": 16, "crc32c": 8}
@@ -25,7 +25,7 @@ def _value(name: str, value: int) -> str:
     return f"0x{value:0{HEX_FIELDS[name]}x}" if name in HEX_FIELDS else str(value)
 
 
-def _lines(data: bytes, at: int, size: int, meaning: str) -> Iterator[str]:
+def lines_of(data: bytes, at: int, size: int, meaning: str) -> Iterator[str]:
     for start in range(at, at + size, BYTES_PER_LINE):
         piece = data[start : min(start + BYTES_PER_LINE, at + size)]
         yield f"{start:04x}  {piece.hex(' '):<47}  {meaning}".rstrip()
@@ -35,7 +35,7 @@ def _lines(data: bytes, at: int, size: int, meaning: str) -> Iterator[str]:
 def _record(data: bytes, at: int, fields: Fields) -> Iterator[str]:
     for name, size in fields:
         value = int.from_bytes(data[at : at + size], "little")
-        yield from _lines(data, at, size, f"{name} = {_value(name, value)}")
+        yield from lines_of(data, at, size, f"{name} = {_value(name, value)}")
         at += size
 
 
@@ -50,21 +50,24 @@ def annotated(data: bytes) -> str:
     lines += ["", "string table"]
     for name, entry in file.by_name.items():
         end = position + entry["name_length"] + 1
-        lines += _lines(data, position, end - position, f'"{name}" and its NUL')
+        lines += lines_of(data, position, end - position, f'"{name}" and its NUL')
         position = end
     padding = file.header["data_section_offset"] - position
-    lines += _lines(data, position, padding, f"padding to a multiple of {file.header['alignment']}")
+    lines += lines_of(
+        data, position, padding, f"padding to a multiple of {file.header['alignment']}"
+    )
     lines += ["", "data"]
     for name, entry in file.by_name.items():
-        lines += _lines(data, entry["data_offset"], entry["disk_size"], f'content of "{name}"')
+        lines += lines_of(data, entry["data_offset"], entry["disk_size"], f'content of "{name}"')
     return "\n".join(["```", *lines, "```"])
 
 
-def insert(document: str, dump: str) -> str:
-    """The document with the region between the two markers replaced."""
-    before, begin, rest = document.partition(BEGIN)
+def insert(document: str, dump: str, name: str = HELLO) -> str:
+    """The document with the region of this name replaced."""
+    marker = f"<!-- hexdump:{name} -->"
+    before, begin, rest = document.partition(marker)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        problem = f"shard.md has no region {BEGIN} ... {END}"
+        problem = f"a specification has no region {marker} ... {END}"
         raise SystemExit(problem)
-    return f"{before}{BEGIN}\n{dump}\n{END}{after}"
+    return f"{before}{marker}\n{dump}\n{END}{after}"

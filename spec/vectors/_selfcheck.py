@@ -36,7 +36,7 @@ RULES_WITHOUT_FILE = {
 }
 
 _RULE = re.compile(
-    r"^- \*\*([SWJ](?:-[A-Z]+)?-\d+)\*\*(.*?)(?=^- \*\*[SWJ]-|^#|^>|\Z)",
+    r"^- \*\*([SWJP](?:-[A-Z]+)?-\d+)\*\*(.*?)(?=^- \*\*[SWJP]-|^#|^>|\Z)",
     re.MULTILINE | re.DOTALL,
 )
 

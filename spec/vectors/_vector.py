@@ -106,6 +106,42 @@ class InvalidJournal:
     rules_also: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class ValidPack:
+    """A shard that every reader must read."""
+
+    name: str
+    description: str
+    rules: tuple[str, ...]
+    data: bytes
+    contents: dict[str, Contents]
+    """Entries by key, as they must read."""
+    canonical: str | None = "write"
+    """"write" where a writer gives these bytes, "copy" where one that copies stored entries does."""
+    absent_keys: tuple[str, ...] = ()
+    """Keys that must not be found, although something may speak for them."""
+    list_entries: bool = True
+
+
+@dataclass(frozen=True)
+class InvalidPack:
+    """A shard that breaks a rule, and when that is noticed."""
+
+    name: str
+    description: str
+    rule: str
+    error: str
+    when: str
+    data: bytes
+    record: int | None = None
+    """The number of the record, with `when` "record", "metadata" and "entry"."""
+    entry: str | None = None
+    key: str | None = None
+    """What to ask for, with `when` "key"."""
+    also: tuple[str, ...] = ()
+    rules_also: tuple[str, ...] = ()
+
+
 def numbered_lines(size: int) -> bytes:
     """`size` bytes of text that compresses well and has no two equal lines."""
     return b"".join(b"row %06d\n" % row for row in range(size // 11 + 1))[:size]

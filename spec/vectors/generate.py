@@ -1,6 +1,6 @@
 """Make the test vectors of the Shard format: the only way they change.
 
-    python spec/vectors/generate.py            rewrite all vectors and the hex dump of shard.md
+    python spec/vectors/generate.py            rewrite all vectors and the hex dumps of the specifications
     python spec/vectors/generate.py --check    compare with what is there, exit 1 on differences
 
 The output depends on nothing but these sources, the pinned golden files and, for the few vectors
@@ -26,13 +26,17 @@ from _invalid_episodes import episode_vectors as invalid_episode_vectors
 from _invalid_filters import filter_vectors as invalid_filter_vectors
 from _invalid_journals import journal_vectors as invalid_journal_vectors
 from _invalid_metadata import metadata_vectors as invalid_metadata_vectors
+from _invalid_pack_entries import entry_vectors as invalid_pack_entry_vectors
+from _invalid_packs import head_vectors as invalid_pack_vectors
 from _journal_reader import read_journal
 from _layout import align
 from _metadata import contents_of
+from _pack_hexdump import annotated_pack
 from _primitives import crc32c, sha256_hex, xxh64
 from _selfcheck import problems, rules_of
 from _selfcheck_episodes import episode_problems
 from _selfcheck_journals import describe_journal, journal_problems
+from _selfcheck_packs import describe_damage, describe_pack, pack_problems
 from _valid import container_vectors, hello
 from _valid_codecs import codec_vectors, golden_vectors
 from _valid_episode_sets import set_vectors
@@ -40,12 +44,15 @@ from _valid_episodes import episode_vectors
 from _valid_episodes_old import generation_2_vectors, old_episode_vectors
 from _valid_filters import filter_vectors
 from _valid_journals import journal_vectors
+from _valid_packs import hello_pack, pack_vectors
 from _vector import (
     Invalid,
     InvalidEpisode,
     InvalidJournal,
+    InvalidPack,
     Valid,
     ValidJournal,
+    ValidPack,
     ValidSet,
     byte_ramp,
 )
@@ -55,14 +62,17 @@ FOLDER = Path(__file__).resolve().parent
 SPECIFICATION = FOLDER.parent / "shard.md"
 EPISODE_SPECIFICATION = FOLDER.parent / "wshard.md"
 JOURNAL_SPECIFICATION = FOLDER.parent / "journal.md"
+PACK_SPECIFICATION = FOLDER.parent / "shardpack.md"
 VALID_SETS = "valid_episodes"
 INVALID_EPISODES = "invalid_episodes"
 VALID_JOURNALS = "valid_journals"
 INVALID_JOURNALS = "invalid_journals"
+VALID_PACKS = "valid_packs"
+INVALID_PACKS = "invalid_packs"
 JOURNAL_SUFFIX = ".wshard.partial"
 MADE_FOLDERS = (
     *("valid", "invalid", VALID_SETS, INVALID_EPISODES),
-    *(VALID_JOURNALS, INVALID_JOURNALS),
+    *(VALID_JOURNALS, INVALID_JOURNALS, VALID_PACKS, INVALID_PACKS),
 )
 PRIMITIVES = "primitives.json"
 
@@ -192,6 +202,27 @@ def _journal_json(vector: ValidJournal | InvalidJournal) -> bytes:
     return to_json(told | describe_journal(read_journal(vector.data)))
 
 
+def _pack_json(vector: ValidPack | InvalidPack) -> bytes:
+    told: dict[str, object] = {
+        "description": vector.description,
+        "file": f"{vector.name}.shardpack",
+    }
+    if isinstance(vector, ValidPack):
+        return to_json(told | {"rules": list(vector.rules)} | describe_pack(vector))
+    told |= {"error": vector.error, "rule": vector.rule, "when": vector.when}
+    if vector.record is not None:
+        told["record"] = str(vector.record)
+    if vector.entry is not None:
+        told["entry"] = vector.entry
+    if vector.key is not None:
+        told["key"] = vector.key
+    if vector.also:
+        told["also"] = list(vector.also)
+    if vector.rules_also:
+        told["rules_also"] = list(vector.rules_also)
+    return to_json(told | describe_damage(vector))
+
+
 def _invalid_json(vector: Invalid) -> bytes:
     told: dict[str, object] = {
         "description": vector.description,
@@ -219,6 +250,8 @@ class Vectors:
     invalid_episodes: list[InvalidEpisode]
     valid_journals: list[ValidJournal]
     invalid_journals: list[InvalidJournal]
+    valid_packs: list[ValidPack]
+    invalid_packs: list[InvalidPack]
 
     def __str__(self) -> str:
         episodes = sum(vector.episode is not None for vector in self.valid)
@@ -226,22 +259,24 @@ class Vectors:
             f"{len(self.valid)} valid files, {episodes} of them episodes, {len(self.invalid)} "
             f"invalid files, {len(self.valid_sets)} valid episodes of several files, "
             f"{len(self.invalid_episodes)} invalid episodes, {len(self.valid_journals)} valid and "
-            f"{len(self.invalid_journals)} invalid journals"
+            f"{len(self.invalid_journals)} invalid journals, {len(self.valid_packs)} valid and "
+            f"{len(self.invalid_packs)} invalid shards of data sets"
         )
 
 
 def all_vectors() -> Vectors:
     golden = FOLDER / "valid"
+    valid = [
+        *container_vectors(),
+        *codec_vectors(),
+        *filter_vectors(),
+        *golden_vectors(golden),
+        *episode_vectors(),
+        *old_episode_vectors(),
+        *generation_2_vectors(golden),
+    ]
     return Vectors(
-        valid=[
-            *container_vectors(),
-            *codec_vectors(),
-            *filter_vectors(),
-            *golden_vectors(golden),
-            *episode_vectors(),
-            *old_episode_vectors(),
-            *generation_2_vectors(golden),
-        ],
+        valid=valid,
         invalid=[
             *invalid_container_vectors(),
             *invalid_codec_vectors(),
@@ -252,17 +287,23 @@ def all_vectors() -> Vectors:
         invalid_episodes=[*invalid_episode_vectors(), *invalid_set_vectors()],
         valid_journals=list(journal_vectors()),
         invalid_journals=list(invalid_journal_vectors()),
+        valid_packs=list(pack_vectors(valid)),
+        invalid_packs=[*invalid_pack_vectors(), *invalid_pack_entry_vectors()],
     )
 
 
 def problems_of(vectors: Vectors) -> list[str]:
     rules: dict[str, set[str]] = {}
-    for document in (SPECIFICATION, EPISODE_SPECIFICATION, JOURNAL_SPECIFICATION):
+    for document in (
+        *(SPECIFICATION, EPISODE_SPECIFICATION),
+        *(JOURNAL_SPECIFICATION, PACK_SPECIFICATION),
+    ):
         rules |= rules_of(document.read_text(encoding="utf-8"))
     return [
         *problems(vectors.valid, vectors.invalid, rules),
         *episode_problems(vectors.valid, vectors.valid_sets, vectors.invalid_episodes, rules),
         *journal_problems(vectors.valid_journals, vectors.invalid_journals, rules),
+        *pack_problems(vectors.valid_packs, vectors.invalid_packs, rules),
     ]
 
 
@@ -270,8 +311,11 @@ def make_files(vectors: Vectors) -> dict[Path, bytes]:
     """Every file this program owns, with its bytes."""
     specification = SPECIFICATION.read_text(encoding="utf-8")
     dump = annotated(hello().data)
+    pack_specification = PACK_SPECIFICATION.read_text(encoding="utf-8")
+    pack_dump = annotated_pack(hello_pack().data)
     files = {
         SPECIFICATION: insert(specification, dump).encode(),
+        PACK_SPECIFICATION: insert(pack_specification, pack_dump, "hello-pack").encode(),
         FOLDER / PRIMITIVES: to_json(primitives()),
     }
     for good in vectors.valid:
@@ -295,6 +339,13 @@ def make_files(vectors: Vectors) -> dict[Path, bytes]:
         for journal in journals:
             files[FOLDER / folder / (journal.name + JOURNAL_SUFFIX)] = journal.data
             files[FOLDER / folder / f"{journal.name}.json"] = _journal_json(journal)
+    packs: list[tuple[str, ValidPack | InvalidPack]] = [
+        *((VALID_PACKS, pack) for pack in vectors.valid_packs),
+        *((INVALID_PACKS, pack) for pack in vectors.invalid_packs),
+    ]
+    for folder, shard in packs:
+        files[FOLDER / folder / f"{shard.name}.shardpack"] = shard.data
+        files[FOLDER / folder / f"{shard.name}.json"] = _pack_json(shard)
     return files
 
 

@@ -29,6 +29,10 @@ RECORD_HEAD: Final = struct.Struct("<Q8sIIII")
 RECORD_MARKER: Final = b"SPR1"
 ROW: Final = struct.Struct("<QQIBxxx")
 CHECKSUM: Final = struct.Struct("<I")
+# A head up to its key, to be unpacked in one step where the shape is known: tag, entry_count and
+# kinds_size are one field, which must be the expected one; the kinds follow the rows.
+SAMPLE_START: Final = "<Q16sII"
+SAMPLE_ROWS: Final = "QQIBxxx"
 KIND: Final = struct.Struct("<HH")
 # What the CRC-32C of any bytes followed by their own CRC-32C comes to.
 CHECKED: Final = 0x48674BC7
@@ -97,7 +101,7 @@ class Fixed(NamedTuple):
 @lru_cache(maxsize=256)
 def rows_struct(count: int) -> struct.Struct:
     """All rows of a record at once: stored size, original size, checksum and encoding, over and over."""
-    return struct.Struct("<" + "QQIBxxx" * count)
+    return struct.Struct("<" + SAMPLE_ROWS * count)
 
 
 def align(position: int, mask: int) -> int:

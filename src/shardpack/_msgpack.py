@@ -79,9 +79,9 @@ class _Reader:
             _fail(f"a string is not UTF-8: {error}")
 
     def value(self, level: int) -> Any:  # noqa: ANN401 - any value
-        if level > _DEEPEST:
-            _fail(f"more than {_DEEPEST} levels of nesting")
         first = self.number(1)
+        if level > _DEEPEST and (0x80 <= first < 0xA0 or first in _ARRAY or first in _MAP):
+            _fail(f"more than {_DEEPEST} levels of nesting")
         if first < 0x80:
             return first
         if first >= 0xE0:
@@ -136,7 +136,8 @@ def pack(value: Any) -> bytes:  # noqa: ANN401 - any value
 
 
 def _write(value: Any, parts: list[bytes], level: int) -> None:  # noqa: ANN401 - any value
-    if level > _DEEPEST:
+    is_nested = isinstance(value, (list, tuple, dict)) and not isinstance(value, Extension)
+    if level > _DEEPEST and is_nested:
         raise InvalidArgument("nested too deeply", expected=f"at most {_DEEPEST} levels")
     if isinstance(value, np.generic):
         value = value.item()

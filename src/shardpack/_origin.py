@@ -11,6 +11,7 @@ from shard_format.sources import can_view
 if TYPE_CHECKING:
     from shard_format.registry import Limits
     from shard_format.sources import ByteSource
+    from shardpack._samples import SampleReader
 
 
 class Slices(Protocol):
@@ -61,7 +62,18 @@ class Origin:
     A mapping or bytes in memory are used as they are: their slices are the fastest copies there are.
     """
 
-    __slots__ = ("base", "buffer", "limits", "location", "name", "slices", "source", "view")
+    __slots__ = (
+        "base",
+        "buffer",
+        "limits",
+        "location",
+        "name",
+        "sample_reader",
+        "sample_readers",
+        "slices",
+        "source",
+        "view",
+    )
 
     def __init__(
         self,
@@ -80,6 +92,10 @@ class Origin:
         self.buffer: bytes | mmap.mmap | memoryview | None = data
         """All bytes, if they are in memory or mapped."""
         self.view: memoryview | None = None if data is None else memoryview(data).toreadonly()
+        self.sample_reader: SampleReader | None = None
+        """Reads whole samples that have the shape of the last one."""
+        self.sample_readers: dict[tuple[bytes, bytes], SampleReader] = {}
+        """By tag and kinds of their records."""
         self.slices: Slices = _ViewSlices(data) if isinstance(data, memoryview) else data  # type: ignore[assignment] # None is replaced by whoever made it so
 
     @classmethod
@@ -102,7 +118,8 @@ class Origin:
     def close(self) -> None:
         """Lets go of the bytes. Views that were handed out stay valid; records do not."""
         self.slices = _ClosedSlices(self.name)
-        self.buffer = self.view = None
+        self.buffer = self.view = self.sample_reader = None
+        self.sample_readers = {}
         if self.source is not None:
             self.source.close()
 

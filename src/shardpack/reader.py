@@ -23,6 +23,7 @@ from shardpack._heads import FIRST_READ, head_size_of, open_record, record_of_he
 from shardpack._index import Index, check_index_size
 from shardpack._layout import BLOCK_START, FOOTER_SIZE, INDEX_MARKER, RECORD_MARKER, Footer
 from shardpack._origin import Origin
+from shardpack._samples import read_sample
 from shardpack.record import Record, located
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from shard_format.sources import SourceLike
 
-__all__ = ["ShardPackReader", "read_footer"]
+__all__ = ["ShardPackReader", "checked_footer", "read_footer"]
 
 # One read of this much opens a typical shard.
 _TAIL: Final = 1 << 16
@@ -49,7 +50,7 @@ def read_footer(source: SourceLike, storage_options: Mapping[str, Any] | None = 
     try:
         size = opened.size()
         tail = opened.read_at(max(0, size - FOOTER_SIZE), min(size, FOOTER_SIZE))
-        return _footer(tail, size, lambda: opened.read_at(0, min(size, BLOCK_START.size)))
+        return checked_footer(tail, size, lambda: opened.read_at(0, min(size, BLOCK_START.size)))
     except ShardError as error:
         raise error.located(path=opened.name) from None
     finally:
@@ -57,7 +58,7 @@ def read_footer(source: SourceLike, storage_options: Mapping[str, Any] | None = 
             opened.close()
 
 
-def _footer(tail: bytes, size: int, read_start: Callable[[], bytes]) -> Footer:
+def checked_footer(tail: bytes, size: int, read_start: Callable[[], bytes]) -> Footer:
     """The footer at the end of a file; a file that starts as a shard does but ends otherwise was cut."""
     try:
         return Footer.unpack(tail[-FOOTER_SIZE:], size)
@@ -125,13 +126,13 @@ class ShardPackReader:
         view = self._origin.view
         if view is not None:
             tail = bytes(view[max(0, size - FOOTER_SIZE) :])
-            footer = _footer(tail, size, lambda: self._origin.slices[0 : BLOCK_START.size])
+            footer = checked_footer(tail, size, lambda: self._origin.slices[0 : BLOCK_START.size])
             check_index_size(footer, self._limits)
             return Index(view[footer.index_offset :], footer, self._limits)
         slices = self._origin.slices
         start = max(0, size - _TAIL)
         tail = slices[start:size]
-        footer = _footer(tail, size, lambda: slices[0 : min(size, BLOCK_START.size)])
+        footer = checked_footer(tail, size, lambda: slices[0 : min(size, BLOCK_START.size)])
         check_index_size(footer, self._limits)
         if footer.index_offset < start:
             tail = slices[footer.index_offset : start] + tail
@@ -284,6 +285,56 @@ class ShardPackReader:
             self._from_piece(start, size, piece)
             for (start, size), piece in zip(spans, pieces, strict=True)
         ]
+
+    def sample(self, number: int) -> dict[str, bytes]:
+        """All entries of the record of this number, which must not be negative, as `Record.read_all` gives them."""
+        offsets = self._offsets
+        if offsets is None:
+            offsets = self._load_offsets()
+        if not 0 <= number < self._count:
+            return self.record(number).read_all()
+        start = offsets[number]
+        return read_sample(self._origin, start, offsets[number + 1] - start)
+
+    def samples(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, bytes]]:
+        """All entries of each record, in the order of the file; faster than `records` and `read_all`."""
+        origin = self._origin
+        if origin.buffer is None:
+            for record in self.records(start, stop):
+                yield record.read_all()
+            return
+        offsets = self._offsets
+        if offsets is None:
+            offsets = self._load_offsets()
+        first, last, _ = slice(start, stop).indices(self._count)
+        begin = offsets[first] if first < last else 0
+        for end in offsets[first + 1 : last + 1]:
+            # What `read_sample` does first, without another call.
+            reader = origin.sample_reader
+            contents = None if reader is None else reader(begin, end - begin)
+            yield read_sample(origin, begin, end - begin) if contents is None else contents
+            begin = end
+
+    def take_samples(self, numbers: Iterable[int]) -> list[dict[str, bytes]]:
+        """All entries of each of these records, in this order; see `take`."""
+        origin = self._origin
+        if origin.buffer is None:
+            return [record.read_all() for record in self.take(numbers)]
+        offsets = self._offsets
+        if offsets is None:
+            offsets = self._load_offsets()
+        count = self._count
+        found = []
+        for number in map(as_index, numbers):
+            at = number + count if number < 0 else number
+            if not 0 <= at < count:
+                self.record(at)
+            start = offsets[at]
+            size = offsets[at + 1] - start
+            reader = origin.sample_reader
+            contents = None if reader is None else reader(start, size)
+            found.append(read_sample(origin, start, size) if contents is None else contents)
+        return found
 
     def _from_piece(self, start: int, size: int, piece: bytes) -> Record:
         if len(piece) == size:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shard_format._json import parse_object
@@ -219,7 +221,11 @@ class Record:
             )
             error.candidates, error.wanted = self.names, str(name)
             raise error
-        return self.file_entries()[position]
+        try:
+            return self.file_entries()[position]
+        except BadOffset:
+            # Another one leaves the record, and with it all that follow; those before are whole.
+            return next(islice(self._make_entries(), position, None))
 
     def __contains__(self, name: object) -> bool:
         return name in self._kinds.positions
@@ -493,7 +499,8 @@ class Entry:
         return self._encoding != Encoding.NONE
 
     def __len__(self) -> int:
-        return self._original_size
+        # No length for Python: what is wrong with such an entry is found by reading it.
+        return self._original_size if self._original_size <= sys.maxsize else len(self.data)
 
     def __repr__(self) -> str:
         return (

@@ -206,7 +206,7 @@ def _scan(origin: Origin, end: int, lost: list[LostPart]) -> Iterator[Record]:
         following = search.next_record(position + 1)
         lost.append(LostPart(position, following - position, None, reason))
         position = following
-    if position < end:
+    if position < end and not _is_empty(origin, position, end):
         lost.append(LostPart(position, end - position, None, "the file ends inside a record"))
 
 

@@ -11,13 +11,16 @@ from shard_format.errors import (
     LimitExceeded,
     ShardError,
     ShardIOError,
+    SizeMismatch,
     TrailingData,
     Truncated,
 )
 from shard_format.registry import DEFAULT_LIMITS, Limits
 from shardpack._heads import open_record
-from shardpack._layout import BLOCK_START, FOOTER_SIZE, INDEX_MARKER, RECORD_MARKER, Footer
+from shardpack._index import Index
+from shardpack._layout import BLOCK_START, FOOTER_SIZE, INDEX_MARKER, RECORD_MARKER
 from shardpack._origin import Origin
+from shardpack.reader import checked_footer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +66,7 @@ def stream(
 
 
 def _stream(file: BinaryIO, name: str, limits: Limits, max_record_bytes: int) -> Iterator[Record]:
-    position = 0
+    position = count = 0
     while True:
         start = _read(file, BLOCK_START.size, name)
         if len(start) < BLOCK_START.size:
@@ -92,16 +95,20 @@ def _stream(file: BinaryIO, name: str, limits: Limits, max_record_bytes: int) ->
                 offset=position,
                 expected=f"at most {most} bytes",
                 found=f"{size} bytes",
+                rule="P-IDX-1" if is_index else None,
                 hint="pass max_record_bytes=… or limits=… if you trust the file",
             )
         data = start + _read(file, size - len(start), name)
         if len(data) < size:
-            raise _cut(name, position, len(data))
+            raise _cut(name, position, len(data), "P-FTR-1" if is_index else "P-REC-7")
         if is_index:
-            _check_end(data, position, name, file)
+            _check_end(data, position, count, name, limits)
+            if _read(file, 1, name):
+                raise TrailingData("bytes follow the footer", path=name, rule="P-FTR-5")
             return
         yield open_record(Origin(name, limits, data, position), 0, size)
         position += size
+        count += 1
 
 
 def _read(file: BinaryIO, size: int, name: str) -> bytes:
@@ -119,29 +126,31 @@ def _read(file: BinaryIO, size: int, name: str) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _cut(name: str, position: int, found: int) -> Truncated:
+def _cut(name: str, position: int, found: int, rule: str = "P-FTR-1") -> Truncated:
     return Truncated(
         "the stream ends before the index of the shard",
         path=name,
         offset=position,
         found=f"{found} bytes after the last complete record",
-        rule="P-FTR-1",
+        rule=rule,
         hint="all complete records were read",
     )
 
 
-def _check_end(data: bytes, position: int, name: str, file: BinaryIO) -> None:
-    """The footer must fit what was read, and be the end."""
+def _check_end(data: bytes, position: int, count: int, name: str, limits: Limits) -> None:
+    """The footer and the head of the index must fit what was read."""
     try:
-        footer = Footer.unpack(data[-FOOTER_SIZE:], position + len(data))
-        if footer.index_offset != position:
-            raise Truncated(
-                "records are missing in front of the index",
-                expected=f"the index at byte {footer.index_offset}",
-                found=f"byte {position}",
-                rule="P-FTR-5",
+        footer = checked_footer(
+            data[-FOOTER_SIZE:], position + len(data), lambda: data[: BLOCK_START.size]
+        )
+        if (footer.index_offset, footer.record_count) != (position, count):
+            raise SizeMismatch(
+                "the footer is not that of the records before it",
+                offset=position,
+                expected=f"{footer.record_count} records up to byte {footer.index_offset}",
+                found=f"{count} records up to byte {position}",
+                rule="P-IDX-2",
             )
+        Index(memoryview(data), footer, limits)
     except ShardError as error:
         raise error.located(path=name) from None
-    if _read(file, 1, name):
-        raise TrailingData("bytes follow the footer", path=name, rule="P-FTR-5")

@@ -12,17 +12,18 @@ import numpy as np
 from shard_format._atomic import SUFFIX
 from shard_format._nameset import NameSet
 from shard_format.errors import Closed, InvalidArgument
+from shardpack._layout import MetadataEncoding
 from shardpack.dataset import Dataset
 from shardpack.writer import ShardPackWriter, creation_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from types import TracebackType
 
     from typing_extensions import Self
 
     from shardpack.encodings import EntryCompression
-    from shardpack.record import Record
+    from shardpack.record import Record, StoredEntry
 
 __all__ = ["ShardWriterSet"]
 
@@ -123,7 +124,15 @@ class ShardWriterSet:
         return sorted(path for path in found if own is None or not os.path.samefile(path, own))
 
     def _start_shard(self) -> ShardPackWriter:
-        writer = ShardPackWriter(self.path_of(self._number), **self._options)
+        path = self.path_of(self._number)
+        if os.path.lexists(path):  # behind a gap in the numbers
+            raise InvalidArgument(
+                "another shard is in the way",
+                path=path,
+                expected=f"free names from number {self._number} on",
+                hint="remove it, or choose another name",
+            )
+        writer = ShardPackWriter(path, **self._options)
         writer.join_set(self._seen, self._is_in_finished)
         self._writer = writer
         return writer
@@ -159,6 +168,23 @@ class ShardWriterSet:
             # The new shard counts for itself; one record in each is encoded twice.
             writer = self._next_shard()
             prepared = writer.prepare(key, entries, metadata, content_types, compression)
+        writer.write_prepared(prepared)
+        self._records += 1
+
+    def write_stored(
+        self,
+        key: str,
+        entries: Iterable[StoredEntry],
+        metadata_encoding: MetadataEncoding = MetadataEncoding.NONE,
+        metadata: bytes = b"",
+    ) -> None:
+        """Adds a record of entries that are encoded already; see `ShardPackWriter.write_stored`."""
+        entries = list(entries)
+        writer = self._open_writer()
+        prepared = writer.prepare_stored(key, entries, metadata_encoding, metadata)
+        if self._is_full(writer, prepared.size):
+            writer = self._next_shard()
+            prepared = writer.prepare_stored(key, entries, metadata_encoding, metadata)
         writer.write_prepared(prepared)
         self._records += 1
 

@@ -3,6 +3,7 @@
 python peak_memory.py             the containers
 python peak_memory.py episodes    the episodes
 python peak_memory.py journals    the journals
+python peak_memory.py packs       the shards of data sets
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shard_format import Manifest, ShardError, ShardReader, compute_identity
 from shard_format.verify import check
+
+if TYPE_CHECKING:
+    import shardpack
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 
@@ -77,10 +81,39 @@ def bring_back(path: Path) -> None:
                 _ = channel.data
 
 
+def read_every_record(path: Path) -> None:
+    """Reads a shard at random and as a stream, whatever fails, and brings back what is whole."""
+    import shardpack
+
+    with contextlib.suppress(ShardError), shardpack.ShardPackReader(path) as reader:
+        for touch in (lambda: reader.metadata, lambda: reader.find("first"), reader.get_index):
+            with contextlib.suppress(ShardError):
+                touch()
+        for number in range(len(reader)):
+            with contextlib.suppress(ShardError):
+                _touch_record(reader.record(number))
+    with contextlib.suppress(ShardError):
+        for record in shardpack.stream(path):
+            with contextlib.suppress(ShardError):
+                _touch_record(record)
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(ShardError):
+        shardpack.recover(path, Path(folder) / "out.shardpack", fsync=False)
+
+
+def _touch_record(record: shardpack.Record) -> None:
+    for entry in record.file_entries():
+        with contextlib.suppress(ShardError):
+            _ = entry.data
+    with contextlib.suppress(ShardError):
+        _ = record.metadata
+    record.read_all()
+
+
 # What is read, how, and one that is read without measuring: imports and first-time allocations are the baseline.
 READ = {
     "containers": ("invalid", read_in_every_way, "valid/hello.shard"),
     "episodes": ("invalid_episodes", read_every_lane, "valid/episode_rewards.wshard"),
+    "packs": ("invalid_packs", read_every_record, "valid_packs/encodings.shardpack"),
     "journals": ("invalid_journals", bring_back, "valid_journals/zstd.wshard.partial"),
 }
 

@@ -27,6 +27,8 @@ DESCRIPTIONS = (
 )
 # Targets that also learn from the vectors of episodes.
 OF_EPISODES = ("chunk_manifest", "descriptions", "episode")
+# Targets of another format, with the folders of its vectors.
+OF_THEIR_OWN = {"journal": "*valid_journals", "shardpack": "*valid_packs"}
 
 
 def vector_files(folders: str = "*valid") -> Iterator[tuple[str, bytes]]:
@@ -40,8 +42,8 @@ def vector_files(folders: str = "*valid") -> Iterator[tuple[str, bytes]]:
 
 def seeds(target: str) -> Iterator[tuple[str, bytes]]:
     """Name and bytes of every seed of a target."""
-    if target == "journal":
-        yield from vector_files("*valid_journals")
+    if target in OF_THEIR_OWN:
+        yield from vector_files(OF_THEIR_OWN[target])
         return
     for name, data in vector_files("*valid*" if target in OF_EPISODES else "*valid"):
         if target == "container":

@@ -1,6 +1,7 @@
 """What the fuzzer calls. Each target takes any bytes and may raise nothing but ShardError.
 
-`container` reads a whole file in every way, `episode` every lane of one, `journal` brings a recording back.
+`container` reads a whole file in every way, `episode` every lane of one, `journal` brings a recording back,
+`shardpack` reads and recovers a shard of a data set.
 The others aim past checksums and sizes, at the parsers behind them, which random bytes would hardly ever reach.
 """
 
@@ -8,11 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import struct
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xxhash import xxh64_intdigest
+
+import shardpack
 from shard_format import Limits, Manifest, ShardError, ShardReader, compute_identity
 from shard_format._json import canonical, parse_object
 from shard_format._layout import Codec
@@ -20,6 +25,7 @@ from shard_format.codecs import check_sizes, crc32c, decode, decode_into, iter_d
 from shard_format.filters import Filters
 from shard_format.seekable import FOOTER, SeekTable, decode_range_into, seek_table_size
 from shard_format.verify import check
+from shardpack import Record, ShardPackReader
 from wshard import (
     ChunkManifest,
     Episode,
@@ -46,6 +52,12 @@ _TOTAL_FILE_SIZE_OFFSET = 40
 _CODEC_AND_SIZE = struct.Struct("<BI")
 _RANGE = struct.Struct("<III")
 _JOURNAL_HEAD = struct.Struct("<4sBBHIIIIQI")
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+# Of a record: size, marker and tag, number of entries, sizes of kinds, key and metadata.
+_PACK_HEAD = struct.Struct("<Q8sIIII")
+_PACK_ROW = struct.Struct("<QQIBxxx")
+_PACK_FOOTER = struct.Struct("<QQQQIIIB7x")
 # An episode may claim more steps than it has bytes; what is computed for each is asked for below this.
 _FEW_STEPS = 1 << 16
 
@@ -270,6 +282,145 @@ def _bring_back(journal: bytes) -> None:
         assert not episode.refresh()
 
 
+def fuzz_shardpack(data: bytes) -> None:
+    """A shard, as it is, with an end that fits, and with records that fit: read in every way, and recovered."""
+    for pack in (data, _with_right_end(data), _with_right_records(data)):
+        by_number = _read_pack(pack)
+        with contextlib.suppress(ShardError):
+            for number, record in enumerate(shardpack.stream(io.BytesIO(pack), limits=LIMITS)):
+                outcome = _contents(record)
+                # A stream may see records that a lying index does not.
+                if number in by_number and by_number[number][0] == record.offset:
+                    assert by_number[number][1] == outcome
+        _recover_pack(pack)
+
+
+def _contents(record: Record) -> object:
+    """What is read of a record, all at once and one by one; the code where it is refused."""
+    with contextlib.suppress(ShardError):
+        _ = record.metadata
+    for entry in record.file_entries() if _is_fine(record.file_entries) else ():
+        with contextlib.suppress(ShardError):
+            assert len(entry.data) == entry.size
+    try:
+        whole = record.key, record.read_all()
+    except ShardError as error:
+        return error.code
+    assert whole[1] == {entry.name: bytes(entry.data) for entry in record.file_entries()}
+    return whole
+
+
+def _is_fine(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except ShardError:
+        return False
+    return True
+
+
+def _read_pack(pack: bytes) -> dict[int, tuple[int, object]]:
+    """Place and content of every record that opens, by number."""
+    found: dict[int, tuple[int, object]] = {}
+    with contextlib.suppress(ShardError), ShardPackReader(pack, limits=LIMITS) as reader:
+        for touch in (lambda: reader.metadata, lambda: reader.find("a"), lambda: repr(reader)):
+            with contextlib.suppress(ShardError):
+                touch()
+        for number in range(len(reader)):
+            with contextlib.suppress(ShardError):
+                record = reader.record(number)
+                assert reader.take([number])[0].offset == record.offset
+                found[number] = record.offset, _contents(record)
+                at = reader.find(record.key)
+                assert at is None or reader.record(at).key == record.key
+        assert [record.offset for record in reader] == list(reader.get_index())
+    return found
+
+
+def _recover_pack(pack: bytes) -> None:
+    """What recovery writes is whole, whatever it was written from."""
+    out = f"{_pack_folder().name}/out.shardpack"
+    result = shardpack.recover(pack, out, limits=LIMITS, fsync=False)
+    try:
+        with ShardPackReader(out, limits=LIMITS) as reader:
+            _ = reader.metadata
+            assert len(reader) == result.records
+            for number, record in enumerate(reader):
+                record.stored_entries(check=True)
+                assert reader.find(record.key) == number
+        assert sum(1 for _ in shardpack.stream(out, limits=LIMITS)) == result.records
+    except ShardError as error:
+        raise AssertionError("what came back does not verify") from error
+    assert sum(part.size for part in result.lost) <= len(pack)
+
+
+def _pack_end(
+    index_offset: int, offsets: bytes, lookup: bytes, metadata: bytes, count: int
+) -> bytes:
+    """Index and footer with true sizes and checksums."""
+    size = 32 + len(offsets) + len(lookup) + len(metadata) + 64
+    head = struct.pack("<Q8sQQ", size, b"SPI1\1\0\0\0", count, len(metadata))
+    checksums = (crc32c(part) for part in (offsets, lookup, metadata))
+    sizes = index_offset, count, len(metadata), index_offset + size
+    footer = _PACK_FOOTER.pack(*sizes, *checksums, 1)
+    tail = footer + _U32.pack(crc32c(footer)) + b"SHRDPACK"
+    return head + offsets + lookup + metadata + tail
+
+
+def _with_right_end(data: bytes) -> bytes:
+    """The shard with sizes and checksums of the index that fit; offsets, hashes and numbers may lie."""
+    start = data.rfind(b"SPI1") - 8
+    if start < 0 or len(data) - start < 104:
+        return data
+    body = data[start + 32 : -64]
+    count = min(int.from_bytes(data[start + 16 : start + 18], "little"), (len(body) - 8) // 20)
+    middle, end = 8 * (count + 1), 8 * (count + 1) + 12 * count
+    return data[:start] + _pack_end(start, body[:middle], body[middle:end], body[end:], count)
+
+
+def _with_right_records(data: bytes) -> bytes:
+    """The records with true checksums and sizes that fit, and a true index of them."""
+    starts, keys, blocks = [0], [], []
+    at = 0
+    while data[at + 8 : at + 12] == b"SPR1" and len(data) - at >= 36:
+        size, tag, count, kinds_size, key_size, metadata_size = _PACK_HEAD.unpack_from(data, at)
+        size = size if 36 <= size <= len(data) - at else len(data) - at
+        key_at = 32 + 24 * count + kinds_size
+        head_size = key_at + key_size + metadata_size + 4
+        block = bytearray(data[at : at + size])
+        _U64.pack_into(block, 0, size)
+        if head_size <= size:
+            _fit_rows(block, count, head_size, tag[6])
+            _U32.pack_into(block, head_size - 4, crc32c(bytes(block[: head_size - 4])))
+        blocks.append(bytes(block))
+        keys.append(bytes(block[key_at : key_at + key_size]))
+        at += size
+        starts.append(at)
+    if not blocks:
+        return data
+    pairs = sorted((xxh64_intdigest(key), number) for number, key in enumerate(keys))
+    lookup = b"".join(_U64.pack(value) for value, _ in pairs)
+    lookup += b"".join(_U32.pack(number) for _, number in pairs)
+    offsets = b"".join(map(_U64.pack, starts))
+    return b"".join(blocks) + _pack_end(at, offsets, lookup, data[at + 32 : -64], len(blocks))
+
+
+def _fit_rows(block: bytearray, count: int, head_size: int, alignment: int) -> None:
+    """Checksums of what the rows say is stored."""
+    end = head_size
+    for at in range(32, 32 + 24 * count, 24):
+        stored_size, size, _, encoding = _PACK_ROW.unpack_from(block, at)
+        start = -(-end // max(alignment, 1)) * max(alignment, 1)
+        end = start + stored_size
+        if end > len(block):
+            return
+        _PACK_ROW.pack_into(block, at, stored_size, size, crc32c(bytes(block[start:end])), encoding)
+
+
+@functools.cache
+def _pack_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory()
+
+
 @functools.cache
 def _journal_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory()
@@ -290,4 +441,5 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "journal": fuzz_journal,
     "json": fuzz_json,
     "seek_table": fuzz_seek_table,
+    "shardpack": fuzz_shardpack,
 }
