@@ -17,6 +17,7 @@ from _compress import (
     zstd_frame,
 )
 from _episode_draft import f32, i64, ramp_f32, row_for
+from _filters import Delta, Planes
 from _journal import END, HEAD_SIZE, NOTE, RUN, START, ZSTD, Recording, frame, start_text
 from _valid_journals import CTRL, IMAGE, IMU, IMU_CLOCK, INTERVAL, STATE, zeros
 from _vector import InvalidJournal
@@ -71,6 +72,7 @@ def journal_vectors() -> Iterator[InvalidJournal]:
     yield from _rows()
     yield from _runs()
     yield from _compressed_runs()
+    yield from _filters()
     yield from _notes()
 
 
@@ -599,7 +601,90 @@ def _compressed_runs() -> Iterator[InvalidJournal]:
     )
 
 
+DELTA = Delta(width=1, row=8)
+FILTERS: dict[str, tuple[str, str, object]] = {
+    "number": ("J-FLT-2", "bad_filter", 5),
+    "none": ("J-FLT-2", "bad_filter", []),
+    "three": ("J-FLT-2", "bad_filter", [DELTA.fields()] * 3),
+    "without_row": ("J-FLT-2", "bad_filter", [{"name": "delta", "order": 1, "width": 1}]),
+    "width": ("J-FLT-2", "bad_filter", [Delta(width=3, row=24).fields()]),
+    "other_field": ("J-FLT-2", "bad_filter", [DELTA.fields() | {"level": 1}]),
+    "order": ("J-FLT-2", "bad_filter", [Planes(4).fields(), Delta(width=4, row=8).fields()]),
+    "unknown": ("J-FLT-2", "unknown_filter", [{"name": "wavelet"}]),
+    "row_in_part": ("J-FLT-3", "bad_filter", [Delta(width=1, row=5).fields()]),
+    "row_above": ("J-FLT-3", "bad_filter", [Delta(width=8, row=16).fields()]),
+}
+
+
+def _filters() -> Iterator[InvalidJournal]:
+    start = Recording().start(STATE)
+    told = {"signal/state": [DELTA.fields()]}
+    for name, (rule, error, listed) in FILTERS.items():
+        yield _bad(
+            f"filters_{name}",
+            "A note says filters that a channel cannot have, beside good metadata: neither counts.",
+            rule,
+            error,
+            start.note(filters={"signal/state": listed}, metadata={"a": 1}),
+            start,
+        )
+    bare = start.note(channels=[row_for("signal/x", "u8", (1 << 26,))])
+    wide = row_for("signal/y", "u8", ((1 << 26) + 1,))
+    yield _bad(
+        "filters_large_entry",
+        "Filters of a channel whose entries have more than 64 MiB: it is not added.",
+        "J-FLT-3",
+        "bad_filter",
+        bare.note(
+            channels=[wide], filters={"signal/y": [Delta(width=1, row=(1 << 26) + 1).fields()]}
+        ),
+        bare,
+    )
+    large = bare.note(filters={"signal/x": [Delta(width=1, row=1 << 26).fields()]})
+    size = 2 << 26
+    yield _bad(
+        "filters_large_run",
+        "A filtered run of more than 64 MiB.",
+        "J-RUN-3",
+        "size_mismatch",
+        large.run(1, 2, b"", stored=bytes(4096), codec=ZSTD, content_size=size),
+        large,
+    )
+    for name, before, note in (
+        ("of_nobody", start, {"filters": {"signal/other": [DELTA.fields()]}}),
+        ("after_a_run", BEFORE, {"filters": told}),
+        ("twice", start.note(filters=told), {"filters": told}),
+    ):
+        yield _bad(
+            f"filters_{name}",
+            "Filters of a channel that is not known, or that has begun.",
+            "J-FLT-1",
+            "bad_metadata",
+            before.note(**note),
+            before,
+        )
+    begun = start.note(filters=told).filtered(0, 1, f32(1, 2), DELTA)
+    yield _bad(
+        "filtered_raw",
+        "A raw run of a channel that is filtered.",
+        "J-RUN-2",
+        "bad_header",
+        start.note(filters=told).run(0, 1, f32(5, 6)),
+        start.note(filters=told),
+    )
+    yield _bad(
+        "filtered_not",
+        "A compressed run that was not filtered, of a channel that is.",
+        "J-RUN-4",
+        "checksum_mismatch",
+        begun.run(0, 2, f32(5, 6, 7, 8), codec=ZSTD),
+        begun,
+        when="content",
+    )
+
+
 NOTES: dict[str, JsonObject] = {
+    "filters": {"filters": [DELTA.fields()]},
     "metadata": {"metadata": 5},
     "dropped": {"dropped": [1]},
     "length_negative": {"length_T": -1},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from _compress import checked_frame
 from _episode_draft import episode_fields
+from _filters import Filter, forward
 from _layout import pack
 from _primitives import canonical_json, crc32c
 
@@ -98,6 +99,13 @@ class Recording:
     ) -> Recording:
         told = {"channel": channel, "entries": entries} | fields
         return self.frame(RUN, content, stored=stored, **told)
+
+    def filtered(
+        self, channel: int, entries: int, content: bytes, *filters: Filter, **fields: int
+    ) -> Recording:
+        """A compressed run of a channel that is filtered."""
+        stored = checked_frame(forward(filters, content))
+        return self.run(channel, entries, content, stored=stored, **({"codec": ZSTD} | fields))
 
     def note(self, **fields: object) -> Recording:
         return self.text(NOTE, fields)

@@ -6,10 +6,17 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import cast
 
-from _decode import MAX_DECOMPRESSED, MAX_WINDOW, MAX_ZSTD_RATIO, BrokenRuleError, zstd_frames
+from _decode import (
+    MAX_DECOMPRESSED,
+    MAX_WINDOW,
+    MAX_ZSTD_RATIO,
+    BrokenRuleError,
+    parse_filters,
+    zstd_frames,
+)
 from _decode import open_file as open_container
 from _encode import Container, Entry, encode
-from _episode_draft import Draft
+from _episode_draft import Draft, i32
 from _episode_json import (
     ITEM_SIZES,
     LARGEST,
@@ -22,6 +29,7 @@ from _episode_json import (
     timebase_of,
 )
 from _episode_sets import load
+from _filters import MAX_FILTERED_FRAME, Filter, backward
 from _journal import (
     END,
     HEAD_CHECKSUM,
@@ -61,6 +69,7 @@ class Recorded:
     data: bytes = b""
     entries: int = 0
     codec: int | None = None
+    filters: tuple[Filter, ...] = ()
 
     @property
     def entry_size(self) -> int:
@@ -88,6 +97,8 @@ class Journal:
     dropped: JsonObject = field(default_factory=dict)
     length: int | None = None
     ended: bool = False
+    chunk: JsonObject | None = None
+    continues: bool = False
 
     # --- reading (J-2)
 
@@ -134,11 +145,12 @@ class Journal:
             timebase_of(episode, {})
         except BrokenRuleError as error:
             raise BrokenRuleError("bad_metadata", f"J-STA-2: {error}") from error
-        self._take_rows(fields.get("channels"))
+        self.channels = self._new_channels(fields.get("channels"))
         _check_chunk(fields.get("chunk"))
+        self.chunk = cast("JsonObject | None", fields.get("chunk"))
         self.episode = episode
 
-    def _take_rows(self, listed: object) -> None:
+    def _new_channels(self, listed: object) -> list[Recorded]:
         check(isinstance(listed, list), "bad_metadata", "J-CHN-1", "no list")
         known = {channel.row.block for channel in self.channels}
         added = []
@@ -152,7 +164,7 @@ class Journal:
             channel = Recorded(row)
             check(_is_recordable(channel), "bad_metadata", "J-CHN-3", row.block)
             added.append(channel)
-        self.channels += added
+        return added
 
     def _take_run(self, head: dict[str, int], stored: bytes) -> None:
         check(head["channel"] < len(self.channels), "bad_header", "J-RUN-1")
@@ -161,7 +173,8 @@ class Journal:
         size = head["entries"] * channel.entry_size
         fine = head["entries"] > 0 and head["content_size"] == size
         check(fine, "size_mismatch", "J-RUN-3")
-        content = stored if head["codec"] == RAW else _decoded(head, stored)
+        check(not channel.filters or size <= MAX_FILTERED_FRAME, "size_mismatch", "J-RUN-3")
+        content = stored if head["codec"] == RAW else _decoded(head, stored, channel.filters)
         channel.codec = head["codec"]
         channel.data += content
         channel.entries += head["entries"]
@@ -175,6 +188,8 @@ class Journal:
         length = fields.get("length_T", self.length)
         fine(length is None or (is_integer(length) and cast("int", length) >= 0), "length_T")
         fine(isinstance(fields.get("continues", False), bool), "continues")
+        filters = fields.get("filters", {})
+        fine(isinstance(filters, dict), "filters")
         labels = dict(self.labels)
         if "interval" in fields:
             label = fields.get("label")
@@ -185,15 +200,52 @@ class Journal:
             rows = [*cast("list[object]", lane["intervals"]), fields["interval"]]
             _check_label({"intervals": rows, "unit": unit})
             labels[cast("str", label)] = {"intervals": rows, "unit": unit}
-        if "channels" in fields:
-            self._take_rows(fields["channels"])
+        added = self._new_channels(fields["channels"]) if "channels" in fields else []
+        filtered = _new_filters([*self.channels, *added], cast("JsonObject", filters))
         # From here on nothing can fail: a note that is refused leaves nothing behind.
+        self.channels += added
+        for channel, found in filtered:
+            channel.filters = found
+            channel.codec = ZSTD
         self.labels = labels
+        self.continues = bool(fields.get("continues", False))
         self.length = cast("int | None", length)
         self.metadata |= cast("JsonObject", metadata)
         self.dropped |= cast("JsonObject", dropped)
 
-    # --- as an episode (J-3, J-6)
+    # --- as an episode (J-3, J-6, J-8)
+
+    @property
+    def is_chunk(self) -> bool:
+        return self.chunk is not None or self.continues
+
+    @property
+    def first_step(self) -> int:
+        return cast("int", (self.chunk or {}).get("first_step", 0))
+
+    def _number(self, episode: JsonObject, steps: int) -> None:
+        first = self.first_step
+        episode["chunk_index"] = (self.chunk or {}).get("index", 0)
+        episode["timestep_range"] = [first, max(first, first + steps - 1)]
+        if not any(channel.row.block == "time/timestamps_ns" for channel in self.channels):
+            timebase = cast("JsonObject", episode.get("timebase") or {})
+            later = round(first * 10**9 / cast("float", timebase.get("tick_hz", 30)))
+            epoch = cast("int", timebase.get("epoch_ns", 0)) + later
+            episode["timebase"] = timebase | {"epoch_ns": epoch}
+
+    def _own(self, lane: JsonObject, steps: int) -> JsonObject:
+        """Intervals as this part of the recording counts them."""
+        if lane["unit"] != "steps" or not self.is_chunk:
+            return lane
+        own = []
+        for interval in cast("list[JsonObject]", lane["intervals"]):
+            start = cast("int", interval["start"]) - self.first_step
+            end = cast("int", interval["end"]) - self.first_step
+            if self.continues and start >= steps:
+                continue
+            end = min(end, steps) if self.continues else end
+            own.append(interval | {"end": end, "start": start})
+        return lane | {"intervals": own}
 
     @property
     def steps(self) -> int:
@@ -230,8 +282,12 @@ class Journal:
         if self.dropped:
             told["dropped"] = self.dropped
         episode["metadata"] = told
+        if self.is_chunk:
+            self._number(episode, steps)
         clocks = {channel.row.text("time_block") for channel in self.channels}
         draft = Draft(steps, episode=episode, ticks=False)
+        if self.first_step:
+            draft.add("time/ticks", i32(*range(self.first_step, self.first_step + steps)))
         for channel in self.channels:
             row, count = channel.row, kept[channel.row.block]
             data = channel.data[: count * channel.entry_size]
@@ -246,7 +302,7 @@ class Journal:
             if row.block not in NO_ROW_NEEDED:
                 draft.rows.append(row.fields | {"length": count})
         for label, lane in self.labels.items():
-            draft.json(f"label/{label}", lane)
+            draft.json(f"label/{label}", self._own(lane, steps))
         return load({"ep.wshard": draft.data()}, "ep.wshard", strict=True).describe()
 
 
@@ -268,6 +324,28 @@ def _check_chunk(chunk: object) -> None:
         value = cast("JsonObject", chunk).get(name)
         fine = is_integer(value) and least <= cast("int", value) <= LARGEST
         check(fine, "bad_metadata", "J-STA-3", name)
+
+
+def _new_filters(
+    channels: list[Recorded], told: JsonObject
+) -> list[tuple[Recorded, tuple[Filter, ...]]]:
+    """What a note says of filters (J-FLT)."""
+    by_block = {channel.row.block: channel for channel in channels}
+    found = []
+    for block, listed in told.items():
+        channel = by_block.get(block)
+        is_new = channel is not None and not channel.entries and not channel.filters
+        check(is_new, "bad_metadata", "J-FLT-1", block)
+        channel = cast("Recorded", channel)
+        try:
+            filters = parse_filters(listed)
+        except BrokenRuleError as error:
+            raise BrokenRuleError(error.code, f"J-FLT-2: {error}") from error
+        size = channel.entry_size
+        fine = size % filters[0].unit == 0 and size <= MAX_FILTERED_FRAME
+        check(fine, "bad_filter", "J-FLT-3", block)
+        found.append((channel, filters))
+    return found
 
 
 def _check_label(lane: JsonObject) -> None:
@@ -305,7 +383,7 @@ def _whole_frame(data: bytes, at: int, number: int) -> tuple[dict[str, int], byt
     return head, stored
 
 
-def _decoded(head: dict[str, int], stored: bytes) -> bytes:
+def _decoded(head: dict[str, int], stored: bytes, filters: tuple[Filter, ...]) -> bytes:
     """The content of a compressed run (J-RUN-4)."""
     rule, size = "J-RUN-4", head["content_size"]
     try:
@@ -324,6 +402,7 @@ def _decoded(head: dict[str, int], stored: bytes) -> bytes:
         code = "checksum_mismatch" if "checksum" in str(error) else "bad_compression"
         raise BrokenRuleError(code, f"{rule}: {error}") from error
     check(len(content) == size, "size_mismatch", rule, "decoded size")
+    content = backward(filters, content)
     check(crc32c(content) == head["content_crc32c"], "checksum_mismatch", rule, "content")
     return content
 

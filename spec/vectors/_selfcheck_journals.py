@@ -24,7 +24,7 @@ def describe_journal(journal: Journal) -> JsonObject:
     return {
         "cut": {block: str(count) for block, count in journal.cut().items()} if is_there else {},
         "episode": journal.describe(),
-        "finished": journal.ended,
+        "finished": journal.ended and not journal.continues,
         "frames": str(journal.frames),
         "read_bytes": str(journal.position),
     }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from _compress import content_checksum, zero_blocks, zstd_frame
 from _episode_draft import episode_fields, f32, i64, numbers, ramp_f32, row_for
+from _filters import Delta, Planes
 from _journal import END, NOTE, START, ZSTD, Recording
 from _primitives import crc32c_of_zeros
 from _vector import ValidJournal, byte_ramp
@@ -38,13 +39,20 @@ def _channel(lane: str, name: str, data: bytes, length: int) -> JsonObject:
     return {lane: {name: {"hex": data.hex(), "length": str(length)}}}
 
 
+def _interval(start: int, end: int, text: str) -> JsonObject:
+    told = {"end": str(end), "start": str(start), "text": text}
+    return told | {"confidence": None, "source": None}
+
+
 def journal_vectors() -> Iterator[ValidJournal]:
     yield from _beginnings()
     yield from _runs()
     yield from _compressed()
+    yield from _filtered()
     yield from _notes()
     yield from _clocks()
     yield from _lengths()
+    yield from _chunks()
 
 
 def _beginnings() -> Iterator[ValidJournal]:
@@ -231,6 +239,99 @@ def _compressed() -> Iterator[ValidJournal]:
         ),
         "J-FRM-10",
         episode={"observations": {"depth": {"length": "1"}}},
+    )
+
+
+def _filtered() -> Iterator[ValidJournal]:
+    camera = Delta(width=1, row=64)
+    row = row_for("signal/camera", "u8", (8, 8), modality="rgb")
+    # It grows by 3 from step to step, and wraps.
+    steps = [bytes((i // 2 + 3 * step) % 256 for i in range(64)) for step in range(80, 86)]
+    content = b"".join(steps)
+    told = {"signal/camera": [camera.fields()]}
+    yield _good(
+        "filters",
+        "Runs of differences between steps; each starts anew.",
+        Recording()
+        .start(row)
+        .note(filters=told)
+        .filtered(0, 3, content[:192], camera)
+        .filtered(0, 1, content[192:256], camera)
+        .filtered(0, 2, content[256:], camera)
+        .end(),
+        *("J-RUN-2", "J-RUN-4", "J-FLT-1", "J-FLT-2", "J-FLT-3"),
+        episode=_channel("observations", "camera", content, 6) | {"length": "6"},
+        finished=True,
+    )
+    depth = (Delta(width=2, row=4, order=2), Planes(2))
+    data = numbers("H", *(i * i % 65536 for i in range(1, 25)))
+    yield _good(
+        "filters_beside_channels",
+        "A note adds a channel and says its filters, two of them; another channel is cut in a run.",
+        Recording()
+        .start(row)
+        .note(
+            channels=[row_for("signal/depth", "u16", (2, 2))],
+            filters=told | {"signal/depth": [one.fields() for one in depth]},
+        )
+        .filtered(1, 4, data[:32], *depth)
+        .filtered(0, 6, content, camera)
+        .filtered(1, 1, data[32:40], *depth),
+        *("J-FLT-1", "J-FLT-2", "J-3"),
+        cut={"signal/camera": "1"},
+        episode=_channel("observations", "depth", data[:40], 5) | {"length": "5"},
+    )
+
+
+def _chunks() -> Iterator[ValidJournal]:
+    """Journals of a recording in several files (J-8, J-9)."""
+    later = INTERVAL | {"end": 99, "start": 41, "text": "lift"}
+    yield _good(
+        "chunk_0",
+        "The first of several: only its end says so. A label is cut to it, one of later steps is not its own.",
+        Recording()
+        .start(STATE)
+        .note(interval=INTERVAL | {"end": 9}, label="task")
+        .note(interval=later, label="task")
+        .run(0, 3, ramp_f32(6))
+        .end(continues=True),
+        *("J-8", "J-9", "J-NOT-1"),
+        cut={},
+        episode={
+            "chunk_index": "0",
+            "labels": {"task": {"intervals": [_interval(0, 3, "reach")]}},
+            "length": "3",
+            "timestep_range": ["0", "2"],
+        },
+        finished=False,
+    )
+    third = Recording().start(STATE, chunk={"first_step": 40, "index": 2})
+    yield _good(
+        "chunk_2",
+        "One of several: its steps are counted from 40 on, and there are more behind it.",
+        third.note(interval=later, label="task").run(0, 3, ramp_f32(6)).end(continues=True),
+        *("J-8", "J-9", "J-STA-3"),
+        cut={},
+        episode={
+            "chunk_index": "2",
+            "labels": {"task": {"intervals": [_interval(1, 3, "lift")]}},
+            "length": "3",
+            "ticks": ["40", "41", "42"],
+            "timebase": {"epoch_ns": "1333333333"},
+            "timestep_range": ["40", "42"],
+        },
+        finished=False,
+    )
+    yield _good(
+        "chunk_last",
+        "The last of several: what is said beyond its steps stays.",
+        third.note(interval=later, label="task").run(0, 3, ramp_f32(6)).end(),
+        *("J-8", "J-STA-3"),
+        episode={
+            "labels": {"task": {"intervals": [_interval(1, 59, "lift")]}},
+            "timestep_range": ["40", "42"],
+        },
+        finished=True,
     )
 
 

@@ -124,8 +124,11 @@ class Filters:
     @property
     def description(self) -> bytes:
         """The canonical text that stands in front of the entry."""
-        steps = [step._fields() for step in (self.delta, self.planes) if step is not None]
-        return canonical({"filters": steps})
+        return canonical({"filters": self.to_fields()})
+
+    def to_fields(self) -> list[dict[str, Any]]:
+        """The list in it, for JSON of one's own."""
+        return [step._fields() for step in (self.delta, self.planes) if step is not None]
 
     @property
     def unit(self) -> int:

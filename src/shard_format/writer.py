@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 from shard_format._atomic import AtomicFile, claim_space, write_all
 from shard_format._blocks import Blocks, PlacedBlocks, SpooledBlocks
 from shard_format._encoding import Encoded, Measured, Plan, encode_many, encode_one, measure
+from shard_format._filtered import leading_frame
 from shard_format._head_writing import Accepted, Head, HeadLayout
 from shard_format._input import (
     IterableFailed,
@@ -363,6 +364,7 @@ class ShardWriter:
         codec: Codec,
         *,
         content_type: int | str = ContentType.UNKNOWN,
+        filters: Filters | None = None,
     ) -> None:
         """Writes one entry from runs that another file holds, copied and not compressed again.
 
@@ -373,6 +375,7 @@ class ShardWriter:
             runs: the parts of the entry, in order; with zstd each one frame with size and checksum.
             codec: how all of them are stored: raw or zstd.
             content_type: as for `write_entry`.
+            filters: what was done to each of them before it was compressed.
         """
         if self._hashes is not None or codec not in (Codec.NONE, Codec.ZSTD):
             raise InvalidArgument(
@@ -381,11 +384,16 @@ class ShardWriter:
         size, checksum = measure_runs(runs)
         accepted = self._accept(name, 0, content_type, None)
         start = self._pad()
+        is_filtered = filters is not None and codec is Codec.ZSTD and len(runs) > 0
+        if filters is not None and is_filtered:
+            self._blocks.append(leading_frame(filters))
         for run in runs:
             self._blocks.append_range(run.descriptor, run.offset, run.stored_size)
         if codec is Codec.ZSTD and len(runs) > 1:
             self._blocks.append(table_of_runs(runs))
         flags = codec.entry_flags if runs else 0
+        if is_filtered:
+            flags |= FILTERED
         self._add_row(accepted, flags, start, size, checksum)
 
     @_fails_as_a_whole

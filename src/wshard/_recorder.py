@@ -1,9 +1,11 @@
 """From steps to the journal: buffers that are filled by whoever records, and the thread that writes them.
 
-A full buffer goes through a queue to the thread, which compresses, writes, and gives the buffer back. The one
-who records waits for nothing but a free buffer. Python's lock is what both compete for: a thread that gives it
-up beside a busy one waits up to 5 ms to have it again. So checksums of runs are taken where the buffer is
-handed over, and the thread, for what is stored raw, does little more than one system call for many runs.
+A full buffer goes through a queue to the thread, which compresses, with helpers where there are processors for
+them, writes in order, and gives the buffer back. The one who records waits for nothing but a free buffer.
+
+Python's lock is what both compete for: a thread that gives it up beside a busy one waits up to 5 ms to have it
+again. So checksums of raw runs are taken where the buffer is handed over, and the thread does little more for them
+than one system call for many.
 """
 
 from __future__ import annotations
@@ -20,24 +22,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format import Codec
-from shard_format._crc import crc32c
 from shard_format._json import canonical
-from shard_format._parallel import available_threads, map_in_order, thread_count
-from shard_format._zstd import compress_frame
 from shard_format.errors import Closed, InvalidArgument, ShardError, ShardIOError
+from wshard._packing import Pipeline
 from wshard._tracks import Handed, Run
 from wshard.journal import HEAD_SIZE, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from wshard._packing import Packed, Taken
     from wshard._rolling import Roller
     from wshard._tracks import Buffer, Track
     from wshard.journal import JournalWriter
-    from wshard.recordable import RecordedChannel
+    from wshard.recordable import RecordedChannel, StepLayout
 
 _log = logging.getLogger("wshard")
 
@@ -96,6 +96,9 @@ class Recorder:
         self._ready: SimpleQueue[Handed] = SimpleQueue()
         self._hurry = threading.Event()
         self._freed = threading.Condition()
+        self._pipeline = Pipeline()
+        self._told: set[RecordedChannel] = set()
+        """Channels whose filters this journal knows."""
         self._synced = clock()
         self._is_unsynced = False
         self._dropped_before = 0
@@ -107,45 +110,85 @@ class Recorder:
 
     # --- what the one who records calls
 
-    def record(self, track: Track, values: Iterable[Any], time_ns: int | None) -> bool:
-        """Puts one entry of each channel into the track's buffer; returns whether there was room.
+    def record_step(
+        self,
+        track: Track,
+        layout: StepLayout,
+        values: Mapping[str, Any],
+        besides: tuple[Any, ...],
+        time_ns: int | None,
+    ) -> bool:
+        """Puts one step into the track's buffer, all of it or nothing; returns whether there was room.
 
-        The values must fit: they were checked. Those of a step are recorded together or not at all.
+        Raises if anything does not fit: values are checked while they are copied, into a place that counts
+        when all are there.
         """
         if self.failure is not None:
             self.raise_failure()
         with track.lock:
             if time_ns is not None:
-                last = track.last_time
-                if last is not None and time_ns < last:
-                    raise InvalidArgument(
-                        "time runs backwards",
-                        path=self.journal.path,
-                        entry=track.channels[-1].block,
-                        expected=f"at least {last}",
-                        found=time_ns,
-                    )
+                self._check_time(track, time_ns)
             buffer = track.current
-            if buffer is not None and buffer.count == track.steps:
-                self._hand_over(track)  # an interrupt came in between
-                buffer = None
-            if buffer is None:
-                buffer = self._take(track)
+            if buffer is None or buffer.count == track.steps:
+                layout.check(values, besides)  # or a bad step could wait, or be dropped
+                buffer = self._room(track)
                 if buffer is None:
-                    track.dropped += 1
                     return False
-                buffer.count = 0
-                buffer.since = self._clock()
-                track.current = buffer
-            number = buffer.count
-            for array, value in zip(buffer.arrays, values, strict=True):
-                array[number] = value
-            track.last_time = time_ns
-            track.written += 1
-            buffer.count = number = number + 1
-            if number == track.steps:
-                self._hand_over(track)
+            layout.store(values, besides, buffer.places[buffer.count])
+            self._count(track, buffer, time_ns)
         return True
+
+    def record(self, track: Track, values: Iterable[Any], time_ns: int) -> bool:
+        """Puts one entry of each channel into the track's buffer; returns whether there was room.
+
+        The values must fit: they were checked.
+        """
+        if self.failure is not None:
+            self.raise_failure()
+        with track.lock:
+            self._check_time(track, time_ns)
+            buffer = self._room(track)
+            if buffer is None:
+                return False
+            for place, value in zip(buffer.places[buffer.count], values, strict=True):
+                place[...] = value
+            self._count(track, buffer, time_ns)
+        return True
+
+    def _check_time(self, track: Track, time_ns: int) -> None:
+        last = track.last_time
+        if last is not None and time_ns < last:
+            raise InvalidArgument(
+                "time runs backwards",
+                path=self.journal.path,
+                entry=track.channels[-1].block,
+                expected=f"at least {last}",
+                found=time_ns,
+            )
+
+    def _room(self, track: Track) -> Buffer | None:
+        """The buffer that the next entries go into; None if they are dropped. The track's lock is held."""
+        buffer = track.current
+        if buffer is not None:
+            if buffer.count < track.steps:
+                return buffer
+            self._hand_over(track)  # an interrupt came in between
+        buffer = self._take(track)
+        if buffer is None:
+            track.dropped += 1
+            return None
+        buffer.count = 0
+        buffer.since = self._clock()
+        track.current = buffer
+        return buffer
+
+    def _count(self, track: Track, buffer: Buffer, time_ns: int | None) -> None:
+        """What was put into the next place of a buffer is recorded."""
+        track.last_time = time_ns
+        track.written += 1
+        buffer.count += 1
+        if buffer.count == track.steps:
+            self._hand_over(track)
 
     def _take(self, track: Track) -> Buffer | None:
         buffer = track.take()
@@ -175,7 +218,7 @@ class Recorder:
             self._ready.put(track.outgoing)
             track.outgoing = None
         buffer = track.current
-        if buffer is not None:
+        if buffer is not None and buffer.count:  # a step that did not fit may have been its first
             handed = Handed(buffer.runs(), track, buffer)
             track.outgoing = handed
             track.current = None
@@ -201,7 +244,7 @@ class Recorder:
         for channel, value in values:
             entry = np.array(value, channel.stored, order="C")
             content = entry.reshape(-1).view(np.uint8).data
-            runs.append(Run(channel.number, 1, content, crc32c(content), channel.level))
+            runs.append(Run.of(channel, 1, content))
         self.raise_failure()
         self._ready.put(Handed(ends_steps=True))
         self._ready.put(Handed(runs))
@@ -244,43 +287,63 @@ class Recorder:
     # --- the thread
 
     def _write(self) -> None:
-        while True:
-            batch = [handed for handed in self._next_batch() if handed.is_first()]
-            if self.failure is None:
+        try:
+            while not self._write_next():
+                pass
+        finally:
+            self._pipeline.stop()
+
+    def _write_next(self) -> bool:
+        """Takes in what there is, and writes what is packed; returns whether that was the last."""
+        for handed in self._next():
+            if handed.is_first():
                 try:
-                    self._write_batch(batch)
-                    self._sync_if_due()
+                    is_vain = self.failure is not None
+                    self._pipeline.take(handed._replace(runs=()) if is_vain else handed)
                 except BaseException as error:  # noqa: BLE001 - handed to whoever records next
                     self.failure = error
-            with self._freed:
-                for handed in batch:
-                    if handed.track is not None and handed.buffer is not None:
-                        handed.track.free.append(handed.buffer)
-                self._freed.notify_all()
-            for handed in batch:
-                if handed.reached is not None:
-                    handed.reached.set()
-                if handed.is_last:
-                    return
+        pipeline = self._pipeline
+        batch = pipeline.next_packed() if self.failure is None else pipeline.give_up()
+        if self.failure is None:
+            try:
+                self._write_batch(batch)
+                self._sync_if_due()
+            except BaseException as error:  # noqa: BLE001 - handed to whoever records next
+                self.failure = error
+        with self._freed:
+            for handed, _ in batch:
+                if handed.track is not None and handed.buffer is not None:
+                    handed.track.free.append(handed.buffer)
+            self._freed.notify_all()
+        for handed, _ in batch:
+            if handed.reached is not None:
+                handed.reached.set()
+            if handed.is_last:
+                return True
+        return False
 
-    def _next_batch(self) -> list[Handed]:
-        """Waits for something to write: full buffers, or those that have waited long enough."""
-        batch: list[Handed] = []
-        with suppress(Empty):
-            batch.append(self._ready.get(timeout=self._time_left()))
-            if self._ready.qsize() < _ENOUGH:
-                self._hurry.wait(_GATHER_SECONDS)
-            self._hurry.clear()
+    def _next(self) -> list[Handed]:
+        """What there is to write: full buffers, or those that have waited long enough.
+
+        Waits for it, unless there is other work.
+        """
+        found: list[Handed] = []
+        if not self._pipeline.is_busy:
+            with suppress(Empty):
+                found.append(self._ready.get(timeout=self._time_left()))
+                if self._ready.qsize() < _ENOUGH:
+                    self._hurry.wait(_GATHER_SECONDS)
+                self._hurry.clear()
         self._hand_over_due()
-        size = sum(handed.size for handed in batch)
-        while size < self._largest_write and not (batch and batch[-1].is_last):
+        size = sum(handed.size for handed in found)
+        while size < self._largest_write and not (found and found[-1].is_last):
             try:
                 handed = self._ready.get_nowait()
             except Empty:
                 break
-            batch.append(handed)
+            found.append(handed)
             size += handed.size
-        return batch
+        return found
 
     def _hand_over_due(self) -> None:
         now = self._clock()
@@ -304,72 +367,64 @@ class Recorder:
         left = self._flush_seconds
         for track in self.tracks:
             buffer = track.current
-            if buffer is not None:
+            if buffer is not None and buffer.count:
                 left = min(left, buffer.since + self._flush_seconds - now)
         if self._is_unsynced:
             left = min(left, self._synced + SYNC_SECONDS - now)
         return max(left, _SHORTEST_WAIT)
 
-    def _write_batch(self, batch: Sequence[Handed]) -> None:
+    def _write_batch(self, batch: Sequence[Taken]) -> None:
         pieces: list[bytes | memoryview] = []
         size = self.journal.position
-        if self._roller is not None:
-            batch = self._fitting(batch, self._roller)
-        compressed = self._compress([run for handed in batch for run in handed.runs])
-        for handed in batch:
-            stored = [
-                run.content if run.level is None else memoryview(next(compressed))
-                for run in handed.runs
-            ]
-            more = sum(map(len, stored)) + HEAD_SIZE * len(stored)
-            if handed.track is not None and self._roller is not None:
-                are_steps = handed.track is self.steps
-                if self._roller.is_due(handed.runs, size + more, are_steps=are_steps):
-                    self._append(pieces)
-                    pieces = []
-                    self._roll(self._roller)
-                    size = self.journal.position
-                self._roller.count(handed.runs, are_steps=are_steps)
-            size += more
-            journal = self.journal
-            for run, content in zip(handed.runs, stored, strict=True):
-                codec, checksum = Codec.NONE, run.crc32c
-                if run.level is not None:
-                    codec, checksum = Codec.ZSTD, crc32c(content)
-                sizes = (len(content), len(run.content))
-                head = journal.head(
-                    Kind.RUN, codec, run.channel, run.entries, sizes, (checksum, run.crc32c)
-                )
-                pieces += (head, content)
+        for taken in batch:
+            handed = taken.handed
+            are_steps = handed.track is not None and handed.track is self.steps
+            for runs in self._fitting(taken.packed(), are_steps):
+                more = sum(HEAD_SIZE + len(packed.stored) for packed in runs)
+                if handed.track is not None and self._roller is not None:
+                    if self._roller.is_due(runs, size + more, are_steps=are_steps):
+                        self._append(pieces)
+                        pieces = []
+                        self._roll(self._roller)
+                        size = self.journal.position
+                    self._roller.count(runs, are_steps=are_steps)
+                size += more
+                for run in runs:
+                    self._put(run, pieces)
             note = self._note(handed)
             if note is not None:
-                pieces += (journal.text_head(Kind.NOTE, note), note)
+                pieces += (self.journal.text_head(Kind.NOTE, note), note)
         self._append(pieces)
+
+    def _put(self, packed: Packed, pieces: list[bytes | memoryview]) -> None:
+        """Adds a run to what is appended next; before the first of a channel, its filters."""
+        run, codec, stored, stored_crc32c, content_crc32c = packed
+        channel, journal = run.channel, self.journal
+        filters = self._pipeline.plans[channel].filters
+        if filters is not None and channel not in self._told:
+            self._told.add(channel)
+            told = canonical({"filters": {channel.block: filters.to_fields()}})
+            pieces += (journal.text_head(Kind.NOTE, told), told)
+        sizes, checksums = (len(stored), len(run.content)), (stored_crc32c, content_crc32c)
+        head = journal.head(Kind.RUN, codec, channel.number, run.entries, sizes, checksums)
+        pieces += (head, stored)
 
     def _append(self, pieces: Sequence[bytes | memoryview]) -> None:
         if pieces:
             self.journal.append(pieces)
             self._is_unsynced = True
 
-    def _fitting(self, batch: Sequence[Handed], roller: Roller) -> list[Handed]:
-        """The same, with steps parted where a file has its last one."""
-        if roller.max_steps is None:
-            return list(batch)
-        fitting: list[Handed] = []
-        room = roller.room()
-        for handed in batch:
-            while handed.track is not None and handed.track is self.steps and handed.runs:
-                room = room or roller.max_steps
-                count = handed.runs[0].entries
-                if count <= room:
-                    room -= count
-                    break
-                parts = [run.parted(room) for run in handed.runs]
-                fitting.append(handed._replace(runs=[first for first, _ in parts]))
-                handed = handed._replace(runs=[rest for _, rest in parts])
-                room = 0
-            fitting.append(handed)
-        return fitting
+    def _fitting(self, packed: list[Packed], are_steps: bool) -> Iterator[list[Packed]]:
+        """The same, parted where a file has its last step."""
+        roller = self._roller
+        while roller is not None and roller.max_steps is not None and are_steps and packed:
+            room = roller.room() or roller.max_steps
+            if packed[0].run.entries <= room:
+                break
+            parts = [each.run.parted(room) for each in packed]
+            yield [self._pipeline.again(first) for first, _ in parts]
+            packed = [self._pipeline.again(rest) for _, rest in parts]
+        yield packed
 
     def _roll(self, roller: Roller) -> None:
         """Goes on in the next journal."""
@@ -378,6 +433,7 @@ class Recorder:
         following = roller.next_journal(self.journal, self.dropped_here)
         if following is not self.journal:
             self.journal = following
+            self._told.clear()
             self._dropped_in_earlier = self.dropped
 
     def _note(self, handed: Handed) -> bytes | None:
@@ -396,17 +452,6 @@ class Recorder:
             elif "channels" in note:
                 roller.declared(note["channels"])
         return None if note is None else canonical(note)
-
-    def _compress(self, runs: Sequence[Run]) -> Iterator[bytes]:
-        """The runs that shall be compressed, in order.
-
-        One processor is left to whoever records, unless we are behind.
-        """
-        size = sum(len(run.content) for run in runs)
-        spare = 0 if size >= self._largest_write else 1
-        threads = min(thread_count(None, size), max(1, available_threads() - spare))
-        chosen = [run for run in runs if run.level is not None]
-        return iter(map_in_order(chosen, _compressed, threads))
 
     def _sync_if_due(self) -> None:
         now = self._clock()
@@ -451,11 +496,6 @@ def io_failure(error: OSError, path: str) -> ShardIOError:
     safe = f"what was flushed is safe; bring it back with: wshard recover {path}"
     failure.hint = f"{failure.hint}; {safe}" if failure.hint else safe
     return failure
-
-
-def _compressed(run: Run) -> bytes:
-    assert run.level is not None
-    return compress_frame(run.content, run.level, checksum=True)
 
 
 # --- the end of a process, and its children

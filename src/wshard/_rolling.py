@@ -7,6 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from shard_format import Codec
 from shard_format._atomic import sync_folder
 from shard_format._json import canonical
 from shard_format.errors import InvalidArgument
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from wshard._finishing import ChunkFinisher
-    from wshard._tracks import Run
+    from wshard._packing import Packed
+    from wshard.recordable import RecordedChannel
     from wshard.recording_files import RecordingFiles
 
 _log = logging.getLogger("wshard")
@@ -73,7 +75,7 @@ class Roller:
         self._max_bytes = max_bytes
         self._has_steps = has_steps
         self._fsync = fsync
-        self._sizes: dict[int, int] = {}
+        self._sizes: dict[RecordedChannel, int] = {}
         """Bytes of content by channel."""
         self._notes: list[dict[str, Any]] = []
         """Labels that may reach beyond this chunk."""
@@ -110,7 +112,7 @@ class Roller:
         """Steps that fit into the chunk, if their number is limited."""
         return max(0, (self.max_steps or 0) - self.steps)
 
-    def is_due(self, runs: Sequence[Run], size: int, *, are_steps: bool) -> bool:
+    def is_due(self, runs: Sequence[Packed], size: int, *, are_steps: bool) -> bool:
         """Whether the next runs belong into another file.
 
         Args:
@@ -130,16 +132,16 @@ class Roller:
             return True
         return any(
             self._sizes.get(run.channel, 0) + len(run.content) > LARGEST_ENTRY
-            for run in runs
-            if run.level is not None
+            for run, codec, *_ in runs
+            if codec is not Codec.NONE
         )
 
-    def count(self, runs: Sequence[Run], *, are_steps: bool) -> None:
+    def count(self, runs: Sequence[Packed], *, are_steps: bool) -> None:
         """Takes note of runs that go into the journal."""
         self.steps += _steps(runs, are_steps)
-        for run in runs:
+        for run, codec, *_ in runs:
             # A raw channel may be of any size.
-            more = 0 if run.level is None else len(run.content)
+            more = 0 if codec is Codec.NONE else len(run.content)
             self._sizes[run.channel] = self._sizes.get(run.channel, 0) + more
 
     def keep(self, label: dict[str, Any]) -> None:
@@ -220,5 +222,5 @@ class Roller:
         return journal
 
 
-def _steps(runs: Sequence[Run], are_steps: bool) -> int:
-    return runs[0].entries if runs and are_steps else 0
+def _steps(runs: Sequence[Packed], are_steps: bool) -> int:
+    return runs[0].run.entries if runs and are_steps else 0

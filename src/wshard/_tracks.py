@@ -24,12 +24,14 @@ _MOST_BUFFERS: Final = 256
 class Buffer:
     """Room for the next run of channels that are filled together."""
 
-    __slots__ = ("_flat", "arrays", "channels", "count", "since")
+    __slots__ = ("_flat", "channels", "count", "places", "since")
 
     def __init__(self, channels: Sequence[RecordedChannel], steps: int) -> None:
         self.channels = channels
-        self.arrays = [np.empty((steps, *c.shape), c.stored) for c in channels]
-        self._flat = [array.reshape(-1).view(np.uint8).data for array in self.arrays]
+        arrays = [np.empty((steps, *c.shape), c.stored) for c in channels]
+        self.places = [[array[number, ...] for array in arrays] for number in range(steps)]
+        """By step, where the value of each channel goes: to make these views takes longer than to fill them."""
+        self._flat = [array.reshape(-1).view(np.uint8).data for array in arrays]
         self.count = 0
         self.since = 0.0
 
@@ -39,27 +41,29 @@ class Buffer:
         runs = []
         for channel, flat in zip(self.channels, self._flat, strict=True):
             content = flat[: count * channel.step_bytes]
-            runs.append(Run(channel.number, count, content, crc32c(content), channel.level))
+            runs.append(Run.of(channel, count, content))
         return runs
 
 
 class Run(NamedTuple):
     """The next entries of one channel."""
 
-    channel: int
+    channel: RecordedChannel
     entries: int
     content: memoryview
-    crc32c: int
-    level: int | None
-    """The zstd level; None to store them raw."""
+    crc32c: int | None
+    """None for what will be compressed: whoever does that takes it."""
+
+    @classmethod
+    def of(cls, channel: RecordedChannel, entries: int, content: memoryview) -> Run:
+        return cls(channel, entries, content, crc32c(content) if channel.level is None else None)
 
     def parted(self, entries: int) -> tuple[Run, Run]:
         """The first entries, and the others."""
-        at = len(self.content) // self.entries * entries
-        first, rest = self.content[:at], self.content[at:]
+        at = self.channel.step_bytes * entries
         return (
-            self._replace(entries=entries, content=first, crc32c=crc32c(first)),
-            self._replace(entries=self.entries - entries, content=rest, crc32c=crc32c(rest)),
+            Run.of(self.channel, entries, self.content[:at]),
+            Run.of(self.channel, self.entries - entries, self.content[at:]),
         )
 
 

@@ -21,6 +21,7 @@ from shard_format.errors import (
     BadCompression,
     ChecksumMismatch,
     Closed,
+    FormatError,
     InvalidArgument,
     LimitExceeded,
     ShardError,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from typing_extensions import Self
+
+    from shard_format.filters import Filters
 
 _log = logging.getLogger("wshard")
 
@@ -98,6 +101,8 @@ class Problem(str):
     def __getnewargs__(self) -> tuple[str, str, str]:  # type: ignore[override] # str has the text alone
         return str(self), self.rule, self.code
 
+
+_ERRORS = {error.code: error for error in FormatError.__subclasses__()}
 
 # What is left for those who know the channels to find wrong: a start is theirs to raise.
 _FOUND_BY_READERS = {
@@ -167,7 +172,10 @@ class JournalWriter:
 
     def clear(self) -> None:
         """Forgets the earlier recording."""
-        os.ftruncate(self.descriptor, 0)
+        # Of a file that was cut to nothing some systems write all to the disk when it is closed, also when
+        # it is removed at once, as a journal is when its episode is finished.
+        if self.old_size:
+            os.ftruncate(self.descriptor, 0)
         os.lseek(self.descriptor, 0, os.SEEK_SET)
 
     def head(
@@ -312,6 +320,10 @@ class JournalReader:
         text = f"at byte {self.position}: {problem} [{rule}, {code}]"
         self.problem = Problem(text, rule, code)
 
+    def expect(self, channel: int, codec: Codec) -> None:
+        """From now on the runs of a channel must be stored like this; those who know its filters say so."""
+        self._codecs[channel] = codec
+
     def _next(self, size: int, check: bool) -> Frame | Problem:
         """The frame at the position, or the first rule that it breaks."""
         head = os.pread(self.descriptor, HEAD_SIZE, self.position)
@@ -386,7 +398,7 @@ class JournalReader:
             yield piece
             at += len(piece)
 
-    def check_content(self, part: Part) -> Problem | None:
+    def check_content(self, part: Part, filters: Filters | None = None) -> Problem | None:
         """What is wrong with a run beyond its stored bytes: they must decode to what its head says."""
         if part.codec is Codec.NONE:
             return None
@@ -401,8 +413,11 @@ class JournalReader:
             if not whole.has_checksum:
                 return Problem("a run has no checksum of its own", rule, "bad_compression")
             checksum = 0
-            for piece in iter_decoded(Codec.ZSTD, stored, part.content_size, DEFAULT_LIMITS):
-                checksum = crc32c(piece, checksum)
+            if filters is not None:
+                checksum = crc32c(_decoded(stored, part, filters))
+            else:
+                for piece in iter_decoded(Codec.ZSTD, stored, part.content_size, DEFAULT_LIMITS):
+                    checksum = crc32c(piece, checksum)
         except ShardError as error:
             return Problem(error.problem, rule, error.code)
         if checksum != part.content_crc32c:
@@ -414,12 +429,12 @@ class JournalReader:
         self._ensure_open()
         return b"".join(self._iter_stored(part))
 
-    def content(self, part: Part) -> bytes:
-        """The decoded bytes of a frame, checked."""
+    def content(self, part: Part, filters: Filters | None = None) -> bytes | memoryview:
+        """The decoded bytes of a frame, checked; `filters` are those of its channel."""
         try:
-            content = self.stored(part)
+            content: bytes | memoryview = self.stored(part)
             if part.codec is Codec.ZSTD:
-                content = decode(Codec.ZSTD, content, part.content_size, DEFAULT_LIMITS)
+                content = _decoded(content, part, filters)
             if len(content) != part.content_size:
                 raise BadCompression("a run is not as long as it says", rule="J-RUN-4")
             if crc32c(content) != part.content_crc32c:
@@ -434,7 +449,7 @@ class JournalReader:
         try:
             check_length(frame.part.content_size, "the frame", DEFAULT_LIMITS)
             fields = parse_object(
-                self.content(frame.part), "the frame", DEFAULT_LIMITS, rule="J-TXT-1"
+                bytes(self.content(frame.part)), "the frame", DEFAULT_LIMITS, rule="J-TXT-1"
             )
             version = fields.get("v")
             if frame.kind is Kind.START and (type(version) is not int or version != _VERSION):
@@ -466,6 +481,24 @@ class JournalReader:
 
     def __del__(self) -> None:
         self.close()
+
+
+def not_begun(reader: JournalReader, text: str) -> ShardError:
+    """Why nothing can be read of a journal without a start frame (J-1)."""
+    problem = reader.problem
+    if problem is None:
+        return InvalidArgument(text, path=reader.path, found="an empty file", rule="J-1")
+    return _ERRORS[problem.code](text, path=reader.path, found=problem, rule=problem.rule)
+
+
+def _decoded(stored: bytes | memoryview, part: Part, filters: Filters | None) -> bytes | memoryview:
+    """The content of a compressed run."""
+    content = decode(Codec.ZSTD, stored, part.content_size, DEFAULT_LIMITS)
+    if filters is None:
+        return content
+    out = memoryview(bytearray(len(content)))
+    filters.undo_into(content, out)
+    return out
 
 
 def _impossible(part: Part, stored_crc: int) -> Problem | None:

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import BadMetadata, InvalidArgument, ShardError
+from shard_format import Codec
+from shard_format._json import canonical
+from shard_format.errors import BadMetadata, ShardError
+from shard_format.filters import LARGEST_FRAME, Filters
 from wshard.describing import channel_from_row
-from wshard.journal import Frame, JournalReader, Kind
+from wshard.journal import Frame, JournalReader, Kind, Problem, not_begun
 from wshard.labels import Interval, Intervals
 from wshard.metadata import LARGEST, Row, parse_facts, parse_row
 from wshard.names import (
@@ -83,18 +86,12 @@ class Journal:
         return count
 
     def _take(self, frame: Frame) -> str | None:
-        """What is wrong with a frame, None if it counts now."""
-        if self.fields is None:
-            if frame.kind is not Kind.START:
-                raise self.bad("the first frame is not a start frame")
+        """What is wrong with a frame beyond its place, None if it counts now."""
+        if frame.kind is Kind.START:
             self._read_start(self.reader.fields(frame))
             return None
-        if self.is_finished:
-            return "there is a frame after the end"
         if frame.kind is Kind.RUN:
             return self._add_run(frame)
-        if frame.kind is Kind.START:
-            return "there is a second start frame"
         try:
             self._add_note(self.reader.fields(frame))
         except ShardError as error:
@@ -103,10 +100,10 @@ class Journal:
         return None
 
     def _read_start(self, fields: dict[str, Any]) -> None:
-        if fields.get("v") != 1 or not isinstance(fields.get("episode"), dict):
-            raise self.bad("the start frame does not describe a recording that we know")
+        if not isinstance(fields.get("episode"), dict):
+            raise self.bad("the start frame does not describe an episode")
         try:
-            self._add_rows(fields.get("channels"))
+            self._add_rows(self._parsed_rows(fields.get("channels")))
             parse_facts({**fields["episode"], "length_T": 0}, {})
             self._read_chunk(fields.get("chunk"))
         except ShardError as error:
@@ -123,7 +120,7 @@ class Journal:
             raise self.bad("'chunk' does not say which part of a recording this is", "J-STA-3")
         self.index, self.first_step = index, first
 
-    def _add_rows(self, listed: object) -> None:
+    def _parsed_rows(self, listed: object) -> list[Row]:
         if not isinstance(listed, list):
             raise self.bad("'channels' is not a list")
         known = {row.block for row in self.rows}
@@ -134,19 +131,47 @@ class Journal:
                 raise self.bad(f"channel {number}, {row.block!r}, cannot be recorded")
             known.add(row.block)
             rows.append(row)
+        return rows
+
+    def _add_rows(self, rows: list[Row]) -> None:
         self.rows += rows
         self.runs += [Runs() for _ in rows]
 
+    def _parsed_filters(self, told: dict[str, Any], added: list[Row]) -> dict[int, Filters]:
+        """What a note says of filters, by channel (J-FLT-1 to J-FLT-3)."""
+        if not told:
+            return {}
+        rows = [*self.rows, *added]
+        numbers = {row.block: number for number, row in enumerate(rows)}
+        begun = {
+            row.block
+            for row, runs in zip(self.rows, self.runs, strict=True)
+            if runs.entries or runs.filters is not None
+        }
+        found = {}
+        for block, listed in told.items():
+            number = numbers.get(block)
+            if number is None or block in begun:
+                text = "a note has filters of a channel that is not known, or that has begun"
+                raise self.bad(Problem(text, "J-FLT-1", BadMetadata.code))
+            try:
+                filters = Filters.parse(canonical({"filters": listed}))
+                filters.check_frame(_step_bytes(rows[number]))
+            except ShardError as error:
+                rule = "J-FLT-3" if error.rule == "S-FLT-5" else "J-FLT-2"
+                raise self.bad(Problem(error.problem, rule, error.code)) from None
+            found[number] = filters
+        return found
+
     def _add_run(self, frame: Frame) -> str | None:
-        if frame.channel >= len(self.rows):
-            return f"a run of channel {frame.channel}, of which nothing is known"
         row = self.rows[frame.channel]
-        if not frame.entries or frame.part.content_size != frame.entries * _step_bytes(row):
-            return f"a run of {row.block!r} does not hold its entries"
         runs = self.runs[frame.channel]
-        if runs.codec not in (None, frame.part.codec):
-            return f"a run of {row.block!r} is stored in another way than those before"
-        problem = self.reader.check_content(frame.part) if self._decode else None
+        size = frame.part.content_size
+        if not frame.entries or size != frame.entries * _step_bytes(row):
+            return f"a run of {row.block!r} does not hold its entries"
+        if runs.filters is not None and size > LARGEST_FRAME:
+            return f"a filtered run of {row.block!r} is too large"
+        problem = self.reader.check_content(frame.part, runs.filters) if self._decode else None
         if problem is None:
             runs.append(frame)
         return problem
@@ -158,9 +183,11 @@ class Journal:
         length = fields.get("length_T", self.length)
         is_length = length is None or (type(length) is int and length >= 0)
         continues = fields.get("continues", False)
+        filters = fields.get("filters", {})
         if (
             not isinstance(metadata, dict)
             or not isinstance(dropped, dict)
+            or not isinstance(filters, dict)
             or not is_length
             or type(continues) is not bool
         ):
@@ -173,11 +200,15 @@ class Journal:
             found = Intervals.from_fields({"intervals": [fields["interval"]], "unit": unit})
             if label in self.labels and self.labels[label].unit != found.unit:
                 raise self.bad("the intervals of one label have two units")
-        if "channels" in fields:
-            self._add_rows(fields["channels"])
+        rows = self._parsed_rows(fields["channels"]) if "channels" in fields else []
+        filtered = self._parsed_filters(filters, rows)
         # From here on nothing can fail: a note that is refused leaves nothing behind.
         if found is not None:
             self.labels.setdefault(str(label), found[:0]).extend(found)
+        self._add_rows(rows)
+        for number, each in filtered.items():
+            self.runs[number].filters = each
+            self.reader.expect(number, Codec.ZSTD)
         self.length = length
         self.continues = continues
         self.metadata.update(metadata)
@@ -350,9 +381,7 @@ def read_journal(path: str, otherwise: str, *, check: bool = True, decode: bool 
         journal.reader.close()
         raise
     journal.reader.close()
-    raise InvalidArgument(
-        otherwise, path=path, found=journal.reader.problem or "an empty file", rule="J-1"
-    )
+    raise not_begun(journal.reader, otherwise)
 
 
 def save_recorded(

@@ -38,6 +38,7 @@ _RAW: Final = Compression(Codec.NONE)
 # Values of these types need no more looking at.
 _PLAIN: Final = {DType.FLOAT64: float, DType.BOOL: bool, DType.INT64: None}
 _I64: Final = range(-(1 << 63), 1 << 63)
+_ARRAY: Final = np.ndarray
 _LANES: Final = ("signal", "action")
 _TEXT: Final = frozenset({"text", "str", "string", "utf8", "object"})
 
@@ -221,52 +222,70 @@ class StepLayout:
             *named.values(),
             *(RecordedChannel(block, block, dtype, (), _RAW) for block, dtype in brought),
         ]
-        """All of them, in the order in which `checked` gives their values."""
-        blocks = [block for block, _ in brought]
-        self._besides = [
-            (block, block in blocks, _PLAIN[dtype]) for block, dtype in BESIDES.items()
+        """All of them, in the order in which `store` takes places."""
+        self._slots = [(key, c.stored, c.shape, c) for key, c in named.items()]
+        self._trial = [np.empty(c.shape, c.stored) for c in self.channels]
+        self._absent = [number for number, value in enumerate(besides) if value is None]
+        numbers = [number for number, value in enumerate(besides) if value is not None]
+        self._brought = [
+            (len(named) + at, number, _PLAIN[dtype])
+            for at, (number, (_, dtype)) in enumerate(zip(numbers, brought, strict=True))
         ]
+        """What comes besides: the place of each, its number in `BESIDES`, and the type it mostly has."""
 
-    def checked(self, values: Mapping[str, Any], besides: tuple[Any, ...]) -> list[Any]:
-        """Everything that a step brings, as it is stored; raises if anything does not fit."""
-        checked: list[Any] = []
-        try:
-            for key, channel in self.named.items():
-                value = values[key]
-                if (  # as `channel.checked` does, without calling it
-                    type(value) is np.ndarray
-                    and value.dtype is channel.stored
-                    and value.shape == channel.shape
-                ):
-                    checked.append(value)
-                else:
-                    checked.append(channel.checked(value))
-        except KeyError:
-            raise InvalidArgument(
-                "a step lacks a channel", path=self._path, entry=channel.block
-            ) from None
+    def store(
+        self, values: Mapping[str, Any], besides: tuple[Any, ...], places: Sequence[NDArray[Any]]
+    ) -> None:
+        """Puts everything that a step brings into its places, in the order of `channels`.
+
+        Raises where something does not fit. The places are then of no use, and must not count.
+        """
         if len(values) != len(self.named):
-            raise InvalidArgument(
-                "a step has a channel that the recording has not",
-                path=self._path,
-                entry=str(min(values.keys() - self.named.keys(), key=str)),
-                expected=", ".join(self.named) or "no channels",
-            )
-        for (block, is_brought, plain), value in zip(self._besides, besides, strict=True):
-            if is_brought:
-                checked.append(
-                    value if type(value) is plain else self._checked_besides(block, value)
-                )
-            elif value is not None:
+            raise self._other_channels(values)
+        try:
+            for (key, stored, shape, channel), place in zip(self._slots, places, strict=False):
+                value = values[key]
+                if type(value) is _ARRAY and value.dtype is stored and value.shape == shape:
+                    place[...] = value
+                else:
+                    place[...] = channel.checked(value)
+        except KeyError:
+            if self.named.keys() <= values.keys():
+                raise  # of a value, not of ours
+            raise self._other_channels(values) from None
+        for number in self._absent:
+            if besides[number] is not None:
                 raise InvalidArgument(
                     "a step brings what the first one did not",
                     path=self._path,
-                    entry=block,
+                    entry=list(BESIDES)[number],
                     hint="give it at every step, from the first one on",
                 )
-        return checked
+        for at, number, plain in self._brought:
+            value = besides[number]
+            places[at][...] = (
+                value if type(value) is plain else self._checked_besides(number, value)
+            )
 
-    def _checked_besides(self, block: str, value: Any) -> Any:  # noqa: ANN401 - checked here
+    def check(self, values: Mapping[str, Any], besides: tuple[Any, ...]) -> None:
+        """Raises if anything of a step does not fit."""
+        self.store(values, besides, self._trial)
+
+    def _other_channels(self, values: Mapping[str, Any]) -> InvalidArgument:
+        for key, channel in self.named.items():
+            if key not in values:
+                return InvalidArgument(
+                    "a step lacks a channel", path=self._path, entry=channel.block
+                )
+        return InvalidArgument(
+            "a step has a channel that the recording has not",
+            path=self._path,
+            entry=str(min(values.keys() - self.named.keys(), key=str)),
+            expected=", ".join(self.named) or "no channels",
+        )
+
+    def _checked_besides(self, number: int, value: Any) -> Any:  # noqa: ANN401 - checked here
+        block = list(BESIDES)[number]
         if value is None and BESIDES[block] is not DType.BOOL:
             raise InvalidArgument(
                 "a step lacks what the first one had", path=self._path, entry=block

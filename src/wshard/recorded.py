@@ -6,9 +6,10 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from shard_format.errors import InvalidArgument, ShardIOError
+from shard_format.errors import ShardIOError
 from wshard.episode import Episode
 from wshard.joining import join
+from wshard.journal import not_begun
 from wshard.journaled import Journal, save_recorded
 from wshard.reader import load_wshard
 from wshard.recording_files import RecordingFiles, with_metadata
@@ -75,18 +76,12 @@ class _Followed:
         journal.read()
         if journal.fields is not None:
             return journal
-        problem = journal.reader.problem
         journal.reader.close()
         if index:
             return None  # it is being begun
         if self._files.is_rolled:
             return self._chunk(index)  # an empty file stands where a journal was
-        raise InvalidArgument(
-            "nothing was recorded yet",
-            path=self._files.journal(index),
-            found=problem or "an empty file",
-            rule="J-1",
-        )
+        raise not_begun(journal.reader, "nothing was recorded yet")
 
     def _chunk(self, index: int) -> Episode:
         return load_wshard(self._files.names.chunk(index), sidecars=False)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import numpy as np
 
 from shard_format import Codec, Compression
-from shard_format.codecs import SMALLEST_COMPRESSED, is_worth_it
+from shard_format._filtered import leading_frame
+from shard_format.codecs import SMALLEST_COMPRESSED
 from shard_format.registry import DEFAULT_LIMITS
 from shard_format.writer import StoredRun
 from wshard.journal import Frame, JournalReader, Part
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shard_format import ShardWriter
+    from shard_format.filters import Filters
 
 _log = logging.getLogger("wshard")
 
@@ -35,6 +37,8 @@ class Runs:
     def __init__(self) -> None:
         self.codec: Codec | None = None
         """How all of them are stored; None before the first."""
+        self.filters: Filters | None = None
+        """What was done to each before it was compressed."""
         self.entries = 0
         """Entries in all of them."""
         self._offsets = array("Q")
@@ -102,20 +106,27 @@ class RecordedBlock:
     def copy_to(self, writer: ShardWriter, content_type: int) -> None:
         """Copies its runs one after the other, in constant memory.
 
-        They are decoded only where an entry may not hold them as they are: cut within a run, or hardly smaller
+        They are decoded only where an entry may not hold them as they are: cut within a run, or no smaller
         than their content (S-CMP-10), or above what readers decompress (S-CMP-2).
         """
         is_whole = self._runs.start(self.run_count) == self.nbytes
         compression = Compression(self._allowed_codec())
+        is_compressed = compression.codec is Codec.ZSTD
+        filters = self._runs.filters if is_compressed else None
         if is_whole and compression.codec is self.codec:
-            writer.write_runs(self.name, _StoredRuns(self), self.codec, content_type=content_type)
+            writer.write_runs(
+                *(self.name, _StoredRuns(self), self.codec),
+                content_type=content_type,
+                filters=filters,
+            )
             return
         writer.write_entry_stream(
             self.name,
             self.iter_content(),
             compression=compression,
             content_type=content_type,
-            frame_bytes=self._runs.ends[0] if compression.codec is Codec.ZSTD else None,
+            frame_bytes=self._runs.ends[0] if is_compressed else None,
+            filters=filters,
         )
 
     def _allowed_codec(self) -> Codec:
@@ -130,7 +141,10 @@ class RecordedBlock:
         stored = self._runs.stored_size(self.run_count)
         if self.run_count > 1:
             stored += _SEEK_TABLE[0] + _SEEK_TABLE[1] * self.run_count
-        is_kept = self.nbytes >= SMALLEST_COMPRESSED and is_worth_it(stored, self.nbytes)
+        if self._runs.filters is not None:
+            stored += len(leading_frame(self._runs.filters))
+        # The recorder has tried whether it is worth it. To decode all for a few percent is not.
+        is_kept = self.nbytes >= SMALLEST_COMPRESSED and stored < self.nbytes
         return Codec.ZSTD if is_kept else Codec.NONE
 
     def stored_run(self, number: int) -> StoredRun:
@@ -153,18 +167,21 @@ class RecordedBlock:
         number = bisect_right(self._runs.ends, start)
         done = 0
         while done < len(out):
-            content = np.frombuffer(self.journal.content(self._runs[number]), np.uint8)
+            content = np.frombuffer(self._content(number), np.uint8)
             inside = start + done - self._runs.start(number)
             piece = content[inside:][: len(out) - done]
             out[done : done + len(piece)] = piece
             done += len(piece)
             number += 1
 
-    def iter_content(self) -> Iterator[bytes]:
+    def _content(self, number: int) -> bytes | memoryview:
+        return self.journal.content(self._runs[number], self._runs.filters)
+
+    def iter_content(self) -> Iterator[bytes | memoryview]:
         """Its bytes, run by run."""
         left = self.nbytes
         for number in range(self.run_count):
-            content = self.journal.content(self._runs[number])[:left]
+            content = self._content(number)[:left]
             left -= len(content)
             yield content
 

@@ -23,7 +23,7 @@ from wshard.journal import JournalWriter, Kind
 from wshard.journaled import save_recorded
 from wshard.labels import Interval
 from wshard.metadata import parse_facts, timebase_fields
-from wshard.names import DONE, check_id, time_block
+from wshard.names import DONE, TIMESTAMPS, check_id, time_block
 from wshard.recordable import BESIDES, ChannelDef, RecordedChannel, StepLayout, nanoseconds
 from wshard.recording_files import RecordingFiles
 from wshard.recovering import meet_old_recording
@@ -73,7 +73,8 @@ class WShardStreamWriter:
         path: where the finished episode will appear.
         episode_id: who it is.
         channels: `ChannelDef`s, or dictionaries with the same fields.
-        compression: for channels that do not say: `"none"`, `"zstd"` or `"zstd:LEVEL"`.
+        compression: for channels that do not say: `"none"`, `"zstd"` or `"zstd:LEVEL"`. With zstd the first run
+            decides for a channel: raw if that saves too little, differences of steps if these are smaller.
         flush_steps: a run is written after so many steps,
         flush_seconds: or after so much time, whichever comes first.
         fsync: `"never"`, `"interval"` (once a second) or `"always"` (after every run).
@@ -285,11 +286,14 @@ class WShardStreamWriter:
                     "done is not the union of terminated and truncated", path=self.path, entry=DONE
                 )
             done = None  # derived
-        besides = (reward, done, terminated, truncated, timestamp_ns)
-        layout = self._step_layout or self._layout(actions, besides)
-        checked = layout.checked(values, besides)
-        track = self._steps or self._declare_steps(layout)
-        return recorder.record(track, checked, None if timestamp_ns is None else checked[-1])
+        time_ns = None if timestamp_ns is None else nanoseconds(timestamp_ns, TIMESTAMPS)
+        besides = (reward, done, terminated, truncated, time_ns)
+        layout, track = self._step_layout, self._steps
+        if layout is None or track is None:
+            layout = self._layout(actions, besides)
+            layout.check(values, besides)
+            track = self._declare_steps(layout)
+        return recorder.record_step(track, layout, values, besides, time_ns)
 
     def write(self, channel: str, value: ArrayLike, timestamp_ns: int | np.integer[Any]) -> bool:
         """Records one entry of a channel with a clock of its own; returns whether it was."""

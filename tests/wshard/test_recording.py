@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from shard_format.filters import Filters
     from wshard.journal import Part
 
 ONE = [{"id": "x", "dtype": "f32", "shape": [2]}]
@@ -66,7 +67,7 @@ class Gate:
         append = _recorder.Recorder._write_batch
 
         def guarded(recorder: _recorder.Recorder, batch: Any) -> None:  # noqa: ANN401 - the batch
-            if any(handed.runs for handed in batch):
+            if any(taken.parts for taken in batch):
                 self.reached.set()
                 self.open.wait()
             append(recorder, batch)
@@ -766,9 +767,9 @@ class TestLiveReading:
             assert isinstance(journal, Journal)
             content, read = journal.reader.content, []
 
-            def counting(part: Part) -> bytes:
+            def counting(part: Part, filters: Filters | None) -> bytes | memoryview:
                 read.append(part)
-                return content(part)
+                return content(part, filters)
 
             monkeypatch.setattr(journal.reader, "content", counting)
             assert episode.observations["rgb"][23:27].shape == (4, 8, 8)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CHILDREN = """
 import os, random, signal, struct, sys
 from pathlib import Path
+from shard_format.errors import ShardError
 from tests.wshard.recording_support import check_file, record, recorder
 from wshard import recover
 import wshard._recorder
@@ -55,7 +56,7 @@ def check(flushed, finished, length):
         before = partial.read_bytes()
         try:
             result = recover(partial, out, fsync=False)
-        except ValueError as error:
+        except ShardError as error:
             assert "not even the start" in str(error) and not flushed, error
         else:
             came_back = check_file(out, result.steps)

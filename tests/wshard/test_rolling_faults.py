@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 CHILDREN = """
 import itertools, os, random, signal, struct, sys
 from pathlib import Path
+from shard_format.errors import ShardError
 from tests.wshard.recording_support import check_steps, record, recorder
 from tests.wshard.test_rolling import finish_chunks
 from wshard import load_wshard, recover, validate_chunk_continuity
@@ -64,7 +65,7 @@ def check(flushed, finished):
             assert came_back == found.steps, found
             if found.chunks and out is None:  # twice is as good
                 assert recover(path, fsync=False).steps == came_back
-        except ValueError as error:
+        except ShardError as error:
             assert "not even the start" in str(error) and not flushed, error
     elif manifest.exists() or path.exists():
         came_back = load(manifest if manifest.exists() else path)
