@@ -46,6 +46,7 @@ $(ENV)/oldest/.ready: $(INPUTS) constraints-oldest.txt
 
 $(ENV)/bench/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/bench,-c constraints.txt -e '.[bench]')
+	@$(ENV)/bench/bin/python -m pip install $(PIP_FLAGS) --no-deps -c constraints.txt mosaicml-streaming || { rm $@; exit 1; }
 
 $(ENV)/fuzz/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/fuzz,-c constraints.txt -e '.[fuzz]')
@@ -54,6 +55,7 @@ demo: $(ENV)/demo/.ready
 	@$(ENV)/demo/bin/python examples/container.py demo-out
 	@$(ENV)/demo/bin/python examples/episode.py demo-out
 	@$(ENV)/demo/bin/python examples/crash_recovery.py demo-out
+	@$(ENV)/demo/bin/python examples/packs.py demo-out
 
 test: lint
 	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES)

@@ -10,9 +10,13 @@
 The format is specified in spec/shardpack.md.
 """
 
+from shardpack.columns import CombinedDataset, join, overlay
+from shardpack.combined import CombinedRecord
 from shardpack.dataset import Dataset, open
 from shardpack.decoding import register_decoder
+from shardpack.editing import filter, merge, sample, sort, split
 from shardpack.encodings import EntryCompression
+from shardpack.episodes import pack_episodes, unpack
 from shardpack.reader import ShardPackReader
 from shardpack.record import Entry, Record, StoredEntry
 from shardpack.recovery import LostPart, Recovery, recover
@@ -21,6 +25,8 @@ from shardpack.writer import ShardPackWriter
 from shardpack.writer_set import ShardWriterSet
 
 __all__ = [
+    "CombinedDataset",
+    "CombinedRecord",
     "Dataset",
     "Entry",
     "EntryCompression",
@@ -31,8 +37,17 @@ __all__ = [
     "ShardPackWriter",
     "ShardWriterSet",
     "StoredEntry",
+    "filter",
+    "join",
+    "merge",
     "open",
+    "overlay",
+    "pack_episodes",
     "recover",
     "register_decoder",
+    "sample",
+    "sort",
+    "split",
     "stream",
+    "unpack",
 ]

@@ -94,8 +94,8 @@ class Origin:
         self.view: memoryview | None = None if data is None else memoryview(data).toreadonly()
         self.sample_reader: SampleReader | None = None
         """Reads whole samples that have the shape of the last one."""
-        self.sample_readers: dict[tuple[bytes, bytes], SampleReader] = {}
-        """By tag and kinds of their records."""
+        self.sample_readers: dict[tuple[bytes, bytes], SampleReader | None] = {}
+        """By tag and kinds of their records; None where only one was read."""
         self.slices: Slices = _ViewSlices(data) if isinstance(data, memoryview) else data  # type: ignore[assignment] # None is replaced by whoever made it so
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import index as as_index
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from xxhash import xxh64_intdigest
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from shard_format.sources import SourceLike
+    from shardpack._samples import SampleReader
 
 __all__ = ["ShardPackReader", "checked_footer", "read_footer"]
 
@@ -308,11 +309,14 @@ class ShardPackReader:
             offsets = self._load_offsets()
         first, last, _ = slice(start, stop).indices(self._count)
         begin = offsets[first] if first < last else 0
+        reader: SampleReader | None = None
         for end in offsets[first + 1 : last + 1]:
             # What `read_sample` does first, without another call.
-            reader = origin.sample_reader
             contents = None if reader is None else reader(begin, end - begin)
-            yield read_sample(origin, begin, end - begin) if contents is None else contents
+            if contents is None:
+                contents = read_sample(origin, begin, end - begin)
+                reader = origin.sample_reader
+            yield contents
             begin = end
 
     def take_samples(self, numbers: Iterable[int]) -> list[dict[str, bytes]]:
@@ -323,18 +327,15 @@ class ShardPackReader:
         offsets = self._offsets
         if offsets is None:
             offsets = self._load_offsets()
+        wanted = list(map(as_index, numbers))
+        reader = origin.sample_reader
+        if reader is not None and wanted and min(wanted) >= 0 and max(wanted) < self._count:
+            # Usual numbers of usual records: nothing but the reader's work.
+            found = [reader(start := offsets[n], offsets[n + 1] - start) for n in wanted]
+            if all(found):
+                return cast("list[dict[str, bytes]]", found)
         count = self._count
-        found = []
-        for number in map(as_index, numbers):
-            at = number + count if number < 0 else number
-            if not 0 <= at < count:
-                self.record(at)
-            start = offsets[at]
-            size = offsets[at + 1] - start
-            reader = origin.sample_reader
-            contents = None if reader is None else reader(start, size)
-            found.append(read_sample(origin, start, size) if contents is None else contents)
-        return found
+        return [self.sample(number + count if number < 0 else number) for number in wanted]
 
     def _from_piece(self, start: int, size: int, piece: bytes) -> Record:
         if len(piece) == size:
