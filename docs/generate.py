@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shard_cli.doors import SHARD, WSHARD, Door
+from shard_cli.doors import SHARD, SHARDPACK, WSHARD, Door
 from shard_cli.main import build_parser
 
 if TYPE_CHECKING:
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 CLI = ROOT / "docs" / "cli.md"
-# README may have a table for each door, `commands` for `shard` and `wshard commands` for the other.
+# README may have a table for each door: `commands` for `shard`, `wshard commands` and so on.
 REGION = re.compile(
-    r"(<!-- (wshard )?commands -->\n).*?(<!-- /(?:wshard )?commands -->)", re.DOTALL
+    r"(<!-- (?:(wshard|shardpack) )?commands -->\n).*?(<!-- /(?:\w+ )?commands -->)", re.DOTALL
 )
+DOORS = {door.program: door for door in (SHARD, WSHARD, SHARDPACK)}
 
 
 INTRODUCTION = """\
@@ -31,11 +32,12 @@ INTRODUCTION = """\
 
 Written by `make docs` from the commands themselves.
 
-One program with two doors: [`shard`](#shard) works on any file of the family, [`wshard`](#wshard) on episodes.
-`python -m shard_cli` is `shard`, and `python -m shard_cli.wshard` is `wshard`.
+One program with three doors: [`shard`](#shard) works on any file of the family, [`wshard`](#wshard) on episodes,
+[`shardpack`](#shardpack) on packs of samples. `shard info`, `ls`, `cat`, `extract`, `verify`, `doctor` and `diff` know packs, too.
+`python -m shard_cli` is `shard`, `python -m shard_cli.wshard` is `wshard`, and `python -m shard_cli.shardpack` is `shardpack`.
 
 Every command takes `--json` (one document on standard output), `-q/--quiet` and `-v/--verbose`.
-`shard --completion bash|zsh|fish` prints completion code, and so does `wshard`. `NO_COLOR` and `FORCE_COLOR` are obeyed.
+`shard --completion bash|zsh|fish` prints completion code, and so do the others. `NO_COLOR` and `FORCE_COLOR` are obeyed.
 
 Exit codes: 0 fine, 1 something found (damaged, different, missing), 2 wrong use, 3 input or output failed,
 4 unsupported version, 130 interrupted.
@@ -52,7 +54,7 @@ def command_table(door: Door) -> str:
 
 def command_page() -> str:
     parts = [INTRODUCTION]
-    for door in (SHARD, WSHARD):
+    for door in DOORS.values():
         parts += [f"## {door.program}", "", door.description, ""]
         for command in door.commands:
             name = f"{door.program} {command.name}"
@@ -114,7 +116,7 @@ def main() -> int:
         CLI: command_page(),
         README: REGION.sub(
             lambda match: (
-                match.group(1) + command_table(WSHARD if match.group(2) else SHARD) + match.group(3)
+                match.group(1) + command_table(DOORS[match.group(2) or "shard"]) + match.group(3)
             ),
             README.read_text("utf-8"),
         ),

@@ -115,8 +115,6 @@ def _compare_metadata(
 
 def _first_difference(a: ShardReader, b: ShardReader, row: Row, other: Row) -> int | None:
     """The first byte that differs, None if all are the same. Both entries stream."""
-    import numpy as np
-
     if row.size == other.size <= _SMALL and a.read_entry(row.name) == b.read_entry(row.name):
         return None
     at = 0
@@ -129,9 +127,20 @@ def _first_difference(a: ShardReader, b: ShardReader, row: Row, other: Row) -> i
         length = min(len(ours), len(theirs))
         if length == 0:
             return at if len(ours) or len(theirs) else None
-        # NumPy, for memoryviews compare byte by byte in Python's terms.
-        differs = np.frombuffer(ours[:length], np.uint8) != np.frombuffer(theirs[:length], np.uint8)
-        if differs.any():
-            return at + int(differs.argmax())
+        differs = first_difference_of(ours[:length], theirs[:length])
+        if differs is not None:
+            return at + differs
         at += length
         ours, theirs = ours[length:], theirs[length:]
+
+
+def first_difference_of(ours: memoryview, theirs: memoryview) -> int | None:
+    """The first byte that differs, None if all are the same; where one ends, it differs."""
+    import numpy as np
+
+    length = min(len(ours), len(theirs))
+    # NumPy, for memoryviews compare byte by byte in Python's terms.
+    differs = np.frombuffer(ours[:length], np.uint8) != np.frombuffer(theirs[:length], np.uint8)
+    if differs.any():
+        return int(differs.argmax())
+    return None if len(ours) == len(theirs) else length

@@ -114,6 +114,21 @@ def diagnose(path: str, limits: Limits, console: Console) -> Diagnosis:
     return diagnosis
 
 
+def diagnose_shard(path: str, limits: Limits, console: Console) -> Diagnosis:
+    """The same for a shard of a pack of samples."""
+    from shard_cli.pack_checking import check_shard
+
+    with console.progress(f"doctor {path}") as bar:
+        checked = check_shard(path, limits.max_decompressed_bytes, bar.update)
+    return Diagnosis(
+        path,
+        opens=checked.opens,
+        listed=checked.listed if checked.opens else None,
+        readable=checked.entries,
+        errors=checked.errors,
+    )
+
+
 def _check(reader: ShardReader, diagnosis: Diagnosis, console: Console) -> Report:
     from shard_format.verify import check
 

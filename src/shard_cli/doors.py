@@ -1,4 +1,4 @@
-"""The doors of the program: `shard` for any file of the family, `wshard` for episodes."""
+"""The doors of the program: `shard` for any file, `wshard` for episodes, `shardpack` for data sets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shard_cli.commands import COMMANDS, cat, extract, get, identity, ls
 from shard_cli.commands.episodes import EPISODE_COMMANDS
+from shard_cli.commands.packs import PACK_COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ class Door(NamedTuple):
     def examples(self, command: Command) -> Sequence[tuple[str, str]]:
         """The examples of a command as one types them at this door."""
         typed = f"shard {command.name}"
-        if self.program == "shard" or command in EPISODE_COMMANDS:
+        if self.program == "shard" or command in (*EPISODE_COMMANDS, *PACK_COMMANDS):
             return command.examples
         suffix = f".{self.program}"
         return [
@@ -47,5 +48,12 @@ WSHARD: Final = Door(
         extract.COMMAND,
         identity.COMMAND,
     ),
+    "\n'shard' is the same program for any file of the family",
+)
+SHARDPACK: Final = Door(
+    "shardpack",
+    "Make, look into, check and change packs: data sets of samples in sharded files.",
+    PACK_COMMANDS,
+    "\nwhere a PACK is asked for: a file, 'train-{000000..000009}.shardpack', 'train-*', a folder, a URL"
     "\n'shard' is the same program for any file of the family",
 )

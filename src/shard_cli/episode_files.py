@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from shard_cli.files import known_size
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
@@ -84,7 +86,7 @@ def _raise(error: OSError) -> None:
 
 def _episode(path: str, folder: str | None = None) -> EpisodeFile:
     chunks = _chunks_of(path)
-    return EpisodeFile(path, sum(map(_size, (path, *chunks))), chunks, folder)
+    return EpisodeFile(path, sum(map(known_size, (path, *chunks))), chunks, folder)
 
 
 def _chunks_of(path: str) -> tuple[str, ...]:
@@ -100,10 +102,3 @@ def _chunks_of(path: str) -> tuple[str, ...]:
         return tuple(os.path.join(where, row.uri) for row in Manifest.read(path).files)
     except (OSError, ShardError):  # said when the file is opened
         return ()
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0

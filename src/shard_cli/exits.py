@@ -43,6 +43,18 @@ _HINTS: Final = (
     ("names()", "'shard ls' lists the entries"),
     ("identity=False", "leave out --identity"),
     ("ShardReader opens any file", "'shard info' says what it is"),
+    ("shardpack.recover(", "'shardpack recover' brings back every complete record"),
+    ("max_record_bytes=…", "give a larger --record-size-limit if you trust the file"),
+    ("pass metadata={…}", "give --metadata KEY=VALUE with what is true of the new shards"),
+    ('join({"left"', "NAME=PACK puts a name before the entries of a pack"),
+    ("exact=False", "give --inexact if nobody reads it back"),
+    ("another metadata_entry", "give another --metadata-entry"),
+    ("others='skip'", "give --skip-others to leave them out"),
+    ("orphans='skip'", "give --skip-orphans to leave them out"),
+    ("columns=[…]", "give --column for each of the others"),
+    ('align="key"', "give --align key"),
+    ("check=False", None),
+    ("append=True", "give --force to replace them"),
     ("limits=", None),
 )
 

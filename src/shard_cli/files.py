@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+STDIN: Final = "-"
+"""What stands for standard input, or output, where a file is asked for."""
 
 
 def refuse_overwrite(path: str, *, force: bool) -> None:
@@ -67,3 +70,38 @@ def same_file(first: str, second: str) -> bool:
         return os.path.samefile(first, second)
     except FileNotFoundError:
         return False
+
+
+def known_size(path: str) -> int:
+    """Bytes of a file; 0 where that cannot be told."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def check_targets(targets: Iterable[str], sources: Iterable[str], *, force: bool) -> None:
+    """Raises before anything is written if a target cannot be, or must not be, replaced."""
+    from shard_cli.text import count
+    from shard_format.errors import InvalidArgument
+
+    paths = list(targets)
+    existing = [path for path in paths if os.path.lexists(path)]
+    own = list(sources)
+    for path in existing:
+        if os.path.isdir(path):
+            raise InvalidArgument("a folder stands where a file must be", path=path)
+        if any(same_file(path, source) for source in own):
+            raise InvalidArgument("this would replace the file that is being read", path=path)
+    if existing and not force:
+        others = "" if len(existing) == 1 else f", and {count(len(existing) - 1, 'more file')}"
+        raise InvalidArgument(
+            f"the file exists{others}; nothing was written",
+            path=existing[0],
+            hint="give --force to replace",
+        )
+    for folder in {os.path.dirname(path) for path in paths}:
+        while folder and not os.path.lexists(folder):
+            folder = os.path.dirname(folder)
+        if folder and not os.path.isdir(folder):
+            raise InvalidArgument("a file stands where a folder must be", path=folder)

@@ -8,12 +8,10 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from shard_cli.files import same_file
+from shard_cli.files import STDIN, same_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-STDIN: Final = "-"
 
 _PIECE: Final = 1 << 20
 _KINDS: Final = (
@@ -100,7 +98,7 @@ def _add(found: Inputs, prefix: str, name: str, path: str, output: str) -> None:
             )
         _walk(found, path, prefix + (f"{name}/" if name else ""), output)
     elif stat.S_ISSOCK(status.st_mode) or stat.S_ISBLK(status.st_mode):
-        found.skipped.append((path, _kind(status.st_mode)))
+        found.skipped.append((path, kind_of(status.st_mode)))
     elif same_file(path, output):
         found.skipped.append((path, "the output itself"))
     else:
@@ -117,14 +115,15 @@ def _walk(found: Inputs, folder: str, prefix: str, output: str) -> None:
         if stat.S_ISDIR(status.st_mode):
             _walk(found, child.path, f"{prefix}{child.name}/", output)
         elif not stat.S_ISREG(status.st_mode):
-            found.skipped.append((child.path, _kind(status.st_mode)))
+            found.skipped.append((child.path, kind_of(status.st_mode)))
         elif same_file(child.path, output):
             found.skipped.append((child.path, "the output itself"))
         else:
             found.files.append(Input(prefix + child.name, child.path, status.st_size))
 
 
-def _kind(mode: int) -> str:
+def kind_of(mode: int) -> str:
+    """What a file is that is neither a file nor a folder."""
     return next((what for test, what in _KINDS if test(mode)), "a symbolic link")
 
 

@@ -46,6 +46,7 @@ def in_order(
     weights: Sequence[int],
     console: Console,
     label: str,
+    noun: str = "episode",
 ) -> Iterator[Result]:
     """The result for each item, in the order of the items, while others are still worked on.
 
@@ -60,10 +61,11 @@ def in_order(
         weights: how much of the whole each item is, in bytes.
         console: shows the progress.
         label: what is being done.
+        noun: what the items are.
     """
     at_once = min(jobs or processors(), len(items))
     if len(items) > 1:
-        label = f"{label} {count(len(items), 'episode')}"
+        label = f"{label} {count(len(items), noun)}"
     is_many = len(items) >= _MANY_FILES and sum(weights) < _SMALL_FILE * len(items)
     spread = _in_processes if is_many and at_once > 1 else _in_threads
     yield from spread(items, work, at_once, weights, console, label)

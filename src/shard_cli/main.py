@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from shard_cli.completion import SHELLS, completion
-from shard_cli.doors import SHARD, WSHARD, Door
+from shard_cli.doors import SHARD, SHARDPACK, WSHARD, Door
 from shard_cli.exits import Exit, error_fields, exit_for, message_of
 from shard_cli.output import Console
 
@@ -222,3 +222,8 @@ def entry_point(door: Door = SHARD) -> NoReturn:
 def wshard_entry_point() -> NoReturn:
     """The console script `wshard`."""
     entry_point(WSHARD)
+
+
+def shardpack_entry_point() -> NoReturn:
+    """The console script `shardpack`."""
+    entry_point(SHARDPACK)

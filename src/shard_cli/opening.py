@@ -30,6 +30,9 @@ _MAGICS: Final = (
     (0, b"\x80\x02", "a Python pickle"),
     (0, b"\x80\x04", "a Python pickle"),
     (8, b'{"', "a safetensors file"),
+    (8, b"SPR1", "a pack of samples: 'shardpack' works on it"),
+    (8, b"SPI1", "a pack of samples: 'shardpack' works on it"),
+    (0, b"SHRD", "a Shard file: 'shard info' says what is in it"),
     (0, b"%PDF", "a PDF document"),
     (0, b"\x7fELF", "a program"),
     (0, b"version https://git-lfs", "a Git LFS pointer: 'git lfs pull' fetches the file"),
@@ -80,7 +83,7 @@ def open_shard(path: str, *, max_decompressed: int | None = None) -> ShardReader
     try:
         return ShardReader(path, limits=limits_with(max_decompressed))
     except (BadMagic, Truncated) as error:
-        _say_what_it_is(error, path)
+        say_what_it_is(error, path)
         raise
     except InvalidArgument as error:
         error.hint = "a Shard file is read at any place: save it to a file first"
@@ -103,11 +106,12 @@ def open_episode(
             path, sidecars=sidecars, threads=threads, limits=limits_with(max_decompressed)
         )
     except (BadMagic, Truncated) as error:
-        _say_what_it_is(error, error.path or path)
+        say_what_it_is(error, error.path or path)
         raise
 
 
-def _say_what_it_is(error: ShardError, path: str) -> None:
+def say_what_it_is(error: ShardError, path: str) -> None:
+    """Adds what a file looks like that is not what was expected."""
     head = read_head(path)
     # A file that starts with our magic was cut; only an empty one says nothing about itself.
     what = looks_like(head) if error.code == "bad_magic" or not head else None

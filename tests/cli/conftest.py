@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from shard_cli.doors import WSHARD
+from shard_cli.doors import SHARDPACK, WSHARD
 from shard_cli.main import main
 from shard_format import ShardReader, ShardWriter
 from wshard import Channel, Episode, Interval, save_wshard
@@ -121,6 +121,30 @@ def wshard(capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
         return Result(code, os.fsdecode(out), os.fsdecode(err))
 
     return run_in_process
+
+
+@pytest.fixture
+def pack(capsysbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Runs the program through the door for packs of samples."""
+
+    def run_in_process(*arguments: str | Path) -> Result:
+        code = main([str(argument) for argument in arguments], SHARDPACK)
+        out, err = capsysbinary.readouterr()
+        return Result(code, os.fsdecode(out), os.fsdecode(err))
+
+    return run_in_process
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder of samples: two files of one stem each, in two folders."""
+    folder = tmp_path / "photos"
+    for number in range(12):
+        kind = folder / ("cats" if number % 2 else "dogs")
+        kind.mkdir(parents=True, exist_ok=True)
+        kind.joinpath(f"{number:04}.jpg").write_bytes(bytes([number]) * (1000 + number))
+        kind.joinpath(f"{number:04}.json").write_text(json.dumps({"label": number, "x": "y" * 600}))
+    return folder
 
 
 def new_episode(name: str = "ep_001", steps: int = 60) -> Episode:

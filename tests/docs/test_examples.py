@@ -7,14 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from wshard import load_wshard
+from wshard import Episode, load_wshard, save_wshard
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TESTED_HERE = {
     "control_loop.py",
     "crash_recovery.py",
+    "packs.py",
     "record_cartpole.py",
     "train_world_model.py",
 }
@@ -76,6 +78,20 @@ def test_what_a_killed_recorder_had_flushed_comes_back(tmp_path: Path) -> None:
         assert ep.length == steps
         ep.load()
     assert (tmp_path / "crashed" / "pendulum.wshard.partial").exists()
+
+
+def test_a_folder_and_episodes_are_packed_and_read_back(tmp_path: Path) -> None:
+    save_wshard(
+        Episode("mine", observations={"x": np.zeros((5, 2), np.float32)}), tmp_path / "mine.wshard"
+    )
+    said = run(tmp_path, "packs.py", ".")
+    assert "600 records with 1,200 entries in 4 shards" in said
+    assert "600 labels" in said
+    assert "13 episodes in 1 shard" in said
+    assert "unpacked 13 files" in said
+    assert "records came back" in said
+    restored = tmp_path / "packs" / "restored" / "mine.wshard"
+    assert restored.read_bytes() == (tmp_path / "mine.wshard").read_bytes()
 
 
 def test_the_world_model_learns(tmp_path: Path) -> None:

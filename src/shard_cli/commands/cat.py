@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shard_cli.arguments import Command, add_force, add_max_decompressed, range_argument
 from shard_cli.exits import Exit
 from shard_cli.opening import open_shard
+from shard_cli.pack_files import is_pack
 
 if TYPE_CHECKING:
     import argparse
@@ -36,6 +37,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
+    if is_pack(args.file):
+        return _of_pack(args, console)
     with open_shard(args.file, max_decompressed=args.max_decompressed) as reader:
         # Nothing is printed if one of the names is wrong.
         infos = [reader.info(name) for name in args.entries]
@@ -52,6 +55,27 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
                 sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
     return Exit.OK
+
+
+def _of_pack(args: argparse.Namespace, console: Console) -> Exit:
+    """Of a pack, the first name is a key."""
+    from shard_cli.commands.packs.cat import write_entries
+    from shard_format.errors import InvalidArgument
+
+    if len(args.entries) < 2 or args.range is not None:
+        raise InvalidArgument(
+            "this is a pack of samples",
+            path=args.file,
+            expected="the key of a record, and names of its entries: FILE KEY NAME",
+        )
+    return write_entries(
+        args.file,
+        args.entries[0],
+        args.entries[1:],
+        console,
+        force=args.force,
+        max_decompressed=args.max_decompressed,
+    )
 
 
 def iter_content(
@@ -89,7 +113,7 @@ def _refuse_binary(reader: ShardReader, name: str, wanted: tuple[int, int | None
     from shard_format.errors import InvalidArgument
 
     for piece in iter_content(reader, name, wanted):
-        if _is_text(bytes(piece[:_LOOK_BYTES])):
+        if is_text(bytes(piece[:_LOOK_BYTES])):
             return
         raise InvalidArgument(
             "this is binary data, and stdout is a terminal",
@@ -99,7 +123,8 @@ def _refuse_binary(reader: ShardReader, name: str, wanted: tuple[int, int | None
         )
 
 
-def _is_text(data: bytes) -> bool:
+def is_text(data: bytes) -> bool:
+    """Whether a terminal can show it."""
     # The last character may be cut. Escape sequences count as binary: a terminal would obey them.
     text = data.decode("utf-8", errors="ignore")
     return len(text.encode()) >= len(data) - 3 and all(
@@ -110,12 +135,16 @@ def _is_text(data: bytes) -> bool:
 def _fields(
     reader: ShardReader, name: str, wanted: tuple[int, int | None] | None
 ) -> dict[str, Any]:
-    data = b"".join(iter_content(reader, name, wanted))
+    return {"name": name, **data_fields(b"".join(iter_content(reader, name, wanted)))}
+
+
+def data_fields(data: bytes) -> dict[str, Any]:
+    """Content as `--json` shows it: as text, or as base64 where it is not UTF-8."""
     try:
         encoding, text = "utf-8", data.decode("utf-8")
     except UnicodeDecodeError:
         encoding, text = "base64", base64.b64encode(data).decode("ascii")
-    return {"name": name, "size": len(data), "encoding": encoding, "data": text}
+    return {"size": len(data), "encoding": encoding, "data": text}
 
 
 COMMAND = Command(

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from shard_cli.arguments import Command, add_max_decompressed
 from shard_cli.exits import Exit
 from shard_cli.opening import open_shard
+from shard_cli.pack_files import is_pack
 from shard_cli.text import count, fit, printable, size
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from shard_cli.comparing import Difference
     from shard_cli.output import Console
@@ -47,33 +49,43 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
+    from shard_cli.commands.packs.diff import diff_packs
     from shard_cli.comparing import compare
 
-    found: list[Difference] = []
+    if is_pack(args.a) and is_pack(args.b):
+        return diff_packs(args, console)
     limit = args.max_decompressed
     with (
         open_shard(args.a, max_decompressed=limit) as a,
         open_shard(args.b, max_decompressed=limit) as b,
         console.progress("diff") as bar,
     ):
-        for difference in compare(a, b, stored=args.stored, progress=bar.update):
-            found.append(difference)
-            if args.brief:
-                break
-            if not console.as_json:
-                mark, colour = _MARKS[difference.kind]
-                console.line(f"{console.style(mark, colour)} {_text(difference)}")
-        entries = len(a)
+        differences = compare(a, b, stored=args.stored, progress=bar.update)
+        return show_differences(differences, args, console, count(len(a), "entry"))
+
+
+def show_differences(
+    differences: Iterable[Difference], args: argparse.Namespace, console: Console, same: str
+) -> Exit:
+    """Prints differences as they are found; `same` says what there is if there are none."""
+    found: list[Difference] = []
+    for difference in differences:
+        found.append(difference)
+        if args.brief:
+            break
+        if not console.as_json:
+            mark, colour = _MARKS[difference.kind]
+            console.line(f"{console.style(mark, colour)} {_text(difference)}")
     if console.as_json:
         document = {"a": args.a, "b": args.b, "same": not found}
-        differences = [] if args.brief else [one.to_fields() for one in found]
-        console.document({**document, "differences": differences})
+        fields = [] if args.brief else [one.to_fields() for one in found]
+        console.document({**document, "differences": fields})
     elif found and args.brief:
         console.line(f"{printable(args.a)} and {printable(args.b)} differ")
     elif found:
         console.said(console.style(_totals(found), "dim"))
     else:
-        console.said(f"same: {count(entries, 'entry')}")
+        console.said(f"same: {same}")
     return Exit.FINDING if found else Exit.OK
 
 

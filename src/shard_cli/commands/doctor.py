@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from shard_cli.arguments import Command, add_max_decompressed
 from shard_cli.exits import Exit, message_of, worst
 from shard_cli.opening import limits_with
+from shard_cli.pack_files import is_pack, shards_of
 from shard_cli.text import count, fit, printable
 
 if TYPE_CHECKING:
@@ -28,12 +29,19 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
-    from shard_cli.diagnosis import diagnose
+    from shard_cli.diagnosis import diagnose, diagnose_shard
 
     limits = limits_with(args.max_decompressed)
     diagnoses = []
-    for number, path in enumerate(args.files):
-        diagnosis = diagnose(path, limits, console)
+    paths = [
+        (one, is_of_pack)
+        for path in args.files
+        for is_of_pack in (is_pack(path),)
+        for one in (shards_of(path) if is_of_pack else [path])
+    ]
+    for number, (path, is_of_pack) in enumerate(paths):
+        look = diagnose_shard if is_of_pack else diagnose
+        diagnosis = look(path, limits, console)
         diagnoses.append(diagnosis)
         if not console.as_json:
             if number:

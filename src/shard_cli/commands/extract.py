@@ -13,8 +13,9 @@ from shard_cli.arguments import (
     add_patterns,
 )
 from shard_cli.exits import Exit, error_fields, message_of
-from shard_cli.files import same_file, write_file
+from shard_cli.files import check_targets, write_file
 from shard_cli.opening import open_shard
+from shard_cli.pack_files import is_pack
 from shard_cli.selection import choose
 from shard_cli.text import count, printable, size
 
@@ -45,15 +46,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
+    from shard_cli.commands.packs.extract import extract_records
     from shard_cli.safe_paths import plan_extraction
 
+    if is_pack(args.file):
+        return extract_records(args.file, args, console)
     with open_shard(args.file, max_decompressed=args.max_decompressed) as reader:
         plan = plan_extraction(choose(reader, args.patterns, args.prefix), args.directory)
         if plan.refused and not args.skip_unsafe:
             raise _unsafe(reader, plan.refused)
         for refused in plan.refused:
             console.warn(f"skipped {refused.name!r}: {refused.reason} (unsafe_path)")
-        _check_targets(plan.targets, args.file, force=args.force)
+        check_targets(plan.targets.values(), [args.file], force=args.force)
         extraction = _Extraction(reader, console)
         if not args.dry_run:
             extraction.write(plan.targets)
@@ -105,30 +109,6 @@ def _unsafe(reader: ShardReader, refused: list[Refused]) -> ShardError:
         rule="S-NAM-8",
         hint="--skip-unsafe extracts the rest",
     )
-
-
-def _check_targets(targets: Mapping[str, str], container: str, *, force: bool) -> None:
-    """Raises before anything is written if a target cannot be, or must not be, replaced."""
-    from shard_format.errors import InvalidArgument
-
-    existing = [path for path in targets.values() if os.path.lexists(path)]
-    for path in existing:
-        if os.path.isdir(path):
-            raise InvalidArgument("a folder stands where a file must be", path=path)
-        if same_file(path, container):
-            raise InvalidArgument("this would replace the file that is being read", path=path)
-    if existing and not force:
-        others = "" if len(existing) == 1 else f", and {count(len(existing) - 1, 'more file')}"
-        raise InvalidArgument(
-            f"the file exists{others}; nothing was written",
-            path=existing[0],
-            hint="give --force to replace",
-        )
-    for folder in {os.path.dirname(path) for path in targets.values()}:
-        while folder and not os.path.lexists(folder):
-            folder = os.path.dirname(folder)
-        if folder and not os.path.isdir(folder):
-            raise InvalidArgument("a file stands where a folder must be", path=folder)
 
 
 def _report(

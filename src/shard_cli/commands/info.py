@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 from shard_cli.arguments import Command
 from shard_cli.exits import Exit, error_fields, exit_for, message_of, worst
 from shard_cli.opening import open_shard
+from shard_cli.pack_files import is_pack
 from shard_cli.text import count, exact_size, fit, percent, printable, size
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from shard_cli.output import Console
 
@@ -24,15 +25,20 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
+    from shard_cli.commands.packs.info import pack_facts, show_pack
     from shard_cli.summary import summarise
     from shard_format.errors import ShardError
 
     results: list[dict[str, Any]] = []
     codes = [Exit.OK]
     for number, path in enumerate(args.files):
+        show = _show
         try:
-            with open_shard(path) as reader:
-                facts = summarise(reader)
+            if is_pack(path):
+                facts, show = pack_facts(path), show_pack
+            else:
+                with open_shard(path) as reader:
+                    facts = summarise(reader)
         except ShardError as error:
             codes.append(exit_for(error.code))
             results.append({"file": path, "error": error_fields(error)})
@@ -42,15 +48,20 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
         if not console.as_json:
             if number:
                 console.line()
-            _show(facts, console)
+            show(facts, console)
     if console.as_json:
         console.document({"files": results})
     return worst(codes)
 
 
 def _show(facts: Mapping[str, Any], console: Console) -> None:
-    console.line(console.style(printable(facts["file"]), "bold"))
-    for label, value in _lines(facts):
+    show_facts(facts["file"], _lines(facts), console)
+
+
+def show_facts(file: str, lines: Iterable[tuple[str, str]], console: Console) -> None:
+    """A file and its facts, each with a label."""
+    console.line(console.style(printable(file), "bold"))
+    for label, value in lines:
         text = printable(value)
         if console.out_is_terminal and not console.verbose:
             text = fit(text, max(20, console.columns - _LABEL_COLUMNS - 2))
@@ -108,7 +119,7 @@ def _schema_lines(schema: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]
         if schema.get("described_entries"):
             text += f", describes {count(schema['described_entries'], 'entry')}"
         yield "schema", text
-        yield from _field_lines(schema.get("fields", {}))
+        yield from field_lines(schema.get("fields", {}))
 
 
 def _manifest_lines(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -128,7 +139,7 @@ def _manifest_lines(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             row = manifest[place]
             text = row["uri"] if row[key] is None else f"{row['uri']} (key {row[key]})"
             yield f"  {place}", text
-    yield from _field_lines(manifest["fields"])
+    yield from field_lines(manifest["fields"])
 
 
 def _episode_lines(episode: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
@@ -138,7 +149,7 @@ def _episode_lines(episode: Mapping[str, Any] | None) -> Iterator[tuple[str, str
         yield "episode", _unreadable(episode)
     else:
         yield "episode", _episode_title(episode) or count(len(episode), "field")
-        yield from _field_lines(episode)
+        yield from field_lines(episode)
 
 
 def _episode_title(episode: Mapping[str, Any]) -> str:
@@ -151,7 +162,8 @@ def _episode_title(episode: Mapping[str, Any]) -> str:
     return ", ".join(facts)
 
 
-def _field_lines(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def field_lines(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Fields of metadata, each on a line."""
     from shard_cli.summary import short_json
 
     for key, value in fields.items():

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from shard_cli.arguments import Command, add_patterns
 from shard_cli.exits import Exit
 from shard_cli.opening import open_shard
+from shard_cli.pack_files import is_pack
 from shard_cli.selection import choose
 from shard_cli.text import count, percent, printable, size
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from shard_cli.entries import Row
     from shard_cli.output import Console
@@ -48,8 +49,20 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
+    from shard_cli.commands.packs.ls import list_records
     from shard_cli.entries import iter_rows
 
+    if is_pack(args.file):
+        return list_records(
+            args.file,
+            args.patterns,
+            args.prefix,
+            console,
+            long=args.long,
+            exact=args.bytes,
+            keys_only=args.names_only,
+            null=args.null,
+        )
     with open_shard(args.file) as reader:
         wanted = None
         if args.patterns or args.prefix is not None:
@@ -61,7 +74,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
             entries = [_fields(row, reader, long=args.long) for row in _with_tags(rows, reader)]
             console.document({"file": args.file, "entries": entries})
         elif args.names_only or args.null:
-            _print_names([row.name for row in rows], "\0" if args.null else "\n", console)
+            print_names([row.name for row in rows], "\0" if args.null else "\n", console)
         else:
             _print_table(rows, reader, args, console)
     return Exit.OK
@@ -171,7 +184,7 @@ def _filters(row: Row, reader: ShardReader) -> str | None:
     return None if filters is None else str(filters)
 
 
-def _print_names(names: list[str], end: str, console: Console) -> None:
+def print_names(names: Iterable[str], end: str, console: Console) -> None:
     """Names as they are, for other programs; printable ones for a terminal."""
     split = 0
     for name in names:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from shard_cli.arguments import Command, add_max_decompressed
 from shard_cli.exits import Exit, message_of, worst
+from shard_cli.pack_files import is_pack
 from shard_cli.text import count, printable, size
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from shard_cli.checking import Checked
     from shard_cli.output import Console
+    from shard_cli.pack_checking import CheckedPack
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +41,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
     from shard_cli.checking import Demands, check_path
+    from shard_cli.commands.packs.verify import check_pack
 
     _check_usage(args)
     demands = Demands(
@@ -49,8 +52,12 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
         allow_outside=args.allow_outside,
         max_decompressed=args.max_decompressed,
     )
-    results = []
+    results: list[Checked | CheckedPack] = []
     for path in args.files:
+        if is_pack(path):
+            _check_no_demands(args, path)
+            results += check_pack(path, args.max_decompressed, console)
+            continue
         checked = check_path(path, demands, console)
         results.append(checked)
         if not console.as_json:
@@ -69,6 +76,13 @@ def _check_usage(args: argparse.Namespace) -> None:
         raise InvalidArgument(
             "--identity and --signature are about one file", found=f"{len(args.files)} files"
         )
+
+
+def _check_no_demands(args: argparse.Namespace, path: str) -> None:
+    from shard_format.errors import InvalidArgument
+
+    if args.identity or args.signature:
+        raise InvalidArgument("a pack of samples has no identity", path=path)
 
 
 def _show(checked: Checked, console: Console, indent: str) -> None:

@@ -1,0 +1,94 @@
+"""Samples in packs: `python examples/packs.py [FOLDER]`.
+
+Packs a folder of pictures with labels, and recorded episodes; reads both back in order, by number and by key;
+cuts a shard and brings its records back.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import shardpack
+from wshard import Episode, save_wshard
+
+SAMPLES, EPISODES, STEPS = 600, 12, 100
+
+
+def shardpack_command(title: str, *arguments: object) -> None:
+    """Runs the command line as a user would."""
+    words = [str(argument) for argument in arguments]
+    print(f"\n== {title}\n$ shardpack {' '.join(words)}", flush=True)
+    done = subprocess.run([sys.executable, "-m", "shard_cli.shardpack", *words], check=False)
+    if done.returncode:
+        print(f"(exit code {done.returncode})", flush=True)
+
+
+def make_photos(folder: Path) -> None:
+    """Small pictures with a label each, as they lie around before they are packed."""
+    random = np.random.default_rng(0)
+    for number in range(SAMPLES):
+        kind = folder / ("cats", "dogs")[number % 2]
+        kind.mkdir(parents=True, exist_ok=True)
+        np.save(kind / f"{number:05}.npy", random.integers(0, 255, (64, 64, 3), np.uint8))
+        label = {"label": number % 2, "caption": "an animal that looks at you " * 20}
+        (kind / f"{number:05}.json").write_text(json.dumps(label), "utf-8")
+
+
+def gather_episodes(folder: Path, recorded: Path) -> None:
+    """What earlier examples have recorded, and some episodes of an arm that waves."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in recorded.glob("*.wshard"):
+        shutil.copy(path, folder / path.name)
+    for number in range(EPISODES):
+        ep = Episode(f"wave_{number:03}", env_id="Wave-v1")
+        phase = np.arange(STEPS)[:, None] / 20 + np.arange(3) + number
+        ep.observations["joint_pos"] = np.sin(phase).astype(np.float32)
+        ep.actions["ctrl"] = np.cos(phase).astype(np.float32)
+        save_wshard(ep, folder / f"{ep.id}.wshard", fsync=False)
+
+
+def read_back(shards: str, episodes: Path) -> None:
+    print("\n== Read: in order, by number, by key, and episodes in place")
+    with shardpack.open(shards) as dataset:
+        start = time.perf_counter()
+        labels = [record["json"].decode()["label"] for record in dataset.records()]
+        print(f"{len(labels)} labels in {(time.perf_counter() - start) * 1e3:.0f} ms")
+        picture = dataset["dogs/00007"]["npy"].decode()  # a view of the file: nothing is copied
+        batch = dataset.take(np.random.default_rng(1).integers(0, len(dataset), 64))
+        print(f"dogs/00007 is {picture.shape}; a batch: {batch[0].key}, {batch[1].key}, …")
+        assert sum(labels) == SAMPLES // 2
+    with shardpack.open(episodes) as dataset:
+        episode = dataset["wave_007"]["wshard"].decode()
+        print(f"{episode}: {episode.observations['joint_pos'][40:56].shape} in steps 40 to 56")
+
+
+def main() -> None:
+    recorded = Path(sys.argv[1] if len(sys.argv) > 1 else "demo-out")
+    folder = recorded / "packs"
+    shutil.rmtree(folder, ignore_errors=True)
+    make_photos(folder / "photos")
+    gather_episodes(folder / "episodes", recorded)
+    create = ("create", "--input", folder / "photos", "--output", folder / "train-%06d.shardpack")
+    options = ("--shard-size", "2MB", "--compression", "lz4", "--metadata", "creator=demo")
+    shardpack_command("A folder: 00007.npy and 00007.json are one record", *create, *options)
+    shards, packed = str(folder / "train-*.shardpack"), folder / "episodes.shardpack"
+    shardpack_command("What is in it", "stats", shards)
+    shardpack_command("Episodes", "pack-episodes", folder / "episodes", "-o", packed)
+    read_back(shards, packed)
+    shardpack_command("Restored", "unpack", packed, "-C", folder / "restored")
+    for path in (folder / "episodes").iterdir():
+        assert path.read_bytes() == (folder / "restored" / path.name).read_bytes()
+    whole = (folder / "train-000001.shardpack").read_bytes()
+    (folder / "cut.shardpack").write_bytes(whole[: len(whole) // 2])
+    shardpack_command("A shard that lost its end", "recover", folder / "cut.shardpack")
+
+
+if __name__ == "__main__":
+    main()

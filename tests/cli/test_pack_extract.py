@@ -1,0 +1,114 @@
+"""`extract` and `unpack` of packs: keys are hostile until they are looked at."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shard_cli.exits import Exit
+from shardpack import ShardPackReader, ShardPackWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Run
+
+HOSTILE = ["../up", "/etc/x", "a/../../b", "back\\slash", "C:x", "ctrl\x07", "a//b", "./dot"]
+
+
+def make(path: Path, *records: tuple[str, str]) -> Path:
+    with ShardPackWriter(path, fsync=False) as writer:
+        for number, (key, name) in enumerate(records):
+            writer.write(key, {name: bytes([number])})
+    return path
+
+
+@pytest.mark.parametrize("command", ["extract", "unpack"])
+@pytest.mark.parametrize("key", HOSTILE)
+def test_unsafe_keys_are_refused_before_anything_is_written(
+    key: str, command: str, pack: Run, tmp_path: Path
+) -> None:
+    shard = make(tmp_path / "x.shardpack", ("good", "txt"), (key, "txt"))
+    out = tmp_path / "out" / "inner"
+    result = pack(command, shard, "-C", out)
+    assert result.code == Exit.FINDING
+    assert "(unsafe_path)" in result.err
+    assert sorted(os.listdir(tmp_path)) in (["x.shardpack"], ["out", "x.shardpack"])
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path != shard]
+
+
+def test_unsafe_names_of_entries_are_refused_too(pack: Run, tmp_path: Path) -> None:
+    shard = make(tmp_path / "x.shardpack", ("good", "a/../../../b"))
+    for layout in ("stem", "dir"):
+        result = pack("extract", shard, "-C", tmp_path / "out", "--layout", layout)
+        assert result.code == Exit.FINDING
+    assert pack("unpack", shard, "-C", tmp_path / "out").code == Exit.FINDING
+
+
+def test_the_rest_is_extracted_with_permission(pack: Run, tmp_path: Path) -> None:
+    shard = make(tmp_path / "x.shardpack", ("../up", "txt"), ("good", "txt"))
+    result = pack("extract", shard, "-C", tmp_path / "out", "--skip-unsafe")
+    assert result.code == Exit.FINDING
+    assert "skipped '../up.txt'" in result.err
+    assert (tmp_path / "out" / "good.txt").read_bytes() == b"\x01"
+
+
+@pytest.mark.parametrize("command", ["extract", "unpack"])
+def test_two_entries_for_one_path_are_refused(command: str, pack: Run, tmp_path: Path) -> None:
+    for number, records in enumerate(
+        (
+            [("a", "b.c"), ("a.b", "c")],  # the same path
+            [("A", "txt"), ("a", "txt")],  # the same where case is ignored
+        )
+    ):
+        shard = make(tmp_path / f"{number}.shardpack", *records)
+        result = pack(command, shard, "-C", tmp_path / "out")
+        assert result.code == Exit.FINDING
+        assert "(unsafe_path)" in result.err
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_link_in_the_folder_leads_nowhere(pack: Run, tmp_path: Path) -> None:
+    shard = make(tmp_path / "x.shardpack", ("sub/a", "txt"))
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    out.mkdir()
+    outside.mkdir()
+    (out / "sub").symlink_to(outside)
+    for command in ("extract", "unpack"):
+        assert pack(command, shard, "-C", out).code == Exit.FINDING
+        assert not list(outside.iterdir())
+
+
+def test_files_that_exist_are_kept(pack: Run, tmp_path: Path) -> None:
+    shard = make(tmp_path / "x.shardpack", ("a", "txt"), ("b", "txt"))
+    (tmp_path / "b.txt").write_text("mine")
+    for command in ("extract", "unpack"):
+        assert pack(command, shard, "-C", tmp_path).code == Exit.USAGE
+        assert not (tmp_path / "a.txt").exists()
+    assert pack("extract", shard, "-C", tmp_path, "--force").code == 0
+    assert (tmp_path / "b.txt").read_bytes() == b"\x01"
+
+
+def test_a_damaged_entry_leaves_no_file_and_does_not_stop_the_others(
+    pack: Run, tmp_path: Path
+) -> None:
+    shard = make(tmp_path / "x.shardpack", ("a", "txt"), ("b", "txt"), ("c", "txt"))
+    with ShardPackReader(shard) as reader:
+        offset = reader.record(1)["txt"].offset
+    data = bytearray(shard.read_bytes())
+    data[offset] ^= 1
+    shard.write_bytes(data)
+    result = pack("extract", shard, "-C", tmp_path / "out", "--json")
+    assert result.code == Exit.FINDING
+    assert [one["key"] for one in result.json["extracted"]] == ["a", "c"]
+    assert result.json["errors"][0]["code"] == "checksum_mismatch"
+    assert sorted(os.listdir(tmp_path / "out")) == ["a.txt", "c.txt"]
+
+
+def test_dry_run_says_where_everything_would_go(pack: Run, tmp_path: Path) -> None:
+    shard = make(tmp_path / "x.shardpack", ("a/1", "txt"), ("b", "txt"))
+    result = pack("extract", shard, "a/*", "-C", "out", "--layout", "dir", "--dry-run")
+    assert result.out == "out/a/1/txt\nwould extract 1 entry\n"
+    assert not (tmp_path / "out").exists()
