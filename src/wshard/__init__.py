@@ -10,6 +10,8 @@
 The format is specified in spec/wshard.md.
 """
 
+import typing as _typing
+
 from wshard.channels import Channel, Modality
 from wshard.chunked import (
     ChunkedEpisodeReader,
@@ -50,6 +52,9 @@ from wshard.streaming import ChannelDef, WShardStreamWriter
 from wshard.timebase import Timebase, TimebaseType
 from wshard.writer import save_wshard
 
+if _typing.TYPE_CHECKING:
+    from wshard.dataset import EpisodeDataset
+
 __all__ = [
     "LATENT_ACTION_CHANNEL",
     "LATENT_CODEBOOK_CHANNEL",
@@ -60,6 +65,7 @@ __all__ = [
     "ChunkedEpisodeWriter",
     "DType",
     "Episode",
+    "EpisodeDataset",
     "Interval",
     "Intervals",
     "Modality",
@@ -96,3 +102,14 @@ __all__ = [
     "unpack_residual_bits",
     "validate_chunk_continuity",
 ]
+
+# Built on episodes, and loaded when it is asked for.
+_LAZY = ("EpisodeDataset",)
+
+
+def __getattr__(name: str) -> type:
+    if name in _LAZY:
+        from wshard.dataset import EpisodeDataset
+
+        return EpisodeDataset
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,18 +6,24 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from shard_format.errors import InvalidArgument
+from shard_format.errors import InvalidArgument, ShardError
 from wshard.channels import Channel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from wshard.episode import Episode
 
-FLAGS: Final = ("terminated", "truncated", "is_first", "is_pad")
-_RESERVED: Final = frozenset((*FLAGS, "reward", "indices", "probability"))
+__all__ = ["STEP_KEYS", "Sources", "Wanted", "Windows", "follows_steps", "wanted_channels"]
+
+STEP_KEYS: Final = ("reward", "terminated", "truncated")
+"""What every batch has besides channels."""
+_RESERVED: Final = frozenset((*STEP_KEYS, "is_first", "is_pad"))
+# Windows of channels up to this size are cut out of the whole, which is read once: a small frame takes longer
+# to find than to decode.
+_SMALL: Final = 1 << 16
 
 
 class Wanted(NamedTuple):
@@ -32,13 +38,14 @@ class Wanted(NamedTuple):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
-    def of(self, episode: Episode, path: str) -> Channel:
+    def of(self, episode: Episode) -> Channel:
         """The channel in an episode."""
         channel = episode.find(self.name)
+        if not follows_steps(channel):
+            raise _not_for_windows(self.name, channel)
         if channel.dtype.numpy_dtype != self.dtype or tuple(channel.shape) != self.shape:
             raise InvalidArgument(
                 "an episode has another kind of channel than the others",
-                path=path,
                 entry=self.name,
                 expected=f"{self.dtype} {list(self.shape)}",
                 found=f"{channel.dtype} {list(channel.shape)}",
@@ -51,42 +58,106 @@ def follows_steps(channel: Channel) -> bool:
     return type(channel) is Channel and not channel.has_own_clock
 
 
-def wanted_channels(episode: Episode, names: Iterable[str] | None) -> list[Wanted]:
+def wanted_channels(
+    episode: Episode, names: Iterable[str] | None, reserved: Iterable[str] = ()
+) -> list[Wanted]:
     """What windows hold, if all episodes are like this one.
 
     Args:
         episode: one of them.
         names: names or block names; None for all observations and actions that fit.
+        reserved: keys that mean something else in the batch, besides those of every batch. A channel of that
+            name has its lane in front.
     """
+    taken = _RESERVED.union(reserved)
     if names is not None:
-        return [_wanted(episode, name, name) for name in names]
+        return [_wanted(episode, name, taken) for name in names]
     found = []
     lanes = (("signal", episode.observations), ("action", episode.actions))
     both = episode.observations.keys() & episode.actions.keys()
     for lane, channels in lanes:
         for name, channel in channels.items():
             if follows_steps(channel):
-                found.append(_wanted(episode, f"{lane}/{name}" if name in both else name, name))
+                key = f"{lane}/{name}" if name in both else name
+                found.append(_wanted(episode, key, taken))
     return found
 
 
-def _wanted(episode: Episode, key: str, name: str) -> Wanted:
+def _wanted(episode: Episode, key: str, taken: frozenset[str]) -> Wanted:
     channel = episode.find(key)
     if not follows_steps(channel):
-        raise InvalidArgument(
-            "windows cannot hold this channel",
-            entry=name,
-            expected="a plain channel that follows the steps",
-            found=repr(channel),
-        )
+        raise _not_for_windows(key, channel)
     is_observation = any(channel is own for own in episode.observations.values())
-    if key in _RESERVED:
+    if key in taken:
         key = f"{'signal' if is_observation else 'action'}/{key}"
     return Wanted(key, key, is_observation, channel.dtype.numpy_dtype, tuple(channel.shape))
 
 
+def _not_for_windows(name: str, channel: Channel) -> InvalidArgument:
+    return InvalidArgument(
+        "windows cannot hold this channel",
+        entry=name,
+        expected="a plain channel that follows the steps",
+        found=repr(channel),
+    )
+
+
+class Sources:
+    """Where the windows of one open episode come from: looked up and checked once, read many times.
+
+    Args:
+        episode: open; kept open by this.
+        path: its file, for errors to name.
+        wanted: the channels.
+        keep_small: whether channels of little data are read as a whole and kept.
+    """
+
+    __slots__ = ("_keep_small", "channels", "episode", "path")
+
+    def __init__(
+        self, episode: Episode, path: str, wanted: Iterable[Wanted], *, keep_small: bool = False
+    ) -> None:
+        self.episode = episode
+        self.path = path
+        self._keep_small = keep_small
+        self.channels: dict[str, Channel | None] = {}
+        """By key in the batch; None for a lane that the episode does not have."""
+        try:
+            for want in wanted:
+                self.channels[want.key] = want.of(episode)
+        except ShardError as error:
+            raise error.located(path=path) from None
+        for key, channel in zip(
+            STEP_KEYS, (episode.rewards, episode.terminations, episode.truncations), strict=True
+        ):
+            self.channels[key] = channel
+
+    def read(self, key: str, start: int, out: NDArray[Any]) -> None:
+        """Fills an array with as many steps of a channel as it has, from `start` on; zeros if it is absent."""
+        channel = self.channels[key]
+        if channel is None:
+            out[...] = 0
+            return
+        stop = start + len(out)
+        try:
+            if not 0 <= start <= stop <= channel.length:
+                raise InvalidArgument(
+                    "the channel is shorter than the episode",
+                    expected=f"at least {stop} steps",
+                    found=f"{channel.length} steps",
+                )
+            if self._keep_small and channel.nbytes <= _SMALL:
+                out[...] = channel.data[start:stop]
+            elif channel.dtype.stored_dtype == out.dtype:
+                channel.read_steps_into(start, out)
+            else:
+                out[...] = channel.read_steps(start, stop)
+        except ShardError as error:
+            raise error.located(path=self.path, entry=channel.block or key) from None
+
+
 class Windows:
-    """Room for a batch of windows.
+    """Room for a batch of windows, which `fill` makes use of row by row, also from several threads.
 
     Args:
         batch: how many.
@@ -94,41 +165,76 @@ class Windows:
         wanted: their channels.
         more: whether observations have one entry more.
         repeat: whether what lies behind the end is the last entry again; else zero.
+        flags: which of `is_first` and `is_pad` there are.
+        out: arrays to use again, as `arrays` of an earlier batch; new ones if left out.
     """
 
     def __init__(
-        self, batch: int, length: int, wanted: Iterable[Wanted], *, more: bool, repeat: bool
+        self,
+        batch: int,
+        length: int,
+        wanted: Sequence[Wanted],
+        *,
+        more: bool = False,
+        repeat: bool = False,
+        flags: Sequence[str] = ("is_first", "is_pad"),
+        out: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
-        self._wanted = list(wanted)
-        self._more = more
         self._repeat = repeat
-        self.arrays: dict[str, NDArray[Any]] = {
-            want.key: np.zeros(
-                (batch, length + (more and want.is_observation), *want.shape), want.dtype
-            )
-            for want in self._wanted
+        self._more = frozenset(want.key for want in wanted if more and want.is_observation)
+        self._flags = flags
+        forms: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+            want.key: ((length + (want.key in self._more), *want.shape), want.dtype)
+            for want in wanted
         }
-        self.arrays["reward"] = np.zeros((batch, length), np.float32)
-        for flag in FLAGS:
-            self.arrays[flag] = np.zeros((batch, length), np.bool_)
+        forms["reward"] = ((length,), np.dtype(np.float32))
+        for flag in ("terminated", "truncated", *flags):
+            forms[flag] = ((length,), np.dtype(np.bool_))
+        self.arrays: dict[str, NDArray[Any]] = {
+            # Every byte is written by `fill`.
+            key: np.empty((batch, *shape), dtype)
+            if out is None
+            else _checked(out.get(key), key, (batch, *shape), dtype)
+            for key, (shape, dtype) in forms.items()
+        }
+        self._read = [key for key in forms if key not in flags]
 
-    def fill(self, row: int, episode: Episode, path: str, start: int, stop: int) -> None:
+    @property
+    def nbytes(self) -> int:
+        """Of all arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def fill(self, row: int, sources: Sources, start: int, stop: int) -> None:
         """Reads the steps from `start` to `stop` into a row."""
-        for want in self._wanted:
-            more = self._more and want.is_observation
-            self._fill(self.arrays[want.key][row], want.of(episode, path), start, stop + more)
-        for key, channel in (
-            ("reward", episode.rewards),
-            ("terminated", episode.terminations),
-            ("truncated", episode.truncations),
-        ):
-            if channel is not None:
-                self._fill(self.arrays[key][row], channel, start, stop)
-        self.arrays["is_first"][row, 0] = start == 0
-        self.arrays["is_pad"][row, stop - start :] = True
+        for key in self._read:
+            out = self.arrays[key][row]
+            count = stop - start + (key in self._more)
+            sources.read(key, start, out[:count])
+            if count < len(out):
+                out[count:] = out[count - 1] if self._repeat else 0
+        for flag in self._flags:
+            marks = self.arrays[flag][row]
+            marks[...] = False
+            if flag == "is_first":
+                marks[0] = start == 0
+            else:
+                marks[stop - start :] = True
 
-    def _fill(self, row: NDArray[Any], channel: Channel, start: int, stop: int) -> None:
-        count = stop - start
-        row[:count] = channel.read_steps(start, stop)
-        if self._repeat and count < len(row):
-            row[count:] = row[count - 1]
+
+def _checked(
+    array: NDArray[Any] | None, key: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """An array of the caller's, if it can be filled."""
+    if (
+        not isinstance(array, np.ndarray)
+        or array.shape != shape
+        or array.dtype != dtype
+        or not (array.flags.c_contiguous and array.flags.writeable)
+    ):
+        found = f"{array.dtype} {list(array.shape)}" if isinstance(array, np.ndarray) else array
+        raise InvalidArgument(
+            f"out[{key!r}] cannot hold the windows",
+            expected=f"a writable array in C order, {dtype} {list(shape)}",
+            found=found,
+        )
+    return array

@@ -292,7 +292,7 @@ class TestPublicNames:
         submodules = {module.name for module in pkgutil.iter_modules(package.__path__)}
         public = {
             name
-            for name in vars(package)
+            for name in (*vars(package), *vars(package).get("_LAZY", ()))
             if name not in submodules and (not name.startswith("_") or name == "__version__")
         }
         assert public == set(package.__all__)

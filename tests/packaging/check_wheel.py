@@ -26,6 +26,11 @@ from wshard import Episode, load_wshard, save_wshard
 positions = np.arange(700, dtype=np.float32).reshape(100, 7)
 save_wshard(Episode("a", observations={"joint_pos": positions}), "a.wshard", compression="auto")
 assert (load_wshard("a.wshard").observations["joint_pos"].data == positions).all()
+
+import shardpack
+with shardpack.ShardPackWriter("a.shardpack", compression="lz4") as writer:
+    writer.write("first", {"positions.npy": positions})
+assert (shardpack.open("a.shardpack")["first"]["positions.npy"].decode() == positions).all()
 """
 
 
@@ -75,7 +80,11 @@ def main() -> None:
         )
         run(python, "-c", USE, cwd=folder)
         version = wheel.name.split("-")[1]
-        for program, file in (("shard", "a.shard"), ("wshard", "a.wshard")):
+        for program, file in (
+            ("shard", "a.shard"),
+            ("wshard", "a.wshard"),
+            ("shardpack", "a.shardpack"),
+        ):
             path = str(folder / "env" / "bin" / program)
             assert output_of(path, "--version", cwd=folder) == f"{program} {version}\n"
             run(path, "verify", file, cwd=folder)

@@ -18,7 +18,7 @@ from wshard.replay.drawing import by_priority, recent, uniform
 from wshard.replay.episodes import StoredEpisodes, recover_all
 from wshard.replay.priorities import load_priorities, save_priorities
 from wshard.replay.running import RunningEpisode, named
-from wshard.replay.windows import Windows, wanted_channels
+from wshard.windows import Sources, Windows, wanted_channels
 from wshard.writer import save_wshard
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from shard_format import Compression
     from wshard.replay.drawing import Drawn
-    from wshard.replay.windows import Wanted
+    from wshard.windows import Wanted
 
 __all__ = ["ReplayBuffer"]
 
@@ -357,7 +357,9 @@ class ReplayBuffer:
     ) -> dict[str, NDArray[Any]]:
         episodes = [self._episodes.row[place] for place in drawn.episodes.tolist()]
         if self._wanted is None:
-            self._wanted = wanted_channels(self._episodes.open(episodes[0]), self._channels)
+            self._wanted = wanted_channels(
+                self._episodes.open(episodes[0]), self._channels, ("indices", "probability")
+            )
         windows = Windows(
             len(episodes),
             length,
@@ -368,7 +370,7 @@ class ReplayBuffer:
         for row, (stored, start) in enumerate(zip(episodes, drawn.starts.tolist(), strict=True)):
             stop = min(start + length, stored.usable(next_observations))
             episode, path = self._episodes.open(stored), self._episodes.path(stored.name)
-            windows.fill(row, episode, path, start, stop)
+            windows.fill(row, Sources(episode, path, self._wanted), start, stop)
         numbers = np.array([stored.number for stored in episodes], np.int64)
         return {
             **windows.arrays,

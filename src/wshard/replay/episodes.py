@@ -18,7 +18,7 @@ from wshard.folders import SUFFIX, following, in_order, is_being_recorded, reser
 from wshard.journal import PARTIAL_SUFFIX
 from wshard.reader import SIDECAR_SUFFIX, load_wshard
 from wshard.recorded import open_partial, recover
-from wshard.replay.windows import follows_steps
+from wshard.windows import follows_steps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
