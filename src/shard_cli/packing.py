@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from shard_cli.samples import Problem, Sample, SourceFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
     from concurrent.futures import Future
 
     from shardpack import EntryCompression, StoredEntry
@@ -24,7 +24,7 @@ _WAITING_BYTES: Final = 256 << 20
 
 def read_samples(
     samples: Sequence[Sample], compression: EntryCompression, jobs: int
-) -> Iterator[tuple[Sample, list[StoredEntry] | Problem]]:
+) -> Generator[tuple[Sample, list[StoredEntry] | Problem], None, None]:
     """Each sample with its entries, ready to be written, or with what is wrong with one of its files.
 
     The order is that of the samples, and the bytes are the same, whatever `jobs` is.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_cli.arguments import Command, add_dry_run, add_jobs, size_argument
@@ -259,10 +260,13 @@ class _Packing:
 
         total = sum(sample.size for sample in samples)
         done = 0
-        with self._console.progress(f"pack {count(len(samples), 'record')}") as bar:
-            for sample, found in read_samples(
-                samples, compression, self._args.jobs or processors()
-            ):
+        reading = read_samples(samples, compression, self._args.jobs or processors())
+        # Closed at once if the run ends early: what waits to be read need not be.
+        with (
+            closing(reading),
+            self._console.progress(f"pack {count(len(samples), 'record')}") as bar,
+        ):
+            for sample, found in reading:
                 done += sample.size
                 if not isinstance(found, Problem):
                     encoding, fields = MetadataEncoding.NONE, b""
