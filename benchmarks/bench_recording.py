@@ -236,7 +236,7 @@ def memory(folder: Path, steps: list[Step]) -> Table:
     finished = resident()
     return Table(
         "Resident memory over an hour at 30 Hz, recorded as fast as it goes, zstd:1",
-        f"{HOUR} steps, 64 MiB of buffers.",
+        f"{HOUR} steps, 24 MiB of buffers.",
         {
             "after a tenth": float(early),
             "the most after that": float(late),

@@ -101,7 +101,7 @@ class WShardStreamWriter:
         flush_seconds: float = 0.5,
         fsync: str = "interval",
         overflow: str = "block",
-        buffer_bytes: int = 64 << 20,
+        buffer_bytes: int = 24 << 20,
         on_partial: str = "refuse",
         max_steps_per_file: int | None = None,
         max_bytes_per_file: int | None = None,
