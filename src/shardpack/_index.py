@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -52,6 +52,14 @@ def build_index(
     footer = footer._replace(total_size=footer.metadata_at + len(text) + FOOTER_SIZE)
     head = INDEX_HEAD.pack(footer.total_size - end, INDEX_TAG, len(offsets), len(text))
     return [head, places, lookup, text, footer.pack()], footer
+
+
+_KNOWN_FIELDS: Final = frozenset(("created", "schema", "user", "version"))
+
+
+def unknown_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of an index but for what every writer says anew: it is kept (section 7)."""
+    return {key: value for key, value in fields.items() if key not in _KNOWN_FIELDS}
 
 
 def check_index_size(footer: Footer, limits: Limits) -> None:

@@ -102,6 +102,7 @@ def recover(
             options.setdefault("metadata", user)
         if isinstance(created := fields.get("created"), str):
             options.setdefault("created", created)
+        options.setdefault("index_fields", fields)
         return _write(found, output, lost, reader is not None, options)
     finally:
         if reader is not None:

@@ -30,7 +30,7 @@ from shard_format.registry import DEFAULT_LIMITS, Limits
 from shard_format.sources import FileSource
 from shardpack import _msgpack
 from shardpack._heads import open_record
-from shardpack._index import build_index
+from shardpack._index import build_index, unknown_fields
 from shardpack._kinds import encode_text, make_kinds
 from shardpack._layout import (
     ALIGNMENTS,
@@ -75,6 +75,7 @@ _ZEROS: Final = tuple(bytes(count) for count in range(64))
 _INDEX_BYTES_PER_RECORD: Final = 20
 _METADATA_ROOM: Final = 1024
 
+_EMPTY_METADATA: Final = (b"{}", b"\x80")
 _ENCODINGS: Final = {"json": MetadataEncoding.JSON, "msgpack": MetadataEncoding.MESSAGEPACK}
 
 
@@ -129,6 +130,8 @@ class ShardPackWriter:
         compression: for entries whose content type is not compressed already: `"none"`, `"gzip"`,
             `"lz4"`, `"zstd"`, or with a level, `"zstd:19"`.
         metadata: fields of your own about the shard.
+        index_fields: fields of the index that this library does not know, from the shard that this one
+            replaces.
         metadata_encoding: how metadata of records is stored: `"json"` or `"msgpack"`.
         max_record_bytes: records above this are refused.
         created: what the shard says about its time; None for SOURCE_DATE_EPOCH, else now.
@@ -144,6 +147,7 @@ class ShardPackWriter:
         alignment: int = 8,
         compression: str | EntryCompression | None = None,
         metadata: Mapping[str, Any] | None = None,
+        index_fields: Mapping[str, Any] | None = None,
         metadata_encoding: str = "json",
         max_record_bytes: int | None = None,
         created: str | float | datetime | None = None,
@@ -170,7 +174,10 @@ class ShardPackWriter:
         self._created = creation_time(created)
         self.metadata: dict[str, Any] = deepcopy(dict(metadata or {}))
         """Fields of your own about the shard, which are written by `close`; change them until then."""
-        canonical(self.metadata)  # refused now rather than after an hour
+        self._index_fields = unknown_fields(index_fields or {})
+        canonical(
+            {**self._index_fields, "user": self.metadata}
+        )  # refused now rather than after an hour
         self._tags = tuple(record_tag(encoding, alignment) for encoding in MetadataEncoding)
         self._offsets = array("Q")
         self._hashes = array("Q")
@@ -218,6 +225,7 @@ class ShardPackWriter:
         self._seen.add_hashes(by_record)
         user = fields.get("user")
         self.metadata = {**(user if isinstance(user, dict) else {}), **self.metadata}
+        self._index_fields = {**unknown_fields(fields), **self._index_fields}
         self._shapes.go_on(fields.get("schema"), len(existing))
         try:
             descriptor = os.open(self.name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
@@ -340,6 +348,9 @@ class ShardPackWriter:
             raise InvalidArgument(
                 "there is metadata although its encoding is none", path=self.name, rule="P-MTD-1"
             )
+        if metadata in _EMPTY_METADATA:
+            # Reads the same (section 6), and one record has one form.
+            metadata_encoding, metadata = MetadataEncoding.NONE, b""
         entries = list(entries)
         names = tuple(entry.name for entry in entries)
         content_types = {entry.name: entry.content_type for entry in entries}
@@ -556,6 +567,7 @@ class ShardPackWriter:
         self._ensure_whole()
         assert self._file is not None
         fields: dict[str, Any] = {
+            **self._index_fields,
             "created": self._created,
             "user": self.metadata,
             "version": VERSION,

@@ -130,3 +130,27 @@ def test_a_shard_is_not_recovered_into_itself(shard: bytes, tmp_path: Path) -> N
     assert path.read_bytes() == shard
     with pytest.raises(ShardIOError):
         shardpack.recover(tmp_path / "missing", tmp_path / "out")
+
+
+def test_fields_of_the_index_that_nobody_knows_here_are_kept(tmp_path: Path) -> None:
+    records: list[HandMadeRecord | bytes] = [HandMadeRecord(b"k", [Part(b"a", b"1")])]
+    fields = {"made_by": {"tool": "x"}, "user": {"by": "me"}, "version": 1}
+    pack = HandMadePack(records, fields=fields).to_bytes()
+    shardpack.recover(pack, tmp_path / "recovered")
+    (tmp_path / "longer").write_bytes(pack)
+    with shardpack.ShardPackWriter(tmp_path / "longer", append=True) as writer:
+        writer.write("l", {"a": b"2"})
+    for name in ("recovered", "longer"):
+        kept = shardpack.open(tmp_path / name).metadata
+        assert (kept["made_by"], kept["user"]) == ({"tool": "x"}, {"by": "me"})
+
+
+@pytest.mark.parametrize(("encoding", "empty"), [(1, b"{}"), (2, b"\x80")])
+def test_metadata_without_fields_is_copied_as_none(
+    tmp_path: Path, encoding: int, empty: bytes
+) -> None:
+    record = HandMadeRecord(b"k", [Part(b"a", b"1")], metadata=empty, metadata_encoding=encoding)
+    shardpack.recover(HandMadePack([record]).to_bytes(), tmp_path / "out")
+    (copied,) = shardpack.open(tmp_path / "out").records()
+    assert copied.metadata == {}
+    assert copied.stored_metadata[1] == b""
