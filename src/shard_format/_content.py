@@ -206,12 +206,12 @@ class Content:
     def memory(self, fields: tuple[Any, ...]) -> bytes | memoryview | None:
         """The whole content of a row, given as a plain tuple: checked, as memory that needs no copy, or none
         worth avoiding. None if it must be decoded, or comes from a source without views."""
-        content: bytes | memoryview | None = self.at_hand(fields)
-        if content is not None:
-            return content
         _, _, _, flags, start, size, orig_size, checksum, _, _ = fields
         if flags & _NOT_RAW or size != orig_size:
             return None
+        content: bytes | memoryview | None
+        if start + size <= self._head_size and (content := self.at_hand(fields)) is not None:
+            return content
         source = self._source
         if size <= _SMALL and type(source) is FileSource and not source.is_mapped:
             content = source.read_at(start, size)

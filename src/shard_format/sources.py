@@ -213,7 +213,7 @@ def open_file(path: str | os.PathLike[str], most: int) -> FileSource | BytesSour
     except OSError as error:
         os.close(descriptor)
         raise ShardIOError.wrap(error, "cannot read", name) from error
-    return FileSource._owning(descriptor, name)
+    return FileSource._owning(descriptor, name, status)
 
 
 def _open_for_reading(name: str) -> int:
@@ -239,11 +239,11 @@ class FileSource:
         self._adopt(_open_for_reading(self.name))
 
     @classmethod
-    def _owning(cls, descriptor: int, name: str) -> FileSource:
+    def _owning(cls, descriptor: int, name: str, status: os.stat_result) -> FileSource:
         self = cls.__new__(cls)
         self.name = name
         self._location = _absolute(name)
-        self._adopt(descriptor)
+        self._adopt(descriptor, status)
         return self
 
     @classmethod
@@ -256,10 +256,11 @@ class FileSource:
         self._adopt(os.dup(descriptor))
         return self
 
-    def _adopt(self, descriptor: int) -> None:
+    def _adopt(self, descriptor: int, status: os.stat_result | None = None) -> None:
         self._descriptor = descriptor
         self._map: mmap.mmap | None = None
-        status = os.fstat(descriptor)
+        if status is None:
+            status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             self.close()
             raise InvalidArgument(
@@ -276,7 +277,10 @@ class FileSource:
 
     def read_at(self, offset: int, length: int) -> bytes:
         try:
-            data = self._pread(length, offset)
+            if _HAS_PREAD:
+                data = os.pread(self._descriptor, length, offset)
+            else:
+                data = self._pread(length, offset)
             if len(data) == length:
                 return data
             # Systems cut one read at about 2 GiB.
