@@ -39,7 +39,7 @@ One program with three doors: [`shard`](#shard) works on any file of the family,
 Every command takes `--json` (one document on standard output), `-q/--quiet` and `-v/--verbose`.
 `shard --completion bash|zsh|fish` prints completion code, and so do the others. `NO_COLOR` and `FORCE_COLOR` are obeyed.
 
-Exit codes: 0 fine, 1 something found (damaged, different, missing), 2 wrong use, 3 input or output failed,
+Exit codes: 0 fine, 1 something found (damaged, different, missing), 2 wrong use, 3 input or output failed, or something was lost or left out,
 4 unsupported version, 130 interrupted.
 """
 

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from shard_format.sources import ByteSource
 
 _NOT_RAW = COMPRESSED | FILTERED
+_FIELDS = len(IndexRow._fields)
+_FLAGS, _START, _DISK_SIZE, _ORIG_SIZE, _CHECKSUM = map(
+    IndexRow._fields.index, ("flags", "data_offset", "disk_size", "orig_size", "crc32c")
+)
 _CHECKSUMS = HeaderFlag.CHECKSUMS.value
 # From here on stored bytes are decoded straight from the mapping instead of being read first, and an
 # entry is worth a look for a seek table.
@@ -178,27 +182,27 @@ class Content:
             return filled_bytes(row.orig_size, lambda out: self._read_frames_into(row, table, out))
         return self._decode(row, codec, self._stored(row.data_offset, row.disk_size))
 
-    def at_hand(self, fields: tuple[Any, ...]) -> memoryview | None:
-        """The whole content of a row, given as a plain tuple, if it is raw, came with the head and has the
-        right checksum; else None, and `memory` says why."""
-        _, _, _, flags, start, size, orig_size, checksum, _, _ = fields
-        if start + size <= self._head_size and size == orig_size and not flags & _NOT_RAW:
-            content = memoryview(self._head)[start : start + size]
-            if crc32c(content) == checksum:
-                return content
-        return None
+    def at_hand(self, rows: tuple[Any, ...], numbers: Iterable[int]) -> list[memoryview | None]:
+        """The whole content of several rows, of each if it is raw, came with the head and has the right
+        checksum; else None, and `memory` says why.
 
-    def all_at_hand(self, few: tuple[Any, ...], numbers: Iterable[int]) -> list[memoryview | None]:
-        """What `at_hand` says of several rows, from the flat tuple of all of them."""
+        Args:
+            rows: the fields of all rows, one after the other.
+            numbers: which rows.
+        """
         head, head_size = memoryview(self._head), self._head_size
         found: list[memoryview | None] = []
         for number in numbers:
-            at = 10 * number
-            start, size = few[at + 4], few[at + 5]
+            at = _FIELDS * number
+            start, size = rows[at + _START], rows[at + _DISK_SIZE]
             content = None
-            if start + size <= head_size and size == few[at + 6] and not few[at + 3] & _NOT_RAW:
+            if (
+                start + size <= head_size
+                and size == rows[at + _ORIG_SIZE]
+                and not rows[at + _FLAGS] & _NOT_RAW
+            ):
                 content = head[start : start + size]
-                if crc32c(content) != few[at + 7]:
+                if crc32c(content) != rows[at + _CHECKSUM]:
                     content = None
             found.append(content)
         return found
@@ -210,8 +214,10 @@ class Content:
         if flags & _NOT_RAW or size != orig_size:
             return None
         content: bytes | memoryview | None
-        if start + size <= self._head_size and (content := self.at_hand(fields)) is not None:
-            return content
+        if start + size <= self._head_size:
+            content = self.at_hand(fields, (0,))[0]
+            if content is not None:
+                return content
         source = self._source
         if size <= _SMALL and type(source) is FileSource and not source.is_mapped:
             content = source.read_at(start, size)

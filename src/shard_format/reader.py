@@ -298,11 +298,10 @@ class ShardReader:
         """
         if self._closed:
             raise Closed("the reader is closed", path=self.name)
-        few = self._index.few
+        at_hand, few = self._content.at_hand, self._index.few
         if few is not None:
-            return self._content.all_at_hand(few, numbers)
-        fields, at_hand = self._index.fields, self._content.at_hand
-        return [at_hand(fields(number)) for number in numbers]
+            return at_hand(few, numbers)
+        return [at_hand(self._index.fields(number), (0,))[0] for number in numbers]
 
     def read_many(self, names: Iterable[str]) -> list[bytes]:
         """All bytes of several entries, in the asked order, decompressed in parallel."""

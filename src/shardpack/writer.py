@@ -189,14 +189,15 @@ class ShardPackWriter:
         self._pending: list[bytes | memoryview] = []
         self._shapes = Shapes(EntryCompression.parse(compression))
         existing = ShardPackReader(self.name, limits=limits) if append and self._exists() else None
-        self._file = AtomicFile(path, fsync=fsync)
-        if existing is not None:
-            try:
+        try:
+            self._file = AtomicFile(path, fsync=fsync)
+            if existing is not None:
                 self._go_on(existing)
-            except BaseException:
-                self.abort()
-                raise
-            finally:
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            if existing is not None:
                 existing.close()
 
     def join_set(self, seen: NameSet, is_in_set: Callable[[str], bool]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import mmap
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from shard_format import ByteSource
+from shard_format import ByteSource, ShardReader, ShardWriter
 from shard_format.errors import Closed, InvalidArgument, ShardError, Truncated
 from shard_format.sources import (
     BytesSource,
@@ -264,3 +266,40 @@ class TestKinds:
 
     def test_reprs_are_short(self, source: ByteSource) -> None:
         assert len(repr(source)) < 300
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_the_start_of_memory_is_its_own_start(is_whole: bool) -> None:
+    data = bytes(range(200))
+    source = BytesSource(data if is_whole else memoryview(data)[50:90])
+    start = source.start(16)
+    assert start == (data if is_whole else data[50:66])
+    assert source.size() == (200 if is_whole else 40)
+
+
+@pytest.mark.parametrize("problem", [None, errno.EINVAL, errno.EIO])
+def test_a_system_that_cannot_bring_memory_into_reach_shows_it_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: int | None
+) -> None:
+    """Data of 2 MiB is mapped, asked for in advance, and checked."""
+    content = noise(2 << 20)
+    path = tmp_path / "a.shard"
+    with ShardWriter(path, fsync=False) as writer:
+        writer.write_entry("a", content)
+    asked: list[tuple[int, int]] = []
+
+    class Mapping(mmap.mmap):
+        def madvise(self, option: int, start: int = 0, length: int = 0) -> None:
+            asked.append((start, length))
+            if problem is not None:
+                raise OSError(problem, os.strerror(problem))
+            super().madvise(option, start, length)
+
+    monkeypatch.setattr("shard_format.sources.mmap.mmap", Mapping)
+    monkeypatch.setattr("shard_format.sources._can_populate", True)
+    for _ in range(2):
+        with ShardReader(path) as reader:
+            assert bytes(reader.memory("a", reader.row_of("a")) or b"") == content
+    # Once is enough to learn that a system does not know it.
+    assert len(asked) == (1 if problem == errno.EINVAL else 2)
+    assert all(start % mmap.PAGESIZE == 0 and length >= len(content) for start, length in asked)
