@@ -12,12 +12,13 @@ INPUTS := pyproject.toml constraints.txt
 DEMO_EXTRAS := gym,plot
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint vectors docs bench fuzz clean
+.PHONY: help demo test test-bridges test-all lint vectors docs bench fuzz clean
 
 help:
 	@echo "make demo      install into an environment of its own and show the whole thing at work"
 	@echo "make test      lint, types and all tests that need only light packages (a few minutes)"
 	@echo "make test-all  the rest: exhaustive tests, oldest dependencies, wheel, bounded fuzzing"
+	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict: in an environment that has them"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
 	@echo "make vectors   write spec/vectors anew"
 	@echo "make docs      write the generated parts of README and docs anew"
@@ -44,6 +45,9 @@ $(ENV)/test/.ready: $(INPUTS)
 $(ENV)/oldest/.ready: $(INPUTS) constraints-oldest.txt
 	$(call make_environment,$(ENV)/oldest,-c constraints-oldest.txt -e '.[dev]')
 
+$(ENV)/bridges/.ready: $(INPUTS)
+	$(call make_environment,$(ENV)/bridges,-c constraints.txt -e '.[bridges]')
+
 $(ENV)/bench/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/bench,-c constraints.txt -e '.[bench]')
 	@$(ENV)/bench/bin/python -m pip install $(PIP_FLAGS) --no-deps -c constraints.txt mosaicml-streaming || { rm $@; exit 1; }
@@ -62,7 +66,10 @@ test: lint
 	@echo
 	@echo "Left out, and run by 'make test-all': exhaustive damage tests (-m slow), oldest dependencies, wheel, fuzzing."
 
-test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready
+test-bridges: $(ENV)/bridges/.ready
+	$(ENV)/bridges/bin/python -m pytest -n $(TEST_PROCESSES) tests/bridges
+
+test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-bridges
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES)
 	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/shard_format tests/conformance -k "not generator_makes"
 	$(ENV)/test/bin/python tests/packaging/check_wheel.py
