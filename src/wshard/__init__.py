@@ -12,6 +12,7 @@ The format is specified in spec/wshard.md.
 
 import typing as _typing
 
+from wshard.arrays import load_arrays
 from wshard.channels import Channel, Modality
 from wshard.chunked import (
     ChunkedEpisodeReader,
@@ -49,6 +50,7 @@ from wshard.residual import (
 from wshard.residual_lane import Residual
 from wshard.sidecar import add_lane, compact
 from wshard.streaming import ChannelDef, WShardStreamWriter
+from wshard.summary import peek
 from wshard.timebase import Timebase, TimebaseType
 from wshard.writer import save_wshard
 
@@ -88,10 +90,12 @@ __all__ = [
     "get_latent_codebook",
     "get_multimodal_observations",
     "load",
+    "load_arrays",
     "load_wshard",
     "open_partial",
     "pack_multidim_residual_bits",
     "pack_residual_bits",
+    "peek",
     "quantize_delta",
     "reconstruct_from_omen_and_delta",
     "recover",

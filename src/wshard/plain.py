@@ -7,6 +7,7 @@ way, a reward, ends and the clock of its steps. `Router` does the same for every
 from __future__ import annotations
 
 from itertools import repeat
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,7 +31,9 @@ from wshard.names import (
 from wshard.values import product
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
+
+    from numpy.typing import NDArray
 
     from shard_format import ShardReader
     from wshard.metadata import Row
@@ -65,6 +68,9 @@ _Planned: TypeAlias = tuple[
     str, str, int, str, dict[str, Any], tuple[int, ...], int, "np.dtype[Any] | None", bool
 ]
 _PlannedClock: TypeAlias = tuple[str, int, str, "np.dtype[Any]"]
+# Of an array alone: its row in the index and its block, the shape and bytes of a step, the dtype, whether it may
+# have one step more than the episode, and whether an empty block means that there is none.
+_PlannedArray: TypeAlias = tuple[int, str, tuple[int, ...], int, "np.dtype[Any] | None", bool, bool]
 
 
 class PlannedPart(NamedTuple):
@@ -85,6 +91,47 @@ class PlainPlan(NamedTuple):
     """None if such an episode is not plain, as the other two."""
     rest: PlannedPart | None = None
     everything: PlannedPart | None = None
+    arrays: Mapping[str, _PlannedArray] = MappingProxyType({})
+    """What there is, in the order of `everything`, named as `Episode.blocks` does; clocks by their blocks."""
+
+    def read_arrays(
+        self, reader: ShardReader, length: int, names: Collection[str] | None
+    ) -> dict[str, NDArray[Any]] | None:
+        """The arrays of these names, or all, as views of what is in the file.
+
+        None if one of them cannot be had that way: compressed, damaged, not what it should be, or not there.
+        """
+        planned = self.arrays
+        assert self.everything is not None
+        if names is not None and not planned.keys() >= set(names):
+            return None
+        if reader.header.total_file_size > _SMALL:
+            views: Iterable[bytes | memoryview | None] = repeat(None)
+        elif names is None:
+            views = reader.at_hand(self.everything.numbers)
+        else:
+            views = reader.at_hand([planned[name][0] for name in names])
+        found: dict[str, NDArray[Any]] = {}
+        for name, view in zip(planned if names is None else names, views):  # noqa: B905 - may have no end
+            number, block, shape, step, stored, may_have_one_more, may_be_empty = planned[name]
+            if view is None:
+                view = reader.memory(block, number)
+                if view is None:
+                    return None
+            nbytes = len(view)
+            if may_be_empty and not nbytes and length and names is None:
+                continue
+            count = length
+            if may_have_one_more and nbytes == (length + 1) * step:
+                count += 1
+            if (
+                stored is None
+                or nbytes != count * step
+                or (stored is _BOOLEAN and bytes(view).translate(None, b"\0\1"))
+            ):
+                return None
+            found[name] = _new_array((count, *shape), stored, view)
+        return found
 
     def lanes(self, reader: ShardReader, length: int, part: FillPart) -> dict[str, Any]:
         """The attributes of an episode that are asked for.
@@ -188,7 +235,21 @@ def _plan(rows: Mapping[str, Row], names: Mapping[str, int]) -> PlainPlan:
         _part(observations, []),
         _part(rest, clocks),
         _part(observations + rest, clocks),
+        {
+            **{
+                _array_name(one): (*one[2:4], *one[5:], one[0] == _FLAT)
+                for one in (*observations, *rest)
+            },
+            **{
+                block: (at, block, (), dtype.itemsize, dtype, False, True)
+                for _, at, block, dtype in clocks
+            },
+        },
     )
+
+
+def _array_name(planned: _Planned) -> str:
+    return TERMINATED if planned[1] == "_terminations" else planned[3]
 
 
 def _part(channels: list[_Planned], clocks: list[_PlannedClock]) -> PlannedPart:

@@ -6,7 +6,7 @@ import os
 from copy import deepcopy
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from shard_format import Limits, ShardReader
 from shard_format.errors import BadProfile, EntryNotFound, FormatError, InvalidArgument, ShardError
@@ -56,6 +56,12 @@ if TYPE_CHECKING:
     from wshard.channels import Channel
 
 __all__ = ["load_wshard"]
+
+# The facts; `meta/episode`, parsed or as text if there was no need to; `meta/wshard`; `meta/channels`, and its
+# rows by block. A plain tuple: it is made for every episode.
+Descriptions: TypeAlias = (
+    "tuple[FactFields, dict[str, Any] | bytes, dict[str, Any], dict[str, Any], Mapping[str, Row]]"
+)
 
 # Files up to this size are read at once: one read costs less than a map, and leaves no open file.
 _SMALL_FILE: Final = 1 << 16
@@ -159,8 +165,8 @@ def sidecar_files(path: str) -> list[str]:
     return [os.path.join(folder, name) for name in sorted(names) if name.endswith(".wshard")]
 
 
-def episode_of(reader: ShardReader, *, is_sidecar: bool = False) -> Episode:
-    """The episode in a file of role 5."""
+def read_descriptions(reader: ShardReader, *, is_sidecar: bool = False) -> Descriptions:
+    """What a file of role 5 says about its episode, checked."""
     try:
         if reader.header.role != _WSHARD:
             raise BadProfile(
@@ -191,6 +197,12 @@ def episode_of(reader: ShardReader, *, is_sidecar: bool = False) -> Episode:
             _add_older_rows(rows, file_blocks(reader), facts[2], fields, wshard)
     except ShardError as error:
         raise error.located(path=reader.name) from None
+    return facts, stored, wshard, described, rows
+
+
+def episode_of(reader: ShardReader, *, is_sidecar: bool = False) -> Episode:
+    """The episode in a file of role 5."""
+    facts, stored, wshard, described, rows = read_descriptions(reader, is_sidecar=is_sidecar)
     episode = new_episode(facts)
     known = episode.__dict__
     known["origin"] = Origin(reader, wshard, stored, described, rows)
