@@ -147,6 +147,8 @@ class _Scratch(threading.local):
 
 
 _MOST_KEPT = 1 << 22
+# Differences in so much are undone together, while it is still in the cache.
+_UNDONE_AT_ONCE = 1 << 20
 _scratch = _Scratch()
 
 
@@ -173,33 +175,12 @@ def decode_range_into(
         limits: bounds for the decoder.
         threads: at most so many; None for as many as there are processors.
     """
-    stop = start + len(out)
-    frames = table.frames_for(start, stop)
-    # Plain lists: an element of an array costs more than what is done with it.
-    stored_at = table.stored_starts[frames.start : frames.stop + 1].tolist()
-    content_at = table.content_starts[frames.start : frames.stop + 1].tolist()
-    source = memoryview(stored)
+    decoder = _RangeDecoder(table, memoryview(stored), start, out, limits)
+    frames = decoder.frames
     run_checksums: dict[int, tuple[int, int]] = {}
 
     def decode_run(run: range) -> None:
-        checksum, checked = 0, 0
-        for number in run:
-            nth = number - frames.start
-            first, end = content_at[nth], content_at[nth + 1]
-            piece = source[stored_at[nth] - stored_at[0] : stored_at[nth + 1] - stored_at[0]]
-            if first >= start and end <= stop:
-                _decode_one_into(table, number, piece, out[first - start : end - start], limits)
-            else:
-                # Only the first and the last frame can stick out of the range.
-                content = _scratch.memory(end - first)
-                _decode_one_into(table, number, piece, content, limits)
-                low, high = max(first, start), min(end, stop)
-                out[low - start : high - start] = content[low - first : high - first]
-            if measured:
-                done = out[max(first, start) - start : min(end, stop) - start]
-                checksum = crc32c(done, checksum)
-                checked += len(done)
-        run_checksums[run.start] = checksum, checked
+        run_checksums[run.start] = decoder.decode_run(run, measured)
 
     workers = thread_count(threads, len(out), _DECODED_BYTES_PER_THREAD)
     if workers == 1:
@@ -211,6 +192,93 @@ def decode_range_into(
     for _, (checksum, length) in sorted(run_checksums.items()):
         total = combine(total, checksum, length)
     return total
+
+
+class _RangeDecoder:
+    """Decodes the frames of a range of content, each to where it belongs."""
+
+    __slots__ = (
+        *("_content_at", "_filters", "_limits", "_out", "_start", "_stop", "_stored"),
+        *("_stored_at", "_table", "frames"),
+    )
+
+    def __init__(
+        self, table: SeekTable, stored: memoryview, start: int, out: memoryview, limits: Limits
+    ) -> None:
+        self._table = table
+        self._stored = stored
+        self._start, self._stop = start, start + len(out)
+        self._out = out
+        self._limits = limits
+        self._filters = table.filters
+        self.frames = frames = table.frames_for(start, self._stop)
+        """The numbers of the frames in the entry."""
+        # Plain lists: an element of an array costs more than what is done with it.
+        self._stored_at = table.stored_starts[frames.start : frames.stop + 1].tolist()
+        self._content_at = table.content_starts[frames.start : frames.stop + 1].tolist()
+
+    def decode_run(self, run: range, measured: bool) -> tuple[int, int]:
+        """Decodes some of the frames; returns CRC-32C and length of what is complete of them."""
+        checksum, checked = 0, 0
+        low, high = run.start - self.frames.start, run.stop - self.frames.start
+        at, start, stop = self._content_at, self._start, self._stop
+        # Only the first and the last frame can stick out of the range.
+        cut = [nth for nth in {low, high - 1} if at[nth] < start or at[nth + 1] > stop]
+        if cut:
+            self._decode_parts(cut)
+        nth, high = low + (low in cut), high - (high - 1 in cut)
+        while nth < high:
+            end = self._end_of_group(nth, high)
+            memory = self._out[at[nth] - start : at[end] - start]
+            self._decode(range(nth, end), memory)
+            if measured:
+                checksum = crc32c(memory, checksum)
+                checked += len(memory)
+            nth = end
+        return checksum, checked
+
+    def _decode_parts(self, cut: list[int]) -> None:
+        """Decodes frames of which only a part is wanted."""
+        at, start, stop = self._content_at, self._start, self._stop
+        sizes = [at[nth + 1] - at[nth] for nth in cut]
+        memory = _scratch.memory(sum(sizes))
+        if sizes[0] == sizes[-1]:
+            self._decode(cut, memory)
+        else:
+            self._decode(cut[:1], memory[: sizes[0]])
+            self._decode(cut[1:], memory[sizes[0] :])
+        for nth, size in zip(cut, sizes, strict=True):
+            low, high = max(at[nth], start), min(at[nth + 1], stop)
+            self._out[low - start : high - start] = memory[low - at[nth] : high - at[nth]]
+            memory = memory[size:]
+
+    def _end_of_group(self, nth: int, high: int) -> int:
+        """The end of the frames from this one on that are decoded together: as large, and not too many."""
+        if self._filters is None or self._filters.planes is not None:
+            return nth + 1
+        at = self._content_at
+        size = at[nth + 1] - at[nth]
+        most = min(high, nth + max(1, _UNDONE_AT_ONCE // max(1, size)))
+        end = nth + 1
+        while end < most and at[end + 1] - at[end] == size:
+            end += 1
+        return end
+
+    def _decode(self, group: Sequence[int], memory: memoryview) -> None:
+        """Decodes frames with equally much content, one behind the other."""
+        size = len(memory) // len(group)
+        stored_at = self._stored_at
+        for place, nth in enumerate(group):
+            first, end = stored_at[nth] - stored_at[0], stored_at[nth + 1] - stored_at[0]
+            _decode_one_into(
+                self._table,
+                self.frames.start + nth,
+                self._stored[first:end],
+                memory[place * size : (place + 1) * size],
+                self._limits,
+            )
+        if self._filters is not None and self._filters.planes is None:
+            self._filters.undo_in_each(memory, size)
 
 
 def check_frames(table: SeekTable, stored: bytes | memoryview, limits: Limits) -> None:
@@ -248,6 +316,7 @@ def _frame_at(number: int, piece: memoryview, limits: Limits) -> _zstd.Frame:
 def _decode_one_into(
     table: SeekTable, number: int, piece: memoryview, out: memoryview, limits: Limits
 ) -> None:
+    """Decodes a frame; filters that work in place are left for the caller to undo."""
     try:
         frame = _zstd.whole_frame(piece, limits)
     except BadCompression as error:
@@ -276,7 +345,8 @@ def _decode_one_into(
     except ChecksumMismatch:
         _frame_at(number, piece, limits)  # says so if it is the length that is wrong
         raise
-    if filters is not None:
+    if content is not out:
+        assert filters is not None
         filters.undo_into(content, out)
 
 
