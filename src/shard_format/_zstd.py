@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import zstandard
@@ -26,6 +27,15 @@ LARGEST_EXPANSION: Final = 32_768
 _FRAME_MAGIC = 0xFD2FB528
 _SKIPPABLE_MAGIC = 0x184D2A50
 _DICTIONARY_ID_SIZES = (0, 1, 2, 4)
+# By the descriptor, the fifth byte: magic and descriptor, window, dictionary, content size.
+_HEADER_SIZES = tuple(
+    5
+    + (not descriptor & 0x20)
+    + _DICTIONARY_ID_SIZES[descriptor & 3]
+    + ((0, 2, 4, 8)[descriptor >> 6] or bool(descriptor & 0x20))
+    for descriptor in range(256)
+)
+_LONGEST_HEADER = 18
 _PIECE = 1 << 22
 _FOUR_BYTES = struct.Struct("<I")
 
@@ -88,11 +98,11 @@ def whole_frame(stored: bytes | memoryview, limits: Limits) -> Frame:
     """
     if int.from_bytes(stored[:4], "little") != _FRAME_MAGIC:
         raise BadCompression("no zstd frame where one must start", rule="S-CMP-5")
-    frame, _ = _read_header(stored, 0, limits)
+    frame, _ = _read_header(stored, 0, limits.max_zstd_window_bytes)
     return frame
 
 
-def _read_header(stored: bytes | memoryview, start: int, limits: Limits) -> tuple[Frame, int]:
+def _read_header(stored: bytes | memoryview, start: int, largest_window: int) -> tuple[Frame, int]:
     """A frame that goes on to the end of the bytes, and where its first block starts."""
     end = len(stored)
     if end - start < 9:  # magic, descriptor, one more header byte, one block header
@@ -121,10 +131,10 @@ def _read_header(stored: bytes | memoryview, start: int, limits: Limits) -> tupl
         position += size_bytes
     if single_segment:
         window_size = content_size or 0
-    if window_size > limits.max_zstd_window_bytes:
+    if window_size > largest_window:
         raise LimitExceeded(
             "a zstd frame asks for too large a window",
-            expected=f"at most {limits.max_zstd_window_bytes} bytes",
+            expected=f"at most {largest_window} bytes",
             found=f"{window_size} bytes",
             rule="S-CMP-7",
         )
@@ -133,7 +143,7 @@ def _read_header(stored: bytes | memoryview, start: int, limits: Limits) -> tupl
 
 def _walk_frame(stored: bytes | memoryview, start: int, limits: Limits) -> Frame:
     end = len(stored)
-    frame, position = _read_header(stored, start, limits)
+    frame, position = _read_header(stored, start, limits.max_zstd_window_bytes)
     last = 0
     while not last:
         # Four bytes at once are three times as fast as a slice; the fourth is not looked at.
@@ -228,6 +238,44 @@ def decode_frame_into(stored: bytes | memoryview, frame: Frame, out: memoryview)
             rule="S-CMP-3",
         )
     return count
+
+
+def decode_usual_into(stored: memoryview, out: memoryview, limits: Limits) -> bytes | None:
+    """Decodes a frame as our writers make them: with all of `stored`, with its size and a checksum.
+
+    Returns:
+        The checksum of the frame, which the content was held against; None if the frame is of another kind,
+        or anything is wrong with it, for the caller to look closer.
+    """
+    if len(stored) < _LONGEST_HEADER:
+        return None
+    header = bytes(stored[: _HEADER_SIZES[stored[4]]])
+    if not _is_usual(header, len(out), limits.max_zstd_window_bytes):
+        return None
+    reader = _contexts.decompressor.stream_reader(stored, read_across_frames=True)
+    try:
+        # The second read forces the decoder to the checksum, and finds what lies behind the frame.
+        if reader.readinto(out) != len(out) or reader.read(1):
+            return None
+    except zstandard.ZstdError:
+        return None
+    return bytes(stored[-4:])
+
+
+@lru_cache(maxsize=64)
+def _is_usual(header: bytes, size: int, largest_window: int) -> bool:
+    """Whether a frame says its size, which must be this, has a checksum and asks for nothing special.
+
+    Kept, because most frames of an entry have the same header.
+    """
+    if int.from_bytes(header[:4], "little") != _FRAME_MAGIC:
+        return False
+    try:
+        # The header alone, with room for the blocks that follow it.
+        frame, _ = _read_header(header + bytes(_LONGEST_HEADER), 0, largest_window)
+    except (BadCompression, LimitExceeded):
+        return False
+    return frame.content_size == size and frame.has_checksum
 
 
 def compress_frame(data: bytes | memoryview, level: int, *, checksum: bool) -> bytes:

@@ -195,7 +195,7 @@ class Filters:
             # Does nothing where both are the same memory.
             target[:] = source
         if self.delta is not None:
-            _undo_delta(target, self.delta, target.size)
+            _undo_delta(target, self.delta)
 
     def undo_in_place(self, frame: memoryview | NDArray[Any]) -> None:
         """Turns one filtered frame into its original; planes need memory for a second frame."""
@@ -205,20 +205,29 @@ class Filters:
             return
         self.check_frame(target.size)
         assert self.delta is not None
-        _undo_delta(target, self.delta, target.size)
+        _undo_delta(target, self.delta)
 
-    def undo_in_each(self, frames: memoryview, size: int) -> None:
-        """The same for frames of `size` bytes each that lie one behind the other.
+    def undo_part_into(self, frame: memoryview, start: int, out: memoryview) -> None:
+        """A part of the original of one filtered frame: as much as `out` holds, from the byte `start` on.
 
-        Without planes all frames are done at once, row by row: fewer and longer operations.
+        The frame is of no use afterwards.
         """
-        if self.planes is not None:
-            for start in range(0, len(frames), size):
-                self.undo_in_place(frames[start : start + size])
-            return
-        self.check_frame(size)
-        assert self.delta is not None
-        _undo_delta(_as_bytes(frames), self.delta, size)
+        delta = self.delta
+        if (
+            self.planes is None
+            and delta is not None
+            and delta.order == 1
+            and delta.row >= _LONG_ROW * delta.width
+            and len(out)
+            and start % delta.row == 0 == len(out) % delta.row
+        ):
+            self.check_frame(len(frame))
+            rows, wanted = (_integers(_as_bytes(memory), delta) for memory in (frame, out))
+            if rows.flags.aligned and wanted.flags.aligned:
+                _sum_some_rows(rows, start // delta.row, wanted)
+                return
+        self.undo_in_place(frame)
+        out[:] = frame[start : start + len(out)]
 
     def __str__(self) -> str:
         """Short, for tables: `delta:4 planes:4`."""
@@ -358,39 +367,28 @@ def _apply_delta(frame: NDArray[np.uint8], delta: Delta) -> NDArray[np.uint8]:
     return frame
 
 
-def _undo_delta(memory: NDArray[np.uint8], delta: Delta, size: int) -> None:
-    """Undoes it in frames of `size` bytes that lie one behind the other."""
-    if not memory.size:
+def _undo_delta(frame: NDArray[np.uint8], delta: Delta) -> None:
+    if not frame.size:
         return
-    rows = _integers(memory, delta)
+    rows = _integers(frame, delta)
     if not rows.flags.aligned:
         # NumPy would copy on every call instead of once.
         copied = rows.copy()
-        _sum_rows(copied, delta, size)
+        _sum_rows(copied, delta.order)
         rows[:] = copied
     else:
-        _sum_rows(rows, delta, size)
+        _sum_rows(rows, delta.order)
 
 
-def _sum_rows(rows: NDArray[Any], delta: Delta, size: int) -> None:
-    count, items = size // delta.row, rows.shape[1]
-    if items >= _LONG_ROW:
-        # The first row of every frame, then the second of every frame, and so on.
-        in_frames = rows.reshape(-1, count, items).swapaxes(0, 1)
-        for _ in range(delta.order):
-            previous = in_frames[0]
-            for row in in_frames[1:]:
-                np.add(row, previous, row)
-                previous = row
-    else:
-        for start in range(0, len(rows), count):
-            _sum_short_rows(rows[start : start + count], delta.order)
-
-
-def _sum_short_rows(rows: NDArray[Any], order: int) -> None:
+def _sum_rows(rows: NDArray[Any], order: int) -> None:
     items = rows.shape[1]
     for _ in range(order):
-        if rows.dtype.itemsize == 2 and items <= _SHORT_ROW:
+        if items >= _LONG_ROW:
+            previous = rows[0]
+            for row in rows[1:]:
+                np.add(row, previous, row)
+                previous = row
+        elif rows.dtype.itemsize == 2 and items <= _SHORT_ROW:
             # Three times as fast in a wider type, whose upper half is dropped again.
             at_once = max(1, _ITEMS_AT_ONCE // items)
             total = np.zeros(items, np.uint32)
@@ -402,6 +400,15 @@ def _sum_short_rows(rows: NDArray[Any], order: int) -> None:
                 total = wide[-1]
         else:
             np.add.accumulate(rows, axis=0, dtype=rows.dtype, out=rows)
+
+
+def _sum_some_rows(rows: NDArray[Any], first: int, out: NDArray[Any]) -> None:
+    """The sums up to the row `first`, and on from there, without those before and after that nobody wants."""
+    np.add.reduce(rows[: first + 1], axis=0, dtype=rows.dtype, out=out[0])
+    previous = out[0]
+    for row, total in zip(rows[first + 1 :], out[1:], strict=False):
+        np.add(row, previous, total)
+        previous = total
 
 
 def _undo_planes(planes: NDArray[np.uint8], width: int, out: NDArray[np.uint8]) -> None:

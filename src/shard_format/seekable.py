@@ -147,8 +147,6 @@ class _Scratch(threading.local):
 
 
 _MOST_KEPT = 1 << 22
-# Differences in so much are undone together, while it is still in the cache.
-_UNDONE_AT_ONCE = 1 << 20
 _scratch = _Scratch()
 
 
@@ -198,8 +196,8 @@ class _RangeDecoder:
     """Decodes the frames of a range of content, each to where it belongs."""
 
     __slots__ = (
-        *("_content_at", "_filters", "_limits", "_out", "_start", "_stop", "_stored"),
-        *("_stored_at", "_table", "frames"),
+        *("_checksums", "_content_at", "_filters", "_limits", "_out", "_start", "_stop"),
+        *("_stored", "_stored_at", "_table", "frames"),
     )
 
     def __init__(
@@ -213,72 +211,46 @@ class _RangeDecoder:
         self._filters = table.filters
         self.frames = frames = table.frames_for(start, self._stop)
         """The numbers of the frames in the entry."""
+        # Where a frame can be decoded to its place; else None.
+        self._checksums = None
+        if table.checksums is not None and (table.filters is None or table.filters.planes is None):
+            self._checksums = table.checksums[frames.start : frames.stop].tobytes()
         # Plain lists: an element of an array costs more than what is done with it.
         self._stored_at = table.stored_starts[frames.start : frames.stop + 1].tolist()
         self._content_at = table.content_starts[frames.start : frames.stop + 1].tolist()
 
     def decode_run(self, run: range, measured: bool) -> tuple[int, int]:
-        """Decodes some of the frames; returns CRC-32C and length of what is complete of them."""
+        """Decodes some of the frames; returns CRC-32C and length of what came out of them."""
         checksum, checked = 0, 0
-        low, high = run.start - self.frames.start, run.stop - self.frames.start
         at, start, stop = self._content_at, self._start, self._stop
-        # Only the first and the last frame can stick out of the range.
-        cut = [nth for nth in {low, high - 1} if at[nth] < start or at[nth + 1] > stop]
-        if cut:
-            self._decode_parts(cut)
-        nth, high = low + (low in cut), high - (high - 1 in cut)
-        while nth < high:
-            end = self._end_of_group(nth, high)
-            memory = self._out[at[nth] - start : at[end] - start]
-            self._decode(range(nth, end), memory)
+        for nth in range(run.start - self.frames.start, run.stop - self.frames.start):
+            first, end = at[nth], at[nth + 1]
+            low, high = max(first, start), min(end, stop)
+            done = self._out[low - start : high - start]
+            self._decode(nth, end - first, low - first, done)
             if measured:
-                checksum = crc32c(memory, checksum)
-                checked += len(memory)
-            nth = end
+                checksum = crc32c(done, checksum)
+                checked += len(done)
         return checksum, checked
 
-    def _decode_parts(self, cut: list[int]) -> None:
-        """Decodes frames of which only a part is wanted."""
-        at, start, stop = self._content_at, self._start, self._stop
-        sizes = [at[nth + 1] - at[nth] for nth in cut]
-        memory = _scratch.memory(sum(sizes))
-        if sizes[0] == sizes[-1]:
-            self._decode(cut, memory)
+    def _decode(self, nth: int, size: int, start: int, out: memoryview) -> None:
+        """One frame with `size` bytes of content, of which the part from `start` on is wanted."""
+        stored_at, checksums, filters = self._stored_at, self._checksums, self._filters
+        piece = self._stored[stored_at[nth] - stored_at[0] : stored_at[nth + 1] - stored_at[0]]
+        content = out if len(out) == size else _scratch.memory(size)
+        if checksums is None or (
+            _zstd.decode_usual_into(piece, content, self._limits)
+            != checksums[4 * nth : 4 * nth + 4]
+        ):
+            _decode_one_into(self._table, self.frames.start + nth, piece, content, self._limits)
+            filters = None  # undone there
+        if content is out:
+            if filters is not None:
+                filters.undo_in_place(out)
+        elif filters is not None:
+            filters.undo_part_into(content, start, out)
         else:
-            self._decode(cut[:1], memory[: sizes[0]])
-            self._decode(cut[1:], memory[sizes[0] :])
-        for nth, size in zip(cut, sizes, strict=True):
-            low, high = max(at[nth], start), min(at[nth + 1], stop)
-            self._out[low - start : high - start] = memory[low - at[nth] : high - at[nth]]
-            memory = memory[size:]
-
-    def _end_of_group(self, nth: int, high: int) -> int:
-        """The end of the frames from this one on that are decoded together: as large, and not too many."""
-        if self._filters is None or self._filters.planes is not None:
-            return nth + 1
-        at = self._content_at
-        size = at[nth + 1] - at[nth]
-        most = min(high, nth + max(1, _UNDONE_AT_ONCE // max(1, size)))
-        end = nth + 1
-        while end < most and at[end + 1] - at[end] == size:
-            end += 1
-        return end
-
-    def _decode(self, group: Sequence[int], memory: memoryview) -> None:
-        """Decodes frames with equally much content, one behind the other."""
-        size = len(memory) // len(group)
-        stored_at = self._stored_at
-        for place, nth in enumerate(group):
-            first, end = stored_at[nth] - stored_at[0], stored_at[nth + 1] - stored_at[0]
-            _decode_one_into(
-                self._table,
-                self.frames.start + nth,
-                self._stored[first:end],
-                memory[place * size : (place + 1) * size],
-                self._limits,
-            )
-        if self._filters is not None and self._filters.planes is None:
-            self._filters.undo_in_each(memory, size)
+            out[:] = content[start : start + len(out)]
 
 
 def check_frames(table: SeekTable, stored: bytes | memoryview, limits: Limits) -> None:
@@ -316,7 +288,6 @@ def _frame_at(number: int, piece: memoryview, limits: Limits) -> _zstd.Frame:
 def _decode_one_into(
     table: SeekTable, number: int, piece: memoryview, out: memoryview, limits: Limits
 ) -> None:
-    """Decodes a frame; filters that work in place are left for the caller to undo."""
     try:
         frame = _zstd.whole_frame(piece, limits)
     except BadCompression as error:
@@ -345,8 +316,7 @@ def _decode_one_into(
     except ChecksumMismatch:
         _frame_at(number, piece, limits)  # says so if it is the length that is wrong
         raise
-    if content is not out:
-        assert filters is not None
+    if filters is not None:
         filters.undo_into(content, out)
 
 

@@ -215,6 +215,24 @@ class TestTransformations:
         filters.undo_in_place(crooked)
         assert bytes(crooked) == data
 
+    @given(data=st.data(), kind=contents, seed=st.integers(0, 99))
+    def test_undoing_a_part_gives_that_part(
+        self, data: st.DataObject, kind: str, seed: int
+    ) -> None:
+        long_rows = st.sampled_from(
+            [Filters(Delta(width=1, row=300)), Filters(Delta(width=4, row=2048, order=2))]
+        )
+        filters = data.draw(all_filters() | long_rows)
+        content = content_of(data.draw(st.integers(1, 12)), filters, kind, seed)
+        unit = data.draw(st.sampled_from([1, filters.unit]))
+        stop = unit * data.draw(st.integers(0, len(content) // unit))
+        start = unit * data.draw(st.integers(0, stop // unit))
+        out = bytearray(stop - start)
+        filters.undo_part_into(
+            memoryview(bytearray(filters.apply(content))), start, memoryview(out)
+        )
+        assert out == content[start:stop]
+
     @pytest.mark.parametrize("dtype", ["u1", "i2", "f4", "f8", "u8", "f2"])
     def test_arrays_of_any_type_come_back_bit_by_bit(self, dtype: str) -> None:
         array = np.frombuffer(noise(9 * 8 * 24), dtype).reshape(9, -1)
