@@ -25,6 +25,8 @@ from benchmarks.pack_peers import (
     Files,
     LitData,
     Lmdb,
+    LmdbChecked,
+    LmdbUnpacked,
     Mds,
     Peer,
     Samples,
@@ -53,9 +55,11 @@ GIGABYTE = 10**9
 SHARDS = 1_000
 RECORDS_OF_A_SHARD = 10_000
 PEERS: tuple[type[Peer], ...] = (
-    *(ShardPack, Lmdb, WebDataset, WebDatasetWithoutTime, Wids, Mds, HuggingFace, ArrayRecord),
-    *(LitData, Lance, Parquet, Zip, Files),
+    *(ShardPack, Lmdb, LmdbUnpacked, LmdbChecked, WebDataset, WebDatasetWithoutTime, Wids, Mds),
+    *(HuggingFace, ArrayRecord, LitData, Lance, Parquet, Zip, Files),
 )
+UNPACKING = (LmdbUnpacked, LmdbChecked)
+"""These differ from another peer in how they read."""
 OURS = ShardPack.name
 
 
@@ -64,13 +68,13 @@ def run(folder: Path) -> Iterator[Table]:
     yield open_a_gigabyte(folder)
     kinds = installed()
     samples = Samples(SAMPLES)
-    yield packing(folder, kinds, samples)
+    yield packing(folder, [kind for kind in kinds if kind not in UNPACKING], samples)
     peers = prepare(folder, kinds, samples)
     yield random_access(peers)
     yield batches(peers)
     yield sequential(peers)
     yield opening(peers)
-    yield sizes(peers, samples)
+    yield sizes([peer for peer in peers if type(peer) not in UNPACKING], samples)
 
 
 def rounds(
@@ -181,10 +185,12 @@ def random_access(peers: list[Peer]) -> Table:
     )
     return Table(
         "Random access, one by one: time for each sample",
-        f"All entries as bytes. {SAMPLES} samples, {SLOW_SAMPLES} of peers that pack slowly. LMDB gives packed "
-        "values in one read transaction, nothing unpacked or checked; the columns of the others hold bytes.",
+        f"All entries as bytes. {SAMPLES} samples, {SLOW_SAMPLES} of peers that pack slowly. LMDB knows values "
+        "only, in one read transaction: as they are, packed; cut into the three contents, as ours are; and this "
+        "with one CRC-32C for each value, which is the work that ours does. The goal is against the second. The "
+        "columns of the others hold bytes.",
         medians,
-        goals(medians, (Lmdb, 1.5), (Wids, 1 / 3), (Mds, 1 / 3), (HuggingFace, 1 / 3)),
+        goals(medians, (LmdbUnpacked, 1.5), (Wids, 1 / 3), (Mds, 1 / 3), (HuggingFace, 1 / 3)),
     )
 
 
@@ -207,7 +213,7 @@ def batches(peers: list[Peer]) -> Table:
         f"Random access, {BATCH} samples together: time for each batch",
         "As before; with the call that takes many where a library has one.",
         medians,
-        goals(medians, (Lmdb, 1.2)),
+        goals(medians, (LmdbUnpacked, 1.2)),
     )
 
 
@@ -223,9 +229,9 @@ def sequential(peers: list[Peer]) -> Table:
     beside = f" With mtime=0: {without / medians[OURS]:.0f} times as fast." if without else ""
     return Table(
         "From start to end: time for each sample",
-        f"All entries as bytes.{beside}",
+        f"All entries as bytes, LMDB as before.{beside}",
         medians,
-        goals(medians, (Lmdb, 1.5), (WebDataset, 1 / 40)),
+        goals(medians, (LmdbUnpacked, 1.5), (WebDataset, 1 / 40)),
     )
 
 

@@ -26,13 +26,16 @@ ALIGNMENTS: Final = (1, 8, 64)
 # Record block (section 2): size, tag, entry_count, kinds_size, key_size, metadata_size.
 # The tag is marker, version, metadata encoding, alignment and flags: one comparison checks all five.
 RECORD_HEAD: Final = struct.Struct("<Q8sIIII")
+# Of the same bytes only what says where the key is: entry count, size of the kinds, size of the key.
+KEY_PLACE: Final = struct.Struct("<16xIII")
 RECORD_MARKER: Final = b"SPR1"
 ROW: Final = struct.Struct("<QQIBxxx")
 CHECKSUM: Final = struct.Struct("<I")
 # A head up to its key, to be unpacked in one step where the shape is known: tag, entry_count and
-# kinds_size are one field, which must be the expected one; the kinds follow the rows.
+# kinds_size are one field, which must be the expected one; so are checksum, encoding and reserved bytes of
+# a row, which are no more than the checksum if the entry is raw; the kinds follow the rows.
 SAMPLE_START: Final = "<Q16sII"
-SAMPLE_ROWS: Final = "QQIBxxx"
+SAMPLE_ROW: Final = "QQQ"
 KIND: Final = struct.Struct("<HH")
 # What the CRC-32C of any bytes followed by their own CRC-32C comes to.
 CHECKED: Final = 0x48674BC7
@@ -101,7 +104,7 @@ class Fixed(NamedTuple):
 @lru_cache(maxsize=256)
 def rows_struct(count: int) -> struct.Struct:
     """All rows of a record at once: stored size, original size, checksum and encoding, over and over."""
-    return struct.Struct("<" + SAMPLE_ROWS * count)
+    return struct.Struct("<" + ROW.format[1:] * count)
 
 
 def align(position: int, mask: int) -> int:

@@ -1,8 +1,8 @@
-"""Shapes: what records with the same names share while they are written, and how many there were."""
+"""What records with the same names share while they are written, and how many there were of each."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shard_format.errors import InvalidArgument
 from shardpack._kinds import Kinds, make_kinds
@@ -17,35 +17,19 @@ _MOST_SHAPES: Final = 1024
 _MOST_NAMES: Final = 256
 
 
-class Shape:
-    """What is the same for all records with the same names: kinds, codecs, and how many there were."""
+class Shape(NamedTuple):
+    """What is the same for all records with the same names."""
 
-    __slots__ = ("compressions", "kinds", "records")
-
-    def __init__(self, kinds: Kinds, compressions: tuple[EntryCompression, ...]) -> None:
-        self.kinds = kinds
-        self.compressions = compressions
-        self.records = 0
+    kinds: Kinds
+    compressions: tuple[EntryCompression, ...]
 
 
 class Shapes:
-    """The shapes of one shard. Owns: the schema, which is counted from them."""
+    """The shapes of the records that were made lately."""
 
     def __init__(self, compression: EntryCompression) -> None:
         self._compression = compression
         self._shapes: dict[tuple[Any, ...], Shape] = {}
-        self._schema: dict[str, dict[str, Any]] = {}
-        self._too_many_names = False
-
-    def go_on(self, schema: object, records: int) -> None:
-        """Takes over the schema of a shard with so many records."""
-        self._schema = _counted(schema)
-        self._too_many_names = bool(records) and not self._schema
-
-    def schema(self) -> dict[str, dict[str, Any]] | None:
-        """Content type and number of records of every name; None if there are too many names."""
-        self._count_names()
-        return None if self._too_many_names else self._schema
 
     def get(
         self,
@@ -84,17 +68,44 @@ class Shapes:
         plain = (NO_COMPRESSION if c.encoding is Encoding.NONE else c for c in codecs)
         shape = Shape(kinds, tuple(plain))
         if len(self._shapes) >= _MOST_SHAPES:
-            self._count_names()
             self._shapes.clear()
         self._shapes[identity] = shape
         return shape
 
+
+class Schema:
+    """Counts the records of a shard that have an entry of each name."""
+
+    def __init__(self) -> None:
+        # Records of the same kinds are counted together, and their names later.
+        self._records: dict[Kinds, int] = {}
+        self._schema: dict[str, dict[str, Any]] = {}
+        self._too_many_names = False
+
+    def go_on(self, schema: object, records: int) -> None:
+        """Takes over the schema of a shard with so many records."""
+        self._schema = _counted(schema)
+        self._too_many_names = bool(records) and not self._schema
+
+    def add(self, kinds: Kinds) -> None:
+        """Counts a record."""
+        counted = self._records
+        if kinds in counted:
+            counted[kinds] += 1
+            return
+        if len(counted) >= _MOST_SHAPES:
+            self._count_names()
+        counted[kinds] = 1
+
+    def fields(self) -> dict[str, dict[str, Any]] | None:
+        """Content type and number of records of every name; None if there are too many names."""
+        self._count_names()
+        return None if self._too_many_names else self._schema
+
     def _count_names(self) -> None:
-        """Adds what the shapes counted to the schema."""
-        for shape in self._shapes.values():
-            if not shape.records:
-                continue
-            for name, kind in zip(shape.kinds.names, shape.kinds.content_types, strict=True):
+        """Adds what was counted by kinds to the schema."""
+        for kinds, records in self._records.items():
+            for name, kind in zip(kinds.names, kinds.content_types, strict=True):
                 known = self._schema.get(name)
                 if known is None:
                     if len(self._schema) >= _MOST_NAMES:
@@ -103,8 +114,8 @@ class Shapes:
                     known = self._schema[name] = {"content_type": kind, "records": 0}
                 if known["content_type"] != kind:
                     known["content_type"] = ""  # not one for all
-                known["records"] += shape.records
-            shape.records = 0
+                known["records"] += records
+        self._records.clear()
 
 
 def _counted(schema: object) -> dict[str, dict[str, Any]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from operator import index as as_index
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from xxhash import xxh64_intdigest
 
@@ -20,10 +21,10 @@ from shard_format.errors import (
 from shard_format.registry import DEFAULT_LIMITS, Limits
 from shard_format.sources import FileSource, can_read_ranges, open_source
 from shardpack._heads import FIRST_READ, head_size_of, open_record, record_of_head
-from shardpack._index import Index, check_index_size
+from shardpack._index import Index, check_index_size, touched_places
 from shardpack._layout import BLOCK_START, FOOTER_SIZE, INDEX_MARKER, RECORD_MARKER, Footer
 from shardpack._origin import Origin
-from shardpack._samples import read_sample
+from shardpack._samples import extend_samples, read_sample, read_samples
 from shardpack.record import Record, located
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from shard_format.sources import SourceLike
-    from shardpack._samples import SampleReader
 
 __all__ = ["ShardPackReader", "checked_footer", "read_footer"]
 
@@ -43,6 +43,8 @@ _TAIL: Final = 1 << 16
 _WINDOW: Final = 8 << 20
 # Remote records up to this size are fetched whole by `take`: requests cost more than bytes.
 _SMALL_RECORD: Final = 1 << 20
+# For fewer records of a mapped shard, to touch them first takes longer than it saves.
+_MANY: Final = 16
 
 
 def read_footer(source: SourceLike, storage_options: Mapping[str, Any] | None = None) -> Footer:
@@ -121,7 +123,7 @@ class ShardPackReader:
             self._origin.location = opened._location
             opened.close()
         self._count = self._index.footer.record_count
-        self._offsets: Sequence[int] | None = None
+        self._offsets: memoryview | None = None
 
     def _open_index(self, size: int) -> Index:
         view = self._origin.view
@@ -172,17 +174,18 @@ class ShardPackReader:
         if offsets is None:
             offsets = self._load_offsets()
         if not 0 <= number < self._count:
-            raise IndexError(
-                f"{self.name}: there is no record {number}, only 0 to {self._count - 1}"
-            )
+            raise self._no_record(number)
         start = offsets[number]
         return open_record(self._origin, start, offsets[number + 1] - start)
+
+    def _no_record(self, number: int) -> IndexError:
+        return IndexError(f"{self.name}: there is no record {number}, only 0 to {self._count - 1}")
 
     def _ensure_open(self) -> None:
         if self._origin.is_closed:
             raise Closed("the shard is closed", path=self.name)
 
-    def _load_offsets(self) -> Sequence[int]:
+    def _load_offsets(self) -> memoryview:
         self._ensure_open()
         with _In(self):
             self._offsets = self._index.offsets
@@ -265,16 +268,22 @@ class ShardPackReader:
 
         Of a remote shard, small records come whole and together, of large ones only the heads.
         """
-        count = self._count
-        wanted = [number + count if number < 0 else number for number in map(as_index, numbers)]
-        source = self._origin.source
+        origin = self._origin
+        wanted = self._wanted(numbers)
+        if origin.view is not None and len(wanted) >= _MANY:
+            return [
+                open_record(origin, start, end - start)
+                for places in self._touched(wanted, origin.view)
+                for start, end in places
+            ]
+        source = origin.source
         if source is None or not can_read_ranges(source):
             record = self.record
             return [record(number) for number in wanted]
         offsets = self._load_offsets()
         for number in wanted:
-            if not 0 <= number < count:
-                self.record(number)
+            if not 0 <= number < self._count:
+                raise self._no_record(number)
         spans = [(offsets[number], offsets[number + 1] - offsets[number]) for number in wanted]
         pieces = source.read_ranges(
             [
@@ -293,49 +302,47 @@ class ShardPackReader:
         if offsets is None:
             offsets = self._load_offsets()
         if not 0 <= number < self._count:
-            return self.record(number).read_all()
-        start = offsets[number]
-        return read_sample(self._origin, start, offsets[number + 1] - start)
+            raise self._no_record(number)
+        return read_sample(self._origin, offsets[number], offsets[number + 1])
 
     def samples(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, bytes]]:
         """All entries of each record, in the order of the file; faster than `records` and `read_all`."""
-        origin = self._origin
-        if origin.buffer is None:
-            for record in self.records(start, stop):
-                yield record.read_all()
-            return
+        if self._origin.buffer is None:
+            return (record.read_all() for record in self.records(start, stop))
         offsets = self._offsets
         if offsets is None:
             offsets = self._load_offsets()
         first, last, _ = slice(start, stop).indices(self._count)
-        begin = offsets[first] if first < last else 0
-        reader: SampleReader | None = None
-        for end in offsets[first + 1 : last + 1]:
-            # What `read_sample` does first, without another call.
-            contents = None if reader is None else reader(begin, end - begin)
-            if contents is None:
-                contents = read_sample(origin, begin, end - begin)
-                reader = origin.sample_reader
-            yield contents
-            begin = end
+        return read_samples(self._origin, pairwise(offsets[first : max(first, last) + 1]))
 
     def take_samples(self, numbers: Iterable[int]) -> list[dict[str, bytes]]:
         """All entries of each of these records, in this order; see `take`."""
         origin = self._origin
-        if origin.buffer is None:
+        if origin.view is None:
             return [record.read_all() for record in self.take(numbers)]
-        offsets = self._offsets
-        if offsets is None:
-            offsets = self._load_offsets()
+        wanted = self._wanted(numbers)
+        if len(wanted) < _MANY:
+            sample = self.sample
+            return [sample(number) for number in wanted]
+        found: list[dict[str, bytes]] = []
+        for places in self._touched(wanted, origin.view):
+            extend_samples(found, origin, places)
+        return found
+
+    def _wanted(self, numbers: Iterable[int]) -> list[int]:
+        """Numbers as they are given, negative ones counted from the end."""
         wanted = list(map(as_index, numbers))
-        reader = origin.sample_reader
-        if reader is not None and wanted and min(wanted) >= 0 and max(wanted) < self._count:
-            # Usual numbers of usual records: nothing but the reader's work.
-            found = [reader(start := offsets[n], offsets[n + 1] - start) for n in wanted]
-            if all(found):
-                return cast("list[dict[str, bytes]]", found)
-        count = self._count
-        return [self.sample(number + count if number < 0 else number) for number in wanted]
+        if wanted and min(wanted) < 0:
+            count = self._count
+            wanted = [number + count if number < 0 else number for number in wanted]
+        return wanted
+
+    def _touched(self, numbers: list[int], view: memoryview) -> Iterator[Iterator[tuple[int, int]]]:
+        """Start and end of these records of a mapped shard, which are about to be read."""
+        for number in (min(numbers), max(numbers)):
+            if not 0 <= number < self._count:
+                raise self._no_record(number)
+        return touched_places(self._offsets or self._load_offsets(), numbers, view)
 
     def _from_piece(self, start: int, size: int, piece: bytes) -> Record:
         if len(piece) == size:
