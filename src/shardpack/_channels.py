@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 import numpy as np
 
 from shard_format.errors import InvalidArgument
+from shardpack._stacking import column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MISSING", "SOURCE_ID", "Channels", "MixedBatch", "Part", "Sample", "stacked"]
+__all__ = ["MISSING", "SOURCE_ID", "Channels", "MixedBatch", "Part", "Sample"]
 
 Sample: TypeAlias = "dict[str, Any]"
 
@@ -137,12 +138,16 @@ class Channels:
         blank = self._blanks[name]
         is_array = isinstance(blank, (np.ndarray, np.generic))
         for part, values in parts:
-            found = np.asarray(values) if is_array else values
             wanted = f"{part.rows.size} values"
-            got = f"{len(found)} values"
+            got = f"{len(values)} values"
             if is_array:
+                found = column(values) if isinstance(values, list) else np.asarray(values)
                 wanted = f"{blank.dtype} {[part.rows.size, *blank.shape]}"
-                got = f"{found.dtype} {list(found.shape)}"
+                got = (
+                    "arrays of different shapes or types"
+                    if isinstance(found, list)
+                    else f"{found.dtype} {list(found.shape)}"
+                )
             if got != wanted:
                 raise InvalidArgument(
                     f"channel {name!r} of source {self._names[part.source]!r} does not fit the others",
@@ -160,19 +165,6 @@ class Channels:
                 for row, value in zip(part.rows.tolist(), values, strict=True):
                     joined[row] = value
         return joined
-
-
-def stacked(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Samples with the same channels as one dictionary: arrays of numbers, lists of all else."""
-    columns = {
-        name: [sample[name] for sample in samples] for name in (samples[0] if samples else ())
-    }
-    return {
-        name: np.stack([np.asarray(value) for value in values])
-        if all(isinstance(value, (np.ndarray, np.generic, int, float)) for value in values)
-        else values
-        for name, values in columns.items()
-    }
 
 
 def _blank(value: Any) -> Any:  # noqa: ANN401 - a channel of any kind

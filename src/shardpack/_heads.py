@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from shard_format.codecs import crc32c
@@ -21,6 +22,7 @@ from shardpack._layout import (
     ALIGNMENTS,
     CHECKED,
     CHECKSUM,
+    KEY_PLACE,
     LARGEST_HEAD,
     LARGEST_RECORD_METADATA,
     LONGEST_KEY,
@@ -36,10 +38,13 @@ from shardpack._layout import (
 from shardpack.record import Record, located
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shardpack._kinds import Kinds
     from shardpack._origin import Origin
 
 _unpack_head = RECORD_HEAD.unpack_from
+_unpack_key_place = KEY_PLACE.unpack_from
 _FIXED_SIZE: Final = RECORD_HEAD.size
 _ROW_SIZE: Final = ROW.size
 _AROUND: Final = RECORD_HEAD.size + CHECKSUM.size
@@ -80,6 +85,23 @@ def open_record(origin: Origin, start: int, size: int) -> Record:
     if kinds is None or kinds.count != count:
         kinds = _parse_kinds(origin, start, count, head[kinds_start:kinds_stop])
     return Record(origin, start, fixed, head, kinds, kinds.rows.unpack_from(head, _FIXED_SIZE))
+
+
+def read_keys(origin: Origin, starts: Sequence[int]) -> list[str]:
+    """The keys of records in memory whose heads were checked before; as `open_record` gives them, in less time."""
+    buffer, slices = origin.buffer, origin.slices
+    assert buffer is not None  # what is in memory is there
+    stored: list[bytes] = []
+    for start in starts:
+        count, kinds_size, key_size = _unpack_key_place(buffer, start)
+        begin = start + _FIXED_SIZE + _ROW_SIZE * count + kinds_size
+        stored.append(slices[begin : begin + key_size])
+    with contextlib.suppress(UnicodeDecodeError):
+        keys = str(b"\0".join(stored), "utf-8").split("\0")
+        if len(keys) == len(stored):
+            return keys
+    # One of them is not allowed: its record says so.
+    return [open_record(origin, start, _unpack_head(buffer, start)[0]).key for start in starts]
 
 
 def _open_in_ranges(origin: Origin, start: int, size: int) -> Record:

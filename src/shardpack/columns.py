@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union, overload
@@ -54,8 +54,13 @@ class CombinedDataset(ABC):
         """The data set whose order counts."""
         return self._datasets[0]
 
+    @property
+    def parts(self) -> list[tuple[str, AnyDataset]]:
+        """The data sets, each with what is put before the names of its entries."""
+        return [("", dataset) for dataset in self._datasets]
+
     @abstractmethod
-    def _take(self, numbers: list[int]) -> list[CombinedRecord]:
+    def _take(self, numbers: list[int], take: Take) -> list[CombinedRecord]:
         """The records of these numbers, which are all there."""
 
     @property
@@ -75,7 +80,7 @@ class CombinedDataset(ABC):
     def __getitem__(self, item: int | str | slice) -> CombinedRecord | list[CombinedRecord]:
         """The record of a number (negative ones count from the end) or key; a list for a slice."""
         if isinstance(item, slice):
-            return self._take(list(range(*item.indices(len(self)))))
+            return self.take(range(*item.indices(len(self))))
         if isinstance(item, str):
             number = self.find(item)
             if number is None:
@@ -92,6 +97,10 @@ class CombinedDataset(ABC):
 
     def take(self, indices: Iterable[int]) -> list[CombinedRecord]:
         """The records of these numbers, in this order; those of remote shards come together."""
+        return self.take_with(indices, _take_whole)
+
+    def take_with(self, indices: Iterable[int], take: Take) -> list[CombinedRecord]:
+        """As `take`; the function says how the records are taken from the data sets below."""
         count = len(self)
         numbers: list[int] = []
         for given in indices:
@@ -99,7 +108,7 @@ class CombinedDataset(ABC):
             if not -count <= number < count:
                 raise IndexError(f"there is no record {number} in a data set of {count}")
             numbers.append(number + count if number < 0 else number)
-        return self._take(numbers)
+        return self._take(numbers, take)
 
     def __getitems__(self, indices: Iterable[int]) -> list[CombinedRecord]:
         """What loaders ask for a batch; see `take`."""
@@ -111,7 +120,7 @@ class CombinedDataset(ABC):
         batch = 1
         while first < last:
             end = min(first + batch, last)
-            yield from self._take(list(range(first, end)))
+            yield from self.take(range(first, end))
             first = end
             batch = min(2 * batch, _LARGEST_BATCH)
 
@@ -155,8 +164,14 @@ class CombinedDataset(ABC):
 
 
 AnyDataset: TypeAlias = Union["Dataset | CombinedDataset"]
+Take: TypeAlias = Callable[[AnyDataset, list[int], str], "Sequence[AnyRecord]"]
+"""Takes the records of these numbers from a data set; the text is what is put before their entries' names."""
 Samples: TypeAlias = Union["Shards | Dataset | CombinedDataset"]
 """What `shardpack.open` takes, or a data set that is open: as `open`, `join` and `overlay` return it."""
+
+
+def _take_whole(dataset: AnyDataset, numbers: list[int], prefix: str) -> Sequence[AnyRecord]:
+    return dataset.take(numbers)
 
 
 @contextmanager
@@ -250,10 +265,14 @@ class _Joined(CombinedDataset):
         # For each column the number of each record there; None where it is the same.
         self._orders = orders
 
-    def _take(self, numbers: list[int]) -> list[CombinedRecord]:
-        columns: list[Sequence[AnyRecord]] = [
-            dataset.take(numbers if order is None else order[numbers].tolist())
-            for dataset, order in zip(self._datasets, self._orders, strict=True)
+    @property
+    def parts(self) -> list[tuple[str, AnyDataset]]:
+        return list(zip(self._prefixes, self._datasets, strict=True))
+
+    def _take(self, numbers: list[int], take: Take) -> list[CombinedRecord]:
+        columns = [
+            take(dataset, numbers if order is None else order[numbers].tolist(), prefix)
+            for (prefix, dataset), order in zip(self.parts, self._orders, strict=True)
         ]
         return [self._joined(records) for records in zip(*columns, strict=True)]
 
@@ -363,11 +382,11 @@ class _Overlaid(CombinedDataset):
         # For each update: number of a record of the main data set to that of its update.
         self._places = places
 
-    def _take(self, numbers: list[int]) -> list[CombinedRecord]:
-        parts = [[Part(record)] for record in self.main.take(numbers)]
+    def _take(self, numbers: list[int], take: Take) -> list[CombinedRecord]:
+        parts = [[Part(record)] for record in take(self.main, numbers, "")]
         for update, places in zip(self._datasets[1:], self._places, strict=True):
             wanted = [(at, places[n]) for at, n in enumerate(numbers) if n in places]
-            records: Sequence[AnyRecord] = update.take([number for _, number in wanted])
+            records = take(update, [number for _, number in wanted], "")
             for (at, _), record in zip(wanted, records, strict=True):
                 key = parts[at][0].record.key
                 if record.key != key:

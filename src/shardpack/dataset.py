@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 import numpy as np
 from xxhash import xxh64_intdigest
 
-from shard_format._parallel import for_each
+from shard_format._parallel import for_each, map_in_order
 from shard_format.errors import Closed, DuplicateName, EntryNotFound, InvalidArgument, shorten
 from shard_format.registry import DEFAULT_LIMITS, Limits
 from shard_format.sources import is_url
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
+    from shardpack._layout import Footer
     from shardpack.patterns import Shards
     from shardpack.record import Record
 
@@ -37,7 +38,7 @@ __all__ = ["Dataset", "open"]
 _Taken = TypeVar("_Taken")
 
 _MOST_OPEN: Final = 256
-# Requests for footers that are under way at the same time.
+# Remote shards that are asked at the same time.
 _AT_ONCE: Final = 8
 
 
@@ -93,6 +94,7 @@ class Dataset:
         self._readers: list[ShardPackReader | None] = [None] * len(self._locations)
         self._opened: deque[int] = deque()
         self._closed = False
+        self._footers: Sequence[Footer] | None = None
         self._starts: list[int] | None = None
         self._lookup: tuple[NDArray[np.uint64], NDArray[np.int64]] | None = None
 
@@ -119,29 +121,42 @@ class Dataset:
         """Number of the first record of each shard, and the number of all."""
         starts = self._starts
         if starts is None:
-            counts = [len(self._only)] if self._only is not None else self._read_counts()
             starts = [0]
-            for count in counts:
-                starts.append(starts[-1] + count)
+            for footer in self.footers():
+                starts.append(starts[-1] + footer.record_count)
             self._starts = starts
         return starts
 
-    def _read_counts(self) -> list[int]:
+    def footers(self) -> Sequence[Footer]:
+        """The end of each shard, which says how many records it has: read once, of remote ones several at a time."""
+        found = self._footers
+        if found is None:
+            only = self._only
+            found = self._footers = self._read_footers() if only is None else [only.footer]
+        return found
+
+    def _read_footers(self) -> list[Footer]:
         if self._closed:
             raise Closed("the data set is closed", path=self._described())
-        counts = [0] * len(self._locations)
 
-        def count(number: int) -> None:
+        def footer(number: int) -> Footer:
             reader = self._readers[number]
-            counts[number] = (
-                read_footer(self._locations[number], self._options).record_count
-                if reader is None
-                else len(reader)
-            )
+            if reader is None:
+                return read_footer(self._locations[number], self._options)
+            return reader.footer
 
-        is_remote = isinstance(self._locations[0], str) and is_url(self._locations[0])
-        for_each(range(len(counts)), count, _AT_ONCE if is_remote else 1)
-        return counts
+        return map_in_order(range(len(self._locations)), footer, self._at_once)
+
+    @property
+    def _at_once(self) -> int:
+        """Shards that are asked at the same time: of remote ones each answer is waited for."""
+        first = self._locations[0]
+        return _AT_ONCE if isinstance(first, str) and is_url(first) else 1
+
+    @property
+    def locations(self) -> tuple[Any, ...]:
+        """Where each shard is: a path, a URL, or what else `open` was given."""
+        return tuple(self._locations)
 
     @property
     def shards(self) -> ShardSequence:
@@ -301,9 +316,13 @@ class Dataset:
         for position, (shard, _) in enumerate(wanted):
             by_shard.setdefault(shard, []).append(position)
         found: dict[int, _Taken] = {}
-        for shard, positions in by_shard.items():
+
+        def take(shard: int) -> None:
+            positions = by_shard[shard]
             taken = take_of(self._shard(shard), [wanted[position][1] for position in positions])
             found.update(zip(positions, taken, strict=True))
+
+        for_each(by_shard, take, min(self._at_once, len(by_shard)))
         return [found[position] for position in range(len(wanted))]
 
     def sample(self, number: int) -> dict[str, bytes]:
@@ -317,11 +336,10 @@ class Dataset:
             offsets = only._offsets
             if offsets is not None and number < only._count:
                 origin = only._origin
-                start = offsets[number]
-                size = offsets[number + 1] - start
+                start, end = offsets[number], offsets[number + 1]
                 reader = origin.sample_reader
-                contents = None if reader is None else reader(start, size)
-                return read_sample(origin, start, size) if contents is None else contents
+                contents = None if reader is None else reader.one(start, end)
+                return read_sample(origin, start, end) if contents is None else contents
         shard, inside = self._place(as_index(number))
         return self._shard(shard).sample(inside)
 

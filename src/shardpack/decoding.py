@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from shardpack.record import Entry
 
-__all__ = ["Decoder", "decode_entry", "register_decoder"]
+__all__ = ["Decoder", "decode_entry", "is_costly", "is_read_in_parts", "register_decoder"]
 
 Decoder: TypeAlias = Callable[[memoryview], Any]
 """Takes the content of an entry, a read-only view, and gives the value."""
@@ -37,7 +37,7 @@ _NPZ_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 def decode_entry(entry: Entry, decoders: Mapping[str, Decoder] | None = None) -> Any:  # noqa: ANN401 - any value
     """The value of an entry; the view of its bytes if nobody knows its type."""
-    content_type = entry.content_type.partition(";")[0].lower()
+    content_type = _plain(entry.content_type)
     own: Decoder | str | None = None if decoders is None else decoders.get(content_type)
     if own is None:
         own = _registered.get(content_type)
@@ -69,6 +69,24 @@ def register_decoder(content_type: str, decoder: Decoder | str) -> None:
             found=f"{content_type!r} and {type(decoder).__name__}",
         )
     _registered[content_type.lower()] = decoder
+
+
+def is_read_in_parts(content_type: str) -> bool:
+    """Whether what an entry of this type decodes to reads only what is touched of it."""
+    plain = _plain(content_type)
+    return plain in _FROM_SOURCE and plain not in _registered
+
+
+def is_costly(content_type: str) -> bool:
+    """Whether decoding takes so long, without the interpreter, that threads are worth it."""
+    plain = _plain(content_type)
+    return plain in _registered or plain in _COSTLY or plain.startswith("image/")
+
+
+@lru_cache(maxsize=256)
+def _plain(content_type: str) -> str:
+    """Without parameters such as the charset."""
+    return content_type.partition(";")[0].lower()
 
 
 def load_by_name(name: str) -> Callable[..., Any]:
@@ -250,6 +268,8 @@ _BUILT_IN: Final[dict[str, Callable[[memoryview, int], Any]]] = {
     "image/webp": decode_image,
 }
 """Each is told how many bytes it may make of a small entry."""
+
+_COSTLY: Final = frozenset(("application/x-npz",))
 
 _registered: dict[str, Decoder | str] = {}
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 import numpy as np
 
 from shard_format.errors import InvalidArgument
-from shardpack._channels import SOURCE_ID, Channels, MixedBatch, Part, Sample, stacked
+from shardpack._channels import SOURCE_ID, Channels, MixedBatch, Part, Sample
+from shardpack._stacking import stacked
 from shardpack.interleaving import Mixture, Stop
 from shardpack.permutation import mixed_key
 from shardpack.sampling import Plan
