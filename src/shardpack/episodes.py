@@ -147,18 +147,33 @@ def _find(root: str) -> tuple[dict[str, dict[str, str]], list[str]]:
 
 def open_episode(record: AnyRecord, options: dict[str, Any]) -> Any:  # noqa: ANN401 - this package does not know episodes
     """The episode of a record, with its added lanes; see `Record.episode`."""
-    if EPISODE in record:
-        name = EPISODE
-    else:
-        found = [n for n in record.names if n.endswith(_SUFFIX)]
-        if len(found) != 1:
-            raise EntryNotFound(
-                f"record {shorten(record.key)} has {len(found)} episodes",
-                expected="one entry whose name ends in 'wshard'",
-                found=", ".join(map(shorten, record.names[:5])),
-                hint="record[name].decode() opens one of several",
-            )
-        name = found[0]
+    found = [EPISODE] if EPISODE in record else episode_names(record)
+    if len(found) != 1:
+        raise EntryNotFound(
+            f"record {shorten(record.key)} has {len(found)} episodes",
+            expected="one entry whose name ends in 'wshard'",
+            found=", ".join(map(shorten, record.names[:5])),
+            hint="record[name].decode() opens one of several",
+        )
+    return open_entry(record, found[0], options)
+
+
+def episode_names(record: AnyRecord) -> list[str]:
+    """The entries of a record that are episodes; added lanes are part of theirs."""
+    return [
+        name
+        for name in record.names
+        if name == EPISODE or (name.endswith(_SUFFIX) and not _is_lane(record, name))
+    ]
+
+
+def _is_lane(record: AnyRecord, name: str) -> bool:
+    episode, between, _ = name.partition(_LANES + "/")
+    return bool(between) and episode in record
+
+
+def open_entry(record: AnyRecord, name: str, options: dict[str, Any]) -> Any:  # noqa: ANN401 - this package does not know episodes
+    """The episode in one entry of a record, with its added lanes."""
     lanes = name + _LANES + "/"
     load = load_by_name(EPISODE_LOADER)
     sidecars = sorted(n for n in record.names if n.startswith(lanes) and n.endswith(_SUFFIX))

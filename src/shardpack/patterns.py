@@ -21,6 +21,7 @@ Shards: TypeAlias = Union["SourceLike | Iterable[SourceLike]"]
 """What `shardpack.open` takes."""
 
 SUFFIX: Final = ".shardpack"
+_INDEX_SUFFIX: Final = ".wshard-index"
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _MOST_SHARDS: Final = 10_000_000
 
@@ -63,7 +64,9 @@ def _expand_text(text: str) -> list[str]:
         return [one for each in _range(text, match) for one in _expand_text(each)]
     # A query of a URL may hold a question mark; there is no asking a server for names.
     if not is_remote and glob.has_magic(text):
-        return _not_empty(sorted(glob.glob(text, recursive=True)), text)
+        found = glob.glob(text, recursive=True)
+        # What is known about a shard may be saved beside it.
+        return _not_empty(sorted(one for one in found if not one.endswith(_INDEX_SUFFIX)), text)
     return [text]
 
 

@@ -60,6 +60,15 @@ class Match:
     def __len__(self) -> int:
         return len(self.indices)
 
+    def part(self, start: int, stop: int) -> Match:
+        """The same for the targets from `start` to `stop`; shares memory with this."""
+        return Match(
+            self.indices[start:stop],
+            None if self.weights is None else self.weights[start:stop],
+            self.residual_ns[start:stop],
+            self.valid[start:stop],
+        )
+
 
 def match(
     times_ns: ArrayLike,

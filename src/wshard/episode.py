@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
 
-    from wshard.alignment import Method
+    from wshard.alignment import Match, Method
     from wshard.blocks import Block
     from wshard.labels import Intervals
     from wshard.origin import Origin
@@ -325,11 +325,11 @@ class Episode:
         if channel is not None:
             found = self.find(channel) if isinstance(channel, str) else channel
             own = found.timestamps_ns
-            if own is not None:
-                return own
-            count = found.length
-        else:
-            count = self.length
+            return self.step_times_ns(found.length) if own is None else own
+        return self.step_times_ns(self.length)
+
+    def step_times_ns(self, count: int) -> NDArray[np.int64]:
+        """The times of the first so many steps, int64 nanoseconds; at most one more than there are."""
         recorded = self.timestamps_ns
         if recorded is None:
             return regular_times(count, self.timebase.tick_hz, self.timebase.epoch_ns)
@@ -369,17 +369,26 @@ class Episode:
         aligned: dict[str, AlignedChannel] = {}
         for name in names:
             found = self.find(name)
-            smooth = type(found) is Channel and found.dtype.is_float
-            chosen: Method = "nearest" if method == "linear" and not smooth else method
             try:
-                found.check_claims()
-                matched = match(self.times_ns(found), targets, chosen, tolerance_ns)
+                matched = self.match(found, targets, method, tolerance_ns)
                 start, stop = needed_range(matched)
                 data = take(found.read_steps(start, stop), matched, offset=start)
             except InvalidArgument as error:
                 raise error.located(entry=found.block or name) from None
             aligned[name] = AlignedChannel(data, matched.valid, matched.residual_ns)
         return Aligned(targets, aligned, method)
+
+    def match(
+        self,
+        channel: Channel,
+        targets_ns: NDArray[np.int64],
+        method: Method = "nearest",
+        tolerance_ns: int | None = None,
+    ) -> Match:
+        """Which entries of a channel belong to these times, as `align` chooses them; reads no values."""
+        channel.check_claims()
+        chosen = method_for(channel, method)
+        return match(self.times_ns(channel), targets_ns, chosen, tolerance_ns)
 
     def _aligned_names(self) -> list[str]:
         both = self.observations.keys() & self.actions.keys()
@@ -571,6 +580,12 @@ class Episode:
 
 
 _LANES = frozenset(("observations", "actions", "omens", "uncerts", "residuals", "labels", "extras"))
+
+
+def method_for(channel: Channel, method: Method) -> Method:
+    """How `Episode.align` chooses the entries of a channel: only plain floats are interpolated."""
+    smooth = type(channel) is Channel and channel.dtype.is_float
+    return "nearest" if method == "linear" and not smooth else method
 
 
 def _with_items(lane: Lane[Any], items: Mapping[str, Any]) -> Lane[Any]:

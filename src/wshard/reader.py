@@ -60,7 +60,7 @@ __all__ = ["load_wshard"]
 # The facts; `meta/episode`, parsed or as text if there was no need to; `meta/wshard`; `meta/channels`, and its
 # rows by block. A plain tuple: it is made for every episode.
 Descriptions: TypeAlias = (
-    "tuple[FactFields, dict[str, Any] | bytes, dict[str, Any], dict[str, Any], Mapping[str, Row]]"
+    "tuple[FactFields, dict[str, Any] | bytes, dict[str, Any], dict[str, Any], dict[str, Row]]"
 )
 
 # Files up to this size are read at once: one read costs less than a map, and leaves no open file.

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from shard_format.errors import InvalidArgument, ShardError
 from wshard.channels import Channel
+from wshard.values import product
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from wshard.episode import Episode
 
-__all__ = ["STEP_KEYS", "Sources", "Wanted", "Windows", "follows_steps", "wanted_channels"]
+__all__ = [
+    "STEP_KEYS",
+    "Forms",
+    "Sources",
+    "Wanted",
+    "Windows",
+    "follows_steps",
+    "make_arrays",
+    "wanted_channels",
+]
+
+Forms: TypeAlias = "dict[str, tuple[tuple[int, ...], np.dtype[Any]]]"
+"""The shape of one item of a batch, and the type, by key."""
 
 STEP_KEYS: Final = ("reward", "terminated", "truncated")
 """What every batch has besides channels."""
@@ -24,6 +37,11 @@ _RESERVED: Final = frozenset((*STEP_KEYS, "is_first", "is_pad"))
 # Windows of channels up to this size are cut out of the whole, which is read once: a small frame takes longer
 # to find than to decode.
 _SMALL: Final = 1 << 16
+# What JAX asks for on processors.
+_ALIGNMENT: Final = 64
+_ALIGNED_BYTES: Final = 1 << 14
+# Single entries are read as one range of up to so many times as many.
+_NEAR: Final = 4
 
 
 class Wanted(NamedTuple):
@@ -37,11 +55,13 @@ class Wanted(NamedTuple):
     """Whether it may have an entry after the last step."""
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    has_own_clock: bool = False
+    """Whether it does not follow the steps, and is looked up by time."""
 
     def of(self, episode: Episode) -> Channel:
         """The channel in an episode."""
         channel = episode.find(self.name)
-        if not follows_steps(channel):
+        if not _fits(channel, self.has_own_clock):
             raise _not_for_windows(self.name, channel)
         if channel.dtype.numpy_dtype != self.dtype or tuple(channel.shape) != self.shape:
             raise InvalidArgument(
@@ -55,11 +75,19 @@ class Wanted(NamedTuple):
 
 def follows_steps(channel: Channel) -> bool:
     """Whether windows can hold it: numbers of one shape, with the steps."""
-    return type(channel) is Channel and not channel.has_own_clock
+    return _fits(channel, own_clocks=False)
+
+
+def _fits(channel: Channel, own_clocks: bool) -> bool:
+    return type(channel) is Channel and (own_clocks or not channel.has_own_clock)
 
 
 def wanted_channels(
-    episode: Episode, names: Iterable[str] | None, reserved: Iterable[str] = ()
+    episode: Episode,
+    names: Iterable[str] | None,
+    reserved: Iterable[str] = (),
+    *,
+    own_clocks: bool = False,
 ) -> list[Wanted]:
     """What windows hold, if all episodes are like this one.
 
@@ -68,37 +96,41 @@ def wanted_channels(
         names: names or block names; None for all observations and actions that fit.
         reserved: keys that mean something else in the batch, besides those of every batch. A channel of that
             name has its lane in front.
+        own_clocks: whether channels with a clock of their own can be held.
     """
     taken = _RESERVED.union(reserved)
     if names is not None:
-        return [_wanted(episode, name, taken) for name in names]
+        return [_wanted(episode, name, taken, own_clocks) for name in names]
     found = []
     lanes = (("signal", episode.observations), ("action", episode.actions))
     both = episode.observations.keys() & episode.actions.keys()
     for lane, channels in lanes:
         for name, channel in channels.items():
-            if follows_steps(channel):
+            if _fits(channel, own_clocks):
                 key = f"{lane}/{name}" if name in both else name
-                found.append(_wanted(episode, key, taken))
+                found.append(_wanted(episode, key, taken, own_clocks))
     return found
 
 
-def _wanted(episode: Episode, key: str, taken: frozenset[str]) -> Wanted:
+def _wanted(episode: Episode, key: str, taken: frozenset[str], own_clocks: bool) -> Wanted:
     channel = episode.find(key)
-    if not follows_steps(channel):
+    if not _fits(channel, own_clocks):
         raise _not_for_windows(key, channel)
     is_observation = any(channel is own for own in episode.observations.values())
     if key in taken:
         key = f"{'signal' if is_observation else 'action'}/{key}"
-    return Wanted(key, key, is_observation, channel.dtype.numpy_dtype, tuple(channel.shape))
+    dtype, shape = channel.dtype.numpy_dtype, tuple(channel.shape)
+    return Wanted(key, key, is_observation, dtype, shape, channel.has_own_clock)
 
 
 def _not_for_windows(name: str, channel: Channel) -> InvalidArgument:
+    has_own_clock = _fits(channel, own_clocks=True)
     return InvalidArgument(
         "windows cannot hold this channel",
         entry=name,
         expected="a plain channel that follows the steps",
-        found=repr(channel),
+        found=f"{channel!r}{' with a clock of its own' if has_own_clock else ''}",
+        hint="EpisodeDataset(…, align='nearest') brings it to the steps" if has_own_clock else None,
     )
 
 
@@ -155,6 +187,45 @@ class Sources:
         except ShardError as error:
             raise error.located(path=self.path, entry=channel.block or key) from None
 
+    def pick(self, key: str, indices: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Fills an array with the entries of these numbers, in any order; zeros if the channel is absent.
+
+        Entries that follow each other are read straight into their places, and near ones with one read.
+        """
+        places = indices.tolist()
+        count, first, last = len(places), min(places), max(places)
+        channel = self.channels[key]
+        if self._keep_small and channel is not None and channel.nbytes <= _SMALL:
+            self.read(key, last, out[:1])  # says so if there is no such entry
+            out[...] = channel.data[indices]
+            return
+        # Before the start of an episode lies its first entry again, and behind its end the last.
+        front, back = 0, count
+        while front + 1 < count and places[front + 1] == places[0]:
+            front += 1
+        while back - 1 > front and places[back - 2] == places[-1]:
+            back -= 1
+        if places[front:back] == [*range(places[front], places[front] + back - front)]:
+            self.read(key, places[front], out[front:back])
+            out[:front] = out[front]
+            out[back:] = out[back - 1]
+        elif last - first < _NEAR * count:
+            near = np.empty((last - first + 1, *out.shape[1:]), out.dtype)
+            self.read(key, first, near)
+            out[...] = near[indices - first]
+        else:
+            for start, stop in _runs(places):
+                self.read(key, places[start], out[start:stop])
+
+
+def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where numbers that follow each other begin and end."""
+    start = 0
+    for stop in range(1, len(places) + 1):
+        if stop == len(places) or places[stop] != places[stop - 1] + 1:
+            yield start, stop
+            start = stop
+
 
 class Windows:
     """Room for a batch of windows, which `fill` makes use of row by row, also from several threads.
@@ -183,20 +254,14 @@ class Windows:
         self._repeat = repeat
         self._more = frozenset(want.key for want in wanted if more and want.is_observation)
         self._flags = flags
-        forms: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+        forms: Forms = {
             want.key: ((length + (want.key in self._more), *want.shape), want.dtype)
             for want in wanted
         }
         forms["reward"] = ((length,), np.dtype(np.float32))
         for flag in ("terminated", "truncated", *flags):
             forms[flag] = ((length,), np.dtype(np.bool_))
-        self.arrays: dict[str, NDArray[Any]] = {
-            # Every byte is written by `fill`.
-            key: np.empty((batch, *shape), dtype)
-            if out is None
-            else _checked(out.get(key), key, (batch, *shape), dtype)
-            for key, (shape, dtype) in forms.items()
-        }
+        self.arrays = make_arrays(forms, batch, out)
         self._read = [key for key in forms if key not in flags]
 
     @property
@@ -219,6 +284,37 @@ class Windows:
                 marks[0] = start == 0
             else:
                 marks[stop - start :] = True
+
+
+def make_arrays(
+    forms: Forms, batch: int, out: Mapping[str, NDArray[Any]] | None
+) -> dict[str, NDArray[Any]]:
+    """Room for a batch: new arrays, of which every byte is to be written, or those of an earlier one.
+
+    Args:
+        forms: of each item.
+        batch: how many items.
+        out: arrays to use again.
+
+    Raises:
+        InvalidArgument: an array that is to be used again has another form.
+    """
+    return {
+        key: _new_array((batch, *shape), dtype)
+        if out is None
+        else _checked(out.get(key), key, (batch, *shape), dtype)
+        for key, (shape, dtype) in forms.items()
+    }
+
+
+def _new_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array without values; a large one on a border that libraries want which take it over uncopied."""
+    nbytes = product(shape) * dtype.itemsize
+    if nbytes < _ALIGNED_BYTES:
+        return np.empty(shape, dtype)
+    memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    return memory[start : start + nbytes].view(dtype).reshape(shape)
 
 
 def _checked(

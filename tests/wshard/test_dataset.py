@@ -449,7 +449,7 @@ class TestErrors:
         ep.observations["b"] = np.zeros((10, 2))
         path = save(ep, tmp_path / "a.wshard")
         ds = EpisodeDataset(path, 8)
-        ds._opened[0].channels["b"] = Channel("b", data=np.zeros((5, 2)))
+        ds._episodes.opened[0].channels["b"] = Channel("b", data=np.zeros((5, 2)))
         with pytest.raises(InvalidArgument, match=r"a\.wshard: entry 'b'.*shorter"):
             ds[0]
 

@@ -16,7 +16,7 @@ from shard_format.errors import BadMetadata, InvalidArgument, LimitExceeded, Sha
 from tests.wshard.dataset_support import episode_of, write_folder
 from tests.wshard.support import save
 from wshard import ChunkedEpisodeWriter, EpisodeDataset, add_lane, load_wshard
-from wshard.dataset import catalogue
+from wshard.dataset import stocktaking
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ class Watch:
             self.opened.append(os.path.basename(path))
             return load(path, **options)
 
-        monkeypatch.setattr(catalogue, "load_wshard", watched)
+        monkeypatch.setattr(stocktaking, "load_wshard", watched)
 
     def lengths(self, files: Any, **options: Any) -> list[int]:  # noqa: ANN401 - the data set's
         """Opens a data set anew, and forgets what was opened before."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -35,19 +33,20 @@ class WindowBatch(Sequence[Sample]):
         arrays: Mapping[str, NDArray[Any]],
         transform: Callable[[Sample], Sample] | None = None,
     ) -> None:
-        self._arrays: dict[str, NDArray[Any]] | None = dict(arrays)
+        self._arrays: dict[str, Any] | None = dict(arrays)
         self._samples: list[Sample] | None = None
         if transform is not None:
             self._samples = [transform(sample) for sample in self]
             self._arrays = None
 
     @property
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The windows, stacked: `[B, ...]` by name."""
+    def arrays(self) -> dict[str, Any]:
+        """The windows, stacked: `[B, ...]` by name. Of what a transform returns, lists of all that cannot be stacked."""
         if self._arrays is None:
-            samples = self._samples or []
-            keys = samples[0].keys() if samples else ()
-            self._arrays = {key: np.stack([sample[key] for sample in samples]) for key in keys}
+            # Only here: data sets of files need nothing else of packs.
+            from shardpack._stacking import stacked
+
+            self._arrays = stacked(self._samples or [])
         return self._arrays
 
     def __len__(self) -> int:

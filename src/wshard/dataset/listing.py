@@ -1,16 +1,18 @@
-"""Which files a data set is made of: those below a folder, of a pattern, or as they were given."""
+"""Which files and packs a data set is made of: those below a folder, of a pattern, or as they were given."""
 
 from __future__ import annotations
 
 import glob
 import os
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
 
 import numpy as np
 
 from shard_format.errors import InvalidArgument, ShardIOError
 from shard_format.sources import is_url
+from wshard.dataset.packs import PACK_SUFFIX, is_pack
 from wshard.folders import SUFFIX, in_order
 from wshard.reader import SIDECAR_SUFFIX
 
@@ -19,16 +21,22 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Files", "Listing", "find_files", "list_files", "list_folder"]
+    from shardpack import Dataset
 
-Files: TypeAlias = Union["str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"]
+__all__ = ["Files", "Listing", "find_files", "list_files", "list_folder", "list_opened"]
+
+Files: TypeAlias = Union["str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Dataset"]
 """What `EpisodeDataset` takes."""
 
 UNKNOWN: Final = -1
 """The size and time of what is not a local file."""
 ROOT: Final = "."
 """The name of the folder itself."""
+INDEX_SUFFIX: Final = ".wshard-index"
+"""How saved catalogues are called."""
 _LANES: Final = SUFFIX + SIDECAR_SUFFIX
+# A range of numbered files, as `shardpack.open` takes it.
+_RANGE: Final = re.compile(r"\{\d+\.\.\d+\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +47,23 @@ class Listing:
     """The folder that names start from."""
     names: list[str]
     """In the order of the episodes."""
+    are_packs: NDArray[np.bool_]
+    """Whether each holds many episodes."""
     sizes: NDArray[np.int64]
     """In bytes."""
     mtimes_ns: NDArray[np.int64]
     """When they were changed."""
     folders: dict[str, int]
     """When each folder was changed before it was looked into, by name; empty if no folder was searched."""
+
+    def row(self, row: int) -> tuple[str, int, int]:
+        """The name of a file, its size, and when it was changed."""
+        return self.names[row], int(self.sizes[row]), int(self.mtimes_ns[row])
+
+    def path(self, row: int) -> str:
+        """The path of a file."""
+        name = self.names[row]
+        return name if is_url(name) else os.path.join(self.base, name)
 
 
 def find_files(files: Files) -> str | list[str]:
@@ -60,9 +79,16 @@ def find_files(files: Files) -> str | list[str]:
     if not all(isinstance(part, (str, os.PathLike)) for part in parts):
         raise InvalidArgument(
             "these are no files",
-            expected="a path, a URL, a folder, a pattern, or a list of these",
+            expected="a path, a URL, a folder, a pattern, a list of these, or an opened shardpack.Dataset",
             found=type(files).__name__,
         )
+    for part in parts:
+        if os.fspath(part).endswith(INDEX_SUFFIX):
+            raise InvalidArgument(
+                "a saved index is a data set of its own, and not part of a list",
+                path=os.fspath(part),
+                hint="give the index alone, or the folders and packs that are meant",
+            )
     found = [one for part in parts for one in _expand(os.fspath(part))]
     if not found:
         raise InvalidArgument("there are no files to open", found="an empty list")
@@ -70,31 +96,37 @@ def find_files(files: Files) -> str | list[str]:
 
 
 def _expand(text: str) -> list[str]:
-    if is_url(text):
+    if not is_url(text):
+        if os.path.isdir(text):
+            return [os.path.join(text, name) for name in list_folder(text).names]
+        # A file whose own name looks like a pattern is the file.
+        if os.path.exists(text):
+            return [text]
+    if _RANGE.search(text):
+        from shardpack.patterns import expand
+
+        return [one for part in expand(text) for one in _expand_found(part)]
+    if is_url(text) or not glob.has_magic(text):
         return [text]
-    if os.path.isdir(text):
-        return [os.path.join(text, name) for name in list_folder(text).names]
-    # A file whose own name looks like a pattern is the file.
-    if os.path.exists(text) or not glob.has_magic(text):
-        return [text]
-    found = [one for one in glob.glob(text, recursive=True) if _is_no_sidecar(one)]
+    found = [one for one in glob.glob(text, recursive=True) if _is_meant(one)]
     if not found:
         raise InvalidArgument("no files found", path=text)
     return [one for match in sorted(found, key=in_order) for one in _expand_found(match)]
 
 
 def _expand_found(path: str) -> list[str]:
-    if not os.path.isdir(path):
+    if is_url(path) or not os.path.isdir(path):
         return [path]
     return [] if path.endswith(_LANES) else _expand(path)
 
 
-def _is_no_sidecar(path: str) -> bool:
-    return _LANES + os.sep not in path
+def _is_meant(path: str) -> bool:
+    """Whether a pattern means it: no added lanes, and no saved index."""
+    return _LANES + os.sep not in path and not path.endswith(INDEX_SUFFIX)
 
 
 def list_folder(folder: str) -> Listing:
-    """The episodes below a folder, in the order of their names with numbers counted.
+    """The episodes and packs below a folder, in the order of their names with numbers counted.
 
     Folders of added lanes are not looked into, links to folders are not followed, and what is hidden (`.name`) is
     left alone, as by patterns.
@@ -118,14 +150,16 @@ def list_folder(folder: str) -> Listing:
                     if entry.is_dir():
                         if not entry.is_symlink() and not name.endswith(_LANES):
                             waiting.append(prefix + name)
-                    elif name.endswith(SUFFIX):
+                    elif name.endswith((SUFFIX, PACK_SUFFIX)):
                         facts = _facts(entry)
                         if facts is not None:
                             found.append((prefix + name, *facts))
         except OSError as error:
             raise ShardIOError.wrap(error, "cannot look into", path) from error
     if not found:
-        raise InvalidArgument("there are no episodes", path=folder, expected=f"files *{SUFFIX}")
+        raise InvalidArgument(
+            "there are no episodes", path=folder, expected=f"files *{SUFFIX} or *{PACK_SUFFIX}"
+        )
     found.sort(key=lambda row: in_order(row[0]))
     return _listing(base, found, folders)
 
@@ -142,7 +176,6 @@ def _facts(entry: os.DirEntry[str]) -> tuple[int, int] | None:
 
 def list_files(paths: Iterable[str]) -> Listing:
     """Single files, in the given order."""
-    base = os.getcwd()
     found = []
     for path in paths:
         if is_url(path):
@@ -153,14 +186,30 @@ def list_files(paths: Iterable[str]) -> Listing:
         except OSError as error:
             raise ShardIOError.wrap(error, "cannot open", path) from error
         found.append((path, facts.st_size, facts.st_mtime_ns))
-    return _listing(base, found, {})
+    return _listing(os.getcwd(), found, {})
+
+
+def list_opened(packs: Dataset) -> Listing:
+    """Packs that somebody has opened, whatever they are called: files, URLs, bytes."""
+    found = [(pack.name, *_size_and_time(pack.name)) for pack in packs.shards]
+    return replace(_listing(os.getcwd(), found, {}), are_packs=np.ones(len(found), np.bool_))
+
+
+def _size_and_time(name: str) -> tuple[int, int]:
+    try:
+        facts = os.stat(name)
+    except (OSError, ValueError):  # not a file, or not even a path
+        return UNKNOWN, UNKNOWN
+    return facts.st_size, facts.st_mtime_ns
 
 
 def _listing(base: str, found: list[tuple[str, int, int]], folders: dict[str, int]) -> Listing:
+    count = len(found)
     return Listing(
         base,
         [name for name, _, _ in found],
-        np.fromiter((size for _, size, _ in found), np.int64, len(found)),
-        np.fromiter((time for _, _, time in found), np.int64, len(found)),
+        np.fromiter((is_pack(name) for name, _, _ in found), np.bool_, count),
+        np.fromiter((size for _, size, _ in found), np.int64, count),
+        np.fromiter((time for _, _, time in found), np.int64, count),
         folders,
     )

@@ -1,25 +1,22 @@
-"""Many names in one piece of memory."""
+"""Many names, or other short texts, in one piece of memory."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shard_format.sources import is_url
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["Names", "Paths"]
+__all__ = ["Names"]
 
 
 class Names:
-    """Names one after the other, each with a zero byte behind it, which no name of a file can hold.
+    """Names one after the other, each with a zero byte behind it, which no name can hold.
 
     Args:
         blob: the bytes.
@@ -40,6 +37,17 @@ class Names:
         """Of single names."""
         return cls(b"".join(os.fsencode(name) + b"\0" for name in names))
 
+    @classmethod
+    def join(cls, parts: Sequence[Names]) -> Names:
+        """All names of several."""
+        if len(parts) == 1:
+            return parts[0]
+        starts = np.cumsum([0, *(len(part.blob) for part in parts)])
+        offsets = [
+            part.offsets[:-1] + start for part, start in zip(parts, starts[:-1], strict=True)
+        ]
+        return cls(b"".join(part.blob for part in parts), np.concatenate([*offsets, starts[-1:]]))
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -56,47 +64,3 @@ class Names:
         places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
         blob = np.frombuffer(self.blob, np.uint8)[places].tobytes()
         return Names(blob, offsets)
-
-
-class Paths(Sequence[str]):
-    """The paths of files, each made when it is asked for.
-
-    Args:
-        base: the folder that relative names start from.
-        names: the names.
-    """
-
-    __slots__ = ("_base", "_names")
-
-    def __init__(self, base: str, names: Names) -> None:
-        self._base = base
-        self._names = names
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    @overload
-    def __getitem__(self, number: int) -> str: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> list[str]: ...
-
-    def __getitem__(self, number: int | slice) -> str | list[str]:
-        count = len(self._names)
-        if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(count))]
-        place = number + count if number < 0 else number
-        if not 0 <= place < count:
-            raise IndexError(f"file {number} of {count}")
-        name = self._names[place]
-        return name if is_url(name) else os.path.join(self._base, name)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, (Paths, list, tuple)):
-            return list(self) == list(other)
-        return NotImplemented
-
-    __hash__ = None  # type: ignore[assignment] # equal to lists, which have none
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} paths below {self._base!r}>"

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from shard_format.errors import LimitExceeded
+from shard_format.errors import InvalidArgument, LimitExceeded
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["MOST_STEPS", "WindowNumbers"]
 
@@ -52,6 +52,39 @@ class WindowNumbers:
     def count(self, episode: int) -> int:
         """Windows of an episode."""
         return int(self.firsts[episode + 1] - self.firsts[episode])
+
+    def checked(self, numbers: ArrayLike) -> NDArray[np.int64]:
+        """The numbers of windows that somebody asks for; negative ones count from the end.
+
+        Raises:
+            InvalidArgument: these are no numbers.
+            IndexError: there is no such window.
+        """
+        given = np.asarray(numbers)
+        if given.size == 0:
+            return np.zeros(0, np.int64)
+        if given.ndim != 1 or given.dtype.kind not in "iu":
+            raise InvalidArgument(
+                "windows are asked for by their numbers",
+                expected="a list of integers",
+                found=f"{given.dtype} {list(given.shape)}",
+            )
+        count = len(self)
+        # Compared before they are narrowed: unsigned numbers may be larger.
+        wrong = (given >= count) | (given < -count)
+        if wrong.any():
+            raise IndexError(f"window {given[wrong][0]} of {count}")
+        chosen = given.astype(np.int64)
+        return np.where(chosen < 0, chosen + count, chosen)
+
+    def following(self, episode: int, start: int) -> tuple[int, int]:
+        """The next episode that has windows, and the window in this place or the nearest that it has.
+
+        After the last episode comes the first.
+        """
+        after = self.firsts[episode + 1] % self.firsts[-1]
+        found = int(np.searchsorted(self.firsts, after, side="right")) - 1
+        return found, min(start // self.stride, self.count(found) - 1) * self.stride
 
     def locate(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The episode and the first step of each window; numbers are from 0 to `len` - 1."""

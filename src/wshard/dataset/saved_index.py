@@ -1,4 +1,4 @@
-"""The catalogue of a folder, saved beside it: opened in milliseconds, believed while the folders are the same."""
+"""The catalogue of a folder or pack, saved beside it: opened in milliseconds, believed while that is the same."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from shard_format import ShardReader, ShardWriter
 from shard_format._layout import Codec
 from shard_format.errors import BadMetadata, ShardError
 from wshard.dataset.catalogue import UNREADABLE, Catalogue
-from wshard.dataset.listing import ROOT
+from wshard.dataset.listing import INDEX_SUFFIX, ROOT
 from wshard.dataset.names import Names
 from wshard.dataset.numbering import MOST_STEPS
+from wshard.dataset.places import NO_PACK, Places
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["index_beside", "is_current", "load_index", "save_index"]
+__all__ = ["index_beside", "is_current", "load_index", "read_index", "save_index"]
 
 _log = logging.getLogger("wshard")
 
-SUFFIX: Final = ".wshard-index"
-_VERSION: Final = "wshard-index 1"
+_VERSION: Final = "wshard-index 2"
 _KIND: Final = "kind"
-_COLUMNS: Final = ("lengths", "sizes", "mtimes_ns")
+_COLUMNS: Final = ("lengths", "observed", "sizes", "mtimes_ns", "pack_of", "records")
 # Clocks of file systems are coarse: a folder may change twice at what it takes for the same time.
 _UNSURE_NS: Final = 2_000_000_000
 # Names that lead out of the folder.
@@ -37,9 +37,9 @@ _SUSPICIOUS: Final = (b"\0/", b"\0.", b"/.", b"\0\0")
 _LEADS_OUT_ON_WINDOWS: Final = re.compile(rb"[\\:]")
 
 
-def index_beside(folder: str) -> str:
-    """Where the index of a folder is."""
-    return os.path.abspath(folder) + SUFFIX
+def index_beside(path: str) -> str:
+    """Where the index of a folder or pack is."""
+    return os.path.abspath(path) + INDEX_SUFFIX
 
 
 def save_index(path: str, catalogue: Catalogue, made_ns: int) -> bool:
@@ -50,17 +50,24 @@ def save_index(path: str, catalogue: Catalogue, made_ns: int) -> bool:
         catalogue: what to save.
         made_ns: a time before the first folder was looked into.
     """
-    folders = catalogue.folders
+    folders, places = catalogue.folders, catalogue.places
     entries: dict[str, Any] = {
         _KIND: _VERSION.encode(),
         "made_ns": np.array([made_ns], "<i8"),
-        "names": catalogue.names.blob,
-        "name_offsets": catalogue.names.offsets,
+        "base": os.fsencode(_from_index(path, places.base)),
+        "names": places.names.blob,
+        "name_offsets": places.names.offsets,
+        "pack_of": places.pack_of,
+        "records": places.records,
+        "packs": places.packs.blob,
+        "pack_sizes": catalogue.pack_sizes,
+        "pack_mtimes_ns": catalogue.pack_mtimes_ns,
         "lengths": catalogue.lengths,
+        "observed": catalogue.observed,
         "sizes": catalogue.sizes,
         "mtimes_ns": catalogue.mtimes_ns,
-        "facts": catalogue.facts,
-        "fact_offsets": catalogue.fact_offsets,
+        "facts": catalogue.facts.blob,
+        "fact_offsets": catalogue.facts.offsets,
         "folders": Names.of(folders).blob,
         "folder_mtimes_ns": np.fromiter(folders.values(), np.int64, len(folders)),
     }
@@ -75,6 +82,14 @@ def save_index(path: str, catalogue: Catalogue, made_ns: int) -> bool:
         _log.info("%s: the index is not saved, opening will take as long again: %s", path, error)
         return False
     return True
+
+
+def _from_index(path: str, base: str) -> str:
+    """How a folder is reached from the one that the index is in: both may be moved together."""
+    try:
+        return os.path.relpath(base, os.path.dirname(os.path.abspath(path)))
+    except ValueError:  # on another drive
+        return os.path.abspath(base)
 
 
 def load_index(path: str, base: str, *, stays_inside: bool) -> tuple[Catalogue, int] | None:
@@ -95,6 +110,20 @@ def load_index(path: str, base: str, *, stays_inside: bool) -> tuple[Catalogue, 
         return None
 
 
+def read_index(path: str) -> Catalogue:
+    """The catalogue that was saved, believed as it is, with names from where it says.
+
+    Raises:
+        ShardError: there is none, or none that can be used.
+    """
+    try:
+        with ShardReader(path) as reader:
+            base = os.path.join(os.path.dirname(path), os.fsdecode(_bytes(reader, "base")))
+            return _parse(reader, os.path.normpath(os.path.abspath(base)), False)[0]
+    except ShardError as error:
+        raise error.located(path=path) from None
+
+
 def is_current(catalogue: Catalogue, made_ns: int) -> bool:
     """Whether no folder has changed since, as far as folders can tell."""
     if not catalogue.folders or bool((catalogue.lengths == UNREADABLE).any()):
@@ -106,6 +135,15 @@ def is_current(catalogue: Catalogue, made_ns: int) -> bool:
             if os.stat(os.path.join(catalogue.base, name)).st_mtime_ns != mtime_ns:
                 return False
         except OSError:
+            return False
+    places = catalogue.places
+    for pack, wanted in enumerate(zip(catalogue.pack_sizes, catalogue.pack_mtimes_ns, strict=True)):
+        # Packs are few, and grow.
+        try:
+            facts = os.stat(places.pack_path(pack))
+        except OSError:
+            return False
+        if (facts.st_size, facts.st_mtime_ns) != wanted:
             return False
     return True
 
@@ -119,20 +157,32 @@ def _parse(reader: ShardReader, base: str, stays_inside: bool) -> tuple[Catalogu
     names = Names(blob, offsets)
     if len(names) and (np.frombuffer(blob, np.uint8)[offsets[1:] - 1] != 0).any():
         raise _damaged("names", "names that are not where the offsets say")
-    if stays_inside:
-        _check_names(blob, "names")
     columns = {key: _integers(reader, key, len(names)) for key in _COLUMNS}
-    lengths = columns["lengths"]
+    lengths, pack_of = columns["lengths"], columns["pack_of"]
     if ((lengths < UNREADABLE) | (lengths > MOST_STEPS)).any():
         raise _damaged("lengths", "a length that no episode has")
+    packs = Names(_bytes(reader, "packs"))
+    if ((pack_of < NO_PACK) | (pack_of >= len(packs))).any():
+        raise _damaged("pack_of", "a pack that there is not")
+    if stays_inside:
+        own = np.flatnonzero(pack_of == NO_PACK)
+        _check_names(blob if len(own) == len(names) else names.select(own).blob, "names")
+        _check_names(packs.blob, "packs")
     facts = _bytes(reader, "facts")
     fact_offsets = _offsets(reader, "fact_offsets", len(facts), len(names))
     folders = Names(_bytes(reader, "folders"))
     _check_names(folders.blob.removeprefix(ROOT.encode() + b"\0"), "folders")
     times = _integers(reader, "folder_mtimes_ns", len(folders)).tolist()
-    by_folder = {folders[number]: time for number, time in enumerate(times)}
     catalogue = Catalogue(
-        base, names, lengths, columns["sizes"], columns["mtimes_ns"], facts, fact_offsets, by_folder
+        Places(base, names, packs, pack_of.astype(np.int32), columns["records"]),
+        lengths,
+        columns["observed"],
+        columns["sizes"],
+        columns["mtimes_ns"],
+        _integers(reader, "pack_sizes", len(packs)),
+        _integers(reader, "pack_mtimes_ns", len(packs)),
+        Names(facts, fact_offsets),
+        {folders[number]: time for number, time in enumerate(times)},
     )
     return catalogue, int(made[0])
 
