@@ -53,6 +53,7 @@ _HINTS: Final = (
     ("orphans='skip'", "give --skip-orphans to leave them out"),
     ("columns=[…]", "give --column for each of the others"),
     ('align="key"', "give --align key"),
+    ("wshard.save_stats(", "give --force to make them anew"),
     ("check=False", None),
     ("append=True", "give --force to replace them"),
     ("limits=", None),

@@ -56,6 +56,7 @@ from wshard.writer import save_wshard
 
 if _typing.TYPE_CHECKING:
     from wshard.dataset import EpisodeDataset
+    from wshard.statistics import compute_stats, load_stats, save_stats
 
 __all__ = [
     "LATENT_ACTION_CHANNEL",
@@ -84,6 +85,7 @@ __all__ = [
     "compute_error_residual",
     "compute_sign2nd_diff",
     "compute_sign2nd_diff_multidim",
+    "compute_stats",
     "dequantize_delta",
     "detect_format",
     "get_latent_actions",
@@ -91,6 +93,7 @@ __all__ = [
     "get_multimodal_observations",
     "load",
     "load_arrays",
+    "load_stats",
     "load_wshard",
     "open_partial",
     "pack_multidim_residual_bits",
@@ -100,6 +103,7 @@ __all__ = [
     "reconstruct_from_omen_and_delta",
     "recover",
     "save",
+    "save_stats",
     "save_wshard",
     "set_latent_actions",
     "unpack_multidim_residual_bits",
@@ -107,13 +111,18 @@ __all__ = [
     "validate_chunk_continuity",
 ]
 
-# Built on episodes, and loaded when it is asked for.
-_LAZY = ("EpisodeDataset",)
+# Built on episodes, and loaded when it is asked for: the module of each name.
+_LAZY = {
+    "EpisodeDataset": "wshard.dataset",
+    "compute_stats": "wshard.statistics",
+    "load_stats": "wshard.statistics",
+    "save_stats": "wshard.statistics",
+}
 
 
-def __getattr__(name: str) -> type:
+def __getattr__(name: str) -> _typing.Any:  # noqa: ANN401 - a class or a function
     if name in _LAZY:
-        from wshard.dataset import EpisodeDataset
+        import importlib
 
-        return EpisodeDataset
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -167,3 +167,15 @@ def convert(array: NDArray[Any], dtype: DType | None) -> tuple[NDArray[Any], DTy
             found=f"dtype {array.dtype}, from {array.min()} to {array.max()}",
         )
     return changed, target
+
+
+def as_numbers(values: NDArray[Any], dtype: DType) -> NDArray[Any]:
+    """The values in a dtype that NumPy computes with: bf16 becomes f32, bool becomes u8."""
+    if dtype is DType.BOOL:
+        return values.view(np.uint8)
+    if dtype is not DType.BFLOAT16:
+        return values
+    if values.dtype.kind == "u":  # without ml_dtypes these are the bits
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    with np.errstate(all="ignore"):
+        return values.astype(np.float32)

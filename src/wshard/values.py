@@ -11,7 +11,7 @@ from shard_format.errors import BadValue, InvalidArgument, LimitExceeded
 from wshard.dtypes import DType, convert
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -89,3 +89,10 @@ def check_count(count: int) -> None:
 def product(shape: Sequence[int]) -> int:
     """The numbers in one step, in whole numbers of any size."""
     return math.prod(shape)
+
+
+def step_ranges(length: int, step_bytes: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Ranges of steps that are read together, with a bounded size."""
+    steps = max(1, most_bytes // max(step_bytes, 1))
+    for start in range(0, length, steps):
+        yield start, min(start + steps, length)

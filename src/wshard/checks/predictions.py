@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from wshard.checks.finding import counted
-from wshard.checks.values import as_numbers
+from wshard.dtypes import as_numbers
 from wshard.names import (
     DELTA_RESIDUAL,
     LATENT_ACTION_CHANNEL,

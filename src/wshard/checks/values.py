@@ -13,9 +13,9 @@ import numpy as np
 
 from wshard.channels import Modality
 from wshard.checks.finding import Findings, counted
-from wshard.dtypes import DType
+from wshard.dtypes import DType, as_numbers
 from wshard.ragged import RaggedChannel, TextChannel
-from wshard.values import product
+from wshard.values import product, step_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from wshard.channels import Channel
     from wshard.checks.finding import ExamineOptions, Severity
 
-__all__ = ["as_numbers", "check_channel", "is_frames", "windows"]
+__all__ = ["check_channel", "is_frames"]
 
 _FRAMES: Final = (Modality.RGB, Modality.DEPTH, Modality.VIDEO)
 # Sensors for which NaN and infinity are the usual word for "nothing there".
@@ -89,25 +89,6 @@ def is_frames(channel: Channel) -> bool:
     return channel.modality is None and large >= _SMALLEST_FRAME and product(channel.shape) >= 64
 
 
-def windows(channel: Channel, window_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges of steps that are read together, with a bounded size."""
-    steps = max(1, window_bytes // max(channel.step_bytes, 1))
-    for start in range(0, channel.length, steps):
-        yield start, min(start + steps, channel.length)
-
-
-def as_numbers(values: NDArray[Any], dtype: DType) -> NDArray[Any]:
-    """The values in a dtype that NumPy computes with: bf16 becomes f32, bool becomes u8."""
-    if dtype is DType.BOOL:
-        return values.view(np.uint8)
-    if dtype is not DType.BFLOAT16:
-        return values
-    if values.dtype.kind == "u":  # without ml_dtypes these are the bits
-        return (values.astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(all="ignore"):
-        return values.astype(np.float32)
-
-
 @dataclass
 class _Seen:
     """What windows have shown so far."""
@@ -140,7 +121,7 @@ def _check_dense(
         return
     same = np.zeros(channel.length - 1, np.bool_) if frames else None
     blank = np.zeros(channel.length, np.bool_) if frames else None
-    for start, stop in windows(channel, options.window_bytes):
+    for start, stop in step_ranges(channel.length, channel.step_bytes, options.window_bytes):
         # One frame of the window before, so that neighbours across the border are compared, too.
         first = max(start - 1, 0) if frames else start
         values = np.ascontiguousarray(channel.read_steps(first, stop)).reshape(stop - first, size)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from wshard.channels import Modality
-from wshard.checks.values import as_numbers
+from wshard.dtypes import as_numbers
 from wshard.plots.parts import colour_bar, say
 from wshard.plots.style import SMALL, calm, quiet_y
 

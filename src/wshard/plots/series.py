@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from wshard.checks.values import as_numbers
+from wshard.dtypes import as_numbers
 from wshard.values import product
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from shard_cli.commands.episodes import (
     repack,
     slice,
     split,
+    stats,
     verify,
 )
 
@@ -27,6 +28,7 @@ EPISODE_COMMANDS: Final[tuple[Command, ...]] = (
     doctor.COMMAND,
     diff.COMMAND,
     plot.COMMAND,
+    stats.COMMAND,
     slice.COMMAND,
     split.COMMAND,
     merge.COMMAND,
