@@ -7,6 +7,7 @@ state behind that a fork could break.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,10 +24,22 @@ _BYTES_PER_BATCH = 1 << 18
 
 
 def available_threads() -> int:
-    """How many threads to use when the caller does not say: the processors we may run on, up to 8."""
+    """How many threads to use when the caller does not say: the processors we may run on, up to 8.
+
+    In a worker process that a data loader has started it is one: there is one process per processor already.
+    """
+    if _is_worker():
+        return 1
     if hasattr(os, "sched_getaffinity"):
         return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
     return min(_MOST_THREADS, os.cpu_count() or 1)
+
+
+def _is_worker() -> bool:
+    # A process that `multiprocessing` has started has this module loaded. Those of loaders and pools are
+    # daemons, which end with their parent.
+    processes = sys.modules.get("multiprocessing.process")
+    return processes is not None and bool(processes.current_process().daemon)
 
 
 def thread_count(

@@ -1,0 +1,1 @@
+"""What `shardpack.torch` and `wshard.torch` are made of."""
