@@ -36,24 +36,33 @@ FORBIDDEN = {
     "shardpack": {"shard_cli", "wshard"},
 }
 # Rooms of `wshard` that are built on episodes: nothing below may know them, not even inside a function.
-ON_TOP = {"checks", "deepdata_bridge", "doctor", "gym", "plots", "plotting", "replay", "search"}
+ON_TOP = {
+    *("checks", "deepdata_bridge", "doctor", "plots", "plotting", "replay", "search"),
+    *("grain", "gym", "huggingface", "tensordict", "torch", "torchrl"),
+}
 # Those of them whose classes are built on those of an optional package.
-BUILT_ON_EXTRA = {"gym"}
+BUILT_ON_EXTRA = {"grain", "gym", "torch", "torchrl"}
 CORE_DEPENDENCIES = {"numpy", "zstandard", "cramjam", "fastcrc", "xxhash"}
 # Optional or foreign packages that importing the core must not load.
 NOT_LOADED = {
     "asyncio",
     "cryptography",
+    "datasets",
+    "grain",
     "gymnasium",
     "h5py",
     "hypothesis",
+    "jax",
     "matplotlib",
     "ml_dtypes",
     "obstore",
     "pandas",
+    "pyarrow",
     "pytest",
     "rich",
+    "tensordict",
     "torch",
+    "torchrl",
 }
 
 
@@ -156,7 +165,8 @@ class TestDirections:
 
     def test_importing_any_module_of_episodes_needs_only_the_core(self) -> None:
         """matplotlib, ml_dtypes and the like are imported inside functions."""
-        allowed = CORE_DEPENDENCIES | {"shard_format", "wshard"} | set(sys.stdlib_module_names)
+        own = {"shard_format", "shardpack", "wshard"}
+        allowed = CORE_DEPENDENCIES | own | set(sys.stdlib_module_names)
         foreign = {
             dotted(path): sorted(imported(path, on_import=True) - allowed)
             for path in EPISODE_MODULES
@@ -364,7 +374,7 @@ class TestProject:
         project = (REPOSITORY / "pyproject.toml").read_text("utf-8")
         section = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
         extras = set(re.findall(r"^(\w+) = ", section, re.MULTILINE))
-        assert named == extras - {"bench", "dev", "fuzz"}
+        assert named == extras - {"bench", "bridges", "dev", "fuzz"}
 
     @pytest.mark.parametrize(
         ("extra", "package"),

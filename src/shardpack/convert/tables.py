@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from functools import partial
@@ -43,7 +44,7 @@ def from_table(
     Columns of bytes become entries, as do images and sounds of Hugging Face data sets (a struct of
     `bytes` and `path`), named by what they hold: `image.jpg`. Lists of numbers and tensors of a fixed
     shape become `.npy` entries. All else goes to the metadata of the record: numbers, text, nested
-    values; times and decimals as text. Where a column of bytes is null, its record has no such entry, and says so in its metadata.
+    values, JSON; times and decimals as text. Where a column of bytes is null, its record has no such entry, and says so in its metadata.
 
     Args:
         tables: paths of `.parquet`, `.arrow` or `.feather` files, patterns as `shardpack.open` takes
@@ -230,6 +231,9 @@ def _converter(column: str, kind: Any, name: str | None) -> Put:  # noqa: ANN401
             expected="bytes, text, an image or numbers",
             found=str(kind),
         )
+    # Older versions of pyarrow do not have it.
+    if isinstance(kind, getattr(pa, "JsonType", ())):
+        return partial(_put_json, column)
     if types.is_duration(kind):
         return partial(_put_duration, column, kind.unit)
     if types.is_interval(kind):
@@ -303,6 +307,14 @@ def _put_file(
     entries[name or entry_name(column, ending_of(data, path))] = data
     if path is not None:
         fields[f"{column}_path"] = path
+
+
+def _put_json(column: str, value: Any, entries: Fields, fields: Fields) -> None:  # noqa: ANN401 - a scalar of pyarrow
+    text = value.as_py()
+    try:
+        fields[column] = None if text is None else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadValue(f"not valid JSON: {error}", entry=column) from None
 
 
 def _put_as_text(column: str, value: Any, entries: Fields, fields: Fields) -> None:  # noqa: ANN401 - a scalar of pyarrow

@@ -1,0 +1,306 @@
+"""Records as rows of a Hugging Face data set: which columns they have, and filling these."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shard_format.errors import BadValue, InvalidArgument, ShardError, shorten
+from shardpack._hf_arrow import array_column, array_feature, libraries
+from shardpack.decoding import decode_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from shardpack._hf_arrow import ArrowType, Column, Feature, Table
+    from shardpack._selection import Selection
+    from shardpack.combined import AnyRecord
+    from shardpack.record import Entry
+
+KEY: Final = "__key__"
+"""The column of the keys, as WebDataset has it in `datasets`."""
+ENTRY: Final = "entry"
+"""A word in the id of a type whose column is an entry of that name."""
+# What Pillow, and so `datasets`, decodes without more packages.
+_IMAGES: Final = frozenset(
+    f"image/{kind}" for kind in ("bmp", "gif", "jpeg", "png", "tiff", "webp")
+)
+_PLAIN: Final = frozenset(
+    ("bool", "string", "large_string", "binary", "large_binary", "float16", "float32", "float64")
+) | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_INT64: Final = range(-(1 << 63), 1 << 63)
+
+
+class SampleColumns:
+    """The columns of a data set of records.
+
+    Args:
+        first: some records, whose entries and fields the columns are.
+        selection: which entries.
+        given: types of columns that the caller knows better.
+        former: the types of the data set that the records were made of, if they were.
+    """
+
+    def __init__(
+        self,
+        first: Sequence[AnyRecord],
+        selection: Selection,
+        given: Mapping[str, Feature],
+        former: Mapping[str, Feature],
+    ) -> None:
+        datasets, _ = libraries()
+        self._selection = selection
+        self._former = former
+        self._types = dict(given)
+        fields: dict[str, list[Any]] = {}
+        columns: dict[str, None] = {}
+        for record in first:
+            for name in selection.of(record.names).names:
+                column = self._entry_column(name)
+                columns[column] = None
+                if column not in self._types:
+                    self._types[column] = former.get(column) or entry_feature(record[name])
+            for name, value in record.metadata.items():
+                fields.setdefault(name, []).append(value)
+        self._entry_columns = set(columns) | given.keys() - fields.keys()
+        for name, values in fields.items():
+            if name in columns or self._path_of(name):
+                continue
+            column = self._field_column(name)
+            columns[column] = None
+            if column not in self._types:
+                self._types[column] = self._former_field(column) or field_feature(values)
+        columns.update(dict.fromkeys(given))
+        types = {column: self._types[column] for column in columns}
+        self.features = datasets.Features({KEY: datasets.Value("string"), **types})
+
+    def _entry_column(self, name: str) -> str:
+        stem = name.rpartition(".")[0]
+        column = stem if stem in self._former and name not in self._former else name
+        if column == KEY:
+            raise InvalidArgument("an entry is called as the column of keys", entry=name)
+        return column
+
+    def _field_column(self, name: str) -> str:
+        return f"metadata.{name}" if name in self._entry_columns or name == KEY else name
+
+    def _path_of(self, name: str) -> str | None:
+        """The column of files whose former path a field is."""
+        datasets, _ = libraries()
+        column = name.removesuffix("_path")
+        is_file = isinstance(self._former.get(column), (datasets.Image, datasets.Audio))
+        return column if is_file and name != column and name not in self._former else None
+
+    def _former_field(self, column: str) -> Feature | None:
+        """The former type, unless its values are texts now: times and decimals."""
+        datasets, _ = libraries()
+        feature = self._former.get(column)
+        if isinstance(feature, datasets.Value):
+            return feature if feature.dtype in _PLAIN else None
+        return feature
+
+    def row(self, record: AnyRecord) -> dict[str, Any]:
+        """What a record has in each column.
+
+        Raises:
+            BadValue: it has something that there is no column for.
+        """
+        row: dict[str, Any] = {KEY: record.key}
+        for name in self._selection.of(record.names).names:
+            column = self._entry_column(name)
+            if column not in self._entry_columns:
+                raise _unexpected("an entry", name, record)
+            row[column] = _entry_value(record[name], self._types[column])
+        for name, value in record.metadata.items():
+            if (of_file := self._path_of(name)) is not None:
+                if row.get(of_file) is not None:
+                    row[of_file]["path"] = value
+                continue
+            # Where an entry is missing, a field of its name may stand for it.
+            stands = name in self._entry_columns and row.get(name) is None
+            column = name if stands else self._field_column(name)
+            if column not in self._types:
+                raise _unexpected("a field", name, record)
+            row[column] = _field_value(value, self._types[column])
+        return row
+
+    def table(self, rows: Sequence[Mapping[str, Any]]) -> Table:
+        """Rows as a batch of Arrow."""
+        _, pa = libraries()
+        schema = self.features.arrow_schema
+        columns = []
+        for field in schema:
+            values = [row.get(field.name) for row in rows]
+            try:
+                columns.append(_column(field.type, values))
+            except (pa.ArrowException, ShardError, TypeError, ValueError, OverflowError) as error:
+                problem = error.problem if isinstance(error, ShardError) else str(error)
+                raise BadValue(
+                    f"samples {shorten(rows[0][KEY])} to {shorten(rows[-1][KEY])} "
+                    f"do not fit their column: {problem}",
+                    entry=field.name,
+                    expected=str(self.features[field.name]),
+                    hint="give the type of the column as features={name: type}",
+                ) from error
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _unexpected(what: str, name: str, record: AnyRecord) -> BadValue:
+    return BadValue(
+        f"record {shorten(record.key)} has {what} that those before it do not have",
+        entry=name,
+        hint="choose entries with entries=[…], or give its type as features={name: type}",
+    )
+
+
+# --- types
+
+
+def json_feature() -> Feature:
+    """The type of JSON texts; older versions of `datasets` have none."""
+    datasets, _ = libraries()
+    kind = getattr(datasets, "Json", None)
+    return datasets.Value("string", id=ENTRY) if kind is None else kind(id=ENTRY)
+
+
+def entry_feature(entry: Entry) -> Feature:
+    """The type of a column of entries such as this one."""
+    datasets, _ = libraries()
+    kind = entry.content_type.partition(";")[0].lower()
+    if kind in _IMAGES:
+        return datasets.Image(id=ENTRY)
+    if kind.startswith("audio/"):
+        # Decoding needs a package that `datasets` does not bring.
+        return datasets.Audio(decode=False, id=ENTRY)
+    if kind == "application/json":
+        return json_feature()
+    if kind.startswith("text/"):
+        return datasets.Value("string", id=ENTRY)
+    if kind == "application/x-npy":
+        array = entry.decode()
+        shape = (None,) if array.ndim == 1 else array.shape
+        feature = array_feature(array.dtype, shape, ENTRY)
+        if feature is not None:
+            return feature
+    return datasets.Value("binary", id=ENTRY)
+
+
+def field_feature(values: Iterable[Any]) -> Feature:
+    """The type of a column of these values of a field of the metadata."""
+    datasets, _ = libraries()
+    known = [value for value in values if value is not None]
+    if known and all(isinstance(value, list) for value in known):
+        items = [item for value in known for item in value]
+        kind = _scalar_kind(items) if items else None
+        if kind is not None and None not in items:
+            return datasets.Sequence(datasets.Value(kind))
+    kind = _scalar_kind(known)
+    if kind is not None:
+        return datasets.Value(kind)
+    json_type = getattr(datasets, "Json", None)
+    return datasets.Value("string") if json_type is None else json_type()
+
+
+def _scalar_kind(values: Sequence[Any]) -> str | None:
+    kinds = {type(value) for value in values}
+    if kinds == {bool}:
+        return "bool"
+    if kinds == {str}:
+        return "string"
+    if kinds == {bytes}:
+        return "binary"
+    if kinds == {int} and all(value in _INT64 for value in values):
+        return "int64"
+    if kinds and kinds <= {int, float} and float in kinds:
+        exact = all(isinstance(value, float) or int(float(value)) == value for value in values)
+        return "float64" if exact else None
+    return None
+
+
+# --- values
+
+
+def _entry_value(entry: Entry, feature: Feature) -> Any:  # noqa: ANN401 - what `_column` takes
+    datasets, _ = libraries()
+    try:
+        if isinstance(feature, (datasets.Image, datasets.Audio)):
+            return {"bytes": bytes(entry.data), "path": None}
+        if isinstance(feature, datasets.Value) and feature.dtype in ("binary", "large_binary"):
+            return bytes(entry.data)
+        if is_json(feature):
+            entry.decode()  # says what is wrong with it
+            return decode_text(entry.data)
+        if isinstance(feature, datasets.Value) and feature.dtype in ("string", "large_string"):
+            return decode_text(entry.data)
+        return entry.decode()
+    except ShardError as error:
+        raise error.located(entry=entry.name) from None
+
+
+def _field_value(value: Any, feature: Feature) -> Any:  # noqa: ANN401 - of any kind
+    datasets, _ = libraries()
+    is_text = isinstance(feature, datasets.Value) and feature.dtype == "string"
+    if value is None or (is_text and isinstance(value, str)) or not (is_text or is_json(feature)):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def is_json(feature: Feature) -> bool:
+    """Whether a type holds JSON texts."""
+    datasets, _ = libraries()
+    kind = getattr(datasets, "Json", None)
+    return kind is not None and isinstance(feature, kind)
+
+
+def _column(kind: ArrowType, values: list[Any]) -> Column:
+    _, pa = libraries()
+    there = [value for value in values if value is not None]
+    if not there or not all(isinstance(value, np.ndarray) for value in there):
+        values = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
+        if not isinstance(kind, pa.ExtensionType):
+            return pa.array(values, kind)
+        return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
+    column = _array_column(kind, there)
+    if len(there) == len(values):
+        return column
+    order = iter(range(len(there)))
+    return column.take(pa.array([None if value is None else next(order) for value in values]))
+
+
+def _array_column(kind: ArrowType, arrays: list[np.ndarray[Any, Any]]) -> Column:
+    """A column of arrays that have the shape of its type."""
+    _, pa = libraries()
+    storage: ArrowType = getattr(kind, "storage_type", kind)
+    axes, inner = 0, storage
+    while pa.types.is_list(inner) or pa.types.is_fixed_size_list(inner):
+        axes, inner = axes + 1, inner.value_type
+    is_free = (
+        not pa.types.is_fixed_size_list(storage) and getattr(kind, "shape", (None,))[0] is None
+    )
+    for array in arrays:
+        if array.dtype != inner.to_pandas_dtype() or array.ndim != axes:
+            found = f"an array {array.dtype} {list(array.shape)}"
+            raise BadValue(f"{found} among arrays {inner} with {axes} axes")
+        shape = getattr(kind, "shape", array.shape)
+        if array.shape[is_free:] != tuple(shape)[is_free:]:
+            raise BadValue(f"an array {list(array.shape)} among arrays {list(shape)}")
+    if not is_free or not axes:
+        return array_column(kind, np.stack(arrays))
+    lengths = [len(array) for array in arrays]
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    return array_column(kind, np.concatenate(arrays), offsets)
+
+
+def bytes_of(row: Mapping[str, Any]) -> int:
+    """About how much memory a row takes."""
+    total = 0
+    for value in row.values():
+        content = value.get("bytes") if isinstance(value, dict) else value
+        if isinstance(content, np.ndarray):
+            total += math.prod(content.shape) * content.itemsize
+        elif isinstance(content, (bytes, str)):
+            total += len(content)
+    return total
