@@ -9,7 +9,7 @@ ENV := .env
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
 INPUTS := pyproject.toml constraints.txt
 # A name of its own: a comma would end an argument of `call`.
-DEMO_EXTRAS := gym,plot
+DEMO_EXTRAS := gym,plot,torch
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-bridges test-all lint vectors docs bench fuzz clean
@@ -55,11 +55,20 @@ $(ENV)/bench/.ready: $(INPUTS)
 $(ENV)/fuzz/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/fuzz,-c constraints.txt -e '.[fuzz]')
 
+# $(1): what it shows, $(2): the example, $(3): its arguments.
+define show
+	@printf '\n######## %s: examples/%s\n' '$(1)' '$(2)'
+	@$(ENV)/demo/bin/python examples/$(2) $(3)
+endef
+
 demo: $(ENV)/demo/.ready
-	@$(ENV)/demo/bin/python examples/container.py demo-out
-	@$(ENV)/demo/bin/python examples/episode.py demo-out
-	@$(ENV)/demo/bin/python examples/crash_recovery.py demo-out
-	@$(ENV)/demo/bin/python examples/packs.py demo-out
+	@rm -rf demo-out
+	$(call show,A container of named entries,container.py,demo-out)
+	$(call show,An episode,episode.py,demo-out)
+	$(call show,A recording that is killed,crash_recovery.py,demo-out)
+	$(call show,Training on recorded episodes,latent_world_model.py,demo-out/episodes)
+	$(call show,Packs of samples and of these episodes,packs.py,demo-out demo-out/episodes)
+	@printf '\nThat was all. Pictures to look at: demo-out/ep_001.png, demo-out/episodes.png\n'
 
 test: lint
 	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES)

@@ -171,7 +171,7 @@ def main() -> None:
     damage(path)
     identity(path)
     kill(path)
-    title("Done")
+    title("Have a look")
     print(f"the files are in {folder}; look at them with: shard ls {path}")
 
 

@@ -166,7 +166,7 @@ def main() -> None:
     wshard("verify", path)
     chunks(path)
     bad_one(ep, folder / "bad.wshard")
-    title("Done")
+    title("Have a look")
     print(f"look at {folder / 'ep_001.png'}, and at the files with: wshard inspect {path}")
 
 

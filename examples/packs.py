@@ -1,11 +1,12 @@
-"""Samples in packs: `python examples/packs.py [FOLDER]`.
+"""Samples in packs: `python examples/packs.py [FOLDER] [EPISODES]`.
 
-Packs a folder of pictures with labels, and recorded episodes; reads both back in order, by number and by key;
-cuts a shard and brings its records back.
+Packs a folder of pictures with labels, and a folder of recorded episodes (made up if there is none); reads both back in
+order, by number, by key and by windows; cuts a shard and brings its records back.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import shardpack
-from wshard import Episode, save_wshard
+from wshard import Episode, EpisodeDataset, save_wshard
 
 SAMPLES, EPISODES, STEPS = 600, 12, 100
 
@@ -41,21 +42,20 @@ def make_photos(folder: Path) -> None:
         (kind / f"{number:05}.json").write_text(json.dumps(label), "utf-8")
 
 
-def gather_episodes(folder: Path, recorded: Path) -> None:
-    """What earlier examples have recorded, and some episodes of an arm that waves."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in recorded.glob("*.wshard"):
-        shutil.copy(path, folder / path.name)
+def make_episodes(folder: Path) -> Path:
+    """An arm that waves, if nothing was recorded; returns the folder."""
+    folder.mkdir()
     for number in range(EPISODES):
         ep = Episode(f"wave_{number:03}", env_id="Wave-v1")
         phase = np.arange(STEPS)[:, None] / 20 + np.arange(3) + number
         ep.observations["joint_pos"] = np.sin(phase).astype(np.float32)
         ep.actions["ctrl"] = np.cos(phase).astype(np.float32)
         save_wshard(ep, folder / f"{ep.id}.wshard", fsync=False)
+    return folder
 
 
 def read_back(shards: str, episodes: Path) -> None:
-    print("\n== Read: in order, by number, by key, and episodes in place")
+    print("\n== Read: in order, by number, by key, episodes in place and windows of them")
     with shardpack.open(shards) as dataset:
         start = time.perf_counter()
         labels = [record["json"].decode()["label"] for record in dataset.records()]
@@ -64,27 +64,32 @@ def read_back(shards: str, episodes: Path) -> None:
         batch = dataset.take(np.random.default_rng(1).integers(0, len(dataset), 64))
         print(f"dogs/00007 is {picture.shape}; a batch: {batch[0].key}, {batch[1].key}, …")
         assert sum(labels) == SAMPLES // 2
-    with shardpack.open(episodes) as dataset:
-        episode = dataset["wave_007"]["wshard"].decode()
-        print(f"{episode}: {episode.observations['joint_pos'][40:56].shape} in steps 40 to 56")
+    with shardpack.open(episodes) as dataset, dataset[-1].episode() as episode:
+        print(episode)
+    windows = EpisodeDataset(episodes, window=16)
+    two = windows.batch([0, -1])
+    print(f"{len(windows):,} windows; two:", {name: two[name].shape for name in windows.channels})
 
 
 def main() -> None:
-    recorded = Path(sys.argv[1] if len(sys.argv) > 1 else "demo-out")
-    folder = recorded / "packs"
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("demo-out"))
+    parser.add_argument("episodes", nargs="?", type=Path)
+    arguments = parser.parse_args()
+    folder, restored = arguments.folder / "packs", arguments.folder / "packs" / "restored"
     shutil.rmtree(folder, ignore_errors=True)
     make_photos(folder / "photos")
-    gather_episodes(folder / "episodes", recorded)
+    recorded = arguments.episodes or make_episodes(folder / "made_up")
     create = ("create", "--input", folder / "photos", "--output", folder / "train-%06d.shardpack")
     options = ("--shard-size", "2MB", "--compression", "lz4", "--metadata", "creator=demo")
     shardpack_command("A folder: 00007.npy and 00007.json are one record", *create, *options)
     shards, packed = str(folder / "train-*.shardpack"), folder / "episodes.shardpack"
     shardpack_command("What is in it", "stats", shards)
-    shardpack_command("Episodes", "pack-episodes", folder / "episodes", "-o", packed)
+    shardpack_command("Recorded episodes", "pack-episodes", recorded, "-o", packed)
     read_back(shards, packed)
-    shardpack_command("Restored", "unpack", packed, "-C", folder / "restored")
-    for path in (folder / "episodes").iterdir():
-        assert path.read_bytes() == (folder / "restored" / path.name).read_bytes()
+    shardpack_command("Restored, byte for byte", "unpack", packed, "-C", restored)
+    for path in recorded.rglob("*.wshard"):
+        assert (restored / path.relative_to(recorded)).read_bytes() == path.read_bytes()
     whole = (folder / "train-000001.shardpack").read_bytes()
     (folder / "cut.shardpack").write_bytes(whole[: len(whole) // 2])
     shardpack_command("A shard that lost its end", "recover", folder / "cut.shardpack")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wshard import Episode, load_wshard, save_wshard
+from wshard import Episode, add_lane, load_wshard, save_wshard
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TESTED_HERE = {
@@ -20,8 +20,8 @@ TESTED_HERE = {
     "record_cartpole.py",
     "train_world_model.py",
 }
-# `make demo` runs these.
-TESTED_ELSEWHERE = {"container.py", "episode.py"}
+# The first two by `make demo`, the last in tests/bridges, where torch is.
+TESTED_ELSEWHERE = {"container.py", "episode.py", "latent_world_model.py"}
 
 
 def run(folder: Path, name: str, *arguments: str) -> str:
@@ -80,18 +80,30 @@ def test_what_a_killed_recorder_had_flushed_comes_back(tmp_path: Path) -> None:
     assert (tmp_path / "crashed" / "pendulum.wshard.partial").exists()
 
 
-def test_a_folder_and_episodes_are_packed_and_read_back(tmp_path: Path) -> None:
-    save_wshard(
-        Episode("mine", observations={"x": np.zeros((5, 2), np.float32)}), tmp_path / "mine.wshard"
-    )
-    said = run(tmp_path, "packs.py", ".")
+def test_a_folder_and_recorded_episodes_are_packed_and_read_back(tmp_path: Path) -> None:
+    for name in ("mine", "yours"):
+        seen = np.zeros((40, 2), np.float32)
+        path = tmp_path / "recorded" / f"{name}.wshard"
+        path.parent.mkdir(exist_ok=True)
+        save_wshard(Episode(name, observations={"x": seen}), path)
+        add_lane(path, "omen/x/model", seen)
+    said = run(tmp_path, "packs.py", ".", "recorded")
     assert "600 records with 1,200 entries in 4 shards" in said
     assert "600 labels" in said
-    assert "13 episodes in 1 shard" in said
-    assert "unpacked 13 files" in said
+    assert "2 episodes in 1 shard" in said
+    assert "<Episode 'yours': 40 steps, 1 observations, 1 omens>" in said
+    assert "50 windows" in said
+    assert "unpacked 4 files" in said
     assert "records came back" in said
-    restored = tmp_path / "packs" / "restored" / "mine.wshard"
-    assert restored.read_bytes() == (tmp_path / "mine.wshard").read_bytes()
+    for path in (tmp_path / "recorded").rglob("*.wshard"):
+        restored = tmp_path / "packs" / "restored" / path.relative_to(tmp_path / "recorded")
+        assert restored.read_bytes() == path.read_bytes()
+
+
+def test_without_recorded_episodes_some_are_made_up_and_packed(tmp_path: Path) -> None:
+    said = run(tmp_path, "packs.py", ".")
+    assert "12 episodes in 1 shard" in said
+    assert "unpacked 12 files" in said
 
 
 def test_the_world_model_learns(tmp_path: Path) -> None:
