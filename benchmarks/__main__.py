@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ALL = (
     *("fetch", "open", "raw", "zstd"),
     *("episode_read", "episode_write", "episode_windows", "episode_small", "recording"),
-    *("packs", "dataset"),
+    *("packs", "dataset", "training_windows", "training_samples"),
 )
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
@@ -26,7 +26,7 @@ RESULTS = Path(__file__).with_name("RESULTS.md")
 def machine() -> str:
     packages = (
         *("numpy", "zstandard", "cramjam", "fastcrc", "xxhash"),
-        *("safetensors", "h5py", "hdf5plugin", "zarr"),
+        *("safetensors", "h5py", "hdf5plugin", "zarr", "torch"),
     )
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     return (
