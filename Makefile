@@ -75,8 +75,10 @@ test: lint
 	@echo
 	@echo "Left out, and run by 'make test-all': exhaustive damage tests (-m slow), oldest dependencies, wheel, fuzzing."
 
+# Grain by itself: it starts threads, after which loaders that fork have no luck.
 test-bridges: $(ENV)/bridges/.ready
-	$(ENV)/bridges/bin/python -m pytest -n $(TEST_PROCESSES) tests/bridges
+	$(ENV)/bridges/bin/python -m pytest -n $(TEST_PROCESSES) tests/bridges --ignore=tests/bridges/test_grain.py
+	$(ENV)/bridges/bin/python -m pytest tests/bridges/test_grain.py
 
 test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-bridges
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES)
