@@ -17,9 +17,11 @@ from shardpack.decoding import register_decoder
 from shardpack.editing import filter, merge, sample, sort, split
 from shardpack.encodings import EntryCompression
 from shardpack.episodes import pack_episodes, unpack
+from shardpack.packing import Sample, pack
 from shardpack.reader import ShardPackReader
 from shardpack.record import Entry, Record, StoredEntry
 from shardpack.recovery import LostPart, Recovery, recover
+from shardpack.sample_dataset import SampleBatch, SampleDataset
 from shardpack.streaming import stream
 from shardpack.writer import ShardPackWriter
 from shardpack.writer_set import ShardWriterSet
@@ -33,6 +35,9 @@ __all__ = [
     "LostPart",
     "Record",
     "Recovery",
+    "Sample",
+    "SampleBatch",
+    "SampleDataset",
     "ShardPackReader",
     "ShardPackWriter",
     "ShardWriterSet",
@@ -42,6 +47,7 @@ __all__ = [
     "merge",
     "open",
     "overlay",
+    "pack",
     "pack_episodes",
     "recover",
     "register_decoder",

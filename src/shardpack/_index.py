@@ -1,4 +1,4 @@
-"""The end of a shard: offsets of the records, lookup by key, metadata, footer (sections 4 and 5)."""
+"""The end of a shard: offsets of the records, lookup by key, metadata, footer (sections 7 and 8)."""
 
 from __future__ import annotations
 

@@ -40,11 +40,11 @@ KIND: Final = struct.Struct("<HH")
 # What the CRC-32C of any bytes followed by their own CRC-32C comes to.
 CHECKED: Final = 0x48674BC7
 
-# Index block (section 4): size to the end of the file, tag, record_count, metadata_size.
+# Index block (section 7): size to the end of the file, tag, record_count, metadata_size.
 INDEX_HEAD: Final = struct.Struct("<Q8sQQ")
 INDEX_TAG: Final = b"SPI1\x01\0\0\0"
 INDEX_MARKER: Final = b"SPI1"
-# Footer (section 5): index_offset, record_count, metadata_size, total_size, the checksums of offsets,
+# Footer (section 8): index_offset, record_count, metadata_size, total_size, the checksums of offsets,
 # lookup and metadata, version and reserved; then its own checksum and the magic.
 FOOTER: Final = struct.Struct("<QQQQIIIB7xI8s")
 FOOTER_SIZE: Final = 64

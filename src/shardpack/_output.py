@@ -14,12 +14,22 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from shardpack._preparing import Prepared
     from shardpack.combined import AnyRecord
 
 
 def is_set(output: str) -> bool:
     """Whether a name stands for many shards, as `"train-%06d.shardpack"` does."""
     return _NUMBER.search(output.replace("%%", "")) is not None
+
+
+def how_to_go_on(output: str) -> str:
+    """What to do after writing has ended early."""
+    if is_set(output):
+        return "append=True goes on behind the shards that are finished"
+    return (
+        "a set of shards, such as 'train-%06d.shardpack', would have kept those that are finished"
+    )
 
 
 class Output:
@@ -50,6 +60,8 @@ class Output:
             )
         else:
             self._writer = ShardPackWriter(name, **options)
+        self.earlier: list[str] = self.paths if len(self._writer) else []
+        """The shards that were there before, whose records stay."""
 
     def write(
         self,
@@ -61,6 +73,10 @@ class Output:
     ) -> None:
         """Adds a record."""
         self._writer.write(key, entries, metadata, content_types=content_types)
+
+    def write_prepared(self, prepared: Prepared) -> None:
+        """Adds a record that was made with the options of this output."""
+        self._writer.write_prepared(prepared)
 
     def copy(self, record: AnyRecord, *, check: bool = True) -> None:
         """Adds a record of another shard, its entries as they are stored."""

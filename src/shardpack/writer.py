@@ -8,16 +8,14 @@ import time
 from array import array
 from copy import deepcopy
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from xxhash import xxh64_intdigest
 
 from shard_format._atomic import AtomicFile, claim_space, copy_range, write_all
-from shard_format._input import check_decompressed_size
 from shard_format._json import canonical
 from shard_format._nameset import NameSet
-from shard_format.codecs import crc32c
 from shard_format.errors import (
     Closed,
     InvalidArgument,
@@ -28,29 +26,19 @@ from shard_format.errors import (
 )
 from shard_format.registry import DEFAULT_LIMITS, Limits
 from shard_format.sources import FileSource
-from shardpack import _msgpack
 from shardpack._heads import open_record
 from shardpack._index import build_index, unknown_fields
-from shardpack._kinds import encode_text, make_kinds
 from shardpack._layout import (
-    ALIGNMENTS,
-    CHECKSUM,
     FOOTER_SIZE,
     INDEX_HEAD,
-    LARGEST_HEAD,
-    LARGEST_RECORD_METADATA,
-    LONGEST_KEY,
     MOST_RECORDS,
-    RECORD_HEAD,
     VERSION,
     MetadataEncoding,
-    record_tag,
 )
 from shardpack._origin import Origin
-from shardpack._shapes import Shape, Shapes
-from shardpack.encodings import NO_COMPRESSION, EntryCompression, encode
+from shardpack._preparing import Prepared, Preparer, encode_key
+from shardpack._shapes import Schema
 from shardpack.reader import ShardPackReader
-from shardpack.values import to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -58,6 +46,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from shardpack.encodings import EntryCompression
     from shardpack.record import Record, StoredEntry
 
 __all__ = ["ShardPackWriter"]
@@ -71,12 +60,8 @@ _MOST_CLAIM: Final = 256 << 20
 _BATCH_BUFFERS: Final = 1000
 # Memory that the caller may change is copied up to this size, and written at once above it.
 _LARGEST_COPY: Final = 1 << 20
-_ZEROS: Final = tuple(bytes(count) for count in range(64))
 _INDEX_BYTES_PER_RECORD: Final = 20
 _METADATA_ROOM: Final = 1024
-
-_EMPTY_METADATA: Final = (b"{}", b"\x80")
-_ENCODINGS: Final = {"json": MetadataEncoding.JSON, "msgpack": MetadataEncoding.MESSAGEPACK}
 
 
 def creation_time(created: str | float | datetime | None) -> str:
@@ -94,23 +79,6 @@ def creation_time(created: str | float | datetime | None) -> str:
     if not isinstance(created, datetime):
         created = datetime.fromtimestamp(int(created), timezone.utc)
     return created.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _encode_key(key: str) -> bytes:
-    if type(key) is str and key.isascii() and 0 < len(key) <= LONGEST_KEY and "\0" not in key:
-        return key.encode()  # most keys
-    return encode_text(key, "the key of a record", LONGEST_KEY, "P-REC-5")
-
-
-class Prepared(NamedTuple):
-    """A record that is ready to be written."""
-
-    key: str
-    encoded_key: bytes
-    shape: Shape
-    parts: list[bytes | memoryview]
-    size: int
-    """Bytes of the whole record in the file."""
 
 
 class ShardPackWriter:
@@ -159,17 +127,14 @@ class ShardPackWriter:
         self._closed = False
         self._torn = False
         self.name = os.fspath(path)
-        if alignment not in ALIGNMENTS:
-            raise InvalidArgument("unknown alignment", expected="1, 8 or 64", found=alignment)
-        if metadata_encoding not in _ENCODINGS:
-            raise InvalidArgument(
-                "unknown metadata_encoding",
-                expected=" or ".join(map(repr, _ENCODINGS)),
-                found=repr(metadata_encoding),
-            )
-        self._mask = alignment - 1
-        self._metadata_encoding = _ENCODINGS[metadata_encoding]
-        self._max_record_bytes = max_record_bytes
+        self._preparer = Preparer(
+            self.name,
+            alignment=alignment,
+            compression=compression,
+            metadata_encoding=metadata_encoding,
+            max_record_bytes=max_record_bytes,
+            limits=limits,
+        )
         self._limits = limits
         self._created = creation_time(created)
         self.metadata: dict[str, Any] = deepcopy(dict(metadata or {}))
@@ -178,7 +143,6 @@ class ShardPackWriter:
         canonical(
             {**self._index_fields, "user": self.metadata}
         )  # refused now rather than after an hour
-        self._tags = tuple(record_tag(encoding, alignment) for encoding in MetadataEncoding)
         self._offsets = array("Q")
         self._hashes = array("Q")
         self._seen = NameSet()
@@ -187,7 +151,7 @@ class ShardPackWriter:
         self._written = 0
         self._claimed = 0
         self._pending: list[bytes | memoryview] = []
-        self._shapes = Shapes(EntryCompression.parse(compression))
+        self._schema = Schema()
         existing = ShardPackReader(self.name, limits=limits) if append and self._exists() else None
         try:
             self._file = AtomicFile(path, fsync=fsync)
@@ -227,7 +191,7 @@ class ShardPackWriter:
         user = fields.get("user")
         self.metadata = {**(user if isinstance(user, dict) else {}), **self.metadata}
         self._index_fields = {**unknown_fields(fields), **self._index_fields}
-        self._shapes.go_on(fields.get("schema"), len(existing))
+        self._schema.go_on(fields.get("schema"), len(existing))
         try:
             descriptor = os.open(self.name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
             try:
@@ -280,7 +244,7 @@ class ShardPackWriter:
             InvalidArgument: the key was written before, or something cannot be stored. The shard stays
                 as it was, and more can be written.
         """
-        self._add(self.prepare(key, entries, metadata, content_types, compression))
+        self._add(self._preparer.prepare(key, entries, metadata, content_types, compression))
 
     def prepare(
         self,
@@ -291,40 +255,10 @@ class ShardPackWriter:
         compression: Mapping[str, str | EntryCompression] | None = None,
     ) -> Prepared:
         """A record with all its bytes encoded and its size known, for `write_prepared`."""
-        # One pass over the entries, and few calls: this is where packing spends its time.
-        encoded_key = _encode_key(key)
-        shape = self._shapes.get(tuple(entries), content_types, compression)
-        if metadata:
-            metadata_encoding, text = self._metadata_encoding, self._encode_metadata(metadata)
-        else:
-            metadata_encoding, text = MetadataEncoding.NONE, b""
-        kinds = shape.kinds
-        mask = self._mask
-        head_size = position = kinds.key_start + len(encoded_key) + len(text) + 4
-        rows: list[int] = []
-        parts: list[bytes | memoryview] = [b""]
-        for name, content_type, codec, value in zip(
-            kinds.names, kinds.content_types, shape.compressions, entries.values(), strict=True
-        ):
-            data = value if type(value) is bytes else to_bytes(name, content_type, value)
-            stored_size = size = len(data)
-            encoding = 0
-            if codec is not NO_COMPRESSION and (encoded := encode(data, codec)) is not None:
-                check_decompressed_size(self.name, name, size, self._limits)
-                encoding, data = encoded
-                stored_size = len(data)
-            rows += (stored_size, size, crc32c(data), encoding)
-            padding = -position & mask
-            if padding:
-                parts.append(_ZEROS[padding])
-            parts.append(data)
-            position += padding + stored_size
-        return self._with_head(
-            key, encoded_key, shape, rows, parts, head_size, position, metadata_encoding, text
-        )
+        return self._preparer.prepare(key, entries, metadata, content_types, compression)
 
     def write_prepared(self, prepared: Prepared) -> None:
-        """Adds a record that this writer has prepared."""
+        """Adds a record that this writer, or one with the same options, has prepared."""
         self._add(prepared)
 
     def write_stored(
@@ -335,7 +269,7 @@ class ShardPackWriter:
         metadata: bytes = b"",
     ) -> None:
         """Adds a record of entries that are encoded already, as `Record.stored_entries` gives them."""
-        self._add(self.prepare_stored(key, entries, metadata_encoding, metadata))
+        self._add(self._preparer.prepare_stored(key, entries, metadata_encoding, metadata))
 
     def prepare_stored(
         self,
@@ -345,32 +279,7 @@ class ShardPackWriter:
         metadata: bytes = b"",
     ) -> Prepared:
         """As `prepare`, of entries that are encoded already; sizes and checksums are taken as given."""
-        if metadata and metadata_encoding == MetadataEncoding.NONE:
-            raise InvalidArgument(
-                "there is metadata although its encoding is none", path=self.name, rule="P-MTD-1"
-            )
-        if metadata in _EMPTY_METADATA:
-            # Reads the same (section 6), and one record has one form.
-            metadata_encoding, metadata = MetadataEncoding.NONE, b""
-        entries = list(entries)
-        names = tuple(entry.name for entry in entries)
-        content_types = {entry.name: entry.content_type for entry in entries}
-        if len(content_types) != len(names):
-            make_kinds(names, content_types.values())
-        shape = self._shapes.get(names, content_types, None)
-        encoded_key = _encode_key(key)
-        head_size = position = shape.kinds.key_start + len(encoded_key) + len(metadata) + 4
-        rows: list[int] = []
-        parts: list[bytes | memoryview] = [b""]
-        for entry in entries:
-            size = len(entry.data)
-            rows += (size, entry.original_size, entry.crc32c, entry.encoding)
-            padding = -position & self._mask
-            parts += (_ZEROS[padding], entry.data)
-            position += padding + size
-        return self._with_head(
-            key, encoded_key, shape, rows, parts, head_size, position, metadata_encoding, metadata
-        )
+        return self._preparer.prepare_stored(key, entries, metadata_encoding, metadata)
 
     def copy(self, record: Record, *, key: str | None = None, check: bool = True) -> None:
         """Adds a record of another shard without decoding and encoding its entries.
@@ -384,52 +293,10 @@ class ShardPackWriter:
         entries = record.stored_entries(check=check)
         self.write_stored(record.key if key is None else key, entries, encoding, metadata)
 
-    def _encode_metadata(self, metadata: Mapping[str, Any]) -> bytes:
-        fields = dict(metadata)
-        if self._metadata_encoding is MetadataEncoding.JSON:
-            return canonical(fields)
-        return _msgpack.pack(fields)
-
-    def _with_head(
-        self,
-        key: str,
-        encoded_key: bytes,
-        shape: Shape,
-        rows: list[int],
-        parts: list[bytes | memoryview],
-        head_size: int,
-        end: int,
-        metadata_encoding: MetadataEncoding,
-        metadata: bytes,
-    ) -> Prepared:
-        """Puts the head in front of the entries, whose last one ends at `end`."""
-        kinds = shape.kinds
-        padding = -end & self._mask
-        if padding:
-            parts.append(_ZEROS[padding])
-        size = end + padding
-        if (
-            head_size > LARGEST_HEAD
-            or len(metadata) > LARGEST_RECORD_METADATA
-            or (self._max_record_bytes is not None and size > self._max_record_bytes)
-        ):
-            raise self._too_large(key, head_size, len(metadata), size)
-        fixed = RECORD_HEAD.pack(
-            size,
-            self._tags[metadata_encoding],
-            kinds.count,
-            len(kinds.stored),
-            len(encoded_key),
-            len(metadata),
-        )
-        head = b"".join((fixed, kinds.rows.pack(*rows), kinds.stored, encoded_key, metadata))
-        parts[0] = head + CHECKSUM.pack(crc32c(head))
-        return Prepared(key, encoded_key, shape, parts, size)
-
     def _add(self, prepared: Prepared) -> None:
         if self._closed or self._torn:
             self._ensure_whole()
-        key, encoded, shape, parts, size = prepared
+        key, encoded, kinds, parts, size = prepared
         key_hash = xxh64_intdigest(encoded)
         if self._seen.contains_hash(key_hash) and self._is_there(key, key_hash):
             raise InvalidArgument(
@@ -451,7 +318,7 @@ class ShardPackWriter:
         self._offsets.append(self._position)
         self._hashes.append(key_hash)
         self._position += size
-        shape.records += 1
+        self._schema.add(kinds)
         self._torn = False
 
     def _append(self, parts: list[bytes | memoryview], size: int) -> None:
@@ -511,29 +378,11 @@ class ShardPackWriter:
         self._ensure_whole()
         self._flush(self._position)
 
-    def _too_large(self, key: str, head_size: int, metadata_size: int, size: int) -> ShardError:
-        what, found, most = next(
-            case
-            for case in (
-                ("the metadata of a record", metadata_size, LARGEST_RECORD_METADATA),
-                ("the head of a record", head_size, LARGEST_HEAD),
-                ("a record", size, self._max_record_bytes or 0),
-            )
-            if case[1] > case[2]
-        )
-        return LimitExceeded(
-            f"{what} is too large: key {shorten(key)}",
-            path=self.name,
-            expected=f"at most {most} bytes",
-            found=f"{found} bytes",
-            rule="P-REC-6",
-        )
-
     def __contains__(self, key: object) -> bool:
         """Whether a record with this key was written, so that an interrupted run can skip it."""
         if not isinstance(key, str):
             return False
-        encoded = _encode_key(key)
+        encoded = encode_key(key)
         key_hash = xxh64_intdigest(encoded)
         return self._seen.contains_hash(key_hash) and self._is_there(key, key_hash)
 
@@ -573,7 +422,7 @@ class ShardPackWriter:
             "user": self.metadata,
             "version": VERSION,
         }
-        if (schema := self._shapes.schema()) is not None:
+        if (schema := self._schema.fields()) is not None:
             fields["schema"] = schema
         try:
             parts, footer = build_index(self._offsets, self._hashes, self._position, fields)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from shardpack._preparing import Prepared
     from shardpack.encodings import EntryCompression
     from shardpack.record import Record, StoredEntry
 
@@ -162,12 +163,15 @@ class ShardWriterSet:
         compression: Mapping[str, str | EntryCompression] | None = None,
     ) -> None:
         """Adds a record; the arguments are those of `ShardPackWriter.write`."""
+        self.write_prepared(
+            self._open_writer().prepare(key, entries, metadata, content_types, compression)
+        )
+
+    def write_prepared(self, prepared: Prepared) -> None:
+        """Adds a record that a writer with the same options has prepared."""
         writer = self._open_writer()
-        prepared = writer.prepare(key, entries, metadata, content_types, compression)
         if self._is_full(writer, prepared.size):
-            # The new shard counts for itself; one record in each is encoded twice.
             writer = self._next_shard()
-            prepared = writer.prepare(key, entries, metadata, content_types, compression)
         writer.write_prepared(prepared)
         self._records += 1
 
@@ -179,14 +183,9 @@ class ShardWriterSet:
         metadata: bytes = b"",
     ) -> None:
         """Adds a record of entries that are encoded already; see `ShardPackWriter.write_stored`."""
-        entries = list(entries)
-        writer = self._open_writer()
-        prepared = writer.prepare_stored(key, entries, metadata_encoding, metadata)
-        if self._is_full(writer, prepared.size):
-            writer = self._next_shard()
-            prepared = writer.prepare_stored(key, entries, metadata_encoding, metadata)
-        writer.write_prepared(prepared)
-        self._records += 1
+        self.write_prepared(
+            self._open_writer().prepare_stored(key, entries, metadata_encoding, metadata)
+        )
 
     def copy(self, record: Record, *, key: str | None = None, check: bool = True) -> None:
         """Adds a record of another shard as it is; see `ShardPackWriter.copy`."""
