@@ -1,4 +1,4 @@
-"""Windows of episodes as the storage of a TorchRL replay buffer. Needs the extra `tensordict`, and TorchRL.
+"""Windows of episodes as the storage of a TorchRL replay buffer. Needs the extra `torchrl`.
 
     from wshard import EpisodeDataset
     from wshard.torchrl import replay_buffer
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from shard_format._extras import require
-from shard_format.errors import InvalidArgument, MissingExtra
+from shard_format.errors import InvalidArgument
 from wshard.tensordict import read_windows
 
 if TYPE_CHECKING:
@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
     from wshard.dataset import EpisodeDataset
 else:
-    try:
-        Storage = require("torchrl.data", "tensordict").Storage
-    except MissingExtra as error:
-        error.hint = "install it with: pip install torchrl 'shard-format[tensordict]'"
-        raise
+    Storage = require("torchrl.data", "torchrl").Storage
 
 __all__ = ["WindowStorage", "replay_buffer"]
 

@@ -298,6 +298,6 @@ def test_without_tensordict_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         assert "shard-format[tensordict]" in fails_without(monkeypatch, "tensordict", call)
 
 
-def test_without_torchrl_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torchrl_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchrl.data", None)
-    assert "pip install torchrl" in fails_without(monkeypatch, "torchrl", "wshard.torchrl")
+    assert "shard-format[torchrl]" in fails_without(monkeypatch, "torchrl", "wshard.torchrl")
