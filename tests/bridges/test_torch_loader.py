@@ -24,6 +24,7 @@ from tests.bridges.torch_support import (
     Dies,
     Numbers,
     Plain,
+    Random,
     numbers_of,
     planned,
 )
@@ -56,6 +57,26 @@ def forked(dataset: Any, plan: Plan, **options: Any) -> Loader:  # noqa: ANN401 
     return Loader(
         dataset, plan, num_workers=2, multiprocessing_context="fork", timeout=TIMEOUT, **options
     )
+
+
+class TestRandomNumbers:
+    """What data sets and training draw."""
+
+    def test_workers_draw_the_same_for_a_seed_and_epoch_and_other_numbers_for_others(self) -> None:
+        def drawn(seed: int) -> list[list[float]]:
+            loader = data_loader(Random(8), batch_size=4, seed=seed, num_workers=2, timeout=TIMEOUT)
+            return [[n for batch in loader for n in batch["random"].tolist()] for _ in range(2)]
+
+        first, second = drawn(1)
+        assert drawn(1) == [first, second]
+        assert len({*first, *second, *drawn(2)[0]}) == 24
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_those_of_the_training_process_are_not_touched(self, workers: int) -> None:
+        before = torch.get_rng_state()
+        loader = data_loader(Numbers(20), batch_size=4, num_workers=workers)
+        assert sum(len(batch["number"]) for batch in loader) == 20
+        assert torch.equal(torch.get_rng_state(), before)
 
 
 class TestBatches:

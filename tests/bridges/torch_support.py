@@ -72,6 +72,13 @@ class Plain:
         }
 
 
+class Random(Plain):
+    """A data set whose samples are random numbers of torch."""
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return {"random": torch.rand(()).item()}
+
+
 class Dies(Plain):
     """A worker that reads sample 5 is killed, as by the system when memory is short."""
 

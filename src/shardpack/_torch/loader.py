@@ -15,14 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from multiprocessing.context import BaseContext
 
+    import torch
     from torch.utils.data import DataLoader
 
     from shardpack.mixing import Source
     from shardpack.orders import Shuffle
 else:
+    torch = require("torch", "torch")
     DataLoader = require("torch.utils.data", "torch").DataLoader
 
 __all__ = ["Loader", "LoaderIterator", "WorkerTraceback", "data_loader"]
+
+
+_SEEDS = 1 << 63
+# Odd and far from all that people take as a seed: neighbouring seeds and epochs do not meet.
+_STRIDE = 0x1E3779B97F4A7C15
 
 
 class WorkerTraceback(Exception):
@@ -38,6 +45,8 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
     Each iteration gives the batches of one epoch. When it came to its end, the next one has the next epoch;
     one that was left earlier starts again. Its state is five integers: it counts the batches that were taken
     from the loader, however many its workers have read ahead, and fits any number of ranks, workers and batch sizes.
+
+    Workers get seeds that follow from the plan's seed and the epoch; the random numbers of this process are not touched.
 
     In a worker, a data set that can read into given memory reads straight into what it shares with this process.
     A batch stays as it is while one of its tensors is used; then its memory is filled again.
@@ -79,6 +88,7 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
         self._start = self._walk.state_dict()
         self._progress: Progress | None = None
         self._skipped: dict[str, int] = {}
+        self._seeds = torch.Generator()
         super().__init__(
             Fetcher(dataset, collate_fn),
             batch_sampler=self._walk,
@@ -89,6 +99,7 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
             prefetch_factor=prefetch_factor,
             multiprocessing_context=multiprocessing_context,
             timeout=timeout,
+            generator=self._seeds,
         )
 
     @property
@@ -112,7 +123,9 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
     def __iter__(self) -> LoaderIterator:
         # The sampler is read ahead of the training: it is told where that stands.
         self._walk.load_state_dict(self._start)
-        self._progress = Progress(self._walk.plan, self._start["position"])
+        plan = self._walk.plan
+        self._seeds.manual_seed((plan.seed + plan.epoch * _STRIDE) % _SEEDS)
+        self._progress = Progress(plan, self._start["position"])
         return LoaderIterator(self, super().__iter__(), self._progress)
 
     def set_epoch(self, epoch: int) -> None:
