@@ -78,7 +78,7 @@ test: lint
 # Grain by itself: it starts threads, after which loaders that fork have no luck.
 test-bridges: $(ENV)/bridges/.ready
 	$(ENV)/bridges/bin/python -m pytest -n $(TEST_PROCESSES) tests/bridges --ignore=tests/bridges/test_grain.py
-	$(ENV)/bridges/bin/python -m pytest tests/bridges/test_grain.py
+	$(ENV)/bridges/bin/python -m pytest tests/bridges/test_grain.py tests/architecture -k "grain or lists_its_names"
 
 test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-bridges
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES)

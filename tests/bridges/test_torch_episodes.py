@@ -15,6 +15,7 @@ from shardpack import SampleDataset, ShardPackWriter
 from shardpack.sampling import Plan, Sampler
 from shardpack.torch import BatchStream, ByteColumn
 from tests.bridges.blocking import fails_without
+from tests.wshard.recording_support import recorder
 from wshard import Episode, EpisodeDataset, RaggedChannel, TextChannel, load_wshard, save_wshard
 from wshard.dtypes import DType, bfloat16
 from wshard.torch import collate, data_loader, to_tensors
@@ -165,3 +166,13 @@ def test_without_torch_the_error_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     assert "shard-format[torch]" in fails_without(monkeypatch, "torch", module)
+
+
+def test_tensors_are_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "ep.wshard"
+    with recorder(path, channels=[{"id": "x", "dtype": "f32", "shape": [2]}]) as writer:
+        writer.write_timestep({"x": torch.tensor([1.0, 2.0])}, reward=torch.tensor(3.0))
+    episode = load_wshard(path)
+    assert episode.observations["x"].data.tolist() == [[1, 2]]
+    assert episode.rewards is not None
+    assert episode.rewards.data.tolist() == [3]

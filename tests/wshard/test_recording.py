@@ -223,12 +223,6 @@ class TestSteps:
             assert episode.rewards is not None
             assert episode.rewards.data.tolist() == [np.float32(0.1)]
 
-    def test_torch_tensors_are_taken(self, path: Path) -> None:
-        torch = pytest.importorskip("torch")
-        with recorder(path, channels=ONE) as writer:
-            writer.write_timestep({"x": torch.tensor([1.0, 2.0])}, reward=torch.tensor(3.0))
-        assert load_wshard(path).observations["x"].data.tolist() == [[1, 2]]
-
     @pytest.mark.parametrize(
         ("values", "options", "named"),
         [
