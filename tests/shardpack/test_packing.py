@@ -511,6 +511,7 @@ class TestLostProcesses:
                     {what}
 
             if __name__ == "__main__":
+                signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
                 shardpack.pack(itertools.count(), "out/{PATTERN}", small, processes=2,
                     multiprocessing_context="{context}", max_records=10, progress=progress)
             """)
