@@ -12,6 +12,7 @@ from xxhash import xxh64
 from shard_format._parallel import for_each, thread_count
 from shard_format.errors import InvalidArgument, ShardError
 from wshard.dataset.batches import WindowBatch
+from wshard.dataset.cache import make_cache
 from wshard.dataset.choosing import check_choice, make_layout
 from wshard.dataset.episodes import Episodes
 from wshard.dataset.numbering import WindowNumbers
@@ -105,6 +106,11 @@ class EpisodeDataset:
             "min_max"}`: these channels only. Statistics or their path: as True with them.
         stats: the statistics to normalise by, or the file that holds them; those beside the folder if left
             out. See `compute_stats`.
+        cache: a folder on a local disk. The first time an episode is opened, a decoded copy of its channels is put there;
+            from then on windows are cut out of it. For all workers and later runs. Episodes that are stored
+            uncompressed on this machine are not copied.
+        cache_bytes: how large the cache may become; the copies that were opened longest ago go first. None: as large
+            as the disk.
 
     Raises:
         InvalidArgument: an argument cannot work, or there is no window.
@@ -128,12 +134,14 @@ class EpisodeDataset:
         where: str | None = None,
         transform: Callable[[Sample], Sample] | None = None,
         threads: int | None = None,
-        max_open: int = 64,
+        max_open: int = 128,
         index: bool | str | os.PathLike[str] = True,
         on_error: str = "raise",
         storage_options: Mapping[str, Any] | None = None,
         normalize: Normalize = False,
         stats: StatsSource | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_bytes: int | None = None,
     ) -> None:
         for name, count in (("stride", stride), ("max_open", max_open)):
             if operator.index(count) < 1:
@@ -156,6 +164,7 @@ class EpisodeDataset:
         self.skipped = Skipped()
         """How many windows could not be read, by file."""
         self._threads = threads
+        copies = make_cache(cache, cache_bytes)
         options = dict(storage_options) if storage_options else None
         catalogue = open_catalogue(files, index, self._left_out, options)
         self.folder = catalogue.base if catalogue.folders else None
@@ -175,6 +184,7 @@ class EpisodeDataset:
             storage_options=options,
             max_open=max_open,
             packs=opened_packs(files),
+            cache=copies,
         )
         self._number()
         if not len(self._numbers):

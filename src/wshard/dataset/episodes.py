@@ -9,6 +9,7 @@ import numpy as np
 
 from shard_format.errors import ReferenceMismatch, ShardError
 from shard_format.sources import is_url
+from wshard.dataset.cache import stamp_of
 from wshard.dataset.open_files import OpenFiles
 from wshard.dataset.packs import OpenPacks
 from wshard.dataset.places import NO_PACK
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardpack import Dataset
+    from wshard.dataset.cache import EpisodeCache
     from wshard.dataset.layouts import Layout
     from wshard.dataset.places import Places
     from wshard.episode import Episode
@@ -44,6 +46,7 @@ class Episodes:
         storage_options: for files that are URLs.
         max_open: how many episodes, and how many packs, stay open.
         packs: the packs, if they were opened by somebody else.
+        cache: where decoded copies are kept, if they are.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Episodes:
         storage_options: Mapping[str, Any] | None,
         max_open: int,
         packs: Dataset | None,
+        cache: EpisodeCache | None,
     ) -> None:
         self.places = places
         self.paths = places.paths
@@ -67,6 +71,7 @@ class Episodes:
         self._storage_options = storage_options
         self._max_open = max_open
         self._given = packs
+        self._cache = cache
         self._set_up()
 
     def _set_up(self) -> None:
@@ -127,7 +132,17 @@ class Episodes:
         return episode
 
     def _open(self, number: int) -> Sources:
-        return self._layout.sources(self.load_as_listed(number), self.paths[number], self.wanted)
+        path = self.paths[number]
+
+        def use(episode: Episode) -> Sources:
+            return self._layout.sources(episode, path, self.wanted)
+
+        def open_source() -> Sources:
+            return use(self.load_as_listed(number))
+
+        if self._cache is None:
+            return open_source()
+        return self._cache.open(number, path, stamp_of(self.places, number), open_source, use)
 
     def close(self) -> None:
         """Closes all files. They are opened again when they are needed."""
