@@ -49,7 +49,7 @@ _LARGE = 1 << 16
 # Mapping a file takes longer than reading so little of it.
 _SMALL = 1 << 16
 # Parts of a mapping that are worth a call to bring them into reach.
-_EXPECTED = 1 << 20
+_EXPECTED = 1 << 18
 _MOST_EXPECTED = 32 << 20
 # A checksum runs at tens of gigabytes a second: a thread must be worth starting.
 _CHECKED_BYTES_PER_THREAD = 4 << 20

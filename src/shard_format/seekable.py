@@ -116,8 +116,8 @@ class SeekTable:
 
     def frames_for(self, start: int, stop: int) -> range:
         """The frames that hold the content from `start` to `stop` (`start` < `stop`)."""
-        first = int(np.searchsorted(self.content_starts, start, side="right")) - 1
-        last = int(np.searchsorted(self.content_starts, stop, side="left"))
+        first = int(self.content_starts.searchsorted(start, "right")) - 1
+        last = int(self.content_starts.searchsorted(stop, "left"))
         return range(first, last)
 
     def stored_range(self, frames: range) -> tuple[int, int]:
@@ -175,17 +175,16 @@ def decode_range_into(
     """
     decoder = _RangeDecoder(table, memoryview(stored), start, out, limits)
     frames = decoder.frames
+    workers = thread_count(threads, len(out), _DECODED_BYTES_PER_THREAD)
+    if workers == 1:
+        return decoder.decode_run(frames, measured)[0]
     run_checksums: dict[int, tuple[int, int]] = {}
 
     def decode_run(run: range) -> None:
         run_checksums[run.start] = decoder.decode_run(run, measured)
 
-    workers = thread_count(threads, len(out), _DECODED_BYTES_PER_THREAD)
-    if workers == 1:
-        decode_run(frames)
-    else:
-        sizes = np.diff(table.content_starts)[frames.start : frames.stop].tolist()
-        for_each(batches(frames, sizes), decode_run, workers)  # type: ignore[arg-type] # slices of a range are ranges
+    sizes = np.diff(table.content_starts)[frames.start : frames.stop].tolist()
+    for_each(batches(frames, sizes), decode_run, workers)  # type: ignore[arg-type] # slices of a range are ranges
     total = 0
     for _, (checksum, length) in sorted(run_checksums.items()):
         total = combine(total, checksum, length)

@@ -106,6 +106,8 @@ class Channel:
     _length: int = 0
     _has_stated_length: bool = False
     """Whether its file gives it a length of its own, with or without a clock."""
+    _ready: tuple[Block, DType, tuple[int, ...], np.dtype[Any], int] | None = None
+    """What `read_steps_into` has found out about the block: steps are decoded into arrays of this dtype, so many bytes each."""
     _times: NDArray[np.int64] | None = None
     _time_block: Block | None = None
 
@@ -268,6 +270,19 @@ class Channel:
             start: first step.
             out: C-contiguous and writable, of the channel's dtype and shape.
         """
+        if self._ready is not None and self._values is None:
+            ready, dtype, shape, stored, step = self._ready
+            if (
+                ready is self._block
+                and dtype is self.dtype
+                and shape is self.shape
+                and out.dtype == stored
+                and out.shape[1:] == shape
+                and out.flags.c_contiguous
+                and 0 <= start <= start + len(out) <= self._length
+            ):
+                ready.read_into(start * step, out.reshape(-1).view(np.uint8))
+                return
         block, stored = self._block, self.dtype.stored_dtype
         if out.shape[1:] != self.shape or out.dtype.itemsize != stored.itemsize or not out.ndim:
             raise InvalidArgument(
@@ -290,6 +305,7 @@ class Channel:
         if not 0 <= start <= start + len(out) <= self._length:
             self.read_steps(start, start + len(out))  # says so
         self._check_size()
+        self._ready = (block, self.dtype, self.shape, stored, self.step_bytes)
         block.read_into(start * self.step_bytes, out.reshape(-1).view(np.uint8))
 
     def __iter__(self) -> Iterator[Any]:

@@ -144,7 +144,7 @@ class Sources:
         keep_small: whether channels of little data are read as a whole and kept.
     """
 
-    __slots__ = ("_keep_small", "channels", "episode", "path")
+    __slots__ = ("_keep_small", "_kept", "channels", "episode", "path")
 
     def __init__(
         self, episode: Episode, path: str, wanted: Iterable[Wanted], *, keep_small: bool = False
@@ -152,6 +152,7 @@ class Sources:
         self.episode = episode
         self.path = path
         self._keep_small = keep_small
+        self._kept: dict[str, NDArray[Any]] = {}
         self.channels: dict[str, Channel | None] = {}
         """By key in the batch; None for a lane that the episode does not have."""
         try:
@@ -166,11 +167,15 @@ class Sources:
 
     def read(self, key: str, start: int, out: NDArray[Any]) -> None:
         """Fills an array with as many steps of a channel as it has, from `start` on; zeros if it is absent."""
+        stop = start + len(out)
+        kept = self._kept.get(key)
+        if kept is not None and start >= 0 and stop <= len(kept):
+            out[...] = kept[start:stop]
+            return
         channel = self.channels[key]
         if channel is None:
             out[...] = 0
             return
-        stop = start + len(out)
         try:
             if not 0 <= start <= stop <= channel.length:
                 raise InvalidArgument(
@@ -179,7 +184,8 @@ class Sources:
                     found=f"{channel.length} steps",
                 )
             if self._keep_small and channel.nbytes <= _SMALL:
-                out[...] = channel.data[start:stop]
+                self._kept[key] = whole = channel.data
+                out[...] = whole[start:stop]
             elif channel.dtype.stored_dtype == out.dtype:
                 channel.read_steps_into(start, out)
             else:
