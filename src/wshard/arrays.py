@@ -8,7 +8,7 @@ from shard_format.errors import InvalidArgument
 from shard_format.registry import DEFAULT_LIMITS, Role
 from wshard.names import TICKS, TIMESTAMPS
 from wshard.plain import plain_plan
-from wshard.reader import load_wshard, open_reader, read_descriptions, sidecar_files
+from wshard.reader import open_episode, open_reader, read_descriptions, sidecar_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -68,12 +68,10 @@ def load_arrays(
             arrays = _straight(reader, wanted)
             if arrays is not None:
                 return arrays
+        with open_episode(reader) as episode:
+            return _through_channels(episode, wanted)
     finally:
         reader.close()
-    with load_wshard(
-        source, check=check, threads=threads, limits=limits, storage_options=storage_options
-    ) as episode:
-        return _through_channels(episode, wanted)
 
 
 def _straight(reader: ShardReader, names: list[str] | None) -> dict[str, NDArray[Any]] | None:

@@ -112,6 +112,16 @@ def load_wshard(
     reader = open_reader(
         source, limits=limits, threads=threads, check=check, storage_options=storage_options
     )
+    return open_episode(reader, sidecars, channels, lanes)
+
+
+def open_episode(
+    reader: ShardReader,
+    sidecars: bool | Iterable[SourceLike] = True,
+    channels: Iterable[str] | None = None,
+    lanes: Iterable[str] | None = None,
+) -> Episode:
+    """The episode behind an open reader, which it owns from now on; arguments as for `load_wshard`."""
     try:
         if reader.header.role == _MANIFEST:
             from wshard.chunked import open_chunked

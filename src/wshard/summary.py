@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shard_format.registry import DEFAULT_LIMITS, Role
-from wshard.reader import load_wshard, open_reader, read_descriptions
+from wshard.reader import open_episode, open_reader, read_descriptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,11 +59,9 @@ def peek(
             if rows:
                 described = {block: (row.dtype, row.shape) for block, row in rows.items()}
                 return EpisodeSummary(id, env_id, length, metadata, described)
+        with open_episode(reader, sidecars=False) as episode:
+            return EpisodeSummary(
+                episode.id, episode.env_id, episode.length, episode.metadata, episode.described
+            )
     finally:
         reader.close()
-    with load_wshard(
-        source, sidecars=False, limits=limits, threads=1, storage_options=storage_options
-    ) as episode:
-        return EpisodeSummary(
-            episode.id, episode.env_id, episode.length, episode.metadata, episode.described
-        )

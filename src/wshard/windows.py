@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from wshard.episode import Episode
 
 __all__ = [
+    "SMALL_CHANNEL",
     "STEP_KEYS",
     "Forms",
     "Sources",
@@ -34,9 +35,9 @@ Forms: TypeAlias = "dict[str, tuple[tuple[int, ...], np.dtype[Any]]]"
 STEP_KEYS: Final = ("reward", "terminated", "truncated")
 """What every batch has besides channels."""
 _RESERVED: Final = frozenset((*STEP_KEYS, "is_first", "is_pad"))
-# Windows of channels up to this size are cut out of the whole, which is read once: a small frame takes longer
-# to find than to decode.
-_SMALL: Final = 1 << 16
+SMALL_CHANNEL: Final = 1 << 16
+"""Windows of channels up to this size are cut out of the whole, which is read once: a small frame takes longer
+to find than to decode."""
 # What JAX asks for on processors.
 _ALIGNMENT: Final = 64
 _ALIGNED_BYTES: Final = 1 << 14
@@ -183,7 +184,7 @@ class Sources:
                     expected=f"at least {stop} steps",
                     found=f"{channel.length} steps",
                 )
-            if self._keep_small and channel.nbytes <= _SMALL:
+            if self._keep_small and channel.nbytes <= SMALL_CHANNEL:
                 self._kept[key] = whole = channel.data
                 out[...] = whole[start:stop]
             elif channel.dtype.stored_dtype == out.dtype:
@@ -201,7 +202,7 @@ class Sources:
         places = indices.tolist()
         count, first, last = len(places), min(places), max(places)
         channel = self.channels[key]
-        if self._keep_small and channel is not None and channel.nbytes <= _SMALL:
+        if self._keep_small and channel is not None and channel.nbytes <= SMALL_CHANNEL:
             self.read(key, last, out[:1])  # says so if there is no such entry
             out[...] = channel.data[indices]
             return

@@ -10,6 +10,7 @@ import pytest
 
 from shard_format import ShardReader
 from shard_format.errors import ChecksumMismatch, EntryNotFound, InvalidArgument, ShardError
+from tests.shard_format.support import PlainSource
 from tests.wshard.support import GOLDEN, full_episode, ramp
 from wshard import (
     ChunkedEpisodeWriter,
@@ -156,6 +157,19 @@ class TestLoadArrays:
         path = tmp_path / "e.wshard"
         save_wshard(plain_episode(), path)
         assert_same(load_arrays(path.read_bytes()), through_channels(path))
+
+    @pytest.mark.parametrize("compression", ["none", "zstd"])
+    def test_a_source_far_away_is_not_asked_twice(self, tmp_path: Path, compression: str) -> None:
+        path = tmp_path / "e.wshard"
+        save_wshard(plain_episode(3000), path, compression=compression)
+        other, source = PlainSource(path), PlainSource(path)
+        with load_wshard(other) as ep:
+            ep.load()
+            expected = {block: channel.data for block, channel in ep.blocks()}
+            _ = ep.ticks
+        found = load_arrays(source)
+        assert source.reads <= other.reads
+        assert np.array_equal(found["signal/rgb"], expected["signal/rgb"])
 
     def test_a_cut_file_is_an_error_that_names_it(self, tmp_path: Path) -> None:
         path = tmp_path / "e.wshard"

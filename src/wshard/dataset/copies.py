@@ -16,7 +16,7 @@ from wshard.blocks import ChainedBlock, FileBlock
 from wshard.episode import Episode
 from wshard.planning import plan_blocks
 from wshard.sidecar import fingerprint
-from wshard.windows import STEP_KEYS
+from wshard.windows import SMALL_CHANNEL, STEP_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,8 +30,6 @@ __all__ = ["copied_bytes", "is_worth_copying", "key_of", "write_copy"]
 
 # In every key: another number, and no copy of an older library is used any more.
 _VERSION: Final = 1
-# Channels up to this size stay decoded in memory while their episode is open.
-_SMALL: Final = 1 << 16
 _PIECE_BYTES: Final = 1 << 24
 
 
@@ -40,7 +38,7 @@ def is_worth_copying(sources: Sources) -> bool:
     readers = _readers(sources.episode)
     if not all(reader.can_view for reader in readers):
         return True
-    large = [channel.block for channel in _channels(sources) if channel.nbytes > _SMALL]
+    large = [channel.block for channel in _channels(sources) if channel.nbytes > SMALL_CHANNEL]
     return any(
         reader.info(name).codec is not Codec.NONE
         for reader in readers
