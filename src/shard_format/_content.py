@@ -9,6 +9,7 @@ import numpy as np
 
 from shard_format import _filtered, seekable
 from shard_format._crc import combine
+from shard_format._frame_decoding import FrameDecoder, check_frames
 from shard_format._layout import (
     CODEC_BY_FLAGS,
     CODEC_FLAGS,
@@ -293,7 +294,7 @@ class Content:
         table = self.seek_table(row)
         if table is not None:
             stored = self._stored(row.data_offset, row.disk_size)
-            seekable.check_frames(table, stored, self._limits)
+            check_frames(table, stored, self._limits)
 
     # --- a part of it
 
@@ -304,27 +305,41 @@ class Content:
             return self._source.read_at(row.data_offset + start, stop - start)
         return filled_bytes(stop - start, lambda out: self.read_part_into(row, start, out))
 
-    def read_part_into(
-        self,
-        row: IndexRow,
-        start: int,
-        out: memoryview,
-        table: seekable.SeekTable | None = None,
-    ) -> None:
-        """The content from `start` on, as much as `out` holds; `table` is the row's, if it is at hand."""
+    def read_part_into(self, row: IndexRow, start: int, out: memoryview) -> None:
+        """The content from `start` on, as much as `out` holds."""
         codec, _ = self._prepare(row, look_for_table=False)
         if codec is Codec.NONE:
             self._read_raw_into(row.data_offset + start, out)
             return
         # Whatever the size of the entry: the table is what makes its parts checkable.
-        if table is None:
-            table = self.seek_table(row)
+        table = self.seek_table(row)
         if table is not None:
-            self._decode_frames_into(row, table, start, out)
+            self.decode_frames_into(row, FrameDecoder(table, self._limits), start, out)
             return
         whole = np.empty(row.orig_size, np.uint8)
         self.read_into(row, whole.data)
         out[:] = whole.data[start : start + len(out)]
+
+    def frame_decoder(self, row: IndexRow) -> FrameDecoder | None:
+        """What decodes parts of a seekable row again and again; None for any other."""
+        table = self.seek_table(row)
+        if table is None:
+            return None
+        self.check_sizes(row)
+        return FrameDecoder(table, self._limits)
+
+    def decode_frames_into(
+        self, row: IndexRow, decoder: FrameDecoder, start: int, out: memoryview
+    ) -> int:
+        """The content of a seekable row from `start` on, as much as `out` holds; returns the CRC-32C if that is all."""
+        size = len(out)
+        if not size:
+            return 0
+        frames = decoder.frames_for(start, start + size)
+        first, end = decoder.stored_range(frames)
+        is_all = size == row.orig_size
+        stored = self._stored(row.data_offset + first, end - first, expected=is_all)
+        return decoder.decode_into(frames, stored, start, out, self._threads, measured=is_all)
 
     # --- inside
 
@@ -363,11 +378,15 @@ class Content:
             head = self._source.read_at(row.data_offset, size)
         return _filtered.parse_leading(head, size), size
 
-    def _stored(self, offset: int, length: int) -> bytes | memoryview:
-        """Stored bytes for a decoder: a view where that saves a large copy."""
-        if length >= _LARGE and can_view(self._source):
-            return self._view_of_all(offset, length)
-        return self._source.read_at(offset, length)
+    def _stored(self, offset: int, length: int, *, expected: bool = True) -> bytes | memoryview:
+        """Stored bytes for a decoder: a view where that saves a large copy.
+
+        Parts are not `expected`: they are read by several threads, which would wait for each other meanwhile.
+        """
+        source = self._source
+        if length >= _LARGE and can_view(source):
+            return self._view_of_all(offset, length) if expected else source.view(offset, length)
+        return source.read_at(offset, length)
 
     def _view_of_all(self, offset: int, length: int) -> memoryview:
         """A view of bytes that will all be read at once."""
@@ -400,22 +419,9 @@ class Content:
             out[:] = source.read_at(offset, len(out))
 
     def _read_frames_into(self, row: IndexRow, table: seekable.SeekTable, out: memoryview) -> None:
-        checksum = self._decode_frames_into(row, table, 0, out)
+        checksum = self.decode_frames_into(row, FrameDecoder(table, self._limits), 0, out)
         if self._check and self.has_checksum(row):
             _compare_checksum(row, checksum)
-
-    def _decode_frames_into(
-        self, row: IndexRow, table: seekable.SeekTable, start: int, out: memoryview
-    ) -> int:
-        """Returns the CRC-32C of what was decoded."""
-        if not len(out):
-            return 0
-        first, end = table.stored_range(table.frames_for(start, start + len(out)))
-        stored = self._stored(row.data_offset + first, end - first)
-        return seekable.decode_range_into(
-            *(table, stored, start, out, self._limits, self._threads),
-            measured=len(out) == row.orig_size,
-        )
 
     def _iter_unchecked(self, row: IndexRow) -> Iterator[memoryview]:
         codec, _ = self._prepare(row, look_for_table=False)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import zstandard
 
+from shard_format._spares import Spares
 from shard_format.errors import BadCompression, ChecksumMismatch, LimitExceeded, SizeMismatch
 
 if TYPE_CHECKING:
@@ -49,15 +50,16 @@ class Frame(NamedTuple):
     has_checksum: bool
 
 
-class _Contexts(threading.local):
-    """Decoding and encoding contexts are costly to make and not safe to share."""
+class _Compressors(threading.local):
+    """Contexts for encoding, which are costly to make and not safe to share."""
 
     def __init__(self) -> None:
-        self.decompressor = zstandard.ZstdDecompressor()
-        self.compressors: dict[tuple[int, bool], zstandard.ZstdCompressor] = {}
+        self.by_options: dict[tuple[int, bool], zstandard.ZstdCompressor] = {}
 
 
-_contexts = _Contexts()
+_compressors = _Compressors()
+# All that a decompressor does at a time is one frame: a second reader would take it away from the first.
+_decompressors = Spares(zstandard.ZstdDecompressor, most=16)
 
 
 def iter_frames(stored: bytes | memoryview, limits: Limits) -> Iterator[Frame]:
@@ -177,7 +179,7 @@ def decode_frame(stored: bytes | memoryview, frame: Frame, at_most: int) -> byte
     """The content of one frame, which must not be longer than `at_most`."""
     _check_declared(frame, at_most)
     piece = memoryview(stored)[frame.start : frame.stop]
-    decompressor = _contexts.decompressor
+    decompressor = _decompressors.take()
     try:
         # zstandard does not even look at a frame that declares no content.
         if frame.content_size:
@@ -186,6 +188,8 @@ def decode_frame(stored: bytes | memoryview, frame: Frame, at_most: int) -> byte
         content = decompressor.stream_reader(piece).read(at_most + 1)
     except zstandard.ZstdError as error:
         raise _failure(error) from None
+    finally:
+        _decompressors.give_back(decompressor)
     if len(content) > at_most:
         raise _too_long(f"more than {at_most} bytes", at_most)
     return content
@@ -197,7 +201,8 @@ def iter_frame(stored: bytes | memoryview, frame: Frame, at_most: int) -> Iterat
         yield decode_frame(stored, frame, at_most)
         return
     _check_declared(frame, at_most)
-    reader = _contexts.decompressor.stream_reader(memoryview(stored)[frame.start : frame.stop])
+    decompressor = _decompressors.take()
+    reader = decompressor.stream_reader(memoryview(stored)[frame.start : frame.stop])
     done = 0
     while True:
         try:
@@ -205,19 +210,21 @@ def iter_frame(stored: bytes | memoryview, frame: Frame, at_most: int) -> Iterat
         except zstandard.ZstdError as error:
             raise _failure(error) from None
         if not piece:
-            return
+            break
         done += len(piece)
         if done > at_most:
             raise _too_long(f"more than {at_most} bytes", at_most)
         yield piece
+    _decompressors.give_back(decompressor)
 
 
 def decode_frame_into(stored: bytes | memoryview, frame: Frame, out: memoryview) -> int:
     """Decodes one frame to the start of `out` and returns how many bytes came out."""
     _check_declared(frame, len(out))
     piece = memoryview(stored)[frame.start : frame.stop]
+    decompressor = _decompressors.take()
     # Across frames: bytes after the end of this one must not go unnoticed.
-    reader = _contexts.decompressor.stream_reader(piece, read_across_frames=True)
+    reader = decompressor.stream_reader(piece, read_across_frames=True)
     try:
         count = 0
         while count < len(out):
@@ -230,6 +237,8 @@ def decode_frame_into(stored: bytes | memoryview, frame: Frame, out: memoryview)
             raise _too_long(f"more than {len(out)} bytes", len(out))
     except zstandard.ZstdError as error:
         raise _failure(error) from None
+    finally:
+        _decompressors.give_back(decompressor)
     if frame.content_size is not None and count != frame.content_size:
         raise SizeMismatch(
             "a zstd frame is shorter than it declares",
@@ -240,7 +249,7 @@ def decode_frame_into(stored: bytes | memoryview, frame: Frame, out: memoryview)
     return count
 
 
-def decode_usual_into(stored: memoryview, out: memoryview, limits: Limits) -> bytes | None:
+def decode_usual_into(stored: memoryview, out: memoryview, limits: Limits) -> int | None:
     """Decodes a frame as our writers make them: with all of `stored`, with its size and a checksum.
 
     Returns:
@@ -252,14 +261,18 @@ def decode_usual_into(stored: memoryview, out: memoryview, limits: Limits) -> by
     header = bytes(stored[: _HEADER_SIZES[stored[4]]])
     if not _is_usual(header, len(out), limits.max_zstd_window_bytes):
         return None
-    reader = _contexts.decompressor.stream_reader(stored, read_across_frames=True)
+    decompressor = _decompressors.take()
+    reader = decompressor.stream_reader(stored, read_across_frames=True)
     try:
         # The second read forces the decoder to the checksum, and finds what lies behind the frame.
         if reader.readinto(out) != len(out) or reader.read(1):
             return None
     except zstandard.ZstdError:
         return None
-    return bytes(stored[-4:])
+    finally:
+        _decompressors.give_back(decompressor)
+    checksum: int = _FOUR_BYTES.unpack_from(stored, len(stored) - 4)[0]
+    return checksum
 
 
 @lru_cache(maxsize=64)
@@ -302,12 +315,12 @@ def compressing_stream(level: int) -> zstandard.ZstdCompressionObj:
 
 def _compressor(level: int, checksum: bool) -> zstandard.ZstdCompressor:
     key = (level, checksum)
-    compressor = _contexts.compressors.get(key)
+    compressor = _compressors.by_options.get(key)
     if compressor is None:
         compressor = zstandard.ZstdCompressor(
             level=level, write_checksum=checksum, write_content_size=True
         )
-        _contexts.compressors[key] = compressor
+        _compressors.by_options[key] = compressor
     return compressor
 
 

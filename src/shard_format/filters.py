@@ -32,6 +32,7 @@ LARGEST_FRAME: Final = 64 << 20
 """Bytes of content that one filtered frame may have (S-FLT-5)."""
 
 _DELTA_WIDTHS = (1, 2, 4, 8)
+_INTEGERS = {width: np.dtype(f"<u{width}") for width in _DELTA_WIDTHS}
 _PLANES_WIDTHS = (2, 4, 8)
 _ORDERS = (1, 2)
 _FIELDS = {"delta": {"name", "order", "row", "width"}, "planes": {"name", "width"}}
@@ -354,7 +355,7 @@ def _as_bytes(data: bytes | memoryview | NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _integers(frame: NDArray[np.uint8], delta: Delta) -> NDArray[Any]:
-    return frame.view(f"<u{delta.width}").reshape(-1, delta.row // delta.width)
+    return frame.view(_INTEGERS[delta.width]).reshape(-1, delta.row // delta.width)
 
 
 def _apply_delta(frame: NDArray[np.uint8], delta: Delta) -> NDArray[np.uint8]:
@@ -413,7 +414,7 @@ def _sum_some_rows(rows: NDArray[Any], first: int, out: NDArray[Any]) -> None:
 
 def _undo_planes(planes: NDArray[np.uint8], width: int, out: NDArray[np.uint8]) -> None:
     count = planes.size // width
-    items = out.view(f"<u{width}")
+    items = out.view(_INTEGERS[width])
     if width == 2 and items.flags.aligned:
         # Arithmetic is twice as fast as writing every second byte; for wider items it is not.
         for start in range(0, count, _ITEMS_AT_ONCE):

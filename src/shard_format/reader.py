@@ -13,6 +13,7 @@ from shard_format._index import FEW_ENTRIES
 from shard_format._json import check_length, parse_object
 from shard_format._layout import FILTERED, Codec, IndexRow
 from shard_format._parallel import batches, for_each, thread_count
+from shard_format._part_reader import PartReader, check_range
 from shard_format.errors import (
     Closed,
     EntryNotFound,
@@ -121,7 +122,7 @@ class ShardReader:
         self._limits = limits
         self._threads = threads
         self._check = check
-        self._closed = False
+        self.closed = False
         try:
             self.header, self._index = read_head(self._source, limits)
         except ShardError as error:
@@ -135,6 +136,8 @@ class ShardReader:
 
     header: Header
     """The header, field by field."""
+    closed: bool
+    """Whether `close` was called."""
 
     # --- what is there
 
@@ -272,7 +275,7 @@ class ShardReader:
         try:
             return self._content.read(row)
         except ShardError as error:
-            raise self._located(error, name) from None
+            raise self.located(error, name) from None
 
     def memory(self, name: str, number: int) -> bytes | memoryview | None:
         """All bytes of an uncompressed entry, checked: a view, or for little data a copy if that is cheaper.
@@ -284,19 +287,19 @@ class ShardReader:
         Returns:
             None if there is no such memory: `read_into` reads every entry.
         """
-        if self._closed:
+        if self.closed:
             raise Closed("the reader is closed", path=self.name)
         try:
             return self._content.memory(self._index.fields(number))
         except ShardError as error:
-            raise self._located(error, name) from None
+            raise self.located(error, name) from None
 
     def at_hand(self, numbers: Iterable[int]) -> list[memoryview | None]:
         """The bytes of these rows, as far as they came with the head and are neither compressed nor damaged.
 
         Nothing is read. Small files come as a whole with their head.
         """
-        if self._closed:
+        if self.closed:
             raise Closed("the reader is closed", path=self.name)
         at_hand, few = self._content.at_hand, self._index.few
         if few is not None:
@@ -325,7 +328,7 @@ class ShardReader:
                     else:
                         results[position] = content.decode(row, fetched[position])
                 except ShardError as error:
-                    raise self._located(error, wanted[position]) from None
+                    raise self.located(error, wanted[position]) from None
 
         for_each(
             batches(range(len(wanted)), sizes),
@@ -341,7 +344,6 @@ class ShardReader:
         *,
         start: int = 0,
         stop: int | None = None,
-        table: SeekTable | None = None,
     ) -> int:
         """Reads an entry, or its bytes from `start` to `stop`, into memory of the caller.
 
@@ -352,7 +354,6 @@ class ShardReader:
             buffer: writable, contiguous memory of at least the needed size, such as an array.
             start: first byte wanted.
             stop: end of the bytes wanted; None for the end of the entry.
-            table: what `seek_table` gave for the entry; saves reading it for every range.
 
         Returns:
             The number of bytes written to the start of the buffer.
@@ -360,7 +361,7 @@ class ShardReader:
         row = self._row(name)
         stop = row.orig_size if stop is None else stop
         try:
-            _check_range(row, start, stop)
+            check_range(row, start, stop)
             out = _writable_bytes(buffer)
             if len(out) < stop - start:
                 raise InvalidArgument(
@@ -372,9 +373,9 @@ class ShardReader:
             if (start, stop) == (0, row.orig_size):
                 self._content.read_into(row, out)
             else:
-                self._content.read_part_into(row, start, out, table)
+                self._content.read_part_into(row, start, out)
         except ShardError as error:
-            raise self._located(error, name) from None
+            raise self.located(error, name) from None
         return len(out)
 
     def check_sizes(self, name: str) -> None:
@@ -389,7 +390,7 @@ class ShardReader:
         try:
             self._content.check_sizes(row)
         except ShardError as error:
-            raise self._located(error, name) from None
+            raise self.located(error, name) from None
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """The bytes of an entry from `start` to `stop`.
@@ -400,12 +401,12 @@ class ShardReader:
         """
         row = self._row(name)
         try:
-            _check_range(row, start, stop)
+            check_range(row, start, stop)
             if (start, stop) == (0, row.orig_size):
                 return self._content.read(row)
             return self._content.read_part(row, start, stop)
         except ShardError as error:
-            raise self._located(error, name) from None
+            raise self.located(error, name) from None
 
     def read_json(self, name: str, *, rule: str = "S-SCH-2") -> dict[str, Any]:
         """An entry that must be a JSON object, in the strict subset of spec/registry.md.
@@ -430,7 +431,7 @@ class ShardReader:
 
     def read_json_texts(self, names: Sequence[str]) -> list[bytes | None]:
         """The texts of entries that `read_json` would parse, None for those that are not there."""
-        if self._closed:
+        if self.closed:
             raise Closed("the reader is closed", path=self.name)
         index, small = self._index, self._content.small
         find = index.find if index.by_name is None else index.by_name.get
@@ -446,7 +447,7 @@ class ShardReader:
                     check_length(fields[_ORIG_SIZE], "the entry", self._limits)
                 texts.append(small(fields))
             except ShardError as error:
-                raise self._located(error, name) from None
+                raise self.located(error, name) from None
         return texts
 
     def parse_json(self, name: str, text: bytes, *, rule: str = "S-SCH-2") -> dict[str, Any]:
@@ -454,7 +455,7 @@ class ShardReader:
         try:
             return parse_object(text, "the entry", self._limits, rule=rule)
         except ShardError as error:
-            raise self._located(error, name) from None
+            raise self.located(error, name) from None
 
     def iter_entry(self, name: str) -> Iterator[memoryview]:
         """The content of an entry in pieces, in bounded memory, for entries of any size.
@@ -466,7 +467,7 @@ class ShardReader:
         try:
             yield from self._content.iter_pieces(row)
         except ShardError as error:
-            raise self._located(error, name) from None
+            raise self.located(error, name) from None
 
     def iter_stored(self, name: str) -> Iterator[memoryview]:
         """The bytes of an entry as they are stored, compressed or not, in pieces and unchecked."""
@@ -474,7 +475,7 @@ class ShardReader:
         try:
             yield from self._content.iter_stored(row)
         except ShardError as error:
-            raise self._located(error, name) from None
+            raise self.located(error, name) from None
 
     def view(self, name: str, *, check: bool = False) -> memoryview:
         """A read-only view of an uncompressed entry, without a copy and, unless asked, without a check.
@@ -507,7 +508,7 @@ class ShardReader:
             if check:
                 self._content.compare(row, view)
         except ShardError as error:
-            raise self._located(error, name) from None
+            raise self.located(error, name) from None
         return view
 
     def seek_table(self, name: str) -> SeekTable | None:
@@ -516,7 +517,21 @@ class ShardReader:
         try:
             return self._content.seek_table(row)
         except ShardError as error:
-            raise self._located(error, name) from None
+            raise self.located(error, name) from None
+
+    def part_reader(self, name: str) -> PartReader | None:
+        """What reads parts of a seekable entry again and again; None if the entry is not seekable.
+
+        `read_into` and `read_range` look for the seek table every time.
+        """
+        row = self._row(name)
+        try:
+            decoder = self._content.frame_decoder(row)
+        except ShardError as error:
+            raise self.located(error, name) from None
+        if decoder is None:
+            return None
+        return PartReader(self, self._content, decoder, row, name)
 
     def filters(self, name: str) -> Filters | None:
         """What was done to an entry before it was compressed; None if nothing was.
@@ -527,7 +542,7 @@ class ShardReader:
         try:
             return self._content.filters(row)
         except ShardError as error:
-            raise self._located(error, name) from None
+            raise self.located(error, name) from None
 
     def verify_entry(self, name: str, *, progress: Callable[[int], None] | None = None) -> None:
         """Reads all of one entry and checks every rule about it, in bounded memory.
@@ -543,7 +558,7 @@ class ShardReader:
                     progress(len(piece))
             self._content.check_seek_table(row)
         except ShardError as error:
-            raise self._located(error, name) from None
+            raise self.located(error, name) from None
 
     def verify(self, *, progress: Callable[[int, int], None] | None = None) -> None:
         """Reads every byte of the file and checks every rule; returns if all hold.
@@ -568,8 +583,8 @@ class ShardReader:
 
     def close(self) -> None:
         """Closes the file. Views that were handed out stay valid."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             if self._owns_source:
                 self._source.close()
 
@@ -590,13 +605,13 @@ class ShardReader:
         return (_reopen, (self._source, self._limits, self._threads, self._check))
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self)} entries"
+        state = "closed" if self.closed else f"{len(self)} entries"
         return f"<ShardReader {self.name!r}: {role_label(self.role)}, {state}>"
 
     # --- inside
 
     def _ensure_open(self) -> None:
-        if self._closed:
+        if self.closed:
             raise Closed("the reader is closed", path=self.name)
 
     def _check_row_number(self, number: int) -> None:
@@ -607,7 +622,7 @@ class ShardReader:
 
     def _row(self, name: str) -> IndexRow:
         """The row of an entry that is about to be read."""
-        if self._closed:
+        if self.closed:
             raise Closed("the reader is closed", path=self.name)
         number = self._index.find(name)
         return self._index.row(self._find(name) if number is None else number)
@@ -626,8 +641,9 @@ class ShardReader:
             raise error
         return number
 
-    def _located(self, error: ShardError, name: str) -> ShardError:
-        if self._closed:
+    def located(self, error: ShardError, name: str) -> ShardError:
+        """An error that says which entry of this file it is about."""
+        if self.closed:
             return Closed("the reader is closed", path=self.name)
         return error.located(path=self.name, entry=name)
 
@@ -636,15 +652,6 @@ def _reopen(source: ByteSource, limits: Limits, threads: int | None, check: bool
     reader = ShardReader(source, limits=limits, threads=threads, check=check)
     reader._owns_source = True
     return reader
-
-
-def _check_range(row: IndexRow, start: int, stop: int) -> None:
-    if not 0 <= start <= stop <= row.orig_size:
-        raise InvalidArgument(
-            "the range is outside the entry",
-            expected=f"0 <= start <= stop <= {row.orig_size}",
-            found=f"start {start}, stop {stop}",
-        )
 
 
 def _writable_bytes(buffer: BytesLike) -> memoryview:

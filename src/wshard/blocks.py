@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shard_format import ShardReader, ShardWriter
-    from shard_format.seekable import SeekTable
+    from shard_format._part_reader import PartReader
 
 __all__ = ["ArrayBlock", "Block", "ChainedBlock", "FileBlock", "StoredBlock"]
 
@@ -92,7 +92,7 @@ class FileBlock(_FileBlockFields):
     """One entry of a container."""
 
     # A tuple, because opening an episode makes many of them. Has a dictionary only if a part is asked for.
-    _known_table: SeekTable | None
+    _known_parts: PartReader | None
 
     @classmethod
     def of(cls, reader: ShardReader, name: str) -> FileBlock:
@@ -110,16 +110,16 @@ class FileBlock(_FileBlockFields):
 
     @property
     def is_cut_cheaply(self) -> bool:
-        return not self.is_compressed or self._table is not None
+        return not self.is_compressed or self._parts is not None
 
     @property
-    def _table(self) -> SeekTable | None:
+    def _parts(self) -> PartReader | None:
         # Not set before it is needed: files have many blocks, and few of them are cut.
         try:
-            return self._known_table
+            return self._known_parts
         except AttributeError:
-            self._known_table = self.reader.seek_table(self.name)
-            return self._known_table
+            self._known_parts = self.reader.part_reader(self.name) if self.is_compressed else None
+            return self._known_parts
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         if self.nbytes == 0:
@@ -145,32 +145,33 @@ class FileBlock(_FileBlockFields):
             view = self.reader.view(self.name)
             return np.frombuffer(view, dtype, count, start).reshape(shape)
         first, stop = start, start + count * dtype.itemsize
-        if self.is_compressed and self.is_cut_cheaply:
-            first, stop = self._whole_frames(start, stop, dtype.itemsize)
+        if self._parts is not None:
+            first, stop = self._whole_frames(self._parts, start, stop, dtype.itemsize)
         self.check_sizes()
         whole = np.empty(stop - first, np.uint8)
         self.read_into(first, whole)
         wanted = whole[start - first : start - first + count * dtype.itemsize]
         return wanted.view(dtype).reshape(shape)
 
-    def _whole_frames(self, start: int, stop: int, itemsize: int) -> tuple[int, int]:
+    @staticmethod
+    def _whole_frames(parts: PartReader, start: int, stop: int, itemsize: int) -> tuple[int, int]:
         """The range that the frames of a range make up, unless that is much larger.
 
         What is decoded anyway need not be copied out of where it was decoded.
         """
-        table = self._table
-        assert table is not None
-        frames, at = table.frames_for(start, stop), table.content_starts
-        first, end = int(at[frames.start]), int(at[frames.stop])
+        first, end = parts.whole_frames(start, stop)
         if end - first > 2 * (stop - start) or (start - first) % itemsize:
             return start, stop
         return first, end
 
     def read_into(self, start: int, out: NDArray[np.uint8]) -> None:
-        if out.nbytes:
-            stop = start + out.nbytes
-            table = self._table if self.is_compressed else None
-            self.reader.read_into(self.name, out, start=start, stop=stop, table=table)
+        if not out.nbytes:
+            return
+        parts = self._parts
+        if parts is not None:
+            parts.read_into(start, out.data)
+        else:
+            self.reader.read_into(self.name, out, start=start, stop=start + out.nbytes)
 
     def can_be_copied(self, identity: bool) -> bool:
         return True

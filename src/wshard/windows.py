@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from shard_format.errors import InvalidArgument, ShardError
+from wshard._batch_memory import new_array
 from wshard.channels import Channel
-from wshard.values import product
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,9 +38,6 @@ _RESERVED: Final = frozenset((*STEP_KEYS, "is_first", "is_pad"))
 SMALL_CHANNEL: Final = 1 << 16
 """Windows of channels up to this size are cut out of the whole, which is read once: a small frame takes longer
 to find than to decode."""
-# What JAX asks for on processors.
-_ALIGNMENT: Final = 64
-_ALIGNED_BYTES: Final = 1 << 14
 # Single entries are read as one range of up to so many times as many.
 _NEAR: Final = 4
 
@@ -307,21 +304,11 @@ def make_arrays(
         InvalidArgument: an array that is to be used again has another form.
     """
     return {
-        key: _new_array((batch, *shape), dtype)
+        key: new_array((batch, *shape), dtype)
         if out is None
         else _checked(out.get(key), key, (batch, *shape), dtype)
         for key, (shape, dtype) in forms.items()
     }
-
-
-def _new_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An array without values; a large one on a border that libraries want which take it over uncopied."""
-    nbytes = product(shape) * dtype.itemsize
-    if nbytes < _ALIGNED_BYTES:
-        return np.empty(shape, dtype)
-    memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
-    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
-    return memory[start : start + nbytes].view(dtype).reshape(shape)
 
 
 def _checked(

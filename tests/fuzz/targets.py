@@ -19,11 +19,12 @@ from xxhash import xxh64_intdigest
 
 import shardpack
 from shard_format import Limits, Manifest, ShardError, ShardReader, compute_identity
+from shard_format._frame_decoding import FrameDecoder
 from shard_format._json import canonical, parse_object
 from shard_format._layout import Codec
 from shard_format.codecs import check_sizes, crc32c, decode, decode_into, iter_decoded
 from shard_format.filters import Filters
-from shard_format.seekable import FOOTER, SeekTable, decode_range_into, seek_table_size
+from shard_format.seekable import FOOTER, SeekTable, seek_table_size
 from shard_format.verify import check
 from shardpack import Record, ShardPackReader
 from wshard import (
@@ -130,8 +131,10 @@ def fuzz_seek_table(data: bytes) -> None:
     if table is None or start >= orig_size or length == 0:
         return
     out = bytearray(min(length, orig_size - start))
-    first, end = table.stored_range(table.frames_for(start, start + len(out)))
-    decode_range_into(table, stored[first:end], start, memoryview(out), LIMITS, 1)
+    decoder = FrameDecoder(table, LIMITS)
+    frames = decoder.frames_for(start, start + len(out))
+    first, end = decoder.stored_range(frames)
+    decoder.decode_into(frames, stored[first:end], start, memoryview(out), 1)
 
 
 def fuzz_json(data: bytes) -> None:

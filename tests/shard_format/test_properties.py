@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from xxhash import xxh64_intdigest
 
 from shard_format import Limits, ShardError, ShardReader, ShardWriter, compute_identity
+from shard_format._frame_decoding import FrameDecoder
 from shard_format._json import canonical, parse_object
 from shard_format._layout import align
 from shard_format._namehash import WORD_PADDING, hash_names
@@ -363,7 +364,7 @@ class TestSeekTables:
         if total == 0:
             return
         starts = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        table = SeekTable(starts * 3, starts, None)
+        table = FrameDecoder(SeekTable(starts * 3, starts, None), DEFAULT_LIMITS)
         start = data.draw(st.integers(0, total - 1))
         stop = data.draw(st.integers(start + 1, total))
         frames = table.frames_for(start, stop)

@@ -637,7 +637,101 @@ class TestRanges:
 
     def test_only_seekable_entries_have_a_seek_table(self, path: Path) -> None:
         with ShardReader(path) as reader:
-            assert [name for name in reader if reader.seek_table(name) is not None] == ["seekable"]
+            for look in (reader.seek_table, reader.part_reader):
+                assert [name for name in reader if look(name) is not None] == ["seekable"]
+
+
+class TestPartReader:
+    """Parts of one entry, again and again."""
+
+    @pytest.mark.parametrize("kind", ["file", "bytes", "plain"])
+    def test_any_part_is_what_read_range_returns(self, path: Path, kind: str) -> None:
+        sources: dict[str, Any] = {"file": path, "bytes": path.read_bytes()}
+        reader = ShardReader(sources.get(kind) or PlainSource(path))
+        parts = reader.part_reader("seekable")
+        assert parts is not None
+        for start, stop in ((0, 300_000), (0, 1), (9_999, 10_001), (12_345, 67_890), (7, 7)):
+            out = bytearray(stop - start)
+            parts.read_into(start, memoryview(out))
+            assert out == TEXT[start:stop]
+        reader.close()
+
+    def test_the_table_is_read_once(self, path: Path) -> None:
+        source = PlainSource(path)
+        parts = ShardReader(source).part_reader("seekable")
+        assert parts is not None
+        source.bytes_read = 0
+        parts.read_into(125_000, memoryview(bytearray(100)))
+        assert 0 < source.bytes_read < 9 + 8 + 30 * 12 + 9
+
+    def test_what_cannot_be_read_is_refused(self, path: Path) -> None:
+        reader = ShardReader(path)
+        parts = reader.part_reader("seekable")
+        assert parts is not None
+        for start, size in ((-1, 5), (299_999, 2), (300_001, 0)):
+            with pytest.raises(InvalidArgument, match="outside the entry") as caught:
+                parts.read_into(start, memoryview(bytearray(size)))
+            assert (caught.value.path, caught.value.entry) == (str(path), "seekable")
+        with pytest.raises(InvalidArgument, match="read-only"):
+            parts.read_into(0, memoryview(bytes(5)))
+        reader.close()
+        with pytest.raises(Closed):
+            parts.read_into(0, memoryview(bytearray(5)))
+
+    def test_a_closed_reader_does_not_read_from_a_source_that_is_still_open(
+        self, path: Path
+    ) -> None:
+        source = PlainSource(path)
+        reader = ShardReader(source)
+        parts = reader.part_reader("seekable")
+        assert parts is not None
+        reader.close()
+        with pytest.raises(Closed):
+            parts.read_into(0, memoryview(bytearray(5)))
+
+    def test_damage_is_found_in_the_frames_that_are_read(self, path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        reader = ShardReader(path)
+        table = reader.seek_table("seekable")
+        assert table is not None
+        at = reader.info("seekable").data_offset + int(table.stored_starts[13]) - 3
+        data[at] ^= 1  # in the checksum of frame 12
+        parts = ShardReader(bytes(data)).part_reader("seekable")
+        assert parts is not None
+        out = memoryview(bytearray(10_000))
+        parts.read_into(130_000, out)
+        assert out == TEXT[130_000:140_000]
+        with pytest.raises(ChecksumMismatch) as caught:
+            parts.read_into(120_000, out)
+        assert caught.value.entry == "seekable"
+
+
+class TestReadingTwoThingsAtATime:
+    """An entry that comes in pieces, while its thread reads others."""
+
+    @pytest.mark.parametrize("compression", ["zstd", "lz4"])
+    def test_pieces_of_large_entries_do_not_disturb_each_other(
+        self, tmp_path: Path, compression: str
+    ) -> None:
+        contents = {
+            name: np.random.default_rng(seed).integers(0, 3, 9 << 20, dtype=np.uint8).tobytes()
+            for seed, name in enumerate("ab")
+        }
+        with ShardWriter(tmp_path / "a.shard") as writer:
+            for name, content in contents.items():
+                writer.write_entry(name, content, compression=compression)
+        with ShardReader(tmp_path / "a.shard") as reader:
+            found = {name: bytearray() for name in contents}
+            streams = {name: reader.iter_entry(name) for name in contents}
+            while streams:
+                for name in list(streams):
+                    piece = next(streams[name], None)
+                    if piece is None:
+                        del streams[name]
+                    else:
+                        found[name] += piece
+                assert reader.read_entry("a") == contents["a"]
+            assert found == contents
 
 
 class TestChecks:
