@@ -18,7 +18,7 @@ help:
 	@echo "make demo      install into an environment of its own and show the whole thing at work"
 	@echo "make test      lint, types and all tests that need only light packages (a few minutes)"
 	@echo "make test-all  the rest: exhaustive tests, oldest dependencies, wheel, bounded fuzzing"
-	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict: in an environment that has them"
+	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
 	@echo "make vectors   write spec/vectors anew"
 	@echo "make docs      write the generated parts of README and docs anew"
@@ -36,6 +36,11 @@ define make_environment
 	@touch $@
 endef
 
+# $(1): folder. By itself, because of what it declares: an older NumPy, and the clients of four clouds.
+define add_streaming
+	@$(1)/bin/python -m pip install $(PIP_FLAGS) --no-deps -c constraints.txt mosaicml-streaming || { rm $@; exit 1; }
+endef
+
 $(ENV)/demo/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/demo,-c constraints.txt -e '.[$(DEMO_EXTRAS)]')
 
@@ -47,10 +52,11 @@ $(ENV)/oldest/.ready: $(INPUTS) constraints-oldest.txt
 
 $(ENV)/bridges/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/bridges,-c constraints.txt -e '.[bridges]')
+	$(call add_streaming,$(ENV)/bridges)
 
 $(ENV)/bench/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/bench,-c constraints.txt -e '.[bench]')
-	@$(ENV)/bench/bin/python -m pip install $(PIP_FLAGS) --no-deps -c constraints.txt mosaicml-streaming || { rm $@; exit 1; }
+	$(call add_streaming,$(ENV)/bench)
 
 $(ENV)/fuzz/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/fuzz,-c constraints.txt -e '.[fuzz]')

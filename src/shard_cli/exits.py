@@ -52,6 +52,8 @@ _HINTS: Final = (
     ("others='skip'", "give --skip-others to leave them out"),
     ("orphans='skip'", "give --skip-orphans to leave them out"),
     ("columns=[…]", "give --column for each of the others"),
+    ("encodings={", "give another --encoding: COLUMN=bytes for an entry, COLUMN=json for a field"),
+    ("give another key, or None", "give another --key, or --no-key"),
     ('align="key"', "give --align key"),
     ("wshard.save_stats(", "give --force to make them anew"),
     ("check=False", None),

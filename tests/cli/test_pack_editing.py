@@ -290,6 +290,44 @@ def test_mds_data_sets_become_records(pack: Run, tmp_path: Path) -> None:
     assert pack("verify", shard).code == 0
 
 
+def test_mds_data_sets_are_written_and_come_back(
+    pack: Run, all_of_it: Path, tmp_path: Path
+) -> None:
+    folder, back = tmp_path / "mds", tmp_path / "back.shardpack"
+    result = pack("to-mds", all_of_it, "-o", folder, "--shard-size", "4K", "--json")
+    assert result.code == 0
+    names = [one["file"].rpartition("/")[2] for one in result.json["files"]]
+    assert (names[0], names[-1], len(names) > 2) == ("shard.00000.mds", "index.json", True)
+    assert pack("from-mds", folder, "-o", back).code == 0
+    with shardpack.open(all_of_it) as dataset, shardpack.open(back) as found:
+        assert result.json["records"] == len(dataset)
+        for one, other in zip(found, dataset, strict=True):
+            assert (one.key, one.metadata) == (other.key, other.metadata)
+            assert one.read_all() == other.read_all()
+
+
+def test_an_mds_data_set_is_replaced_by_a_complete_one_only(pack: Run, tmp_path: Path) -> None:
+    shard, folder = write(tmp_path / "x.shardpack", range(9)), tmp_path / "mds"
+    command = ("to-mds", shard, "-o", folder)
+    assert pack(*command, "--shard-size", "1K").code == 0
+    before = sorted(folder.iterdir())
+    assert len(before) > 2
+    result = pack(*command)
+    assert (result.code, "--force" in result.err) == (Exit.USAGE, True)
+    result = pack(*command, "-f", "--encoding", "txt=int")
+    assert (result.code, "COLUMN=bytes" in result.err) == (Exit.FINDING, True)
+    assert sorted(folder.iterdir()) == before
+    assert pack(*command, "-f", "-c", "zstd", "--no-key").code == 0
+    assert [path.name for path in sorted(folder.iterdir())] == [
+        "index.json",
+        "shard.00000.mds.zstd",
+    ]
+    (folder / "notes").write_text("mine")
+    result = pack(*command, "-f")
+    assert (result.code, "notes" in result.err) == (Exit.USAGE, True)
+    assert pack(*command, "--encoding", "txt").code == Exit.USAGE
+
+
 def test_episodes_are_packed_and_restored_byte_for_byte(
     pack: Run, make_episode: MakeEpisode, tmp_path: Path
 ) -> None:

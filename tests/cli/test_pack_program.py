@@ -48,6 +48,8 @@ def test_every_command_that_was_promised_is_there() -> None:
         "diff",
         "from-tar",
         "to-tar",
+        "from-mds",
+        "to-mds",
         "pack-episodes",
         "unpack",
     }

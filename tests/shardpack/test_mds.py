@@ -1,17 +1,18 @@
-"""MDS data sets that the real `mosaicml-streaming` wrote: see data/make_mds.py."""
+"""MDS data sets that the real `mosaicml-streaming` wrote: see data/make_mds.py.
+
+The package itself reads and writes the other side in tests/bridges/test_mds.py.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-import pickle
 import shutil
 import struct
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -22,6 +23,7 @@ from shard_format.errors import (
     BadOffset,
     BadValue,
     ChecksumMismatch,
+    DuplicateName,
     InvalidArgument,
     LimitExceeded,
     ShardError,
@@ -34,6 +36,7 @@ from shard_format.errors import (
 from shard_format.registry import Limits
 from shardpack.convert import from_mds
 from tests.shardpack.data.make_mds import COLUMNS, HERE, jpeg, rows
+from tests.shardpack.mds_support import check_records
 from tests.shardpack.support import CREATED
 
 OPTIONS: dict[str, Any] = {"fsync": False, "created": CREATED}
@@ -60,42 +63,11 @@ def change_index(folder: Path, **fields: Any) -> None:  # noqa: ANN401 - any JSO
     path.write_text(json.dumps(index))
 
 
-def array_of(image: Image.Image) -> np.ndarray[Any, Any]:
-    return np.asarray(image)
-
-
 class TestReading:
     """Every encoding of the format."""
 
     def test_every_value_comes_back(self, tmp_path: Path) -> None:
-        dataset = convert(HERE / "plain", tmp_path)
-        expected = rows()
-        assert len(dataset) == len(expected)
-        for number, (record, row) in enumerate(zip(dataset, expected, strict=True)):
-            assert record.key == f"{number:09d}"
-            assert record.metadata == {
-                **{name: row[name] for name in ("label", "weight", "count", "large", "ratio")},
-                "price": str(row["price"]),
-            }
-            assert record["blob.bin"].read() == row["blob"]
-            assert record["caption.txt"].decode() == row["caption"]
-            assert record["fields.json"].decode() == row["fields"]
-            assert np.array_equal(record["picture.png"].decode(), array_of(row["picture"]))
-            assert np.array_equal(record["raw.npy"].decode(), array_of(row["raw"]))
-            for name in ("vector", "matrix", "typed"):
-                found = record[f"{name}.npy"].decode()
-                assert np.array_equal(found, row[name])
-                assert found.dtype == row[name].dtype
-            assert [n for n in record.names if n.startswith("views")] == [
-                f"views.{k}.png" for k in range(len(row["views"]))
-            ]
-            for k, view in enumerate(row["views"]):
-                pixels = record[f"views.{k}.png"].decode()
-                assert np.array_equal(pixels, array_of(view))
-            for k in range(len(row["photos"])):
-                assert record[f"photos.{k}.jpg"].read()[:3] == b"\xff\xd8\xff"
-            # Kept, and never loaded by the library.
-            assert pickle.loads(record["object.pkl"].data) == row["object"]
+        check_records(convert(HERE / "plain", tmp_path), rows())
 
     def test_images_are_the_bytes_that_were_stored(self, tmp_path: Path) -> None:
         stored = b"".join(path.read_bytes() for path in sorted((HERE / "plain").glob("*.mds")))
@@ -122,6 +94,18 @@ class TestReading:
         assert dataset["picture Nº 3"].names == ()
         numbered = convert(HERE / "plain", tmp_path, columns=["caption"], key="label")
         assert list(numbered.keys()) == [str(n - 3) for n in range(7)]
+
+    def test_columns_that_would_become_one_entry_are_named(
+        self, copied: Path, tmp_path: Path
+    ) -> None:
+        index = json.loads((copied / "index.json").read_text())
+        names = ["caption.txt" if name == "blob" else name for name in sorted(COLUMNS)]
+        encodings = ["str" if name == "blob" else COLUMNS[name] for name in sorted(COLUMNS)]
+        for row in index["shards"]:
+            row |= {"column_names": names, "column_encodings": encodings}
+        (copied / "index.json").write_text(json.dumps(index))
+        with pytest.raises(DuplicateName, match=r"'caption\.txt'.*two columns"):
+            convert(copied, tmp_path)
 
     def test_it_writes_a_set_too(self, tmp_path: Path) -> None:
         done = from_mds(HERE / "plain", tmp_path / "o-%d.shardpack", max_records=3, **OPTIONS)

@@ -10,22 +10,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from shard_format.errors import BadValue, InvalidArgument
+from shardpack.convert._mds_layout import DTYPES, FILES
 from shardpack.convert._names import bytes_name, entry_name
+from shardpack.decoding import decode_json, decode_text
 
-_DTYPES: Final = {
-    "uint8": 8,
-    "int8": 9,
-    "uint16": 16,
-    "int16": 17,
-    "float16": 18,
-    "uint32": 32,
-    "int32": 33,
-    "float32": 34,
-    "uint64": 64,
-    "int64": 65,
-    "float64": 66,
-}
-_DTYPE_OF_CODE: Final = {code: name for name, code in _DTYPES.items()}
+_DTYPE_OF_CODE: Final = {code: name for name, code in DTYPES.items()}
 # Modes of Pillow whose raw bytes are an array.
 _PIXELS: Final = {
     "L": ("u1", ()),
@@ -45,24 +34,41 @@ Put: TypeAlias = Callable[[memoryview, dict[str, Any], dict[str, Any]], None]
 """Takes the bytes of a value, and puts it into the entries or the metadata of a record."""
 
 
-def converter(column: str, encoding: str) -> Put:
+def converter(
+    column: str,
+    encoding: str,
+    *,
+    entry: str | None = None,
+    field: str | None = None,
+    is_optional: bool = False,
+) -> Put:
     """How values of a column become part of a record.
+
+    Args:
+        column: its name.
+        encoding: as the index has it.
+        entry: the name of the entry that it becomes, if that is known.
+        field: the name of the field that it becomes, if it was one.
+        is_optional: whether null stands for a field that is not there.
 
     Raises:
         InvalidArgument: the encoding is not one of MDS.
     """
     kind, _, settings = encoding.partition(":")
-    if kind in _FILES:
-        return partial(_put_file, entry_name(column, _FILES[kind]))
+    if field is not None and kind in _FIELDS:
+        return partial(_put_field, field, _FIELDS[kind], is_optional)
+    if kind in FILES:
+        return partial(_put_file, entry or entry_name(column, FILES[kind]))
     if kind == "bytes":
-        return partial(_put_file, bytes_name(column))
-    if kind == "int" or kind in _DTYPES:
-        return partial(_put_scalar, column, np.dtype("int64" if kind == "int" else kind))
+        return partial(_put_file, entry or bytes_name(column))
+    if kind == "int" or kind in DTYPES:
+        number = np.dtype("int64" if kind == "int" else kind)
+        return partial(_put_scalar, field or column, number)
     if kind in _TEXTS:
-        return partial(_put_text, column, _TEXTS[kind])
+        return partial(_put_text, field or column, _TEXTS[kind])
     if kind == "ndarray":
-        dtype, shape = _array_settings(column, encoding, settings)
-        return partial(_put_array, entry_name(column, "npy"), dtype, shape)
+        dtype, shape = array_settings(column, encoding, settings)
+        return partial(_put_array, entry or entry_name(column, "npy"), dtype, shape)
     if kind == "pil":
         return partial(_put_pixels, entry_name(column, "npy"))
     if kind in _LISTS:
@@ -76,8 +82,12 @@ def converter(column: str, encoding: str) -> Put:
     )
 
 
-# Values that are files, or text, as they are. Pickles are kept as bytes and never loaded.
-_FILES: Final = {"str": "txt", "jpeg": "jpg", "png": "png", "json": "json", "pkl": "pkl"}
+# What the values of fields are that are no numbers.
+_FIELDS: Final[dict[str, Callable[[memoryview], Any]]] = {
+    "bytes": bytes,
+    "str": decode_text,
+    "json": lambda data: decode_json(data, len(data)),
+}
 # Numbers written as text; a decimal would lose digits as anything else.
 _TEXTS: Final[dict[str, Callable[[str], Any]]] = {
     "str_int": lambda text: int(text) if -(1 << 63) <= int(text) < 1 << 64 else text,
@@ -92,6 +102,22 @@ _LISTS: Final = {
     "list[png]": (4, "png"),
     "list[pil]": (4, "pil"),
 }
+
+
+def _put_field(
+    field: str,
+    decode: Callable[[memoryview], Any],
+    is_optional: bool,
+    data: memoryview,
+    entries: dict[str, Any],
+    fields: dict[str, Any],
+) -> None:
+    try:
+        value = decode(data)
+    except BadValue as error:
+        raise error.located(entry=field) from None
+    if value is not None or not is_optional:
+        fields[field] = value
 
 
 def _put_file(name: str, data: memoryview, entries: dict[str, Any], fields: dict[str, Any]) -> None:
@@ -126,13 +152,14 @@ def _put_text(
         raise _wrong(column, "at most 4096 digits", len(data))
 
 
-def _array_settings(
+def array_settings(
     column: str, encoding: str, settings: str
 ) -> tuple[str | None, tuple[int, ...] | None]:
+    """Type and shape of `ndarray:float32:4`, each None where it is stored with every array."""
     dtype, colon, axes = settings.partition(":")
     numbers = axes.split(",") if colon else []
     is_shape = all(axis.isascii() and axis.isdigit() and axis.strip("0") for axis in numbers)
-    if (dtype and dtype not in _DTYPES) or not is_shape:
+    if (dtype and dtype not in DTYPES) or not is_shape:
         raise InvalidArgument(
             "a column has an encoding that is not known", entry=column, found=repr(encoding)
         )

@@ -26,9 +26,9 @@ def entry_name(column: str, ending: str) -> str:
 
 
 def bytes_name(column: str, ending: str = "bin") -> str:
-    """The name of a column of bytes: as it is if its ending is known."""
+    """The name of a column of bytes: as it is if its ending is known, or that of bytes already."""
     own = column.rpartition(".")[2].lower()
-    return column if own in ENDINGS else f"{column}.{ending}"
+    return column if own in ENDINGS or own == ending else f"{column}.{ending}"
 
 
 def ending_of(data: bytes | memoryview, path: str | None = None) -> str:

@@ -47,7 +47,8 @@ COMMAND = Command(
     name="from-mds",
     summary="make a pack of an MDS data set",
     description="Bytes, text, JSON and images become entries as they are, arrays .npy entries, numbers metadata\n"
-    "of the record. Pickles are kept as bytes and never loaded.",
+    "of the record. Pickles are kept as bytes and never loaded. What 'shardpack to-mds' wrote becomes the\n"
+    "records that it was, with their keys.",
     examples=(
         ("shardpack from-mds mds/train -o train-%06d.shardpack", "all columns, numbers as keys"),
         ("shardpack from-mds mds/train -o train.shardpack --key id --column jpg", "one column"),
