@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import stat
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
 
 from shard_format.errors import InvalidArgument
@@ -55,8 +56,9 @@ def expand(shards: Shards) -> list[Any]:
 
 def _expand_text(text: str) -> list[str]:
     is_remote = is_url(text)
-    if not is_remote and os.path.exists(text):
-        if not os.path.isdir(text):
+    mode = None if is_remote else _mode(text)
+    if mode is not None:
+        if not stat.S_ISDIR(mode):
             return [text]
         return _not_empty(sorted(glob.glob(os.path.join(glob.escape(text), "*" + SUFFIX))), text)
     match = _RANGE.search(text)
@@ -68,6 +70,14 @@ def _expand_text(text: str) -> list[str]:
         # What is known about a shard may be saved beside it.
         return _not_empty(sorted(one for one in found if not one.endswith(_INDEX_SUFFIX)), text)
     return [text]
+
+
+def _mode(path: str) -> int | None:
+    """What kind of file it is; None if there is none."""
+    try:
+        return os.stat(path).st_mode
+    except (OSError, ValueError):
+        return None
 
 
 def _range(text: str, match: re.Match[str]) -> list[str]:
