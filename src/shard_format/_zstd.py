@@ -38,6 +38,8 @@ _HEADER_SIZES = tuple(
 )
 _LONGEST_HEADER = 18
 _PIECE = 1 << 22
+# Bytes of the shortest match that an encoder can be told to look for.
+_LONGEST_MINIMUM = 7
 _FOUR_BYTES = struct.Struct("<I")
 
 
@@ -54,7 +56,7 @@ class _Compressors(threading.local):
     """Contexts for encoding, which are costly to make and not safe to share."""
 
     def __init__(self) -> None:
-        self.by_options: dict[tuple[int, bool], zstandard.ZstdCompressor] = {}
+        self.by_options: dict[tuple[int, bool, int | None], zstandard.ZstdCompressor] = {}
 
 
 _compressors = _Compressors()
@@ -296,9 +298,17 @@ def compress_frame(data: bytes | memoryview, level: int, *, checksum: bool) -> b
     return _compressor(level, checksum).compress(data)
 
 
-def compress_in_blocks(parts: Sequence[memoryview], level: int) -> bytes:
-    """One frame with content size and checksum, in which each part starts a new block."""
-    stream = _compressor(level, True).compressobj(size=sum(map(len, parts)))
+def compress_in_blocks(parts: Sequence[memoryview], level: int, *, of_noise: bool) -> bytes:
+    """One frame with content size and checksum, in which each part starts a new block.
+
+    What is mostly noise has few matches that are worth it: at the fastest level only those of 7 bytes are looked for,
+    which is faster to write and to read, and no larger.
+    """
+    if of_noise and level == 1:
+        compressor = _compressor(level, True, _LONGEST_MINIMUM)
+    else:
+        compressor = _compressor(level, True)
+    stream = compressor.compressobj(size=sum(map(len, parts)))
     pieces: list[bytes] = []
     for number, part in enumerate(parts):
         if number:
@@ -313,13 +323,21 @@ def compressing_stream(level: int) -> zstandard.ZstdCompressionObj:
     return zstandard.ZstdCompressor(level=level).compressobj()
 
 
-def _compressor(level: int, checksum: bool) -> zstandard.ZstdCompressor:
-    key = (level, checksum)
+def _compressor(
+    level: int, checksum: bool, shortest_match: int | None = None
+) -> zstandard.ZstdCompressor:
+    key = (level, checksum, shortest_match)
     compressor = _compressors.by_options.get(key)
     if compressor is None:
-        compressor = zstandard.ZstdCompressor(
-            level=level, write_checksum=checksum, write_content_size=True
-        )
+        if shortest_match is None:
+            compressor = zstandard.ZstdCompressor(
+                level=level, write_checksum=checksum, write_content_size=True
+            )
+        else:
+            parameters = zstandard.ZstdCompressionParameters.from_level(
+                level, min_match=shortest_match, write_checksum=checksum, write_content_size=True
+            )
+            compressor = zstandard.ZstdCompressor(compression_params=parameters)
         _compressors.by_options[key] = compressor
     return compressor
 

@@ -253,7 +253,9 @@ def encode_frame(data: bytes | memoryview, level: int, filters: Filters) -> byte
     if size < _SMALLEST_BLOCK or len(cuts) == 1:
         return _zstd.compress_frame(filtered, level, checksum=True)
     parts = [filtered[a:b] for a, b in zip(cuts, [*cuts[1:], len(filtered)], strict=True)]
-    return _zstd.compress_in_blocks(parts, level)
+    # Of wider numbers all bytes but the lowest repeat.
+    of_noise = filters.delta is not None and filters.delta.width == 1
+    return _zstd.compress_in_blocks(parts, level, of_noise=of_noise)
 
 
 def encoded_size(data: bytes | memoryview, level: int, filters: Filters | None) -> int:
