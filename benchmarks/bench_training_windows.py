@@ -161,13 +161,14 @@ def in_process(folder: Path, episodes: list[Arrays]) -> Table:
         if not issubclass(kind, WShard):
             (slow if kind.is_slow else fast)[kind.name] = theirs(at(folder, kind), forms)
     for read in fast.values():
-        for number in range(0, COUNT, IN_EPISODE):
+        for number in range(0, COUNT, WINDOW):
             read([number])
     medians = timed(fast, episodes, rounds=25) | timed(slow, episodes, rounds=3)
     return Table(
         f"Batches of {BATCH} random windows",
-        f"{DATA} Each batch in new arrays. All episodes are open, and the cache of decoded copies is made. HDF5's cache of "
-        "chunks is off: it would hold a data set of this size. Time per window.",
+        f"{DATA} Each batch in new arrays. All episodes are open and were read once by everybody, as after the first moments of "
+        "a training run; the cache of decoded copies is made. HDF5's cache of chunks is off: it would hold a data set of "
+        "this size. Time per window.",
         medians,
         [
             Goal(OURS, Hdf5Zstd.name, 1 / 3),
