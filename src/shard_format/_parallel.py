@@ -6,12 +6,15 @@ state behind that a fork could break.
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
+    from _thread import LockType
     from collections.abc import Callable, Iterable, Sequence
 
 Item = TypeVar("Item")
@@ -92,14 +95,52 @@ def for_each(items: Iterable[Item], work: Callable[[Item], None], threads: int) 
             except BaseException as error:  # noqa: BLE001 - handed to the caller below
                 failures.append(error)
 
-    helpers = [threading.Thread(target=drain, daemon=True) for _ in range(threads - 1)]
-    for helper in helpers:
-        helper.start()
+    helpers = _Helpers(drain, threads - 1)
     drain()
-    for helper in helpers:
-        helper.join()
+    helpers.wait()
     if failures:
         raise failures[0]
+
+
+class _Helpers:
+    """Threads that help the caller with its work, and that it waits for if they came in time.
+
+    Not `threading.Thread`, whose start waits until the thread runs. To wake a processor can take longer than all of
+    the work: the caller begins at once, and whoever comes when it is done goes home.
+
+    Args:
+        work: what each of them does.
+        count: how many there are, if the system lets us have them.
+    """
+
+    def __init__(self, work: Callable[[], None], count: int) -> None:
+        self._work = work
+        self._lock = threading.Lock()
+        self._is_done = False
+        self._at_work: list[LockType] = []
+        # There may be no more threads to be had: then the others do it.
+        with suppress(RuntimeError):
+            for _ in range(count):
+                _thread.start_new_thread(self._help, ())
+
+    def _help(self) -> None:
+        at_work = _thread.allocate_lock()
+        with self._lock:
+            if self._is_done:
+                return
+            at_work.acquire()
+            self._at_work.append(at_work)
+        try:
+            self._work()
+        finally:
+            at_work.release()
+
+    def wait(self) -> None:
+        """Returns when all who began are done; nobody begins afterwards."""
+        with self._lock:
+            self._is_done = True
+        for at_work in self._at_work:
+            at_work.acquire()
 
 
 def map_in_order(

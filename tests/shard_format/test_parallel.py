@@ -1,0 +1,80 @@
+"""Threads for one call: everything is done once, errors arrive, nobody is waited for in vain."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shard_format._parallel import for_each, map_in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_every_item_is_worked_on_once(threads: int) -> None:
+    done: list[int] = []
+    for_each(range(1000), done.append, threads)
+    assert sorted(done) == list(range(1000))
+    assert map_in_order(range(100), str, threads) == list(map(str, range(100)))
+
+
+def test_helpers_that_began_are_waited_for() -> None:
+    both = threading.Barrier(2, timeout=60)
+    done: list[int] = []
+
+    def work(item: int) -> None:
+        both.wait()
+        done.append(item)
+
+    for _ in range(50):
+        done.clear()
+        for_each(range(2), work, 2)
+        assert sorted(done) == [0, 1]
+
+
+def test_a_helper_that_comes_late_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[Callable[[], None]] = []
+    monkeypatch.setattr(_thread, "start_new_thread", lambda begin, args: late.append(begin))
+    done: list[int] = []
+    for_each(iter(range(10)), done.append, 3)
+    assert done == list(range(10))
+    assert len(late) == 2
+    for begin in late:
+        begin()
+    assert done == list(range(10))
+
+
+def test_without_threads_to_be_had_the_caller_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(begin: object, args: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
+    assert map_in_order(range(10), str, 4) == list(map(str, range(10)))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_first_error_stops_the_rest_and_is_raised(threads: int) -> None:
+    done: list[int] = []
+
+    def work(item: int) -> None:
+        if item == 5:
+            raise KeyError(item)
+        done.append(item)
+
+    with pytest.raises(KeyError):
+        for_each(range(1_000_000), work, threads)
+    assert len(done) < 999_999
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_of_what_makes_the_items_is_raised(threads: int) -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise KeyError(2)
+
+    with pytest.raises(KeyError):
+        for_each(items(), lambda item: None, threads)
