@@ -34,8 +34,14 @@ _CANNOT_COPY_IN_KERNEL = (
 class AtomicFile:
     """A new file under a temporary name beside its target; `commit` puts it in place.
 
-    What stood at the target before stays until then, and for readers that have it open also after.
+    What stood at the target before stays until then, and for readers that have it open also after. If it is
+    dropped without `commit`, it is removed: whoever was interrupted before it had the file in its hands could
+    not abort it.
     """
+
+    descriptor = -1
+    _is_settled = True
+    """Whether there is nothing to remove."""
 
     def __init__(self, path: str | os.PathLike[str], *, fsync: bool) -> None:
         self.name = os.fspath(path)
@@ -55,9 +61,11 @@ class AtomicFile:
         self.temporary = os.path.join(self.folder, f".{short}.{token}{SUFFIX}")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        self._is_settled = False
         try:
             self.descriptor = os.open(self.temporary, flags, 0o666)
         except OSError as error:
+            self._is_settled = True
             raise ShardIOError.wrap(error, "cannot write", self.name) from error
 
     def commit(self) -> None:
@@ -69,6 +77,7 @@ class AtomicFile:
             os.fsync(self.descriptor)
         self._close()
         os.replace(self.temporary, self._target)
+        self._is_settled = True
         if self._fsync:
             sync_folder(self.folder)
 
@@ -79,6 +88,11 @@ class AtomicFile:
             return
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.temporary)
+        self._is_settled = True
+
+    def __del__(self) -> None:
+        if not self._is_settled:
+            self.abort()
 
     def _close(self) -> None:
         descriptor, self.descriptor = self.descriptor, -1
