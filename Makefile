@@ -12,7 +12,7 @@ INPUTS := pyproject.toml constraints.txt
 DEMO_EXTRAS := gym,plot,torch
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bridges test-all lint vectors docs bench fuzz clean
+.PHONY: help environments demo test test-bridges test-all lint vectors docs bench fuzz clean
 
 help:
 	@echo "make demo      install into an environment of its own and show the whole thing at work"
@@ -60,6 +60,9 @@ $(ENV)/bench/.ready: $(INPUTS)
 
 $(ENV)/fuzz/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/fuzz,-c constraints.txt -e '.[fuzz]')
+
+# All that tests need. Each takes one processor: `make -j 2 environments` makes two at a time.
+environments: $(ENV)/bridges/.ready $(ENV)/test/.ready $(ENV)/oldest/.ready $(ENV)/fuzz/.ready
 
 # $(1): what it shows, $(2): the example, $(3): its arguments.
 define show
