@@ -55,7 +55,10 @@ def parse_leading(head: bytes | memoryview, size: int) -> Filters:
 
 def decode_into(stored: bytes | memoryview, out: memoryview, limits: Limits) -> None:
     """Decodes a whole entry into the caller's memory, which it must fill exactly."""
-    filters = _filters_of(stored)
+    first = leading_size(stored, len(stored))
+    filters = parse_leading(stored, first)
+    if _decode_usual_into(memoryview(stored)[first:], filters, out, limits):
+        return
     done = frames = 0
     for frame in _zstd.iter_frames(stored, limits):
         frames += 1
@@ -72,6 +75,24 @@ def decode_into(stored: bytes | memoryview, out: memoryview, limits: Limits) -> 
         filters.undo_into(content, room[: len(content)])
         done += len(content)
     check_complete(frames, done, len(out))
+
+
+def _decode_usual_into(
+    stored: memoryview, filters: Filters, out: memoryview, limits: Limits
+) -> bool:
+    """Decodes one frame as our writers make them, without looking for its end first.
+
+    Returns:
+        False if there is more than that, or anything is wrong with it, for the caller to look closer.
+    """
+    if len(out) > LARGEST_FRAME or len(out) % filters.unit:
+        return False
+    # Planes cannot be put together where they lie.
+    content = out if filters.planes is None else np.empty(len(out), np.uint8).data
+    if _zstd.decode_usual_into(stored, content, limits) is None:
+        return False
+    filters.undo_into(content, out)
+    return True
 
 
 def iter_decoded(
