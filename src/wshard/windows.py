@@ -142,7 +142,7 @@ class Sources:
         keep_small: whether channels of little data are read as a whole and kept.
     """
 
-    __slots__ = ("_keep_small", "_kept", "channels", "episode", "path")
+    __slots__ = ("_decoded_into", "_keep_small", "_kept", "channels", "episode", "path")
 
     def __init__(
         self, episode: Episode, path: str, wanted: Iterable[Wanted], *, keep_small: bool = False
@@ -151,6 +151,8 @@ class Sources:
         self.path = path
         self._keep_small = keep_small
         self._kept: dict[str, NDArray[Any]] = {}
+        # Channels that were found to be neither small nor of a type that must be converted.
+        self._decoded_into: set[str] = set()
         self.channels: dict[str, Channel | None] = {}
         """By key in the batch; None for a lane that the episode does not have."""
         try:
@@ -181,10 +183,13 @@ class Sources:
                     expected=f"at least {stop} steps",
                     found=f"{channel.length} steps",
                 )
-            if self._keep_small and channel.nbytes <= SMALL_CHANNEL:
+            if key in self._decoded_into:
+                channel.read_steps_into(start, out)
+            elif self._keep_small and channel.nbytes <= SMALL_CHANNEL:
                 self._kept[key] = whole = channel.data
                 out[...] = whole[start:stop]
             elif channel.dtype.stored_dtype == out.dtype:
+                self._decoded_into.add(key)
                 channel.read_steps_into(start, out)
             else:
                 out[...] = channel.read_steps(start, stop)
