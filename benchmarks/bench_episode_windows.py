@@ -152,11 +152,15 @@ def per_window(
 
         return one_batch
 
-    contenders = {peer.name: batches(peer, None) for peer in peers}
+    medians: dict[str, float] = {}
     with ThreadPoolExecutor(threads) as pool:
-        if threads > 1:
-            for peer in peers:
-                contenders[f"{peer.name}, {threads} threads"] = batches(peer, pool)
-        contenders |= more or {}
-        medians = compare(contenders, rounds=rounds)
+        for is_slow in (False, True):
+            alike = [peer for peer in peers if peer.is_slow == is_slow]
+            contenders = {peer.name: batches(peer, None) for peer in alike}
+            if threads > 1:
+                for peer in alike:
+                    contenders[f"{peer.name}, {threads} threads"] = batches(peer, pool)
+            if not is_slow:
+                contenders |= more or {}
+            medians |= compare(contenders, rounds // 4 if is_slow else rounds)
     return {name: median / BATCH for name, median in medians.items()}
