@@ -60,7 +60,7 @@ def run(folder: Path) -> Iterator[Table]:
         "one array each. Files stay open."
     )
     title = f"Random windows of {WINDOW} steps"
-    compressed = per_window(packed, rounds=20, threads=2, more={BATCHES: our_batches(folder)})
+    compressed = per_window(packed, rounds=80, threads=2, more={BATCHES: our_batches(folder)})
     compressed["the best of the others"] = min(
         compressed[f"{peer.name}{threads}"]
         for peer in packed
@@ -162,5 +162,5 @@ def per_window(
                     contenders[f"{peer.name}, {threads} threads"] = batches(peer, pool)
             if not is_slow:
                 contenders |= more or {}
-            medians |= compare(contenders, rounds // 4 if is_slow else rounds)
+            medians |= compare(contenders, 5 if is_slow else rounds)
     return {name: median / BATCH for name, median in medians.items()}

@@ -163,7 +163,7 @@ def in_process(folder: Path, episodes: list[Arrays]) -> Table:
     for read in fast.values():
         for number in range(0, COUNT, WINDOW):
             read([number])
-    medians = timed(fast, episodes, rounds=25) | timed(slow, episodes, rounds=3)
+    medians = timed(fast, episodes, rounds=80) | timed(slow, episodes, rounds=3)
     return Table(
         f"Batches of {BATCH} random windows",
         f"{DATA} Each batch in new arrays. All episodes are open and were read once by everybody, as after the first moments of "
