@@ -96,7 +96,10 @@ def for_each(items: Iterable[Item], work: Callable[[Item], None], threads: int) 
                 failures.append(error)
 
     helpers = _Helpers(drain, threads - 1)
-    drain()
+    try:
+        drain()
+    except BaseException as error:  # noqa: BLE001 - an interrupt between two items: stops the helpers, too
+        failures.append(error)
     helpers.wait()
     if failures:
         raise failures[0]

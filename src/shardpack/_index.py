@@ -218,7 +218,7 @@ def _ascend(starts: NDArray[np.uint64]) -> bool:
     Bits of positive numbers have the same order as doubles, which are compared twice as fast; those that are none
     are never larger. Not where the processor was told to take the smallest doubles for 0.
     """
-    numbers = starts.view(np.float64) if _SMALLEST > 0 else starts
+    numbers = starts.view("<f8") if _SMALLEST > 0 else starts
     return bool((numbers[1:] > numbers[:-1]).all())
 
 

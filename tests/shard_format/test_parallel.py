@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import _thread
+import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from shard_format._parallel import for_each, map_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -68,6 +70,36 @@ def test_the_first_error_stops_the_rest_and_is_raised(threads: int) -> None:
     with pytest.raises(KeyError):
         for_each(range(1_000_000), work, threads)
     assert len(done) < 999_999
+
+
+def test_an_interrupt_between_two_items_waits_for_helpers_that_are_at_work() -> None:
+    both = threading.Barrier(2, timeout=60)
+    here = threading.get_ident()
+    finished: list[int] = []
+    own: list[int] = []
+
+    def work(item: int) -> None:
+        both.wait()
+        if threading.get_ident() == here:
+            own.append(item)
+        else:
+            finished.append(sum(range(3_000_000)))
+
+    def interrupt(frame: FrameType, event: str, argument: object) -> Any:  # noqa: ANN401 - as tracing has it
+        if frame.f_code.co_name != "drain":
+            return None
+        if own:
+            raise KeyboardInterrupt
+        return interrupt
+
+    trace = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            for_each(range(2), work, 2)
+    finally:
+        sys.settrace(trace)
+    assert len(finished) == 1
 
 
 @pytest.mark.parametrize("threads", [1, 3])

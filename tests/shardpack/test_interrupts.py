@@ -54,7 +54,7 @@ def _handles_error(frame: FrameType) -> bool:
 
 
 def at_every(step: int, work: Callable[[int], None], check: Callable[[int], None]) -> int:
-    """Interrupts the work everywhere; returns how often."""
+    """Interrupts the work at every `step`-th instruction; returns the number of the first one that it does not have."""
     number = 1
     gc.collect()
     gc.freeze()  # what there was before need not be looked through every time
