@@ -1,5 +1,5 @@
-# One set of verbs. Each makes the virtual environment it needs below .env/, reuses it while
-# pyproject.toml and the constraints stay the same, and needs nothing but Python 3.10+ and make.
+# Each verb creates the virtual environment that it needs below .env/ and reuses it until
+# pyproject.toml or the constraints change. You need only Python 3.10+ and make.
 
 PYTHON ?= python3
 FUZZ_SECONDS ?= 300
@@ -8,27 +8,27 @@ TEST_PROCESSES ?= 2
 ENV := .env
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
 INPUTS := pyproject.toml constraints.txt
-# A name of its own: a comma would end an argument of `call`.
-DEMO_EXTRAS := gym,plot,torch
+# A variable, because a comma would end an argument of `call`.
+DEMO_EXTRAS := gym,plot
 
 .DEFAULT_GOAL := help
 .PHONY: help environments demo test test-bridges test-all lint vectors docs bench fuzz clean
 
 help:
-	@echo "make demo      install into an environment of its own and show the whole thing at work"
+	@echo "make demo      install into its own environment and show everything at work (less than a minute)"
 	@echo "make test      lint, types and all tests that need only light packages (a few minutes)"
 	@echo "make test-all  the rest: exhaustive tests, oldest dependencies, wheel, bounded fuzzing"
 	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
-	@echo "make vectors   write spec/vectors anew"
-	@echo "make docs      write the generated parts of README and docs anew"
+	@echo "make vectors   regenerate spec/vectors"
+	@echo "make docs      regenerate the generated parts of README and docs"
 	@echo "make bench     compare with peers; BENCH='--write' records benchmarks/RESULTS.md"
 	@echo "make fuzz      coverage-guided fuzzing for FUZZ_SECONDS=$(FUZZ_SECONDS)"
 	@echo "make clean     remove environments and caches"
 
-# $(1): folder, $(2): what to install. From nothing each time, so that no leftover can help.
+# $(1): folder, $(2): what to install. Always into an empty folder, so that no leftover package hides a mistake.
 define make_environment
-	@echo "making $(1)"
+	@echo "installing into $(1) …"
 	@rm -rf $(1)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.x")'
 	@$(PYTHON) -m venv $(1) || { rm -rf $(1); echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian: python3-venv)"; exit 1; }
@@ -36,13 +36,14 @@ define make_environment
 	@touch $@
 endef
 
-# $(1): folder. By itself, because of what it declares: an older NumPy, and the clients of four clouds.
+# $(1): folder. Without its dependencies: it declares an older NumPy and the clients of four clouds.
 define add_streaming
 	@$(1)/bin/python -m pip install $(PIP_FLAGS) --no-deps -c constraints.txt mosaicml-streaming || { rm $@; exit 1; }
 endef
 
+# Without compiling every module of every package: the demo imports a small part of them.
 $(ENV)/demo/.ready: $(INPUTS)
-	$(call make_environment,$(ENV)/demo,-c constraints.txt -e '.[$(DEMO_EXTRAS)]')
+	$(call make_environment,$(ENV)/demo,--no-compile -c constraints.txt -e '.[$(DEMO_EXTRAS)]')
 
 $(ENV)/test/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/test,-c constraints.txt -e '.[dev]')
@@ -61,13 +62,14 @@ $(ENV)/bench/.ready: $(INPUTS)
 $(ENV)/fuzz/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/fuzz,-c constraints.txt -e '.[fuzz]')
 
-# All that tests need. Each takes one processor: `make -j 2 environments` makes two at a time.
+# All environments of the tests. Each takes one processor: `make -j 2 environments` creates two at a time.
 environments: $(ENV)/bridges/.ready $(ENV)/test/.ready $(ENV)/oldest/.ready $(ENV)/fuzz/.ready
 
-# $(1): what it shows, $(2): the example, $(3): its arguments.
+# $(1): what it shows, $(2): the example, $(3): its arguments. One thread for matrix products: the matrices of the
+# examples are so small that threads would wait for one another.
 define show
 	@printf '\n######## %s: examples/%s\n' '$(1)' '$(2)'
-	@$(ENV)/demo/bin/python examples/$(2) $(3)
+	@OPENBLAS_NUM_THREADS=1 $(ENV)/demo/bin/python examples/$(2) $(3)
 endef
 
 demo: $(ENV)/demo/.ready
@@ -75,16 +77,16 @@ demo: $(ENV)/demo/.ready
 	$(call show,A container of named entries,container.py,demo-out)
 	$(call show,An episode,episode.py,demo-out)
 	$(call show,A recording that is killed,crash_recovery.py,demo-out)
-	$(call show,Training on recorded episodes,latent_world_model.py,demo-out/episodes)
+	$(call show,A world model trained on recorded episodes,pendulum_world_model.py,demo-out/episodes)
 	$(call show,Packs of samples and of these episodes,packs.py,demo-out demo-out/episodes)
-	@printf '\nThat was all. Pictures to look at: demo-out/ep_001.png, demo-out/episodes.png\n'
+	@printf '\nDone. Pictures to look at: demo-out/ep_001.png, demo-out/episodes.png\n'
 
 test: lint
 	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES)
 	@echo
-	@echo "Left out, and run by 'make test-all': exhaustive damage tests (-m slow), oldest dependencies, wheel, fuzzing."
+	@echo "Not run here: exhaustive damage tests (-m slow), oldest dependencies, wheel, fuzzing. Run 'make test-all'."
 
-# Grain by itself: it starts threads, after which loaders that fork have no luck.
+# Grain in its own process: it starts threads, and loaders that fork do not work after that.
 test-bridges: $(ENV)/bridges/.ready
 	$(ENV)/bridges/bin/python -m pytest -n $(TEST_PROCESSES) tests/bridges --ignore=tests/bridges/test_grain.py
 	$(ENV)/bridges/bin/python -m pytest tests/bridges/test_grain.py tests/architecture -k "grain or lists_its_names"
@@ -100,6 +102,8 @@ lint: $(ENV)/test/.ready
 	$(ENV)/test/bin/ruff format --check .
 	$(ENV)/test/bin/mypy
 	$(ENV)/test/bin/codespell
+	@large=$$(git ls-files -z -- . ':!spec/vectors' | xargs -0 sh -c 'find "$$@" -maxdepth 0 -size +1000000c' _); \
+		[ -z "$$large" ] || { echo "tracked files over 1 MB:" $$large; exit 1; }
 	$(ENV)/test/bin/python spec/vectors/generate.py --check
 	$(ENV)/test/bin/python docs/generate.py --check
 
@@ -112,7 +116,7 @@ docs: $(ENV)/test/.ready
 bench: $(ENV)/bench/.ready
 	$(ENV)/bench/bin/python -m benchmarks $(BENCH)
 
-# atheris has wheels for CPython on Linux up to 3.13; elsewhere the vectors and damage tests must do.
+# atheris has wheels for CPython on Linux up to 3.13 only.
 fuzz: $(ENV)/fuzz/.ready
 	$(ENV)/fuzz/bin/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 

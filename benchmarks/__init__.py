@@ -1,1 +1,1 @@
-"""Speed, measured beside the peers in the same run. `make bench` runs all; RESULTS.md quotes a run."""
+"""Benchmarks that run the peers in the same process. `make bench` runs all of them; RESULTS.md has the results of one run."""

@@ -36,7 +36,7 @@ def machine() -> str:
 
 
 def in_fresh_process(name: str, parent: str | None) -> list[Table]:
-    """What one file of benchmarks measures, undisturbed by the memory that the others have used."""
+    """Run one file of benchmarks in its own process, so that memory used by the others does not matter."""
     script = (
         "import pickle, sys, tempfile; from pathlib import Path\n"
         f"from benchmarks.bench_{name} import run\n"

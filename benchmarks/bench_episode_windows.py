@@ -19,7 +19,7 @@ from benchmarks.window_peers import (
     WShardTraining,
     Zarr,
 )
-from wshard import EpisodeDataset
+from shard_train import EpisodeDataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +37,7 @@ PACKED: tuple[type[WindowPeer], ...] = (WShardTraining, Hdf5Zstd, Zarr)
 
 
 def noisy_episode(seed: int) -> Arrays:
-    """A camera, and random walks."""
+    """A camera, and a state and an action that are random walks."""
     random = np.random.default_rng(seed)
     frames = camera(seed, STEPS, 64)
     walk = np.cumsum(random.normal(0, 0.01, (STEPS, 14)), axis=0)
@@ -55,9 +55,9 @@ def run(folder: Path) -> Iterator[Table]:
     raw, packed = prepare(folder, RAW, episodes), prepare(folder, PACKED, episodes)
     del episodes
     note = (
-        f"Each in a batch of {BATCH}, uniformly random over {EPISODES} episodes of {STEPS} steps: a camera of "
+        f"Batches of {BATCH}, uniformly random over {EPISODES} episodes of {STEPS} steps: a camera of "
         f"64 × 64 × 3 bytes with noise (σ = {NOISE:g}), 14 numbers of state and 7 of action, copied into "
-        "one array each. Files stay open."
+        "one array per channel. Files stay open."
     )
     title = f"Random windows of {WINDOW} steps"
     compressed = per_window(packed, rounds=80, threads=2, more={BATCHES: our_batches(folder)})
@@ -75,9 +75,9 @@ def run(folder: Path) -> Iterator[Table]:
     )
     yield Table(
         f"{title}, compressed",
-        f"{note} HDF5's cache of chunks is off: it would hold the whole data set. A pool of two threads shares out the "
-        "windows of a batch, which is what a user would write; HDF5 and h5py have one lock for all of them. The data set "
-        "has two threads, too, and also brings rewards and ends.",
+        f"{note} HDF5's chunk cache is off: it would hold the whole dataset. With 2 threads, a pool shares the windows of "
+        "a batch, as a user would write it; h5py has one lock for all threads. EpisodeDataset uses two threads "
+        "and also reads rewards and ends.",
         compressed,
         [Goal(BATCHES, "the best of the others", 1 / 3)],
     )
@@ -93,7 +93,7 @@ def run(folder: Path) -> Iterator[Table]:
 def prepare(
     folder: Path, kinds: tuple[type[WindowPeer], ...], episodes: list[Arrays]
 ) -> list[WindowPeer]:
-    """Writes the episodes in these formats, and looks whether some windows come back."""
+    """Write the episodes in these formats, and check some windows."""
     peers = [kind(folder / kind.__name__, EPISODES) for kind in kinds]
     for peer in peers:
         peer.write_all(episodes, EPISODES)
@@ -106,19 +106,19 @@ def prepare(
 
 
 class Chosen:
-    """Random windows, the same for everybody."""
+    """Random windows, the same for all contenders."""
 
     def __init__(self) -> None:
         self._random = np.random.default_rng(11)
 
     def batch(self) -> tuple[list[int], list[int]]:
-        """The episodes, and the first steps."""
+        """The episodes and the first steps of the windows of a batch."""
         starts = self._random.integers(0, STEPS - WINDOW + 1, BATCH).tolist()
         return self._random.integers(0, EPISODES, BATCH).tolist(), starts
 
 
 def our_batches(folder: Path) -> Callable[[], object]:
-    """Batches of `EpisodeDataset`."""
+    """A function that reads batches of `EpisodeDataset`."""
     ds = EpisodeDataset(folder / WShardTraining.__name__, WINDOW, threads=2)
     in_episode = STEPS - WINDOW + 1
     assert len(ds) == EPISODES * in_episode

@@ -64,10 +64,10 @@ def run(folder: Path) -> Iterator[Table]:
     )
     yield Table(
         "Open a 50 MB file, fetch one 28 KB entry",
-        "Warm page cache. Each call opens the file, reads the entry and closes it again.",
+        "Each call opens the file, reads the entry and closes the file.",
         medians,
         [
-            Goal("shard (CRC checked)", "safetensors (no checksum)", 1.0),
+            Goal("shard (CRC checked)", "safetensors (no checksum)", 1.5),
             Goal("shard (CRC checked)", "npz", 1 / 5),
             Goal("shard (CRC checked)", "h5py", 1 / 10),
         ],

@@ -55,7 +55,7 @@ def run(folder: Path) -> Iterator[Table]:
 
 
 def make_steps(count: int = 512) -> list[Step]:
-    """So many steps, over and over: more than fits into the fastest caches."""
+    """`count` steps that are recorded again and again: more than fit into the fastest caches."""
     random = np.random.default_rng(5)
     return [
         {
@@ -70,7 +70,7 @@ def make_steps(count: int = 512) -> list[Step]:
 def rounds(
     folder: Path, contenders: Mapping[str, Callable[[], Measured]], most_bytes: int
 ) -> dict[str, Measured]:
-    """Medians of what the contenders measure themselves, in interleaved rounds; each writes up to so many bytes."""
+    """Medians of what the contenders measure, over interleaved rounds; each writes at most `most_bytes`."""
     found: dict[str, list[Measured]] = {name: [] for name in contenders}
     for _ in range(ROUNDS):
         for name, work in contenders.items():
@@ -83,7 +83,7 @@ def rounds(
 
 
 def warm(folder: Path, size: int) -> None:
-    """Makes memory for files ready: a virtual machine that must first ask its host for it takes five times as long."""
+    """Make the system get memory for files: in a virtual machine the first use takes five times as long."""
     scratch = folder / "scratch"
     with open(scratch, "wb") as file:
         file.writelines(MEBIBYTE for _ in range(size >> 20))
@@ -124,19 +124,19 @@ def uncompressed(folder: Path, steps: list[Step]) -> Iterator[Table]:
     recorders.remove(path, bare, h5, bag, store, copied)
     yield Table(
         "Record 20 000 steps of {state f32[17], action f32[6], rgb u8[64, 64, 3]}, uncompressed: time for each step",
-        f"The camera sees a smooth scene that moves, with noise that each colour has for itself (σ = {NOISE:g}): 512 "
-        "such steps over and over, the same for all. Until all steps are in the file, nothing synced. The raw call writes the same bytes without checksums, "
-        f"names or an index. Finished, with the copy into its final form, {FINISHED.split(',')[0]} takes "
-        f"{found[OURS]['finished'] * 1e6:.1f} µs a step. Zarr records {ZARR_STEPS} steps. The stream writer of the "
-        "reference implementation is not run here; measured elsewhere: 2.0-2.6 times h5py buffered.",
+        f"The camera sees a smooth moving scene with independent noise in each colour (σ = {NOISE:g}). All recorders repeat the "
+        "same 512 steps. The time ends when all steps are in the file; nothing is synced. The raw call writes the same "
+        "bytes without checksums, names or an index. Including the copy into the finished file, "
+        f"{FINISHED.split(',')[0]} takes {found[OURS]['finished'] * 1e6:.1f} µs per step. Zarr records {ZARR_STEPS} "
+        "steps. The stream writer of the reference implementation is not run here; measured elsewhere, it takes 2.0 to "
+        "2.6 times as long as h5py buffered.",
         {name: measured["journal"] for name, measured in found.items()},
         [Goal(OURS, RAW, 1.6), Goal(OURS, HDF5, 1.0)],
     )
     mine = OURS.partition(",")[0]
     yield Table(
         "The same: how long one step takes",
-        f"The median of {ROUNDS} rounds, of the median, the 99th percentile and the longest of 20 000 calls in a "
-        "tight loop.",
+        f"Median, 99th percentile and maximum of 20 000 calls in a tight loop; each is the median of {ROUNDS} rounds.",
         {
             f"{name.partition(',')[0]}, {key}": found[name][key]
             for key in ("p50", "p99", "max")
@@ -150,7 +150,7 @@ def uncompressed(folder: Path, steps: list[Step]) -> Iterator[Table]:
     )
     yield Table(
         "Finish a recording of 248 MB",
-        "From the last step in the journal to the episode under its name, the journal removed, nothing synced.",
+        "From the last step in the journal until the finished episode is in place and the journal is removed. Nothing is synced.",
         finishing,
         [Goal("end_episode", COPY, 1.75)],
     )
@@ -184,17 +184,17 @@ def with_zstd(folder: Path, steps: list[Step]) -> Table:
     medians |= {name: measured["journal"] for name, measured in found.items()}
     return Table(
         "The same 20 000 steps with zstd: time for each step",
-        "Ours and Zarr at level 1, ours as the finished file, with the camera as differences of steps, as the recorder "
-        "chooses; MCAP as its Python library compresses; as LeRobot does, "
-        f"the camera as AV1 video when the episode ends. Zarr records {ZARR_STEPS} steps, the video has "
-        f"{LEROBOT_STEPS}. Nothing synced. Bytes a step: {sizes}.",
+        "WShardStreamWriter and Zarr compress at level 1. WShardStreamWriter is timed to the finished file; it stores the "
+        "camera as differences of steps, which it chooses itself. MCAP uses the default of its Python library. The "
+        "LeRobot style encodes the camera as AV1 video at the end of the episode. "
+        f"Zarr records {ZARR_STEPS} steps, the video {LEROBOT_STEPS}. Nothing is synced. Bytes per step: {sizes}.",
         medians,
         goals,
     )
 
 
 def _sizes(found: Mapping[str, Measured]) -> str:
-    """Of the files, for notes."""
+    """Bytes per step of each file, for the note."""
     return ", ".join(
         f"{measured['size']:.0f} ({name.split()[0].rstrip(',')})"
         for name, measured in found.items()
@@ -215,7 +215,7 @@ def cameras(folder: Path) -> Table:
     recorders.remove(path)
     return Table(
         "Record three 84 × 84 × 3 cameras: time for each step",
-        "The same kind of scene and noise. As fast as it goes, until all is in the journal: 1 ms is 1 kHz.",
+        "The same kind of scene and noise, recorded at full speed until all steps are in the journal. 1 ms is 1 kHz.",
         {"uncompressed": found["none"]["journal"], "zstd:1": found["zstd:1"]["journal"]},
         [Goal("uncompressed", None, 1e-3), Goal("zstd:1", None, 1e-3)],
     )
@@ -235,8 +235,8 @@ def memory(folder: Path, steps: list[Step]) -> Table:
     writer.end_episode()
     finished = resident()
     return Table(
-        "Resident memory over an hour at 30 Hz, recorded as fast as it goes, zstd:1",
-        f"{HOUR} steps, 24 MiB of buffers.",
+        "Resident memory while recording an hour of 30 Hz at full speed, zstd:1",
+        f"{HOUR} steps with 24 MiB of buffers.",
         {
             "after a tenth": float(early),
             "the most after that": float(late),

@@ -31,7 +31,7 @@ from benchmarks.sample_loaders import (
     of_named_columns,
     stream_loader,
 )
-from shardpack import SampleDataset
+from shard_train import SampleDataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 SAMPLES = 20_000
 BATCHES = 72
-"""Of one round."""
+"""Batches of one round."""
 AHEAD = 24
-"""What Grain may have ready; torch has four."""
+"""Batches that Grain may have ready; torch has four."""
 SLOW_SAMPLES = 4_000
-"""Of streams that are slow to pack."""
+"""Samples in streams that are slow to pack."""
 RANDOM: tuple[type[Peer], ...] = (Lmdb, Mds, HuggingFace, ArrayRecord)
 STREAMS: tuple[type[Peer], ...] = (TarFiles, LitData)
 OURS = "SampleDataset, data_loader (CRC checked)"
@@ -60,9 +60,9 @@ def run(folder: Path) -> Iterator[Table]:
     medians = per_batch(loaders, rounds=7, ahead=AHEAD)
     yield Table(
         f"Samples through loaders with {WORKERS} workers",
-        f"Batches of {BATCH} of {SAMPLES} samples in random order, the same for everybody; WebDataset, LitData and Grain "
-        "in an order of their own. All entries as bytes, in the training process. The loaders are running: workers were "
-        "started before. Time per sample.",
+        f"Batches of {BATCH} from {SAMPLES} samples in random order. The order is the same for all loaders except WebDataset, "
+        "LitData and Grain, which choose their own. The training process gets all entries as bytes. Workers were started "
+        "before the measurement. Time per sample.",
         {name: median / BATCH for name, median in medians.items()},
         [Goal(OURS, Pread.name, 1.1)],
     )
@@ -78,7 +78,7 @@ def write(folder: Path, kind: type[Peer], samples: Sequence[Sample]) -> Peer:
 
 
 def prepare(folder: Path, samples: Samples) -> dict[str, Iterable[Any]]:
-    """The loaders by name."""
+    """Write the samples in all formats and make a loader for each, by name."""
     many = samples.first(SAMPLES)
     packed = write(folder, ShardPack, many).path("d.shardpack")
     bare = write(folder, Pread, many)
@@ -104,7 +104,7 @@ def prepare(folder: Path, samples: Samples) -> dict[str, Iterable[Any]]:
 
 
 def is_here(name: str, packages: Sequence[str]) -> bool:
-    """Whether a peer can run; if not, it is named."""
+    """Whether the packages of a peer are installed; prints its name if not."""
     found = is_installed(*packages)
     if not found:
         print(f"not installed, left out: {name}", file=sys.stderr)
@@ -112,7 +112,7 @@ def is_here(name: str, packages: Sequence[str]) -> bool:
 
 
 def check(name: str, batches: Iterable[Any], samples: Samples) -> None:
-    """Whether a loader gives what was written; it starts its workers."""
+    """Start the workers of a loader, and check that it returns what was written."""
     is_free = name in (Grain.name, *(kind.name for kind in STREAMS))
     for batch, numbers in zip(batches, plan(SAMPLES, BATCH).batches(), strict=False):
         found = [json.loads(label)["number"] for _, label, _ in batch]

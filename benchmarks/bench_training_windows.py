@@ -24,7 +24,7 @@ from benchmarks.window_peers import (
     WShardTraining,
     Zarr,
 )
-from wshard import EpisodeDataset
+from shard_train import EpisodeDataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     """A batch of windows, by their numbers."""
 
 DISTINCT = 8
-"""Episodes that differ; the others are copies of their files."""
+"""Different episodes; the others are copies of their files."""
 EPISODES = 96
 STEPS = 640
 WINDOW = 64
 BATCH = 16
 MOST_OPEN = 128
-"""What `EpisodeDataset` keeps open by default: all of them."""
+"""`EpisodeDataset` keeps this many episodes open by default: here, all of them."""
 FEW_OPEN = 8
 IN_EPISODE = STEPS - WINDOW + 1
 COUNT = EPISODES * IN_EPISODE
@@ -57,15 +57,15 @@ OPENED_OFTEN: tuple[type[WindowPeer], ...] = (Hdf5Zstd, SafeTensors, Memmap)
 LOADED: tuple[type[WindowPeer], ...] = (Hdf5Zstd, Hdf5, SafeTensors, Memmap)
 LOADED_BATCHES = 24
 AHEAD = 6
-"""Two batches for each worker, and some."""
+"""Two batches for each worker, and a few more."""
 LOSS = 4.0
-"""Of brightness: what a video may be wrong by, on average."""
+"""Mean error of brightness that a video may have."""
 OURS = "EpisodeDataset, compressed"
 CACHED = "EpisodeDataset, compressed, cached"
 RAW = "EpisodeDataset, uncompressed"
 DATA = (
     f"Windows of {WINDOW} steps from {EPISODES} episodes of {STEPS} steps with a noisy camera of 64 × 64 × 3 bytes, "
-    "14 numbers of state and 7 of action; the same windows for everybody. The data set also brings rewards and ends."
+    "14 numbers of state and 7 of action. All contenders read the same windows; EpisodeDataset also reads rewards and ends."
 )
 
 
@@ -87,7 +87,7 @@ def at(folder: Path, kind: type[WindowPeer], most_open: int = MOST_OPEN) -> Wind
 
 
 def place_of(number: int) -> tuple[int, int]:
-    """The episode of a window, and its first step."""
+    """The episode and the first step of a window."""
     return divmod(number, IN_EPISODE)
 
 
@@ -121,7 +121,7 @@ def forms_of(episodes: list[Arrays]) -> list[tuple[tuple[int, ...], Any]]:
 
 
 def check(batch: Mapping[str, Any], numbers: list[int], episodes: list[Arrays], name: str) -> None:
-    """Whether a batch has what was written."""
+    """Check that a batch has the values that were written."""
     for row, number in enumerate(numbers):
         episode, start = place_of(number)
         for key, block in zip(KEYS, NAMES, strict=True):
@@ -135,7 +135,7 @@ def check(batch: Mapping[str, Any], numbers: list[int], episodes: list[Arrays], 
 
 
 def timed(readers: Mapping[str, Read], episodes: list[Arrays], rounds: int) -> dict[str, float]:
-    """The median time of a window of each."""
+    """Median time per window of each reader."""
     some = [0, COUNT - 1, COUNT // 3, COUNT // 2]
     contenders: dict[str, Callable[[], object]] = {}
     for name, read in readers.items():
@@ -166,8 +166,8 @@ def in_process(folder: Path, episodes: list[Arrays]) -> Table:
     medians = timed(fast, episodes, rounds=80) | timed(slow, episodes, rounds=3)
     return Table(
         f"Batches of {BATCH} random windows",
-        f"{DATA} Each batch in new arrays. All episodes are open and were read once by everybody, as after the first moments of "
-        "a training run; the cache of decoded copies is made. HDF5's cache of chunks is off: it would hold a data set of "
+        f"{DATA} Each batch is read into new arrays. All episodes are open and have been read once, and the cache of decoded "
+        "copies exists, as shortly after the start of a training run. HDF5's chunk cache is off: it would hold a dataset of "
         "this size. Time per window.",
         medians,
         [
@@ -188,15 +188,15 @@ def few_open(folder: Path, episodes: list[Arrays]) -> Table:
         readers[kind.name] = theirs(at(folder, kind, FEW_OPEN), forms)
     return Table(
         f"Batches of {BATCH} random windows, nearly every one of which opens its file",
-        f"As before, but of the {EPISODES} episodes at most {FEW_OPEN} are open, the least recently used are closed: a data "
-        "set of very many episodes. Time per window.",
+        f"As above, but each contender keeps at most {FEW_OPEN} of the {EPISODES} episodes open, the most recently used ones, "
+        "as with a dataset of very many episodes. Time per window.",
         timed(readers, episodes, rounds=15),
         [],
     )
 
 
 class PeerWindows:
-    """Windows of a peer for torch, as its users write it."""
+    """A torch dataset of a peer's windows, as its users would write it."""
 
     def __init__(self, peer: WindowPeer) -> None:
         self._peer = peer
@@ -224,10 +224,10 @@ def in_loaders(folder: Path, episodes: list[Arrays]) -> Table:
     medians = per_batch(running, rounds=7, ahead=AHEAD)
     return Table(
         f"Batches of {BATCH} random windows through torch's DataLoader with {WORKERS} workers",
-        f"{DATA} The loader is running: its workers were started before, and have opened the files. "
-        "Peers give samples that torch collates in shared memory. Nobody looks at the batches. Time per window. The "
-        "reference implementation of the format is on no registry; its published times in such a loader are 2.0 times "
-        "those of safetensors uncompressed, and 8.4 times with zstd.",
+        f"{DATA} Workers were started and have opened the files before the measurement. Peers return samples that torch "
+        "collates in shared memory. The batches are not used. Time per window. The reference implementation of the format "
+        "is not on a package registry; its published times in such a loader are 2.0 times those of safetensors "
+        "uncompressed, and 8.4 times with zstd.",
         {name: median / BATCH for name, median in medians.items()},
         [Goal(OURS, Hdf5Zstd.name, 1 / 2)],
     )
@@ -237,7 +237,7 @@ def sizes(folder: Path) -> Table:
     names: dict[type[WindowPeer], str] = {WShardTraining: OURS, WShard: RAW}
     return Table(
         "Size of the files of these episodes",
-        f"All arrays; {DISTINCT} of the episodes differ, the others are copies of their files. The video is lossy.",
+        f"All arrays. {DISTINCT} episodes are different; the others are copies of their files. The video is lossy.",
         {names.get(kind, kind.name): float(at(folder, kind).size()) for kind in PEERS},
         [Goal(OURS, Hdf5Zstd.name, 0.6)],
         unit="bytes",

@@ -1,4 +1,4 @@
-"""zstd: reading against the bare library, on one thread and on two."""
+"""zstd: reading compared with the bare library, on one thread and on two."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def many_entries(folder: Path, chunks: Sequence[np.ndarray]) -> Iterator[Table]:
         return [decompressor.decompress(frame) for frame in frames]
 
     title = f"Read {len(chunks)} zstd entries, 21 MB in all"
-    note = "From the file, checksums checked; the bare library decodes frames that are already in memory."
+    note = "Reads from the file and checks the checksums. The bare library decodes frames that are already in memory."
     medians = compare(
         {"bare zstandard": bare, "read_many": lambda: one.read_many(names)}, rounds=100
     )
@@ -101,8 +101,8 @@ def one_seekable_entry(folder: Path, camera: np.ndarray) -> Iterator[Table]:
 
     assert one.read_entry(SEEKABLE) == two.read_entry(SEEKABLE) == camera.tobytes()
     note = (
-        "From the file, frame checksums and CRC checked; the bare library decodes the same frames from "
-        "memory."
+        "Reads from the file and checks the frame checksums and the CRC. The bare library decodes the same frames "
+        "from memory."
     )
     title = f"Read one seekable zstd entry of 21 MB ({len(frames)} frames)"
     medians = compare(
@@ -130,8 +130,8 @@ def one_seekable_entry(folder: Path, camera: np.ndarray) -> Iterator[Table]:
     )
     yield Table(
         f"{title}, two threads",
-        f"{note} `read_entry` also pays for 21 MB of fresh memory, which two threads take from the system "
-        "hardly faster than one.",
+        f"{note} `read_entry` also needs 21 MB of new memory, which two threads get from the system hardly faster than "
+        "one.",
         medians,
         [
             Goal("read_into, 2 threads", "read_into, 1 thread", 1 / 1.6),
@@ -157,7 +157,7 @@ def ranges(folder: Path, camera: np.ndarray) -> Iterator[Table]:
     )
     yield Table(
         "Read 64 of 1700 camera frames from a zstd entry",
-        "A seekable entry decodes five frames of the table, an ordinary one everything.",
+        "In a seekable entry the reader decodes five frames; in an ordinary one, the whole entry.",
         medians,
         [Goal("read_range, seekable", "read_range, one frame", 1 / 10)],
     )

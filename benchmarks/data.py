@@ -1,4 +1,4 @@
-"""What is measured on: an episode as robots record it, and files with many entries."""
+"""Data to measure with: an episode as a robot records it, and files with many entries."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def write_many(path: Path, count: int) -> None:
 
 
 def camera(seed: int, steps: int, size: int) -> NDArray[np.uint8]:
-    """What a camera sees: a smooth background that moves slowly, and noise that each colour has for itself."""
+    """Camera frames: a smooth background that moves slowly, with independent noise in each colour."""
     random = np.random.default_rng(seed)
     rows, columns = np.mgrid[0:size, 0:size]
     frames = np.empty((steps, size, size, 3), np.uint8)

@@ -1,4 +1,4 @@
-"""Episodes of the arrays in `benchmarks.data`, and what several comparisons do with their peers."""
+"""Episodes made of the arrays in `benchmarks.data`, and helpers that several comparisons share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def as_episode(arrays: Arrays, name: str = "ep_0001") -> Episode:
 
 
 def write_zarr(path: str, arrays: Arrays, *, level: int, chunk_bytes: int = 1 << 20) -> None:
-    """One zip, as Zarr writes and reads it fastest; chunks of whole steps."""
+    """Write one zip file, which Zarr writes and reads fastest, with chunks of whole steps."""
     with zarr.storage.ZipStore(path, mode="w") as store:
         group = zarr.create_group(store)
         for name, array in arrays.items():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a contender must reach: a ratio to another one, or a time."""
+    """What a contender should reach: a ratio to another one, or a time."""
 
     contender: str
     """Who must reach it."""
@@ -82,8 +82,8 @@ def compare(
 ) -> dict[str, float]:
     """The median time of each contender over interleaved rounds.
 
-    Work of microseconds is called several times in a row, so that the time measured is that of the work and
-    not that of refilling the caches after another contender.
+    Short work is called several times in a row, so that the time does not include refilling the caches after
+    another contender.
     """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for work in contenders.values():

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
-from shardpack.sampling import Plan, Sampler
-from shardpack.torch import data_loader
+from shard_train import BatchSampler, Plan
+from shard_train.torch import data_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ WORKERS = 2
 
 
 def plan(count: int, batch_size: int) -> Plan:
-    """The order of the samples, for everybody who can read at random."""
+    """The order of the samples, for all loaders that read at random."""
     return Plan(count, batch_size=batch_size, drop_last=True)
 
 
@@ -28,10 +28,10 @@ def torch_loader(
     batch_size: int,
     collate: Callable[[Any], Any],
 ) -> DataLoader[Any]:
-    """torch's own, in that order."""
+    """The DataLoader of torch, in that order."""
     return DataLoader(
         dataset,
-        batch_sampler=Sampler(plan(len(dataset), batch_size)),
+        batch_sampler=BatchSampler(plan(len(dataset), batch_size)),
         num_workers=WORKERS,
         collate_fn=collate,
         persistent_workers=True,
@@ -39,8 +39,8 @@ def torch_loader(
     )
 
 
-def our_loader(dataset: Any, batch_size: int) -> DataLoader[Any]:  # noqa: ANN401 - any data set
-    """Ours, in that order too."""
+def our_loader(dataset: Any, batch_size: int) -> DataLoader[Any]:  # noqa: ANN401 - any dataset
+    """The loader of `shard_train`, in that order."""
     return data_loader(
         dataset,
         batch_size=batch_size,
@@ -52,7 +52,7 @@ def our_loader(dataset: Any, batch_size: int) -> DataLoader[Any]:  # noqa: ANN40
 
 
 class Running:
-    """A loader that goes on where it was: so many batches whenever it is iterated over, epoch after epoch.
+    """A loader that continues where it stopped: each iteration takes the next `batches` batches, epoch after epoch.
 
     Owns: the iterator over the loader, with its workers.
     """
@@ -69,9 +69,9 @@ def per_batch(loaders: Mapping[str, Iterable[Any]], *, rounds: int, ahead: int) 
     """The median time of a batch of each loader over interleaved rounds.
 
     Args:
-        loaders: `Running`, or what is made of that; they have been iterated over once.
-        rounds: how often it is done.
-        ahead: batches that workers may have ready before a round begins: so many are not counted.
+        loaders: `Running` loaders, or wrappers of them, which have been iterated over once.
+        rounds: the number of rounds.
+        ahead: the number of batches that workers may have ready before a round begins; these are not counted.
     """
     times: dict[str, list[float]] = {name: [] for name in loaders}
     for _ in range(rounds):

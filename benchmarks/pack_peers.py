@@ -1,7 +1,7 @@
-"""Data sets of samples in our format and in those of peers: each writes and reads the same samples.
+"""Datasets of samples in ShardPack and in the formats of peers; all write and read the same samples.
 
-A sample is a key, a picture, a label and a small array, all as bytes: nobody encodes or decodes. What comes
-back is what a user of the library gets; `contents` brings it into one form for the check of equality.
+A sample is a key, a picture, a label and a small array, all as bytes: no library encodes or decodes. Each returns what
+its user gets; `contents` converts that to one form, so that it can be compared.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Sample(NamedTuple):
 
 
 class Samples:
-    """So many samples of about 12 KB: pictures and arrays come over and over, keys and labels differ.
+    """A sequence of samples of about 12 KB. Pictures and arrays repeat; keys and labels differ.
 
-    The pictures are random bytes, as compressed ones nearly are, and more than fits into the fastest caches.
+    The pictures are random bytes, like compressed pictures, and do not fit into the fastest caches.
     """
 
     def __init__(self, count: int, distinct: int = 2_048) -> None:
@@ -66,11 +66,11 @@ class Samples:
         return Sample(f"{number:08d}", self._pictures[at], label, self._arrays[at])
 
     def first(self, count: int) -> list[Sample]:
-        """The first ones."""
+        """The first `count` samples."""
         return [self[number] for number in range(count)]
 
     def raw_bytes(self, count: int) -> int:
-        """Bytes of the contents of the first ones, without keys."""
+        """Total size of the contents of the first `count` samples, without keys."""
         return sum(sum(map(len, self[number].contents)) for number in range(count))
 
 
@@ -110,15 +110,15 @@ class Peer(ABC):
 
     @abstractmethod
     def write(self, samples: Sequence[Sample]) -> None:
-        """Packs the samples into the empty folder."""
+        """Pack the samples into the empty folder."""
 
     @abstractmethod
     def open(self) -> None:
-        """Makes ready for reading."""
+        """Open the dataset for reading."""
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of what `open` has opened."""
+        """Close what `open` opened."""
 
     @abstractmethod
     def get(self, number: int) -> Any:  # noqa: ANN401 - as the library gives it
@@ -135,7 +135,7 @@ class Peer(ABC):
 
     @abstractmethod
     def contents(self, sample: Any) -> tuple[bytes, bytes, bytes]:  # noqa: ANN401 - as the library gives it
-        """Picture, label and array of what the library gave."""
+        """Picture, label and array of what the library returned."""
 
 
 def _of_names(sample: Any) -> tuple[bytes, bytes, bytes]:  # noqa: ANN401 - a mapping of any library
@@ -143,7 +143,7 @@ def _of_names(sample: Any) -> tuple[bytes, bytes, bytes]:  # noqa: ANN401 - a ma
 
 
 class ShardPack(Peer):
-    """Ours: checksums of head and entries are checked."""
+    """ShardPack: checks the checksums of heads and entries."""
 
     name = "shardpack (CRC checked)"
     random_calls = 8_000
@@ -177,7 +177,7 @@ class ShardPack(Peer):
 
 
 class Packed(Peer):
-    """For libraries that know values only: three sizes, then the three contents."""
+    """For libraries that store one value per key: three sizes, then the three contents."""
 
     _HEAD = struct.Struct("<III")
 
@@ -233,9 +233,9 @@ class Lmdb(Packed):
 
 
 class LmdbUnpacked(Lmdb):
-    """As `Lmdb`, and the three contents in the form of ours. It has no checksum.
+    """As `Lmdb`, and cuts the value into the three contents, as ShardPack returns them. It has no checksum.
 
-    The value is copied and then cut, which is faster than to cut a view of it.
+    Copying the value and cutting the copy is faster than cutting a view of it.
     """
 
     name = "LMDB, unpacked (no checksum)"
@@ -318,7 +318,7 @@ class ArrayRecord(Packed):
 
 
 class WebDataset(Peer):
-    """As it comes: the time of each file is stored as a fraction, in a header of its own."""
+    """With its defaults: the time of each file is a fraction and needs an extra header."""
 
     name = "WebDataset"
     packages: ClassVar[Sequence[str]] = ("webdataset",)
@@ -354,7 +354,7 @@ class WebDataset(Peer):
 
 
 class WebDatasetWithoutTime(WebDataset):
-    """With a whole number for the time, which needs no further header."""
+    """With an integer as the time, which needs no extra header."""
 
     name = "WebDataset, mtime=0"
     mtime = 0
@@ -395,7 +395,7 @@ class Wids(WebDataset):
 
 
 class Mds(Peer):
-    """Of mosaicml-streaming, read as a local data set."""
+    """The format of mosaicml-streaming, read as a local dataset."""
 
     name = "MDS"
     packages = ("streaming", "torch")
@@ -403,7 +403,7 @@ class Mds(Peer):
 
     @staticmethod
     def _library() -> Any:  # noqa: ANN401 - untyped library
-        # The package imports all of its ready-made data sets, and a torchvision that fits the torch that
+        # The package imports all of its ready-made datasets, and a torchvision that fits the torch that
         # is here, for a part that needs none of them.
         if "streaming" not in sys.modules:
             spec = importlib.util.find_spec("streaming")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Columns(Peer):
-    """For libraries that write tables of Arrow."""
+    """For libraries that write Arrow tables."""
 
     def batches(self, samples: Sequence[Sample]) -> Iterable[Any]:
         import pyarrow
@@ -26,7 +26,7 @@ class Columns(Peer):
 
     @staticmethod
     def rows(batch: Any) -> Iterator[tuple[bytes, bytes, bytes]]:  # noqa: ANN401 - untyped library
-        """As bytes, column by column: the fastest way out of a table."""
+        """Rows as bytes, read column by column: the fastest way to read a table."""
         return zip(*(batch[name].to_pylist() for name in NAMES), strict=True)
 
     def contents(self, sample: tuple[bytes, bytes, bytes]) -> tuple[bytes, bytes, bytes]:

@@ -1,6 +1,6 @@
 """Recorders that take the same steps: ours and the peers', each with a check of what it wrote.
 
-Each records, closes its file, and says how long that took for each step. The checks are not part of the time.
+Each records the steps, closes its file, and returns the time per step. The checks are not timed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RATE_HZ = 30
 
 
 def is_installed(*packages: str) -> bool:
-    """Whether these can be imported here."""
+    """Whether all these modules are installed."""
     return all(importlib.util.find_spec(package) is not None for package in packages)
 
 
@@ -42,7 +42,7 @@ def remove(*paths: str) -> None:
 
 
 def size_of(path: str) -> int:
-    """Bytes of a file, or of all files of a folder."""
+    """Size in bytes of a file, or of all files of a folder."""
     if not os.path.isdir(path):
         return os.stat(path).st_size
     return sum(
@@ -53,7 +53,7 @@ def size_of(path: str) -> int:
 
 
 def check_all(found: Any, steps: list[Step], name: str, count: int) -> None:  # noqa: ANN401 - an array of any library
-    """Whether every entry of a channel is what was recorded."""
+    """Check that every entry of a channel is what was recorded."""
     expected = np.stack([step[name] for step in steps])
     assert len(found) == count, f"{name}: {len(found)} entries instead of {count}"
     for first in range(0, count, len(steps)):
@@ -62,7 +62,7 @@ def check_all(found: Any, steps: list[Step], name: str, count: int) -> None:  # 
 
 
 class _Latencies:
-    """How long single calls take."""
+    """Times of single calls."""
 
     def __init__(self, count: int) -> None:
         self.times = np.empty(count + 1)
@@ -86,7 +86,7 @@ def ours(
     count: int,
     **options: Any,  # noqa: ANN401 - the writer's
 ) -> Measured:
-    """Until all is in the journal, until the file is finished, and how long single calls take."""
+    """Times until all steps are in the journal and until the file is finished, and times of single calls."""
     remove(path, path + ".partial")
     writer = WShardStreamWriter(path, "ep", channels, fsync="never", **options)
     latencies = _Latencies(count)
@@ -122,7 +122,7 @@ def check_ours(path: str, steps: list[Step], count: int) -> None:
 
 
 def raw(path: str, steps: list[Step], count: int) -> Measured:
-    """The same bytes with nothing around them."""
+    """Write the same bytes and nothing else."""
     besides = np.float64(REWARD).tobytes() + bytes([DONE])
     blobs = [b"".join(value.tobytes() for value in step.values()) + besides for step in steps]
     remove(path)
@@ -146,7 +146,7 @@ def _kinds(steps: list[Step]) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]
 
 
 class _Gathered:
-    """Steps in arrays, until there are enough to be written."""
+    """A buffer that collects steps in arrays until there are enough to write."""
 
     def __init__(self, steps: list[Step]) -> None:
         self.kinds = _kinds(steps)
@@ -252,7 +252,7 @@ def mcap(path: str, steps: list[Step], count: int, compression: str) -> Measured
 
 
 def check_mcap(path: str, steps: list[Step], count: int) -> None:
-    """All are counted, and the last ones looked at: reading every message takes longer than writing it."""
+    """Count all messages and compare the last ones: reading every message takes longer than writing it."""
     library = importlib.import_module("mcap.reader")
     last = count - 200
     with open(path, "rb") as file:
@@ -272,7 +272,7 @@ def check_mcap(path: str, steps: list[Step], count: int) -> None:
 def lerobot_style(folder: str, steps: list[Step], count: int) -> Measured:
     """As LeRobot stores an episode: the camera as video with its default codec, the rest as columns.
 
-    Frames wait in memory, which is faster than in PNG files, and are encoded when the episode ends.
+    Frames stay in memory, which is faster than PNG files, and are encoded when the episode ends.
     """
     av = importlib.import_module("av")
     pyarrow = importlib.import_module("pyarrow")
@@ -307,7 +307,7 @@ def lerobot_style(folder: str, steps: list[Step], count: int) -> Measured:
 
 
 def check_lerobot_style(folder: str, steps: list[Step], count: int) -> None:
-    """The columns are exact; of the video, that every frame is there and looks alike."""
+    """Check that the columns are exact, and that the video has all frames and they look alike."""
     av = importlib.import_module("av")
     table = importlib.import_module("pyarrow.parquet").read_table(f"{folder}/data.parquet")
     for name in ("state", "action"):

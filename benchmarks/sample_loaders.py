@@ -1,6 +1,6 @@
 """Loaders of samples with two workers, ours and the peers': each gives batches of picture, label and array as bytes.
 
-Formats are those of `pack_peers`, opened by each worker for itself.
+The formats are those of `pack_peers`. Each worker opens the files itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH = 64
 
 
 class Pread(Peer):
-    """One system call for each sample, whose place is known: what any format can hope for."""
+    """One system call per sample at a known place: the lower bound for any format."""
 
     name = "bare pread loop"
 
@@ -78,7 +78,7 @@ class PeerSamples:
 
 
 class TarFiles(WebDataset):
-    """As many files as workers, which share them out."""
+    """One file per worker."""
 
     name = "WebDataset, mtime=0"
 
@@ -100,7 +100,7 @@ class TarFiles(WebDataset):
 
 
 class PeerStream(IterableDataset):  # type: ignore[misc]  # torch is not there where types are checked
-    """Batches of a peer that goes from start to end and shares out its samples among workers by itself."""
+    """Batches of a peer that reads from start to end and divides its samples among the workers itself."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -114,12 +114,12 @@ class PeerStream(IterableDataset):  # type: ignore[misc]  # torch is not there w
 
 
 def as_is(samples: Any) -> Any:  # noqa: ANN401 - whatever there is
-    """What collates nothing."""
+    """Collate nothing."""
     return samples
 
 
 def stream_loader(peer: Peer) -> DataLoader[Any]:
-    """torch's, over a stream."""
+    """The DataLoader of torch over a stream."""
     return DataLoader(
         PeerStream(peer),
         batch_size=None,
@@ -133,7 +133,7 @@ def stream_loader(peer: Peer) -> DataLoader[Any]:
 class Grain:
     """Grain's own loader over a file of ArrayRecord, with its own random order and its own processes.
 
-    Owns: the iterator, whose processes run until it goes.
+    Owns: the iterator, whose processes run until it is deleted.
     """
 
     name = "ArrayRecord, Grain's loader"
@@ -159,11 +159,11 @@ class Grain:
 
 
 class Converted:
-    """Batches as the training process wants them: everybody has tuples of bytes in the end.
+    """Batches in the form that is compared: tuples of bytes from every loader.
 
     Args:
-        batches: of a loader.
-        convert: makes such a batch of one of them; its time counts.
+        batches: the batches of a loader.
+        convert: converts a batch to tuples of bytes; its time counts.
     """
 
     def __init__(self, batches: Iterable[Any], convert: Callable[[Any], Batch]) -> None:

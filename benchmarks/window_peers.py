@@ -1,7 +1,7 @@
-"""Episodes in our format and in those of peers: each writes the same episodes and reads the same windows.
+"""Episodes in WShard and in the formats of peers; all write the same episodes and read the same windows.
 
-A window is so many steps of the camera, the state and the action. Files are opened when they are needed, so that
-peers can be handed to worker processes, and so many stay open.
+A window is a range of steps of the camera, the state and the action. A peer opens files when it needs them, so that it
+can be sent to worker processes, and keeps a bounded number of them open.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from benchmarks.data import Arrays
-    from wshard.channels import Channel
+    from wshard.types import Channel
 
     Parts = list[NDArray[Any]]
     """Camera, state and action."""
@@ -48,8 +48,8 @@ class WindowPeer(ABC):
     Owns: the files that are open.
 
     Args:
-        folder: where they are, or will be.
-        most_open: how many episodes stay open; the least recently used go first.
+        folder: the folder of the files.
+        most_open: the number of episodes that stay open; the least recently used is closed first.
     """
 
     name: ClassVar[str]
@@ -63,11 +63,11 @@ class WindowPeer(ABC):
         self._opened = lru_cache(most_open)(self.open)
 
     def path(self, number: int) -> str:
-        """Of an episode."""
+        """The path of an episode."""
         return str(self.folder / f"{number}{self.suffix}")
 
     def write_all(self, episodes: Sequence[Arrays], count: int) -> None:
-        """Writes so many: after the given ones, copies of their files."""
+        """Write `count` episodes: the given ones, then copies of their files."""
         self.folder.mkdir()
         for number, arrays in enumerate(episodes):
             self.write(self.path(number), arrays)
@@ -77,37 +77,37 @@ class WindowPeer(ABC):
             copy(first, self.path(number))
 
     def size(self) -> int:
-        """Bytes of all files."""
+        """Size of all files in bytes."""
         return size_of(str(self.folder))
 
     @abstractmethod
     def write(self, path: str, arrays: Arrays) -> None:
-        """Writes an episode."""
+        """Write an episode."""
 
     @abstractmethod
     def open(self, number: int) -> Any:  # noqa: ANN401 - whatever the library reads from
-        """Makes an episode ready for `cut` and `cut_into`."""
+        """Open an episode for `cut` and `cut_into`."""
 
     @abstractmethod
     def cut(self, opened: Any, start: int, stop: int) -> Parts:  # noqa: ANN401 - what `open` gave
-        """The steps, as the library gives them."""
+        """The steps, as the library returns them."""
 
     def cut_into(self, opened: Any, start: int, out: Parts) -> None:  # noqa: ANN401 - what `open` gave
-        """The steps from `start` on, into arrays of the caller."""
+        """Read the steps from `start` on into arrays of the caller."""
         for part, place in zip(self.cut(opened, start, start + len(out[0])), out, strict=True):
             place[...] = part
 
     def window(self, number: int, start: int, stop: int) -> Parts:
-        """The steps of an episode, as the library gives them."""
+        """The steps of an episode, as the library returns them."""
         return self.cut(self._opened(number), start, stop)
 
     def window_into(self, number: int, start: int, out: Parts) -> None:
-        """The steps of an episode from `start` on, into arrays of the caller."""
+        """Read the steps of an episode from `start` on into arrays of the caller."""
         self.cut_into(self._opened(number), start, out)
 
 
 class WShard(WindowPeer):
-    """Ours, not compressed, episode by episode: without a data set around them."""
+    """WShard, not compressed, one episode at a time, without a dataset."""
 
     name = "wshard"
     suffix = ".wshard"
@@ -129,20 +129,20 @@ class WShard(WindowPeer):
 
 
 class WShardTraining(WShard):
-    """Ours, compressed."""
+    """WShard, compressed."""
 
     name = "wshard, profile training"
     profile = "training"
 
 
 class Hdf5(WindowPeer):
-    """As h5py writes it by itself: not compressed, in one piece."""
+    """HDF5 with the defaults of h5py: not compressed, contiguous."""
 
     name = "h5py, uncompressed"
     suffix = ".h5"
 
     def layout(self, array: NDArray[Any]) -> Mapping[str, Any]:
-        """What `create_dataset` is told about an array."""
+        """Arguments of `create_dataset` for an array."""
         return {}
 
     def write(self, path: str, arrays: Arrays) -> None:
@@ -151,7 +151,7 @@ class Hdf5(WindowPeer):
                 file.create_dataset(name, data=array, **self.layout(array))
 
     def open(self, number: int) -> list[Any]:
-        # Without the cache of chunks: it would hold the whole of a small data set, decoded.
+        # Without the cache of chunks: it would hold the whole of a small dataset, decoded.
         file = h5py.File(self.path(number), rdcc_nbytes=0, rdcc_nslots=0)
         return [file[name] for name in NAMES]
 
@@ -164,7 +164,7 @@ class Hdf5(WindowPeer):
 
 
 class Hdf5Zstd(Hdf5):
-    """The best choice for windows that HDF5 has."""
+    """HDF5 with the best settings for windows."""
 
     name = f"h5py-zstd, chunks of {CHUNK_STEPS} steps"
 
@@ -258,7 +258,7 @@ class Memmap(WindowPeer):
 
 
 class Video(Memmap):
-    """As LeRobot keeps cameras: H.264 with every second frame a key frame; it is lossy. The rest is mapped."""
+    """As LeRobot stores cameras: lossy H.264 with every second frame a key frame. The rest is mapped."""
 
     name = "mp4, H.264 through PyAV (lossy)"
     is_slow = True

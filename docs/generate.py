@@ -1,83 +1,81 @@
-"""Writes the generated parts of the documentation: `docs/cli.md` and the table of commands in README.
+"""Write `docs/cli.md` from the commands themselves.
 
-With `--check` nothing is written, and the exit code says whether anything would change.
+`--check` writes nothing; the exit code tells whether the page would change.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shard_cli.doors import SHARD, SHARDPACK, WSHARD, Door
 from shard_cli.main import build_parser
+from shard_cli.programs import PROGRAMS, SHARD, Program
 
 if TYPE_CHECKING:
     from shard_cli.arguments import Command
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
 CLI = ROOT / "docs" / "cli.md"
-# README may have a table for each door: `commands` for `shard`, `wshard commands` and so on.
-REGION = re.compile(
-    r"(<!-- (?:(wshard|shardpack) )?commands -->\n).*?(<!-- /(?:\w+ )?commands -->)", re.DOTALL
-)
-DOORS = {door.program: door for door in (SHARD, WSHARD, SHARDPACK)}
 
 
 INTRODUCTION = """\
 # Command line
 
-Written by `make docs` from the commands themselves.
+`make docs` writes this page from the commands themselves.
 
-One program with three doors: [`shard`](#shard) works on any file of the family, [`wshard`](#wshard) on episodes,
-[`shardpack`](#shardpack) on packs of samples. `shard info`, `ls`, `cat`, `extract`, `verify`, `doctor` and `diff` know packs, too.
-`python -m shard_cli` is `shard`, `python -m shard_cli.wshard` is `wshard`, and `python -m shard_cli.shardpack` is `shardpack`.
+[`shard`](#shard) works on any file of the family, [`wshard`](#wshard) on episodes, and [`shardpack`](#shardpack) on packs of samples. The three programs share
+their commands: `shard info`, `ls`, `cat`, `get`, `extract`, `verify`, `doctor` and `diff` also work on packs.
+You can also run them as `python -m shard_cli`, `python -m shard_cli.wshard` and `python -m shard_cli.shardpack`.
 
 Every command takes `--json` (one document on standard output), `-q/--quiet` and `-v/--verbose`.
-`shard --completion bash|zsh|fish` prints completion code, and so do the others. `NO_COLOR` and `FORCE_COLOR` are obeyed.
+The programs obey `NO_COLOR` and `FORCE_COLOR`.
 
-Exit codes: 0 fine, 1 something found (damaged, different, missing), 2 wrong use, 3 input or output failed, or something was lost or left out,
-4 unsupported version, 130 interrupted.
+For completion in your shell, install `shard-format[completion]` and put `eval "$(shard --completion bash)"` (or `zsh`, `fish`) into the start-up file of
+the shell. `wshard` and `shardpack` have the same option.
+
+| Exit code | Meaning |
+|---|---|
+| 0 | success |
+| 1 | something is wrong with a file, or files differ |
+| 2 | wrong usage |
+| 3 | the system reported an error (disk, network), or data was lost or left out (`recover`, `--skip-large`) |
+| 4 | unknown version, filter or layout |
+| 130 | interrupted |
 """
 
 
-def command_table(door: Door) -> str:
+def command_table(program: Program) -> list[str]:
     lines = ["| Command | What it does |", "|---|---|"]
-    for command in door.commands:
-        name = f"{door.program} {command.name}"
-        lines.append(f"| [`{name}`](docs/cli.md#{name.replace(' ', '-')}) | {command.summary} |")
-    return "\n".join(lines) + "\n"
+    for command in program.commands:
+        name = f"{program.name} {command.name}"
+        lines.append(f"| [`{name}`](#{name.replace(' ', '-')}) | {command.summary} |")
+    return lines
 
 
 def command_page() -> str:
     parts = [INTRODUCTION]
-    for door in DOORS.values():
-        parts += [f"## {door.program}", "", door.description, ""]
-        for command in door.commands:
-            name = f"{door.program} {command.name}"
-            if command in SHARD.commands and door is not SHARD:
-                parts += [
-                    f"### {name}",
-                    "",
-                    f"As [`shard {command.name}`](#shard-{command.name}).",
-                    "",
-                ]
+    for program in PROGRAMS:
+        parts += [f"## {program.name}", "", program.description, "", *command_table(program), ""]
+        for command in program.commands:
+            name = f"{program.name} {command.name}"
+            if command in SHARD.commands and program is not SHARD:
+                same = f"The same as [`shard {command.name}`](#shard-{command.name}):"
+                parts += [f"### {name}", "", same, "", *_example_block(program, command)]
                 continue
-            parts += _command_section(door, command)
+            parts += _command_section(program, command)
     return "\n".join(parts)
 
 
-def _command_section(door: Door, command: Command) -> list[str]:
-    parser = build_parser(door)
+def _command_section(program: Program, command: Command) -> list[str]:
+    parser = build_parser(program)
     (subparsers,) = (
         action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
     )
     summary = command.summary[0].upper() + command.summary[1:]
     text = f"{summary}. {command.description}".strip()
-    parts = [f"### {door.program} {command.name}", "", text, ""]
+    parts = [f"### {program.name} {command.name}", "", text, ""]
     parts += ["| Argument | Meaning |", "|---|---|"]
     parts += [
         f"| {_cell(_flags(action))} | {_cell(action.help or '')} |"
@@ -85,11 +83,13 @@ def _command_section(door: Door, command: Command) -> list[str]:
         if action.help is not argparse.SUPPRESS
         and not {"--help", "--json", "--quiet", "--verbose"} & set(action.option_strings)
     ]
-    parts += ["", "```sh"]
-    examples = door.examples(command)
+    return [*parts, "", *_example_block(program, command)]
+
+
+def _example_block(program: Program, command: Command) -> list[str]:
+    examples = program.examples(command)
     longest = max(len(line) for line, _ in examples)
-    parts += [f"{line.ljust(longest)}  # {text}" for line, text in examples]
-    return [*parts, "```", ""]
+    return ["```sh", *(f"{line.ljust(longest)}  # {text}" for line, text in examples), "```", ""]
 
 
 def _flags(action: argparse.Action) -> str:
@@ -110,29 +110,19 @@ def _cell(text: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say whether anything is stale")
+    parser.add_argument(
+        "--check", action="store_true", help="only report whether the page is stale"
+    )
     check = parser.parse_args().check
-    wanted = {
-        CLI: command_page(),
-        README: REGION.sub(
-            lambda match: (
-                match.group(1) + command_table(DOORS[match.group(2) or "shard"]) + match.group(3)
-            ),
-            README.read_text("utf-8"),
-        ),
-    }
-    stale = [
-        path
-        for path, text in wanted.items()
-        if not path.exists() or path.read_text("utf-8") != text
-    ]
-    for path in stale:
-        if check:
-            print(f"{path.relative_to(ROOT)} is stale: run 'make docs'")
-        else:
-            path.write_text(wanted[path], "utf-8")
-            print(f"wrote {path.relative_to(ROOT)}")
-    return 1 if check and stale else 0
+    page = command_page()
+    if CLI.exists() and CLI.read_text("utf-8") == page:
+        return 0
+    if check:
+        print(f"{CLI.relative_to(ROOT)} is stale: run 'make docs'")
+        return 1
+    CLI.write_text(page, "utf-8")
+    print(f"wrote {CLI.relative_to(ROOT)}")
+    return 0
 
 
 if __name__ == "__main__":

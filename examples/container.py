@@ -1,6 +1,6 @@
-"""The whole container at work, step by step: `python examples/container.py [FOLDER]`.
+"""The container, step by step: `python examples/container.py [FOLDER]`.
 
-Writes an episode, looks at it, reads it in every way, damages it, and kills a writer.
+Write some entries, list them, read them in every way, damage one, and kill a writer.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from shard_format import (
     ShardError,
     ShardReader,
     ShardWriter,
+    WriterOptions,
     compute_identity,
     verify_identity,
 )
@@ -33,7 +34,7 @@ def title(text: str) -> None:
 
 
 def shard(*arguments: object) -> None:
-    """Runs the command line as a user would."""
+    """Run the command line as you would."""
     words = [str(argument) for argument in arguments]
     print(f"$ shard {' '.join(words)}", flush=True)
     result = subprocess.run([sys.executable, "-m", "shard_cli", *words], check=False)
@@ -57,10 +58,12 @@ def record_episode() -> dict[str, np.ndarray]:
 
 
 def write(path: Path, episode: dict[str, np.ndarray]) -> None:
-    title("Write: 7 MB of camera in seekable zstd, joints raw and aligned for mmap")
+    title("Write: 7 MB of camera frames in seekable zstd, joints raw and aligned for mmap")
     frame_bytes = 16 * episode["signal/rgb"][0].nbytes
     start = time.perf_counter()
-    with ShardWriter(path, alignment=64, identity=True, schema={"producer": "demo"}) as writer:
+    with ShardWriter(
+        path, alignment=64, identity=True, options=WriterOptions(schema={"producer": "demo"})
+    ) as writer:
         for name, array in episode.items():
             if name == "signal/rgb":
                 writer.write_entry(
@@ -74,7 +77,7 @@ def write(path: Path, episode: dict[str, np.ndarray]) -> None:
 
 
 def read(path: Path, episode: dict[str, np.ndarray]) -> None:
-    title("Read: a view without a copy, a range without decoding the rest, everything in parallel")
+    title("Read: a view without a copy, a range without decoding the rest, all entries in parallel")
     start = time.perf_counter()
     with ShardReader(path) as reader:
         joints = np.frombuffer(reader.view("signal/joint_pos"), np.float32).reshape(STEPS, 7)
@@ -95,7 +98,7 @@ def read(path: Path, episode: dict[str, np.ndarray]) -> None:
 
 
 def damage(path: Path) -> None:
-    title("Damage one bit: nothing wrong is ever returned")
+    title("Damage one bit: reading that entry is an error")
     damaged = path.with_name("damaged.shard")
     data = bytearray(path.read_bytes())
     with ShardReader(path) as reader:
@@ -111,7 +114,7 @@ def damage(path: Path) -> None:
 
 
 def identity(path: Path) -> None:
-    title("Identity: the same content has the same name, however it is compressed")
+    title("Identity: the same content has the same hash, however it is compressed")
     repacked = path.with_name("repacked.shard")
     shard("repack", path, repacked, "--compression", "lz4", "--force")
     first, second = compute_identity(path), compute_identity(repacked)
@@ -130,13 +133,13 @@ def identity(path: Path) -> None:
 
 
 def kill(path: Path) -> None:
-    title("Kill a writer in the middle (kill -9): the old file stays what it was")
+    title("Kill a writer half-way (kill -9): the old file stays unchanged")
     before = compute_identity(path).digest
     script = textwrap.dedent(
         """
         import sys
         from shard_format import ShardWriter
-        with ShardWriter(sys.argv[1], max_entries=100) as writer:
+        with ShardWriter(sys.argv[1], reserve=100) as writer:
             for number in range(100):
                 writer.write_entry(f"entry/{number}", bytes(1_000_000))
                 print(number, flush=True)
@@ -151,11 +154,11 @@ def kill(path: Path) -> None:
             os.kill(writer.pid, signal.SIGKILL)
             break
     writer.communicate()
-    print(f"the writer died with {writer.returncode} after 40 MB")
+    print(f"the writer was killed (exit code {writer.returncode}) after 40 MB")
     assert compute_identity(path).digest == before
     print(f"{path} still has the identity {before[:16]}…")
     for left in path.parent.glob(".*.partial"):
-        print(f"what the dead writer left behind, under another name: {left.name}")
+        print(f"the killed writer left a temporary file: {left.name}")
         left.unlink()
 
 
@@ -171,8 +174,8 @@ def main() -> None:
     damage(path)
     identity(path)
     kill(path)
-    title("Have a look")
-    print(f"the files are in {folder}; look at them with: shard ls {path}")
+    title("Look at the files")
+    print(f"they are in {folder}; try: shard ls {path}")
 
 
 if __name__ == "__main__":

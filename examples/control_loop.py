@@ -1,7 +1,7 @@
 """A robot at 1 kHz with three cameras: `python examples/control_loop.py [FILE] [--seconds S]`.
 
-The loop hands every step to the recorder, which compresses and writes in a thread of its own. Each camera has its own
-rate and its own clock. At the end: how long the loop had to wait for the recorder, and what was dropped.
+The loop gives every step to the recorder, which compresses and writes in a background thread. Each camera has its own
+rate and its own clock. At the end the example prints how long the loop waited for the recorder, and what was dropped.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def channels() -> list[ChannelDef]:
 
 
 def scene() -> np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]:
-    """A picture wider than what a camera sees, so that it can pan."""
+    """A picture wider than the view of a camera, so that the camera can pan."""
     rows, columns = np.mgrid[0:84, 0:252]
     picture = np.stack([rows * 2, columns, (rows + columns) // 2], axis=2)
     return picture.astype(np.uint8)
 
 
 def run(writer: WShardStreamWriter, seconds: float) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Controls for a while; returns how many nanoseconds each step spent on recording."""
+    """Run the control loop; return how many nanoseconds each step spent on recording."""
     view = scene()
     position, target = np.zeros(7, np.float32), np.linspace(-1, 1, 7, dtype=np.float32)
     steps = round(seconds * RATE_HZ)
@@ -66,7 +66,9 @@ def main() -> None:
     parser.add_argument("file", nargs="?", type=Path, default=Path("control_loop.wshard"))
     parser.add_argument("--seconds", type=float, default=5.0)
     arguments = parser.parse_args()
-    writer = WShardStreamWriter(arguments.file, "control_loop", channels(), overflow="drop")
+    writer = WShardStreamWriter(
+        arguments.file, "control_loop", channels(), overflow="drop", overwrite=True
+    )
     with writer:
         writer.begin_episode("SevenJoints-v0", Timebase(tick_hz=RATE_HZ))
         started = time.monotonic()
@@ -82,7 +84,7 @@ def main() -> None:
         print(ep, "of", arguments.file.stat().st_size, "bytes")
         aligned = ep.align(to="camera/wrist", method="previous", channels=["joint_pos"])
         away = int(np.abs(aligned["joint_pos"].residual_ns).max()) / 1e6
-        print(f"every wrist frame has a joint position at most {away:.2f} ms older")
+        print(f"every wrist frame has a joint position that is at most {away:.2f} ms older")
 
 
 if __name__ == "__main__":

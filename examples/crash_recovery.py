@@ -1,7 +1,7 @@
-"""Kills a recording and brings it back: `python examples/crash_recovery.py [FOLDER]`.
+"""Kill a recorder and recover the recording: `python examples/crash_recovery.py [FOLDER]`.
 
-A process of its own records a Gymnasium environment and says how many steps are flushed. In the middle of it that
-process is killed. What `wshard recover` brings back is compared with the same seed played again. Needs the extra `gym`.
+Another process records a Gymnasium environment and prints how many steps it has flushed. The example kills it, runs
+`wshard recover`, and compares the result with the same seed played again. Needs the extra `gym`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEED, FLUSH_EVERY, KILL_AFTER = 7, 100, 1000
 
 
 def play() -> Iterator[tuple[Vector, Vector, float]]:
-    """Every step of the pendulum: what is seen, what is done, what comes of it. The same each time."""
+    """Every step of the pendulum: state, torque, reward. The same each time."""
     env = gymnasium.make("Pendulum-v1", max_episode_steps=10**9)
     random = np.random.default_rng(SEED)
     seen, _ = env.reset(seed=SEED)
@@ -37,7 +37,7 @@ def play() -> Iterator[tuple[Vector, Vector, float]]:
 
 
 def record(path: Path) -> None:
-    """Records until somebody ends it, and says after each flush how many steps are safe."""
+    """Record until the process is killed; print after each flush how many steps are safe."""
     channels = [ChannelDef("state", "f32", (3,)), ChannelDef("torque", "f32", (1,), lane="action")]
     with WShardStreamWriter(path, "pendulum", channels, compression="zstd:1") as writer:
         writer.begin_episode("Pendulum-v1", metadata={"seed": SEED})
@@ -49,23 +49,22 @@ def record(path: Path) -> None:
 
 
 def kill_in_the_middle(path: Path) -> int:
-    """Starts a recorder and kills it; returns how many steps it had said were flushed."""
+    """Start a recorder and kill it; return how many steps it reported as flushed."""
     command, flushed = [sys.executable, __file__, "--record", str(path)], 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as recorder:
         print("flushed:", end="", flush=True)
-        for line in recorder.stdout or ():  # to its end: it may have said more before it died
+        # To the end: the recorder may have printed more before it was killed.
+        for line in recorder.stdout or ():
             flushed = int(line)
             print(f" {flushed}", end="", flush=True)
             if flushed == KILL_AFTER:
                 recorder.kill()
-    print(
-        f"\ndead (exit code {recorder.returncode}), with at most {FLUSH_EVERY} steps not flushed yet"
-    )
+    print(f"\nkilled (exit code {recorder.returncode}): at most {FLUSH_EVERY} steps are lost")
     return flushed
 
 
 def compare(path: Path, flushed: int) -> None:
-    print("\n== What came back, and the same seed played again")
+    print("\n== Compare the recovered steps with the same seed played again")
     with load_wshard(path) as ep:
         assert ep.rewards is not None
         assert ep.length >= flushed, "a step that was flushed is missing"
@@ -73,9 +72,8 @@ def compare(path: Path, flushed: int) -> None:
         assert ep.observations["state"].data.tobytes() == np.stack(states).tobytes()
         assert ep.actions["torque"].data.tobytes() == np.stack(torques).tobytes()
         assert ep.rewards.data.tobytes() == np.array(rewards).tobytes()
-        print(
-            f"steps flushed, as it said: {flushed:>6,}\nsteps that came back:      {ep.length:>6,}"
-        )
+        print(f"steps reported as flushed: {flushed:>6,}")
+        print(f"steps recovered:           {ep.length:>6,}")
     print("every state, torque and reward is the same, bit for bit")
 
 
@@ -85,13 +83,13 @@ def main() -> None:
     path, partial = folder / "pendulum.wshard", folder / "pendulum.wshard.partial"
     for old in (path, partial):
         old.unlink(missing_ok=True)
-    print("\n== Record Pendulum-v1 in another process, and kill it in the middle (kill -9)")
+    print("\n== Record Pendulum-v1 in another process, and kill it (kill -9)")
     flushed = kill_in_the_middle(path)
-    print(f"no {path} yet, but its journal: {partial}, {partial.stat().st_size:,} bytes")
-    print("\n== Bring it back")
+    print(f"{path} does not exist; its journal does: {partial}, {partial.stat().st_size:,} bytes")
+    print("\n== Recover it")
     print(f"$ wshard recover {partial}", flush=True)
-    program = "from shard_cli.main import wshard_entry_point as run; raise SystemExit(run())"
-    subprocess.run([sys.executable, "-c", program, "recover", str(partial)], check=False)
+    command = [sys.executable, "-m", "shard_cli.wshard", "recover", str(partial)]
+    subprocess.run(command, check=False)
     compare(path, flushed)
 
 

@@ -1,7 +1,7 @@
-"""An episode from recording to plot: `python examples/episode.py [FOLDER]`.
+"""An episode from writing to plotting: `python examples/episode.py [FOLDER]`.
 
-Writes an episode, lets a model predict it, adds the predictions without rewriting it, keeps the residuals,
-inspects, plots, verifies, and shows what the doctor says about a bad one.
+Write an episode, add predictions and residuals without rewriting it, inspect, plot and verify it, split it into chunks,
+and see what the doctor reports about a bad one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def title(text: str) -> None:
 
 
 def wshard(*arguments: object) -> None:
-    """Runs the command line as a user would."""
+    """Run the command line as you would."""
     words = [str(argument) for argument in arguments]
     print(f"$ wshard {' '.join(words)}", flush=True)
     program = (
@@ -45,7 +45,7 @@ def wshard(*arguments: object) -> None:
 
 
 def record() -> Episode:
-    """A camera that sees a moving ball, an arm that follows it, and an IMU with a clock of its own."""
+    """A camera that sees a moving ball, an arm that follows it, and an IMU with its own clock."""
     random = np.random.default_rng(0)
     seconds = np.arange(STEPS + 1) / RATE_HZ
     ball = np.stack([32 + 20 * np.sin(seconds), 32 + 20 * np.cos(0.7 * seconds)], axis=1)
@@ -76,7 +76,7 @@ def record() -> Episode:
 
 
 def write(ep: Episode, path: Path) -> None:
-    title("Write: every lane, in the profile for training")
+    title("Write: every lane, with the profile for training")
     raw = sum(channel.nbytes for _, channel in ep.blocks())
     start = time.perf_counter()
     save_wshard(ep, path, profile="training", identity=True)
@@ -98,7 +98,7 @@ def read(ep: Episode, path: Path) -> None:
 
 
 def predict(path: Path) -> None:
-    title("A model predicts: its lanes are added beside the recording, which stays as it is")
+    title("Predict: add the lanes of a model beside the recording, which stays unchanged")
     before = path.stat().st_mtime_ns
     random = np.random.default_rng(1)
     with load_wshard(path) as ep:
@@ -137,7 +137,7 @@ def chunks(path: Path) -> None:
 
 
 def bad_one(ep: Episode, path: Path) -> None:
-    title("A bad recording: what the doctor says")
+    title("A bad recording: what the doctor reports")
     sick = ep.clone()
     broken = np.array(sick.observations["joint_pos"].data)
     broken[100:110, 1] = np.nan
@@ -166,8 +166,8 @@ def main() -> None:
     wshard("verify", path)
     chunks(path)
     bad_one(ep, folder / "bad.wshard")
-    title("Have a look")
-    print(f"look at {folder / 'ep_001.png'}, and at the files with: wshard inspect {path}")
+    title("Look at the files")
+    print(f"look at {folder / 'ep_001.png'}, and try: wshard inspect {path}")
 
 
 if __name__ == "__main__":

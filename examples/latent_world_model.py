@@ -1,8 +1,8 @@
-"""Trains a world model in torch: `python examples/latent_world_model.py [FOLDER] [--updates N]`.
+"""Train a world model in torch: `python examples/latent_world_model.py [FOLDER] [--updates N]`.
 
-Records a pendulum and a small camera that watches it, trains on windows of the compressed episodes, and writes beside
-each of them what the model expects 20 steps ahead, and how sure it is. Killed and started again, it goes on where it was.
-Needs the extras `gym` and `torch`; with `plot` it draws an episode that the model has not seen before.
+Record a pendulum and a small camera that watches it, train on windows of the compressed episodes, and write beside each
+episode what the model expects 20 steps ahead and how sure it is. If you kill the example and start it again, it resumes.
+Needs the extras `gym` and `torch`; with `plot` it draws an episode that the model was not trained on.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import pad, softplus
 
-from wshard import Channel, EpisodeDataset, Timebase, add_lane, load_wshard
+from shard_train import EpisodeDataset
+from shard_train.torch import data_loader
+from wshard import Channel, Timebase, add_lane, load_wshard
 from wshard.gym import RecordEpisodes
-from wshard.torch import data_loader
 
 Array = np.ndarray[Any, np.dtype[Any]]
 EPISODES, HELD_OUT, SIDE, NAME = 40, 8, 16, "pendulum-{episode:03d}"
@@ -45,7 +46,7 @@ def look(state: Array) -> dict[str, Array]:
 
 
 def record(folder: Path) -> None:
-    """Episodes of a pendulum that is pushed at random: as many as are missing."""
+    """Record the episodes that are missing. A random, slowly changing torque drives the pendulum."""
     env = gymnasium.make("Pendulum-v1")
     seen = Dict({"camera": Box(0, 255, (SIDE, SIDE), np.uint8), "state": env.observation_space})
     env = TransformObservation(env, look, seen)
@@ -71,7 +72,7 @@ def gaussian(values: torch.Tensor) -> Normal:
 
 
 class WorldModel(nn.Module):  # type: ignore[misc]  # torch is not there where types are checked
-    """A picture becomes a latent z; a memory h of all before it expects the z of the next step; both give the state."""
+    """A picture gives a latent z; a memory h of earlier steps predicts the next z; h and z together give the state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +83,7 @@ class WorldModel(nn.Module):  # type: ignore[misc]  # torch is not there where t
         self.reward = network(MEMORY, 2)
 
     def loss(self, batch: dict[str, torch.Tensor], weight: float) -> torch.Tensor:
-        """Nats a step: how unlikely state and reward were, and, weighted, how much the camera said that was not expected."""
+        """Nats per step: how unlikely state and reward were, plus, weighted, how much of the picture was unexpected."""
         codes = self.encode(batch["camera"].flatten(-2) / 255)
         z = gaussian(codes).rsample()
         h, _ = self.remember(torch.cat([z[:, :-1], batch["action"]], -1))
@@ -94,15 +95,15 @@ class WorldModel(nn.Module):  # type: ignore[misc]  # torch is not there where t
         return unlikely + weight * surprise.sum(-1).mean()
 
     def step(self, latents: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """One step with closed eyes: h and z after an action."""
+        """Take one step without a picture: h and z after an action."""
         h, z = latents.split([MEMORY, LATENT], -1)
         h, _ = self.remember(torch.cat([z, actions], -1)[:, None], h[None].contiguous())
         return torch.cat([h[:, 0], gaussian(self.expect(h[:, 0])).sample()], -1)
 
     def imagine(self, camera: torch.Tensor, actions: torch.Tensor) -> tuple[Array, Array]:
-        """The state at each step as expected `AHEAD` steps before: from the pictures until then, and the actions.
+        """The state at each step as predicted `AHEAD` steps before, from the pictures until then and the actions.
 
-        Mean and standard deviation over many futures. The first steps are expected from the first picture.
+        Mean and standard deviation over many futures. The first steps are predicted from the first picture.
         """
         z = gaussian(self.encode(camera.flatten(-2) / 255)).sample((FUTURES,))
         actions = actions.expand(FUTURES, -1, -1)
@@ -120,7 +121,7 @@ class WorldModel(nn.Module):  # type: ignore[misc]  # torch is not there where t
 
 
 def train(model: WorldModel, dataset: EpisodeDataset, updates: int, checkpoint: Path) -> None:
-    """Says how it goes, and saves all that it needs to go on, every now and then."""
+    """Print progress, and regularly save everything needed to resume."""
     loader = data_loader(dataset, batch_size=BATCH, seed=0)
     optimizer = torch.optim.Adam(model.parameters())
     parts = {"model": model, "optimizer": optimizer, "loader": loader}
@@ -130,14 +131,14 @@ def train(model: WorldModel, dataset: EpisodeDataset, updates: int, checkpoint: 
         for name, part in parts.items():
             part.load_state_dict(saved[name])
         first = saved["update"]
-        print(f"going on after update {first}")
+        print(f"resuming after update {first}")
     start, losses = time.perf_counter(), list[float]()
     epochs = itertools.chain.from_iterable(itertools.repeat(loader))
     for update, batch in zip(range(first + 1, updates + 1), epochs, strict=False):
         torch.manual_seed(update)  # the same noise, whatever came before
         optimizer.param_groups[0]["lr"] = 0.01 * (1 - update / (updates + 1))
         optimizer.zero_grad()
-        # Latents that must not surprise from the start would say nothing at all.
+        # With the full weight from the start, the latents would carry no information.
         loss = model.loss(batch, weight=min(1.0, 0.2 + update / updates))
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -153,7 +154,7 @@ def train(model: WorldModel, dataset: EpisodeDataset, updates: int, checkpoint: 
 
 
 def write_back(model: WorldModel, path: Path, updates: int) -> None:
-    """Puts what the model expected beside the episode, which stays as it is."""
+    """Write the predictions as lanes beside the episode, which stays unchanged."""
     torch.manual_seed(0)
     with load_wshard(path) as ep, torch.no_grad():
         camera, actions = ep.observations["camera"].data, ep.actions["action"].data
@@ -165,7 +166,7 @@ def write_back(model: WorldModel, path: Path, updates: int) -> None:
 
 
 def compare(paths: list[Path]) -> None:
-    """How far from what happened the predictions in the files are, and how far they said they may be."""
+    """Compare the lanes in the files with what happened, and with the state that the model started from."""
     episodes = [load_wshard(path) for path in paths]
     truth = np.stack([ep.observations["state"].data for ep in episodes])
     omen = np.stack([ep.omens["state"]["world_model"].data for ep in episodes])
@@ -182,7 +183,7 @@ def compare(paths: list[Path]) -> None:
 
 
 def wshard(*arguments: object) -> None:
-    """Runs the command line as a user would."""
+    """Run the command line as you would."""
     words = [str(argument) for argument in arguments]
     print(f"$ wshard {' '.join(words)}", flush=True)
     subprocess.run([sys.executable, "-m", "shard_cli.wshard", *words], check=True)
@@ -195,7 +196,7 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = arguments.folder
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # for tensors this small, more would wait for each other
+    torch.set_num_threads(1)  # more threads would only wait for each other: the tensors are small
     print(f"\n== Record {EPISODES} episodes of Pendulum-v1, and a camera", flush=True)
     record(folder)
     paths = sorted(folder.glob("*.wshard"))
@@ -206,11 +207,11 @@ def main() -> None:
     print(dataset)
     model = WorldModel()
     train(model, dataset, arguments.updates, folder.with_suffix(".pt"))
-    print("\n== Write what it expects beside what happened")
+    print("\n== Write the predictions beside what happened")
     for path in paths:
         write_back(model, path, arguments.updates)
     wshard("verify", "--quiet", folder)
-    print("nothing to complain about: every byte was checked")
+    print("no problems found; every byte was checked")
     wshard("inspect", paths[-1])
     print(f"\n== {AHEAD} steps ahead, in the {HELD_OUT} episodes that it was not trained on")
     compare(paths[-HELD_OUT:])

@@ -1,7 +1,7 @@
 """Samples in packs: `python examples/packs.py [FOLDER] [EPISODES]`.
 
-Packs a folder of pictures with labels, and a folder of recorded episodes (made up if there is none); reads both back in
-order, by number, by key and by windows; cuts a shard and brings its records back.
+Pack a folder of pictures with labels, and a folder of recorded episodes (the example makes some if you give none). Read
+both in order, by number, by key and by windows. Truncate a shard and recover its records.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from pathlib import Path
 import numpy as np
 
 import shardpack
-from wshard import Episode, EpisodeDataset, save_wshard
+from shard_train import EpisodeDataset, packed_episodes
+from wshard import Episode, save_wshard
 
 SAMPLES, EPISODES, STEPS = 600, 12, 100
 
 
 def shardpack_command(title: str, *arguments: object) -> None:
-    """Runs the command line as a user would."""
+    """Run the command line as you would."""
     words = [str(argument) for argument in arguments]
     print(f"\n== {title}\n$ shardpack {' '.join(words)}", flush=True)
     done = subprocess.run([sys.executable, "-m", "shard_cli.shardpack", *words], check=False)
@@ -32,7 +33,7 @@ def shardpack_command(title: str, *arguments: object) -> None:
 
 
 def make_photos(folder: Path) -> None:
-    """Small pictures with a label each, as they lie around before they are packed."""
+    """Small pictures with one label each, as files in folders."""
     random = np.random.default_rng(0)
     for number in range(SAMPLES):
         kind = folder / ("cats", "dogs")[number % 2]
@@ -43,7 +44,7 @@ def make_photos(folder: Path) -> None:
 
 
 def make_episodes(folder: Path) -> Path:
-    """An arm that waves, if nothing was recorded; returns the folder."""
+    """Make episodes of a waving arm; return the folder."""
     folder.mkdir()
     for number in range(EPISODES):
         ep = Episode(f"wave_{number:03}", env_id="Wave-v1")
@@ -55,7 +56,7 @@ def make_episodes(folder: Path) -> Path:
 
 
 def read_back(shards: str, episodes: Path) -> None:
-    print("\n== Read: in order, by number, by key, episodes in place and windows of them")
+    print("\n== Read: in order, by number, by key, episodes in place and their windows")
     with shardpack.open(shards) as dataset:
         start = time.perf_counter()
         labels = [record["json"].decode()["label"] for record in dataset.records()]
@@ -64,7 +65,7 @@ def read_back(shards: str, episodes: Path) -> None:
         batch = dataset.take(np.random.default_rng(1).integers(0, len(dataset), 64))
         print(f"dogs/00007 is {picture.shape}; a batch: {batch[0].key}, {batch[1].key}, …")
         assert sum(labels) == SAMPLES // 2
-    with shardpack.open(episodes) as dataset, dataset[-1].episode() as episode:
+    with shardpack.open(episodes) as dataset, packed_episodes.open_episode(dataset[-1]) as episode:
         print(episode)
     windows = EpisodeDataset(episodes, window=16)
     two = windows.batch([0, -1])
@@ -87,7 +88,7 @@ def main() -> None:
     shardpack_command("What is in it", "stats", shards)
     shardpack_command("Recorded episodes", "pack-episodes", recorded, "-o", packed)
     read_back(shards, packed)
-    shardpack_command("Restored, byte for byte", "unpack", packed, "-C", restored)
+    shardpack_command("Restored, byte for byte", "extract", packed, "-C", restored)
     for path in recorded.rglob("*.wshard"):
         assert (restored / path.relative_to(recorded)).read_bytes() == path.read_bytes()
     whole = (folder / "train-000001.shardpack").read_bytes()

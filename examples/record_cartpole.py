@@ -1,6 +1,6 @@
-"""Records a Gymnasium environment: `python examples/record_cartpole.py [FOLDER] [--episodes N]`.
+"""Record a Gymnasium environment: `python examples/record_cartpole.py [FOLDER] [--episodes N]`.
 
-Every episode becomes a file, with the observation of the reset and one more after the last action. Needs the extra `gym`.
+Every episode becomes one file, from the observation of the reset to the one after the last action. Needs the extra `gym`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wshard.gym import RecordEpisodes
 
 
 def balance(observation: np.ndarray[tuple[int], np.dtype[np.float32]]) -> int:
-    """Pushes the cart towards where the pole falls."""
+    """Push the cart in the direction in which the pole falls."""
     angle, speed = observation[2], observation[3]
     return int(angle + 0.3 * speed > 0)
 
@@ -35,7 +35,7 @@ def record(folder: Path, episodes: int) -> None:
             observation, _ = env.reset(seed=seed)
             over = False
             while not over:
-                # Now and then any action, so that not all episodes are alike.
+                # Sometimes a random action, so that episodes differ.
                 action = balance(observation) if random.random() > 0.6 else int(random.integers(2))
                 observation, _, terminated, truncated, _ = env.step(np.int64(action))
                 over = terminated or truncated

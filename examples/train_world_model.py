@@ -1,7 +1,7 @@
-"""Trains a world model on windows: `python examples/train_world_model.py [FOLDER] [--updates N]`.
+"""Train a world model from a replay buffer: `python examples/train_world_model.py [FOLDER] [--updates N]`.
 
 The loop of DreamerV3, small enough for NumPy: act and add to the replay buffer, draw windows, let a linear latent state
-imagine each from its first observation and the actions, learn, and give windows that surprised it a higher priority.
+imagine each window from its first observation and the actions, learn, and raise the priority of surprising windows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SENSORS, LATENT, BATCH, LENGTH = 8, 4, 16, 16
 
 
 def act(replay: ReplayBuffer, random: np.random.Generator, steps: int = 100) -> None:
-    """One episode: a swing that is pushed, seen through eight noisy sensors."""
+    """Play one episode: random pushes move a swing that eight noisy sensors observe."""
     sensors = np.random.default_rng(7).normal(size=(2, SENSORS))
     swing = random.normal(size=2)
     seen = (swing @ sensors).astype(np.float32)
@@ -42,7 +42,7 @@ class Model:
         self.moments = {name: (np.zeros(size), np.zeros(size)) for name, size in sizes.items()}
 
     def update(self, seen: Array, actions: Array) -> Array:
-        """Imagines windows and learns from the errors; returns the error of each window."""
+        """Imagine windows and learn from the errors; return the error of each window."""
         w, states = self.weights, [seen[:, 0] @ self.weights["E"]]
         for step in range(LENGTH - 1):
             states.append(states[-1] @ w["A"] + actions[:, step] @ w["B"])
@@ -63,7 +63,7 @@ class Model:
         return np.asarray((error**2).mean(axis=(1, 2)))
 
     def write_back(self, path: str) -> float:
-        """Predicts every step of an episode from the one before; returns how far off it is."""
+        """Predict every step of an episode from the one before; return the mean error."""
         with load_wshard(path) as ep:
             seen, actions = ep.observations["observation"].data, ep.actions["action"].data
         first, w = seen @ self.weights["E"], self.weights
@@ -92,7 +92,7 @@ def main() -> None:
         paths, first, last = replay.episodes, np.mean(errors[:20]), np.mean(errors[-20:])
         print(f"{replay}: error {first:.4f} at first, {last:.4f} at last")
     off = np.mean([model.write_back(path) for path in paths])
-    print(f"{len(paths)} episodes have its predictions beside them, off by {off:.4f} on average")
+    print(f"wrote predictions beside {len(paths)} episodes; their mean error is {off:.4f}")
 
 
 if __name__ == "__main__":

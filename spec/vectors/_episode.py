@@ -358,7 +358,12 @@ def _routes(blocks: _Blocks) -> dict[Path, Callable[[], Lane]]:
     routes: dict[Path, Callable[[], Lane]] = {}
 
     def route(path: Path, read: Callable[[str], Lane], block: str) -> None:
-        routes[path] = lambda: read(block)
+        """A path with an empty key, other than the model of an uncertainty, is no lane (W-NAM-2)."""
+        lane, *keys = path
+        if all(key or (lane == "uncerts" and at == 1) for at, key in enumerate(keys)):
+            routes[path] = lambda: read(block)
+        else:
+            routes["extras", block] = lambda: blocks.extra(block)
 
     for block in blocks.holder:
         row = blocks.rows.get(block)
@@ -368,9 +373,9 @@ def _routes(blocks: _Blocks) -> dict[Path, Callable[[], Lane]]:
         if block in ("reward", "reward/exact", *ENDS, "time/ticks", "time/timestamps_ns"):
             continue
         if lane == "signal":
-            route(("observations", row.id if row else rest), blocks.channel, block)
+            route(("observations", row.id if row and rest else rest), blocks.channel, block)
         elif lane == "action":
-            route(("actions", row.id if row else rest), blocks.channel, block)
+            route(("actions", row.id if row and rest else rest), blocks.channel, block)
         elif lane == "omen":
             channel, _, model = rest.partition("/")
             if row is not None:
@@ -389,8 +394,7 @@ def _routes(blocks: _Blocks) -> dict[Path, Callable[[], Lane]]:
             key = rest.removesuffix("/sign2nddiff")
             route(("residuals", key), blocks.residual, block)
         elif lane == "label":
-            holder = blocks.holder[block]
-            routes["labels", rest] = lambda h=holder, b=block: Plain(parse_label(h, b))  # type: ignore[misc]
+            route(("labels", rest), lambda b: Plain(parse_label(blocks.holder[b], b)), block)
         else:
             route(("extras", block), blocks.extra, block)
     _route_singles(blocks, routes)

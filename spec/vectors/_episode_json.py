@@ -106,7 +106,8 @@ class Timebase:
     """The clock of the steps."""
 
     type: str
-    tick_hz: float
+    tick_hz: float | None
+    """None if the writer did not know it (W-TIM-5)."""
     epoch_ns: int
 
 
@@ -159,9 +160,11 @@ def timebase_of(episode: JsonObject, wshard: JsonObject) -> Timebase:
         rates += [1e9 / step] if step > 0 else []
     types = [t for b in bases if (t := b.get("type")) in ("ticks", "timestamps_ns")]
     epochs = [cast("int", base["epoch_ns"]) for base in bases if "epoch_ns" in base]
+    own = episode.get("timebase")
+    is_unknown = isinstance(own, dict) and own.get("tick_hz", 0) is None
     return Timebase(
         type=(types or ["ticks"])[0],
-        tick_hz=(rates or [DEFAULT_RATE])[0],
+        tick_hz=rates[0] if rates else None if is_unknown else DEFAULT_RATE,
         epoch_ns=(epochs or [0])[0],
     )
 
@@ -283,7 +286,11 @@ def check_provenance(provenance: JsonObject) -> None:
 
 def parse_label(file: File, name: str) -> JsonObject:
     """A label block, as the JSON of a vector describes it."""
-    label = parse_entry(file, name, "W-LAB-1")
+    return check_label(parse_entry(file, name, "W-LAB-1"))
+
+
+def check_label(label: JsonObject) -> JsonObject:
+    """The fields of a label, as the JSON of a vector describes them."""
     unit = label.get("unit", "steps")
     check(unit in ("steps", "ns"), "bad_metadata", "W-LAB-2")
     rows = label.get("intervals")

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 from _decode import File, open_file
-from _episode import Channel, Episode, Flags, Lane, Numbers, Path, examine, open_episode
-from _episode_json import check, is_hex_64, is_integer, is_pair, parse_entry
+from _episode import Channel, Episode, Flags, Lane, Numbers, Path, Plain, examine, open_episode
+from _episode_json import check, check_label, is_hex_64, is_integer, is_pair, parse_entry
 from _metadata import (
     EPISODE_ENTRY,
     MANIFEST_ENTRY,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SIDECAR_ENTRY = "meta/sidecar"
+EDIT_ENTRY = "meta/edit"
 
 
 def fingerprint(file: File) -> str:
@@ -39,21 +40,50 @@ def identity_of(file: File) -> str:
     return sha256_hex(identity_text(contents_of(file)))
 
 
-def _sidecar_base(sidecar: File) -> JsonObject:
+def _sidecar_bases(sidecar: File) -> list[JsonObject]:
+    """`base` and, while a file is being replaced, `before` (W-SID-1)."""
+
     def fine(condition: bool, what: str) -> None:
         check(condition, "bad_metadata", "W-SID-1", what)
 
     fine(SIDECAR_ENTRY in sidecar.by_name, "no meta/sidecar")
     fields = parse_entry(sidecar, SIDECAR_ENTRY, "W-SID-1")
     fine(is_integer(fields.get("v")) and fields["v"] == 1, "v")
-    base = fields.get("base")
-    fine(isinstance(base, dict), "base")
-    base = cast("JsonObject", base)
-    fine(isinstance(base.get("episode_id"), str), "episode_id")
-    fine(is_hex_64(base.get("identity")), "identity")
-    fine(is_hex_64(base.get("fingerprint")), "fingerprint")
-    fine(is_integer(base.get("length_T")), "length_T")
-    return base
+    bases = [fields.get("base"), *([fields["before"]] if "before" in fields else [])]
+    for base in bases:
+        fine(isinstance(base, dict), "base")
+        told = cast("JsonObject", base)
+        fine(isinstance(told.get("episode_id"), str), "episode_id")
+        if EDIT_ENTRY not in sidecar.by_name or "identity" in told:
+            fine(is_hex_64(told.get("identity")), "identity")
+        fine(is_hex_64(told.get("fingerprint")), "fingerprint")
+        fine(is_integer(told.get("length_T")), "length_T")
+    return cast("list[JsonObject]", bases)
+
+
+def _edited(episode: Episode, sidecar: File) -> Episode:
+    """An episode with the edits of a sidecar (W-SID-5)."""
+
+    def fine(condition: bool, what: str) -> None:
+        check(condition, "bad_metadata", "W-SID-5", what)
+
+    fields = parse_entry(sidecar, EDIT_ENTRY, "W-SID-5")
+    fine(is_integer(fields.get("v")) and fields["v"] == 1, "v")
+    metadata, labels = fields.get("metadata", {}), fields.get("labels", {})
+    fine(isinstance(metadata, dict) and isinstance(labels, dict), "metadata, labels")
+    merged = episode.metadata | cast("JsonObject", metadata)
+    lanes = dict(episode.lanes)
+    for name, label in cast("JsonObject", labels).items():
+        lanes.pop(("labels", name), None)
+        if label is not None:
+            fine(isinstance(label, dict), name)
+            told = Plain(check_label(cast("JsonObject", label)))
+            lanes["labels", name] = lambda told=told: told  # type: ignore[misc]
+    return replace(
+        episode,
+        metadata={key: value for key, value in merged.items() if value is not None},
+        lanes=lanes,
+    )
 
 
 def _sidecars(folder: Mapping[str, bytes], name: str, episode: Episode) -> tuple[File, ...]:
@@ -64,11 +94,14 @@ def _sidecars(folder: Mapping[str, bytes], name: str, episode: Episode) -> tuple
     for file_name in beside:
         sidecar = open_file(folder[file_name])
         check(sidecar.header["role"] == ROLE_WSHARD, "bad_profile", "W-ROL-1", file_name)
-        check(EPISODE_ENTRY in sidecar.by_name, "bad_profile", "W-ROL-2", file_name)
-        base = _sidecar_base(sidecar)
-        told = base["fingerprint"], base["episode_id"], base["length_T"]
+        is_edit = EDIT_ENTRY in sidecar.by_name
+        check(is_edit or EPISODE_ENTRY in sidecar.by_name, "bad_profile", "W-ROL-2", file_name)
+        told = [
+            (base["fingerprint"], base["episode_id"], base["length_T"])
+            for base in _sidecar_bases(sidecar)
+        ]
         true = fingerprint(episode.files[0]), episode.id, episode.length
-        check(told == true, "reference_mismatch", "W-SID-2", file_name)
+        check(true in told, "reference_mismatch", "W-SID-2", file_name)
         added = {n for n in sidecar.by_name if not n.startswith("meta/")}
         check(not added & held, "duplicate_name", "W-SID-3", file_name)
         held |= added
@@ -199,12 +232,15 @@ def load(folder: Mapping[str, bytes], name: str, *, strict: bool = False) -> Epi
         return _load_chunks(folder, file, strict=strict)
     episode = open_episode(file)
     sidecars = _sidecars(folder, name, episode)
-    episode = open_episode(file, sidecars)
+    edits = [sidecar for sidecar in sidecars if EDIT_ENTRY in sidecar.by_name]
+    episode = open_episode(file, tuple(sidecar for sidecar in sidecars if sidecar not in edits))
+    for sidecar in edits:
+        episode = _edited(episode, sidecar)
     if strict:
         examine(episode)
         for sidecar in sidecars:
-            told = _sidecar_base(sidecar)["identity"]
-            check(told == identity_of(file), "identity_mismatch", "W-SID-4")
+            told = [base.get("identity", identity_of(file)) for base in _sidecar_bases(sidecar)]
+            check(identity_of(file) in told, "identity_mismatch", "W-SID-4")
     return episode
 
 

@@ -16,6 +16,7 @@ from _valid_episode_sets import (
     chunk,
     chunk_files,
     chunk_name,
+    edit_file,
     manifest_fields,
     manifest_file,
     sidecar_base,
@@ -424,6 +425,42 @@ def _sidecar_bindings() -> Iterator[InvalidEpisode]:
     )
 
 
+def _edits() -> Iterator[InvalidEpisode]:
+    label = {"intervals": [{"end": 0, "start": 1, "text": "backwards"}]}
+    changes: dict[str, tuple[str, JsonObject | bytes]] = {
+        "not_an_object": ("meta/edit is a list.", b"[]"),
+        "not_json": ("meta/edit is not JSON.", b"{"),
+        "without_v": ("It has no v.", {"metadata": {}}),
+        "v_wrong": ("v is 2.", {"v": 2}),
+        "metadata_wrong": ("metadata is a list.", {"metadata": [], "v": 1}),
+        "labels_wrong": ("labels is a string.", {"labels": "x", "v": 1}),
+        "label_wrong": ("A label is a number.", {"labels": {"x": 1}, "v": 1}),
+    }
+    for name, (what, edit) in changes.items():
+        sidecars = {"meta.edit": edit_file(edit, TRUE)}
+        yield _sidecar(f"edit_{name}", what, "W-SID-5", sidecars)
+    yield _sidecar(
+        "edit_label_backwards",
+        "An interval of a label ends before it starts.",
+        "W-LAB-1",
+        {"meta.edit": edit_file({"labels": {"x": label}, "v": 1}, TRUE)},
+    )
+    yield _sidecar(
+        "before_wrong",
+        "before is a string.",
+        "W-SID-1",
+        {"m": sidecar_file(_omen(), TRUE | {"before": "x"})},
+    )
+    of_other = TRUE_BASE | {"fingerprint": sha256_hex(b"other")}
+    yield _sidecar(
+        "before_of_another_file",
+        "Neither base nor before is the file beside it.",
+        "W-SID-2",
+        {"m": sidecar_file(_omen(), TRUE | {"base": of_other, "before": of_other})},
+        error="reference_mismatch",
+    )
+
+
 def set_vectors() -> Iterator[InvalidEpisode]:
     yield from _manifest_types()
     yield from _uris()
@@ -431,3 +468,4 @@ def set_vectors() -> Iterator[InvalidEpisode]:
     yield from _changed_files()
     yield from _sidecar_descriptions()
     yield from _sidecar_bindings()
+    yield from _edits()

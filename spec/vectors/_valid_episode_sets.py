@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from _decode import open_file
 from _encode import Container, Entry, encode
@@ -260,6 +260,22 @@ def sidecar_file(draft: Draft, told: JsonObject | bytes | None) -> bytes:
     return encode(Container(tuple(entries), role=5, alignment=64, name_terminator=b""))
 
 
+def edit_file(edit: JsonObject | bytes, told: JsonObject) -> bytes:
+    """A sidecar of edits."""
+    draft = Draft(4, ticks=False)
+    draft.wshard = None
+    text = edit if isinstance(edit, bytes) else canonical_json(edit)
+    entries = [
+        *draft.entries(),
+        Entry("meta/edit", text, content_type=2),
+        Entry("meta/sidecar", canonical_json(told), content_type=2),
+    ]
+    return encode(Container(tuple(entries), role=5, alignment=64, name_terminator=b""))
+
+
+NO_LABEL: JsonObject = {"intervals": [{"end": 1, "start": 0, "text": "x"}]}
+
+
 def _sidecars() -> Iterator[ValidSet]:
     base = sidecar_base()
     data = base.data()
@@ -319,6 +335,42 @@ def _sidecars() -> Iterator[ValidSet]:
             "extras": {"com.example/notes": sha256_hex(b"kept")},
             "timestamps_ns": ["1", "2", "3", "4"],
         },
+    )
+    labelled = sidecar_base().json("label/phase", {"intervals": []}).json("label/gone", NO_LABEL)
+    metadata = {"note": "x", "success": False, "task": "cup"}
+    labelled.episode = episode_fields(4, metadata=metadata)
+    with_labels = labelled.data()
+    told = sidecar_text(open_file(with_labels), "ep", 4)
+    without_identity = cast("JsonObject", told["base"])
+    del without_identity["identity"]
+    phase = {"intervals": [{"end": 3, "start": 1, "text": "reach"}], "unit": "steps"}
+    edit: JsonObject = {
+        "labels": {"gone": None, "new": phase, "phase": phase},
+        "metadata": {"note": None, "operator": {"name": "ada"}, "success": True},
+        "v": 1,
+    }
+    edited: JsonObject = {
+        "metadata": {"operator": {"name": "ada"}, "success": True, "task": "cup"},
+        "labels": {name: {"unit": "steps"} for name in ("new", "phase")},
+        "observations": base_seen,
+        "extras": {},
+    }
+    yield ValidSet(
+        "edits",
+        "A sidecar of edits: metadata and labels replaced, added and removed; no identity.",
+        ("W-SID-1", "W-SID-2", "W-SID-5"),
+        "ep.wshard",
+        {"ep.wshard": with_labels, "ep.wshard.lanes/meta.edit.wshard": edit_file(edit, told)},
+        edited,
+    )
+    moved = sidecar_text(open_file(sidecar_base().data()), "ep", 4) | {"before": told["base"]}
+    yield ValidSet(
+        "edits_while_replaced",
+        "The episode is about to be replaced: the sidecar fits the file that is still there, as `before`.",
+        ("W-SID-1", "W-SID-2"),
+        "ep.wshard",
+        {"ep.wshard": with_labels, "ep.wshard.lanes/meta.edit.wshard": edit_file(edit, moved)},
+        edited,
     )
     other = Draft(4, episode=episode_fields(4, episode_id="other"))
     other.add("signal/state", state, "f32", (4,))

@@ -349,7 +349,7 @@ def _clocks() -> Iterator[Valid]:
             "timestamps_ns": [str(time) for time in times],
         },
     )
-    sources: dict[str, tuple[str, JsonObject, JsonObject, float]] = {
+    sources: dict[str, tuple[str, JsonObject, JsonObject, float | None]] = {
         "episode_tick_hz": (
             "The rate is tick_hz of meta/episode, whatever else there is.",
             {"tick_hz": 12.5, "dt_ns": 1},
@@ -376,12 +376,28 @@ def _clocks() -> Iterator[Valid]:
             2.5e8,
         ),
         "default": ("No rate at all: 30 Hz.", {"type": "ticks"}, {}, 30),
+        "unknown": (
+            "tick_hz null in meta/episode, and no other rate: the rate is not known.",
+            {"tick_hz": None, "type": "ticks"},
+            {},
+            None,
+        ),
+        "unknown_but_told": (
+            "tick_hz null in meta/episode, and a rate in meta/wshard.",
+            {"tick_hz": None, "type": "ticks"},
+            {"tick_hz": 20},
+            20,
+        ),
     }
     for name, (what, own, shared, rate) in sources.items():
         draft = base(4, timebase=own)
         draft.wshard = WSHARD | {"timebase": shared}
         yield episode(
-            f"timebase_{name}", what, ("W-TIM-1",), draft, {"timebase": {"tick_hz": rate}}
+            f"timebase_{name}",
+            what,
+            ("W-TIM-1", "W-TIM-5") if name.startswith("unknown") else ("W-TIM-1",),
+            draft,
+            {"timebase": {"tick_hz": rate}},
         )
     shared_times, own_times = (5, 10, 20), (-7, 0)
     draft = (
@@ -798,6 +814,26 @@ def _names_and_fields() -> Iterator[Valid]:
                 "plain": sha256_hex(b""),
             },
             "rewards": None,
+        },
+    )
+    bare = (
+        *("signal", "signal/", "action", "action/", "omen", "omen/state", "uncert"),
+        *("uncert/state", "uncert/state/", "label", "label/", "residual"),
+    )
+    draft = base()
+    for number, name in enumerate(bare):
+        draft.add(name, ramp_f32(number + 1))
+    yield episode(
+        "bare_prefixes",
+        "Entries that are only a prefix, or have no channel, model or type: unknown entries, no channels.",
+        ("W-NAM-2",),
+        draft,
+        {
+            "observations": {"state": seen("signal/state", STATE, "f32", (4,))},
+            "omens": {},
+            "uncerts": {},
+            "labels": {},
+            "extras": {name: sha256_hex(ramp_f32(number + 1)) for number, name in enumerate(bare)},
         },
     )
     metadata = {

@@ -260,7 +260,7 @@ class Vectors:
             f"invalid files, {len(self.valid_sets)} valid episodes of several files, "
             f"{len(self.invalid_episodes)} invalid episodes, {len(self.valid_journals)} valid and "
             f"{len(self.invalid_journals)} invalid journals, {len(self.valid_packs)} valid and "
-            f"{len(self.invalid_packs)} invalid shards of data sets"
+            f"{len(self.invalid_packs)} invalid shards of datasets"
         )
 
 

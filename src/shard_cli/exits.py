@@ -1,4 +1,4 @@
-"""What a failure is for the shell and for `--json`: the Exit column of spec/registry.md."""
+"""What each code of spec/registry.md means: for the shell, for `--json`, and for a user."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from shard_cli.text import printable
 
 if TYPE_CHECKING:
+    from shard_cli.console import Console
     from shard_format import ShardError
 
 
 class Exit(IntEnum):
-    """Exit codes. Signals give 128 + their number, as shells report them."""
+    """Exit codes. A signal gives 128 + its number, as shells report it."""
 
     OK = 0
     FINDING = 1
@@ -35,63 +36,23 @@ _BY_CODE: Final = {
     "io_error": Exit.IO,
 }
 
-# The library's hints speak of its keyword arguments. What marks such a hint, and what to say instead.
-_HINTS: Final = (
-    ("max_decompressed_bytes=…) if", "give --max-decompressed SIZE if you trust the file"),
-    ("compression='none'", "use --compression none"),
-    ("allow_outside=True", "give --allow-outside if you trust the manifest"),
-    ("names()", "'shard ls' lists the entries"),
-    ("identity=False", "leave out --identity"),
-    ("ShardReader opens any file", "'shard info' says what it is"),
-    ("shardpack.recover(", "'shardpack recover' brings back every complete record"),
-    ("max_record_bytes=…", "give a larger --record-size-limit if you trust the file"),
-    ("pass metadata={…}", "give --metadata KEY=VALUE with what is true of the new shards"),
-    ('join({"left"', "NAME=PACK puts a name before the entries of a pack"),
-    ("exact=False", "give --inexact if nobody reads it back"),
-    ("another metadata_entry", "give another --metadata-entry"),
-    ("others='skip'", "give --skip-others to leave them out"),
-    ("orphans='skip'", "give --skip-orphans to leave them out"),
-    ("columns=[…]", "give --column for each of the others"),
-    ("encodings={", "give another --encoding: COLUMN=bytes for an entry, COLUMN=json for a field"),
-    ("give another key, or None", "give another --key, or --no-key"),
-    ('align="key"', "give --align key"),
-    ("wshard.save_stats(", "give --force to make them anew"),
-    ("check=False", None),
-    ("append=True", "give --force to replace them"),
-    ("limits=", None),
-)
-
 
 def exit_for(code: str) -> Exit:
-    """The exit code that stands for an error code."""
+    """The exit code for an error code."""
     return _BY_CODE.get(code, Exit.FINDING)
 
 
 def worst(codes: list[Exit]) -> Exit:
-    """The exit code for several files: the largest says most about what went wrong."""
+    """The exit code for several files: the largest."""
     return max(codes, default=Exit.OK)
 
 
-def in_terms_of_options(error: ShardError) -> ShardError:
-    """The same error, with a hint that a user of the command line can follow."""
-    error.hint = hint_in_terms_of_options(error.hint)
-    return error
-
-
-def hint_in_terms_of_options(hint: str | None) -> str | None:
-    """A hint that a user of the command line can follow; None if there is none."""
-    for mark, other in _HINTS:
-        if hint is not None and mark in hint:
-            hint = other
-    return hint
-
-
 def message_of(error: ShardError, *, under: str | None = None) -> str:
-    """The error in one line that is safe to print: names and paths come from anywhere.
+    """The error in one line that is safe to print.
 
     Under a heading that names the file, the message does not name it again.
     """
-    text = str(in_terms_of_options(error))
+    text = error.command_text()
     return printable(text if under is None else text.removeprefix(f"{under}: "))
 
 
@@ -99,8 +60,91 @@ def error_fields(error: ShardError) -> dict[str, Any]:
     """The error as `--json` shows it."""
     return {
         "code": error.code,
-        "message": str(in_terms_of_options(error)),
+        "message": error.command_text(),
         "file": error.path,
         "entry": error.entry,
         "rule": error.rule,
     }
+
+
+def note_failure(
+    error: ShardError, path: str, results: list[dict[str, Any]], console: Console
+) -> Exit:
+    """One of several files failed: prints the error, adds it to the results, and returns the exit code."""
+    results.append({"file": path, "error": error_fields(error)})
+    console.error(message_of(error), error.code)
+    return exit_for(error.code)
+
+
+# --- for people
+
+_BY_REMEDY: Final = {
+    "check that it is the file you meant": {"bad_magic": "the file does not start with SHRD"},
+    "update with: pip install -U shard-format": {
+        "unsupported_version": "a later or older format, whose layout this version does not know",
+        "unknown_filter": "a later writer transformed the entry in a way that this version cannot undo",
+        "unknown_layout": "a later writer stored a channel in a way that this version cannot read",
+    },
+    "copy or download the file again, and compare sizes": {
+        "truncated": "the end of the file is missing",
+        "trailing_data": "bytes follow the end: two files joined, or a download that went wrong",
+        "bad_header": "a header field holds a value that the format forbids",
+        "bad_offset": "the head points outside the file or its sections: damage, or a faulty writer",
+        "bad_name": "the table of names is damaged",
+    },
+    "write the file again with a current writer": {
+        "duplicate_name": "readers would disagree about which of the two entries is meant",
+        "unknown_codec": "the codec of the entry is unknown",
+        "bad_metadata": "JSON that describes the file is malformed; entries can still be read",
+        "bad_value": "the bytes are those that were written, but their values make no sense",
+    },
+    "do not use the file until you know who changed it": {
+        "overlap": "two entries claim the same bytes: damage, or a file made to deceive",
+        "identity_mismatch": "the content changed after the identity was made",
+        "bad_signature": "another key signed, or other content was signed",
+        "unsafe_path": "a path leads out of its folder, by mistake or on purpose",
+    },
+    "restore the file from a copy; 'shard extract' still extracts the other entries": {
+        "size_mismatch": "the sizes of the entry contradict each other",
+        "bad_compression": "the compressed bytes are damaged",
+        "checksum_mismatch": "the bytes are not those that were written",
+        "bad_filter": "the description of the filters contradicts the format or the frames",
+        "bad_seek_table": "the table of frames at the end of the entry is damaged",
+    },
+    "if you trust it, raise the limit: --max-decompressed, or Limits in Python": {
+        "limit_exceeded": "the file exceeds a security limit"
+    },
+    "fetch the chunks that are missing, or write the episode again": {
+        "chunk_discontinuity": "the chunks of an episode do not follow one another"
+    },
+    "add what is missing, or write the file with another role": {
+        "bad_profile": "readers of this role will refuse the file; it opens as a plain archive"
+    },
+    "copy it next to the manifest": {
+        "missing_file": "a file that belongs to the dataset is not there"
+    },
+    "restore it, or make the manifest again": {
+        "reference_mismatch": "a file changed after the manifest was made"
+    },
+    "'shard ls' lists the names": {"entry_not_found": "no entry has this name"},
+    "read it instead of mapping it": {"not_viewable": "the entry is compressed"},
+    "see --help": {"invalid_argument": "the arguments are not valid"},
+    "install it as the message says": {"missing_extra": "an optional package is needed"},
+    "open it again": {"closed": "the file was closed too early"},
+    "check path, permissions and the disk": {"io_error": "the operating system refused"},
+    "'shard repack' writes a clean file with the same entries": {
+        "name_hash_mismatch": "readers that trust the stored hash will not find the entry",
+        "nonzero_padding": "something is hidden between the entries, or a writer left old memory there",
+        "misaligned": "arrays in these entries cannot be used in place through mmap",
+        "no_checksum": "damage to these entries would go unnoticed",
+        "not_ascending": "strict readers refuse such files, and reading in order jumps back and forth",
+        "nonzero_reserved": "a newer writer, or damage in a field that readers ignore",
+        "unreferenced_bytes": "the file is larger than it needs to be",
+    },
+}
+EXPLANATIONS: Final = {
+    code: {"meaning": meaning, "remedy": remedy}
+    for remedy, meanings in _BY_REMEDY.items()
+    for code, meaning in meanings.items()
+}
+"""What each code means, and what to do about it."""

@@ -1,15 +1,30 @@
-"""Files that this program writes: whole or not at all, and never over another by accident."""
+"""Files that this program reads and writes: whole or not at all, and never over another by accident."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+import stat
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from shard_cli.console import Console
+    from shard_format import ShardWriter
 
 STDIN: Final = "-"
-"""What stands for standard input, or output, where a file is asked for."""
+"""Standard input, or output, instead of a file."""
+
+# Content up to here is put together in memory: a frame of known size, and a codec that needs it whole.
+_LARGEST_IN_MEMORY: Final = 64 << 20
+_KINDS: Final = (
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISBLK, "a block device"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISCHR, "a device"),
+)
 
 
 def refuse_overwrite(path: str, *, force: bool) -> None:
@@ -25,7 +40,7 @@ def write_file(path: str, pieces: Iterable[bytes | memoryview], *, fsync: bool =
 
     An error while the pieces are made, such as a wrong checksum at their end, leaves no file.
     """
-    from shard_format._atomic import AtomicFile, write_all
+    from shard_format.atomic import AtomicFile, write_all
     from shard_format.errors import ShardError, ShardIOError
 
     file = AtomicFile(path, fsync=fsync)
@@ -44,24 +59,40 @@ def write_file(path: str, pieces: Iterable[bytes | memoryview], *, fsync: bool =
     return written
 
 
-def beside(path: str) -> str:
-    """A name for a temporary file in the folder of the output."""
+@contextmanager
+def replacing(path: str) -> Iterator[str]:
+    """A temporary path beside `path`. The file that is there at the end of the block takes its place.
+
+    What stood at the path gives the new file its permissions and goes; readers that have it open or mapped
+    keep it. A link keeps pointing where it did.
+    """
     import secrets
 
-    folder, base = os.path.split(os.path.realpath(path))
-    short = base.encode(errors="surrogateescape")[:200].decode(errors="ignore")
-    return os.path.join(folder, f".{short}.{secrets.token_hex(6)}.partial")
-
-
-def put_in_place(temporary: str, path: str) -> None:
-    """Moves a finished file to its path; what stood there gives it its permissions and goes.
-
-    Readers that have the old file open or mapped keep it. A link keeps pointing where it did.
-    """
     target = os.path.realpath(path)
-    if os.path.exists(target):
-        os.chmod(temporary, os.stat(target).st_mode & 0o777)
-    os.replace(temporary, target)
+    folder, base = os.path.split(target)
+    short = base.encode(errors="surrogateescape")[:200].decode(errors="ignore")
+    temporary = os.path.join(folder, f".{short}.{secrets.token_hex(6)}.partial")
+    try:
+        yield temporary
+        if os.path.exists(target):
+            os.chmod(temporary, os.stat(target).st_mode & 0o777)
+        os.replace(temporary, target)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def read_argument(path: str) -> bytes:
+    """The whole content of a file, or of standard input."""
+    from shard_format.errors import ShardIOError
+
+    try:
+        if path == STDIN:
+            return sys.stdin.buffer.read()
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot read", path) from error
 
 
 def same_file(first: str, second: str) -> bool:
@@ -90,7 +121,7 @@ def check_targets(targets: Iterable[str], sources: Iterable[str], *, force: bool
     own = list(sources)
     for path in existing:
         if os.path.isdir(path):
-            raise InvalidArgument("a folder stands where a file must be", path=path)
+            raise InvalidArgument("there is a folder where a file must be", path=path)
         if any(same_file(path, source) for source in own):
             raise InvalidArgument("this would replace the file that is being read", path=path)
     if existing and not force:
@@ -104,4 +135,45 @@ def check_targets(targets: Iterable[str], sources: Iterable[str], *, force: bool
         while folder and not os.path.lexists(folder):
             folder = os.path.dirname(folder)
         if folder and not os.path.isdir(folder):
-            raise InvalidArgument("a file stands where a folder must be", path=folder)
+            raise InvalidArgument("there is a file where a folder must be", path=folder)
+
+
+def kind_of(mode: int) -> str:
+    """What a file is that is neither a file nor a folder."""
+    return next((what for test, what in _KINDS if test(mode)), "a symbolic link")
+
+
+def write_content(
+    writer: ShardWriter,
+    name: str,
+    pieces: Iterable[bytes | memoryview],
+    size: int | None,
+    storage: dict[str, Any],
+    console: Console,
+) -> None:
+    """Writes one entry from pieces.
+
+    Args:
+        writer: takes the entry.
+        name: its name.
+        pieces: its content.
+        size: bytes of content; None if only reading shows it.
+        storage: options of `write_entry`, with `compression`. Entries above what readers decompress by
+            default stay raw.
+        console: warns when an entry stays raw.
+    """
+    from shard_cli.text import size as text_of_size
+    from shard_format.codecs import NO_COMPRESSION, Codec
+    from shard_format.registry import DEFAULT_LIMITS
+
+    codec = storage["compression"].codec
+    largest = DEFAULT_LIMITS.max_decompressed_bytes
+    if codec is not Codec.NONE and size is not None and size > largest:
+        console.warn(
+            f"{name}: stored raw, because readers refuse compressed entries above {text_of_size(largest)}"
+        )
+        storage = {**storage, "compression": NO_COMPRESSION, "frame_bytes": None, "filters": None}
+    elif codec is Codec.LZ4 or (size is not None and size <= _LARGEST_IN_MEMORY):
+        writer.write_entry(name, b"".join(pieces), **storage)
+        return
+    writer.write_entry_stream(name, pieces, **storage)

@@ -1,4 +1,4 @@
-"""The program: parser, errors to exit codes, signals. The only module that exits."""
+"""Running a program: parser, errors to exit codes, signals. The only module that exits."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import io
 import os
 import signal
 import sys
+import warnings
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from shard_cli.completion import SHELLS, completion
-from shard_cli.doors import SHARD, SHARDPACK, WSHARD, Door
+from shard_cli.console import Console
 from shard_cli.exits import Exit, error_fields, exit_for, message_of
-from shard_cli.output import Console
+from shard_cli.programs import PROGRAMS, SHARD, SHARDPACK, WSHARD, Program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from shard_cli.arguments import Command
     from shard_format import ShardError
 
+_SHELLS = ("bash", "zsh", "fish")
 _EPILOG = """\
-exit codes: 0 fine, 1 something found (damaged, different, missing), 2 wrong
-use, 3 input or output failed, 4 unsupported version, 130 interrupted
-'{program} COMMAND --help' has examples for each command"""
+exit codes: 0 success, 1 a file is wrong or files differ, 2 wrong usage, 3 system
+error or data lost, 4 unknown version, 130 interrupted
+'{program} COMMAND --help' shows examples for each command"""
 
 
 class _UsageError(Exception):
@@ -32,7 +33,6 @@ class _UsageError(Exception):
 
     def __init__(self, message: str, usage: str) -> None:
         super().__init__(message)
-        self.message = message
         self.usage = usage
 
 
@@ -45,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
         raise _UsageError(message, self.format_usage())
 
 
-class _Version(argparse.Action):
+class _PrintVersion(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from shard_format import __version__
 
@@ -57,41 +57,51 @@ class _Completion(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: object, values: object, *_: object
     ) -> None:
-        print(completion(parser, str(values)), end="")
+        from shard_format.errors import MissingExtra
+        from shard_format.extras import require
+
+        try:
+            shtab = require("shtab", "completion")
+        except MissingExtra as error:
+            parser.error(str(error))
+        print(shtab.complete(parser, shell=str(values)))
         parser.exit()
 
 
 @functools.cache
-def build_parser(door: Door = SHARD) -> argparse.ArgumentParser:
-    """The whole command line of one door."""
+def build_parser(program: Program = SHARD) -> argparse.ArgumentParser:
+    """The whole command line of one program."""
     parser = _Parser(
-        prog=door.program,
-        description=door.description,
-        epilog=_EPILOG.format(program=door.program) + door.epilog,
+        prog=program.name,
+        description=program.description,
+        epilog=_EPILOG.format(program=program.name) + program.epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    parser.add_argument(
+        "--version", action=_PrintVersion, nargs=0, help="show the version and exit"
+    )
     parser.add_argument(
         "--completion",
         action=_Completion,
-        choices=SHELLS,
+        choices=_SHELLS,
         metavar="SHELL",
-        help=f"print completion code for {', '.join(SHELLS)} and exit",
+        help=f"print completion code for {', '.join(_SHELLS)} and exit; needs shtab",
     )
     _add_common(parser, default=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for command in door.commands:
+    for command in program.commands:
         described = commands.add_parser(
             command.name,
             help=command.summary,
             description=_description(command),
-            epilog=_examples(door, command),
+            epilog=_examples(program, command),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        command.add_arguments(described)
-        # Suppressed: the default of a sub-parser would undo what stands before the command.
+        for argument in program.arguments(command):
+            described.add_argument(*argument.names, **argument.settings)
+        # Suppressed: the default of a sub-parser would override options given before the command.
         _add_common(described, default=argparse.SUPPRESS)
         described.set_defaults(handler=command.run)
     return parser
@@ -112,52 +122,55 @@ def _description(command: Command) -> str:
     return f"{summary}\n\n{command.description}".strip()
 
 
-def _examples(door: Door, command: Command) -> str:
-    examples = door.examples(command)
+def _examples(program: Program, command: Command) -> str:
+    examples = program.examples(command)
     longest = max(len(line) for line, _ in examples)
     lines = [f"  {line.ljust(longest)}  # {text}" for line, text in examples]
     return "\n".join(["EXAMPLES", *lines])
 
 
-def main(argv: Sequence[str] | None = None, door: Door = SHARD) -> int:
+def main(argv: Sequence[str] | None = None, program: Program = SHARD) -> int:
     """Runs one command line and returns its exit code."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     for stream in (sys.stdout, sys.stderr):
-        # What a terminal's encoding cannot show is escaped, not a crash.
+        # Escape what the terminal's encoding cannot show instead of crashing.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _run(arguments, door)
+        return _run(arguments, program)
     except BrokenPipeError:
-        # Whoever read our output has seen enough: as quiet as a program that SIGPIPE ended.
+        # The reader of our output has closed it: end as quietly as a program that SIGPIPE ends.
         _give_up(sys.stdout)
         return Exit.BROKEN_PIPE
     except KeyboardInterrupt:
-        print(f"{door.program}: interrupted", file=sys.stderr)
+        print(f"{program.name}: interrupted", file=sys.stderr)
         return Exit.INTERRUPTED
     except _Terminated:
         return Exit.TERMINATED
 
 
-def _run(arguments: list[str], door: Door) -> int:
-    parser = build_parser(door)
+def _run(arguments: list[str], program: Program) -> int:
+    parser = build_parser(program)
     try:
         args = parser.parse_args(arguments)
     except SystemExit as done:  # --help, --version and --completion have answered
         sys.stdout.flush()
         return int(done.code or 0)
     except _UsageError as error:
-        return _wrong_use(error, "--json" in arguments, door)
-    if args.command is None:
-        missing = _UsageError("a command is missing", parser.format_help())
-        return _wrong_use(missing, args.json, door)
+        console = Console("", as_json="--json" in arguments, program=program.name)
+        message = str(error)
+        if message.startswith("argument COMMAND: "):
+            message = _unknown_command(arguments, program)
+        return _wrong_use(message, error.usage, console)
     console = Console(
-        args.command,
+        args.command or "",
         as_json=args.json,
         quiet=args.quiet,
         verbose=args.verbose,
-        program=door.program,
+        program=program.name,
     )
+    if args.command is None:
+        return _wrong_use("a command is missing", parser.format_help(), console)
     return _run_command(args, console)
 
 
@@ -165,14 +178,17 @@ def _run_command(args: argparse.Namespace, console: Console) -> int:
     from shard_format.errors import ShardError, ShardIOError
 
     try:
-        code: int = args.handler(args, console)
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = lambda message, *_: console.warn(str(message))
+            code: int = args.handler(args, console)
         sys.stdout.flush()
     except ShardError as error:
         return _failed(error, console)
     except BrokenPipeError:
         raise
     except OSError as error:
-        if error.filename is None:  # no file: it was the output that failed
+        if error.filename is None:  # no file: the output failed
             _give_up(sys.stdout)
         path = None if error.filename is None else os.fsdecode(error.filename)
         return _failed(ShardIOError.wrap(error, "failed", path), console)
@@ -187,15 +203,23 @@ def _failed(error: ShardError, console: Console) -> int:
     return exit_for(error.code)
 
 
-def _wrong_use(error: _UsageError, as_json: bool, door: Door) -> int:
-    print(error.usage.rstrip(), file=sys.stderr)
-    console = Console("", as_json=as_json, program=door.program)
-    code = "invalid_argument"
-    if as_json:
-        fields = {"code": code, "message": error.message, "file": None, "entry": None, "rule": None}
-        console.document({"error": fields})
-    console.error(error.message, code)
-    return Exit.USAGE
+def _wrong_use(message: str, usage: str, console: Console) -> int:
+    from shard_format.errors import InvalidArgument
+
+    print(usage.rstrip(), file=sys.stderr)
+    return _failed(InvalidArgument(message), console)
+
+
+def _unknown_command(arguments: list[str], program: Program) -> str:
+    import difflib
+
+    word = next(one for one in arguments if not one.startswith("-"))
+    names = {one.name: [command.name for command in one.commands] for one in PROGRAMS}
+    near = difflib.get_close_matches(word, names[program.name], 1)
+    meant = [f"{program.name} {one}" for one in near]
+    meant += [f"{other} {word}" for other, commands in names.items() if word in commands]
+    hint = f"did you mean '{meant[-1]}'?" if meant else f"'{program.name} --help' lists them"
+    return f"unknown command {word!r}; {hint}"
 
 
 def _give_up(stream: TextIO) -> None:
@@ -213,10 +237,16 @@ def _on_terminate(*_: object) -> NoReturn:
     raise _Terminated
 
 
-def entry_point(door: Door = SHARD) -> NoReturn:
+def entry_point(program: Program = SHARD) -> NoReturn:
     """The console script `shard`."""
     signal.signal(signal.SIGTERM, _on_terminate)
-    sys.exit(main(door=door))
+    code = main(program=program)
+    if code in (Exit.INTERRUPTED, Exit.TERMINATED):
+        # Do not wait for threads that are still working on files.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def wshard_entry_point() -> NoReturn:

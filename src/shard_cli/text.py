@@ -37,7 +37,7 @@ def _columns(character: str) -> int:
 
 
 def fit(text: str, columns: int) -> str:
-    """The text in at most so many columns; of longer ones the middle goes, the ends tell most."""
+    """The text in at most `width` columns; the middle of a longer text is left out, because the ends tell most."""
     if width(text) <= columns:
         return text
     room = max(columns - 1, 0)
@@ -56,7 +56,7 @@ def _take(text: str, columns: int) -> str:
 
 
 def pad(text: str, columns: int, *, right: bool = False) -> str:
-    """The text filled up with spaces to so many columns."""
+    """The text padded with spaces to `width` columns."""
     fill = " " * (columns - width(text))
     return fill + text if right else text + fill
 
@@ -105,3 +105,10 @@ def duration(seconds: float) -> str:
 def rate(hertz: float) -> str:
     """`30 Hz`, `29.97 Hz`."""
     return f"{hertz:.5g} Hz"
+
+
+def short_json(value: object) -> str:
+    """A JSON value for one line: text as it is, everything else compact."""
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -19,7 +19,7 @@ from shard_format.reader import EntryInfo, ShardReader
 from shard_format.registry import Codec, ContentType, Limits, Role
 from shard_format.schema import Schema
 from shard_format.sources import ByteSource
-from shard_format.writer import EntryToWrite, ShardWriter
+from shard_format.writer import EntryToWrite, ShardWriter, WriterOptions
 
 __all__ = [
     "ByteSource",
@@ -38,6 +38,7 @@ __all__ = [
     "ShardError",
     "ShardReader",
     "ShardWriter",
+    "WriterOptions",
     "__version__",
     "compute_identity",
     "verify_identity",

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import base64
 import errno
+import os
 import random
 import re
 import socket
 import ssl
 import time
+from collections import deque
 from contextlib import contextmanager, suppress
-from http.client import BadStatusLine, HTTPConnection, HTTPException
+from dataclasses import dataclass
+from http.client import BadStatusLine, HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urljoin
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from shard_format._http_connections import Address, Connections, checked_headers
-from shard_format._memory import filled_bytes
-from shard_format._remote_source import HEAD_BYTES, RemoteSource, Version, printable, reopen, shown
+from shard_format._kernels import filled_bytes
+from shard_format._remote_source import (
+    CONNECTIONS,
+    HEAD_BYTES,
+    RemoteSource,
+    Version,
+    printable,
+    reopen,
+    shown,
+)
 from shard_format._version import __version__
 from shard_format.errors import Closed, InvalidArgument, ShardError, ShardIOError
 
@@ -43,7 +54,7 @@ _EMPTY = re.compile(r"bytes \*/0", re.IGNORECASE)
 
 
 class _TransientError(Exception):
-    """Worth another try; `error` is what to raise when there is none left."""
+    """Worth another try; `error` is raised when no try is left."""
 
     def __init__(self, error: ShardIOError, pause_s: float = 0.0) -> None:
         super().__init__(str(error))
@@ -123,14 +134,9 @@ class HttpSource(RemoteSource):
     def _open(self) -> None:
         with self._answer(0, HEAD_BYTES) as response:
             if response.status == 206:
-                start, stop, version = self._content_range(response)
-                if (start, stop) != (0, min(HEAD_BYTES, version.size)):
-                    raise self._contradiction(
-                        f"bytes 0 to {HEAD_BYTES}", f"bytes {start} to {stop}"
-                    )
-                self._check_length(response, stop)
-                self._head = filled_bytes(stop, lambda out: self._receive(response, out))
-                self._version = version
+                self._version = self._content_range(response, 0, HEAD_BYTES, opened=None)
+                length = min(HEAD_BYTES, self._version.size)
+                self._head = filled_bytes(length, lambda out: self._receive(response, out))
             elif response.status == 200:
                 self._head = self._whole(response)
                 self._version = Version(len(self._head), None, None)
@@ -151,13 +157,7 @@ class HttpSource(RemoteSource):
                     raise self._no_ranges("the server answered with the whole file")
                 if response.status != 206:
                     raise self._refusal(response)
-                start, stop, version = self._content_range(response)
-                self._compare(version)
-                if (start, stop) != (offset + done, offset + length):
-                    raise self._contradiction(
-                        f"bytes {offset + done} to {offset + length}", f"bytes {start} to {stop}"
-                    )
-                self._check_length(response, stop - start)
+                self._content_range(response, offset + done, offset + length, self._version)
                 while done < length:
                     piece = out[done : done + _PIECE]
                     count = response.readinto(piece)
@@ -168,8 +168,10 @@ class HttpSource(RemoteSource):
 
         self._retrying(attempt)
 
-    def _content_range(self, response: HTTPResponse) -> tuple[int, int, Version]:
-        """Start and end of a partial answer, and what it is a part of."""
+    def _content_range(
+        self, response: HTTPResponse, start: int, stop: int, opened: Version | None
+    ) -> Version:
+        """What a partial answer is a part of; refuses one of another version or to another request."""
         text = _field(response, "Content-Range")
         match = _CONTENT_RANGE.fullmatch(text)
         if match is None:
@@ -177,9 +179,19 @@ class HttpSource(RemoteSource):
                 "a Content-Range with the size of the file", repr(printable(text))
             )
         self._check_encoding(response)
-        start, last, size = (int(number) for number in match.groups())
+        first, last, size = (int(number) for number in match.groups())
         version = Version(size, response.getheader("ETag"), response.getheader("Last-Modified"))
-        return start, last + 1, version
+        if opened is None:  # opening asks for more than there may be
+            stop = min(stop, size)
+        else:
+            self._compare(version)
+        if (first, last + 1) != (start, stop):
+            raise self._contradiction(f"bytes {start} to {stop}", f"bytes {first} to {last + 1}")
+        if response.length is not None and response.length != last + 1 - first:
+            raise self._contradiction(
+                f"a body of {last + 1 - first} bytes", f"Content-Length {response.length}"
+            )
+        return version
 
     def _whole(self, response: HTTPResponse) -> bytes:
         """The body of a server that knows no ranges, if it is small."""
@@ -203,12 +215,6 @@ class HttpSource(RemoteSource):
         if count < len(out):
             raise self._short(len(out), count)
         _finish(response)
-
-    def _check_length(self, response: HTTPResponse, length: int) -> None:
-        if response.length is not None and response.length != length:
-            raise self._contradiction(
-                f"a body of {length} bytes", f"Content-Length {response.length}"
-            )
 
     def _check_encoding(self, response: HTTPResponse) -> None:
         encoding = _field(response, "Content-Encoding").lower()
@@ -284,7 +290,7 @@ class HttpSource(RemoteSource):
                 hint="try again later",
             )
             return _TransientError(failure)
-        if isinstance(error, socket.gaierror):  # whose errno is none of the system's
+        if isinstance(error, socket.gaierror):  # its errno is not one of the system's
             failure = self._failure(
                 errno.EHOSTUNREACH,
                 f"the server's name cannot be resolved: {error.strerror}",
@@ -383,7 +389,7 @@ class HttpSource(RemoteSource):
         if target is None or (address.secure and not target.secure):
             raise self._failure(
                 errno.EPROTO,
-                "the server redirects to where this reader does not follow",
+                "the server redirects to a URL that this reader does not follow",
                 expected="https" if address.secure else "http or https",
                 found=shown(location[:200]) or "no Location",
                 hint="check the URL",
@@ -409,3 +415,167 @@ def _finish(response: HTTPResponse) -> None:
     """Reads what may follow a whole body, such as the last chunk, so that the connection can be kept."""
     with suppress(OSError, HTTPException):
         response.read(1)
+
+
+# --- connections
+
+WEB_SCHEMES = ("http", "https")
+# The rest of an answer up to this size is read, so that its connection can be kept.
+_LITTLE = 1 << 12
+_OWN_HEADERS = frozenset(
+    {"accept-encoding", "connection", "content-length", "range", "te", "transfer-encoding"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A URL, taken apart for a request."""
+
+    url: str
+    secure: bool
+    host: str
+    port: int
+    target: str
+    authorization: str | None
+
+    @property
+    def origin(self) -> tuple[bool, str, int]:
+        return self.secure, self.host, self.port
+
+    @property
+    def shown(self) -> str:
+        return shown(self.url)
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        try:
+            parts = urlsplit(url)
+            host = (parts.hostname or "").encode("idna").decode()
+            port = parts.port
+        except ValueError:  # a malformed port, address or name
+            raise InvalidArgument("not a URL", path=shown_malformed(url)) from None
+        if parts.scheme not in WEB_SCHEMES or not host or re.search(r"[^!-~]", host):
+            raise InvalidArgument(
+                "not a URL", path=shown_malformed(url), expected="http(s)://host/path"
+            )
+        secure = parts.scheme == "https"
+        target = quote(parts.path or "/", safe="/%!$&'()*+,;=:@~")
+        if parts.query:
+            target += "?" + quote(parts.query, safe="/%!$&'()*+,;=:@~?[]|")
+        authorization = None
+        if parts.username is not None:
+            authorization = _basic(parts.username, parts.password)
+        return cls(url, secure, host, port or (443 if secure else 80), target, authorization)
+
+
+def _basic(user: str, password: str | None) -> str:
+    pair = f"{unquote(user)}:{unquote(password or '')}"
+    return "Basic " + base64.b64encode(pair.encode()).decode()
+
+
+class Connections:
+    """Connections that are kept, each for one process and origin.
+
+    It needs no lock, which a fork could leave taken: dictionaries and deques are safe by themselves.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._idle: dict[tuple[object, ...], deque[HTTPConnection]] = {}
+        self._proxies: dict[tuple[object, ...], Address | None] = {}
+        self._context: ssl.SSLContext | None = None
+        self._closed = False
+
+    def take(self, address: Address) -> tuple[HTTPConnection, str, dict[str, str], bool]:
+        """A connection, the target and the headers to use with it, and whether it was used before."""
+        origin = address.origin
+        if origin not in self._proxies:
+            self._proxies[origin] = _proxy_for(address)
+        proxy = self._proxies[origin]
+        target, extra = address.target, {}
+        if proxy is not None and not address.secure:
+            host = f"[{address.host}]" if ":" in address.host else address.host
+            target = f"http://{host}:{address.port}{target}"
+            if proxy.authorization is not None:
+                extra["Proxy-Authorization"] = proxy.authorization
+        try:
+            return self._for(address).pop(), target, extra, True
+        except IndexError:
+            return self._connect(address, proxy), target, extra, False
+
+    def release(self, address: Address, connection: HTTPConnection, response: HTTPResponse) -> None:
+        """Keeps the connection if the answer was read to its end, or has little left."""
+        with suppress(OSError, HTTPException):
+            if response.length is not None and response.length <= _LITTLE:
+                response.read()
+        idle = self._for(address)
+        whole = response.isclosed() and connection.sock is not None
+        response.close()
+        if whole and not self._closed and len(idle) < CONNECTIONS:
+            idle.append(connection)
+        else:
+            connection.close()
+
+    def drop(self) -> None:
+        """Closes what is not in use. In a forked process this leaves those of its parent open there."""
+        for idle in list(self._idle.values()):
+            with suppress(IndexError):
+                while True:
+                    idle.pop().close()
+
+    def close(self) -> None:
+        self._closed = True
+        self.drop()
+
+    def _for(self, address: Address) -> deque[HTTPConnection]:
+        return self._idle.setdefault((os.getpid(), *address.origin), deque())
+
+    def _connect(self, address: Address, proxy: Address | None) -> HTTPConnection:
+        to = proxy or address
+        if not address.secure:
+            return HTTPConnection(to.host, to.port, timeout=self._timeout)
+        if self._context is None:  # reading the authorities takes longer than connecting
+            context = ssl.create_default_context()
+            context.set_alpn_protocols(["http/1.1"])
+            self._context = context
+        connection = HTTPSConnection(to.host, to.port, timeout=self._timeout, context=self._context)
+        if proxy is not None:
+            headers = {}
+            if proxy.authorization is not None:
+                headers["Proxy-Authorization"] = proxy.authorization
+            connection.set_tunnel(address.host, address.port, headers)
+        return connection
+
+
+def _proxy_for(address: Address) -> Address | None:
+    """The proxy that the environment names for an address."""
+    # The variants without `_environment` also ask the system, which on macOS breaks forked processes.
+    from urllib.request import getproxies_environment
+    from urllib.request import proxy_bypass_environment as bypass  # type: ignore[attr-defined] # lacking in typeshed
+
+    proxies = getproxies_environment()
+    url = proxies.get("https" if address.secure else "http") or proxies.get("all")
+    if not url or bypass(f"{address.host}:{address.port}", proxies):
+        return None
+    proxy = Address.parse(url if "://" in url else f"http://{url}")
+    if proxy.secure:
+        raise InvalidArgument(
+            "this kind of proxy is not supported", path=proxy.shown, expected="an http:// proxy"
+        )
+    return proxy
+
+
+def checked_headers(headers: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Headers that can be sent; messages do not repeat values, which may be secret."""
+    for key, value in headers.items():
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", key) or key.lower() in _OWN_HEADERS:
+            raise InvalidArgument(f"this header cannot be set: {key!r}", path=name)
+        if not isinstance(value, str) or not re.fullmatch(r"[\t -~\u00a0-\u00ff]*", value):
+            raise InvalidArgument(f"the value of the header {key!r} cannot be sent", path=name)
+    # Names are the same in any case; `title` makes them replace our own.
+    return {key.title(): value for key, value in headers.items()}
+
+
+def shown_malformed(url: str) -> str:
+    """The same for a URL that cannot be taken apart: where a password in it ends is not known."""
+    return f"{shown(url.partition('://')[0])}://…" if "@" in url else shown(url)

@@ -1,36 +1,19 @@
-"""From the bytes of a file's head to a checked index that finds names. No I/O.
+"""From the bytes of a file's head to a checked index that finds names.
 
-Two ways lead to the same answers. A file with few entries is checked row by row and gets a dict; the
-fixed cost of NumPy would be most of the time it takes to open it. A file with many entries is checked
-and hashed by whole columns, and lookup is a binary search over sorted hashes. Tests hold the two
-against each other.
+A file with few entries gets a dictionary of names. A file with many is checked and hashed by whole columns, and lookup
+is a binary search over sorted hashes: a dictionary of a million names would take longer than everything else that
+opening does.
 """
 
 from __future__ import annotations
 
 import codecs
-import struct
-from functools import lru_cache, partial
-from operator import add, le
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from xxhash import xxh64_intdigest
 
-from shard_format._layout import (
-    ALIGNMENTS,
-    HEADER,
-    HEADER_SIZE,
-    INDEX_DTYPE,
-    INDEX_ENTRY,
-    INDEX_ENTRY_SIZE,
-    MAGIC,
-    VERSION,
-    Header,
-    HeaderFlag,
-    IndexRow,
-)
-from shard_format._namehash import WORD_PADDING, hash_names, load_words
+from shard_format._kernels import WORD_PADDING, hash_names, load_words
 from shard_format.errors import (
     BadHeader,
     BadMagic,
@@ -43,23 +26,39 @@ from shard_format.errors import (
     Truncated,
     UnsupportedVersion,
 )
+from shard_format.layout import (
+    ALIGNMENTS,
+    HEADER,
+    HEADER_SIZE,
+    INDEX_DTYPE,
+    INDEX_ENTRY,
+    INDEX_ENTRY_SIZE,
+    MAGIC,
+    VERSION,
+    Header,
+    HeaderFlag,
+    IndexRow,
+)
+from shard_format.parallel import for_each, thread_count
+from shard_format.sources import can_read_into
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
     from shard_format.registry import Limits
+    from shard_format.sources import ByteSource
 
-# Up to here a dict of names beats the fixed cost of the column operations (measured: about equal).
-FEW_ENTRIES: Final = 256
-
-# A plain number: the attribute of an enum member takes longer than the test.
-_BIG_ENDIAN = HeaderFlag.BIG_ENDIAN.value
-
+_BIG_ENDIAN: Final = int(HeaderFlag.BIG_ENDIAN)
+# Up to here a dictionary of names beats the fixed cost of the column operations.
+FEW_ENTRIES: Final = 128
+# One read of this size brings the whole head of most files.
+_FIRST_READ = 8192
+# A long head is read in pieces of this size, side by side.
+_HEAD_PIECE = 1 << 20
 # 16 384 rows of 48 bytes fit in the second-level cache.
 _COLUMN_BLOCK = 1 << 14
-
 # Sorted lookup keys hold the upper 40 bits of the hash and the row number in the lower 24: one sort of
 # plain integers instead of an argsort, and eight bytes an entry. 2**24 is above the entry limit.
 _ROW_BITS = 24
@@ -68,50 +67,35 @@ _MOST_ROWS = 1 << _ROW_BITS
 _HASH_MASK = ((1 << 64) - 1) ^ _ROW_MASK
 
 
-# Names by row, of string tables that were read before, with the columns that say where each name is.
-# Shared by readers: to be read only.
-_known_names: dict[bytes, tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]] = {}
-_LONGEST_KNOWN = 1 << 13
-_MOST_KNOWN = 64
+def read_head(source: ByteSource, limits: Limits) -> tuple[Header, Index]:
+    """The checked header and index of a file, in as few reads as possible."""
+    size = source.size()
+    start = source.read_at(0, min(size, _FIRST_READ))
+    header = parse_header(start, size, limits)
+    needed = header.data_section_offset
+    if header.entry_count <= FEW_ENTRIES:
+        # A reserved head may be long and empty; names cannot start behind this.
+        if needed > len(start):
+            start += source.read_at(len(start), needed - len(start))
+        return header, Index(header, start)
+    head = np.empty(needed + WORD_PADDING, np.uint8)
+    head[needed:] = 0
+    if can_read_into(source):
+        memory, read_into = head.data, source.read_into
 
+        def read_piece(start: int) -> None:
+            read_into(start, memory[start : min(start + _HEAD_PIECE, needed)])
 
-# What _make does, without a call in Python.
-_as_header: Callable[[tuple[Any, ...]], Header] = partial(tuple.__new__, Header)
-_FIELDS: Final = len(IndexRow._fields)
-
-
-@lru_cache(maxsize=FEW_ENTRIES + 1)
-def _rows_of(count: int) -> struct.Struct:
-    """All rows of an index as one flat tuple, which takes a third of the time of a tuple for each."""
-    return struct.Struct("<" + INDEX_ENTRY.format.lstrip("<") * count)
+        for_each(range(0, needed, _HEAD_PIECE), read_piece, thread_count(None, needed))
+    else:
+        head[:needed] = np.frombuffer(source.read_at(0, needed), np.uint8)
+    if head[:HEADER_SIZE].tobytes() != start[:HEADER_SIZE]:
+        raise Truncated("the file changed while it was being opened")
+    return header, Index(header, head.data.toreadonly())
 
 
 def parse_header(head: bytes, file_size: int, limits: Limits) -> Header:
     """The header of a file of `file_size` bytes that starts with `head` (S-HDR-1 to S-HDR-12)."""
-    if len(head) >= HEADER_SIZE:
-        # One look for files with few entries; where something is wrong, a second one says what.
-        header = _as_header(HEADER.unpack_from(head))
-        magic, version, _, flags, alignment, _, row_size, count, table, data, _, size, _ = header
-        index_size = INDEX_ENTRY_SIZE * count
-        if (
-            magic == MAGIC
-            and version == VERSION
-            and size == file_size
-            and row_size == INDEX_ENTRY_SIZE
-            and alignment in ALIGNMENTS
-            and not flags & _BIG_ENDIAN
-            and count <= FEW_ENTRIES
-            and count <= limits.max_entries
-            and index_size <= limits.max_index_bytes
-            and table == HEADER_SIZE + index_size
-            and table <= data <= size
-            and data - table <= limits.max_string_table_bytes
-        ):
-            return header
-    return _parse_header_exactly(head, file_size, limits)
-
-
-def _parse_header_exactly(head: bytes, file_size: int, limits: Limits) -> Header:
     if head[:4] != MAGIC[: len(head)]:
         raise BadMagic(
             "not a Shard file",
@@ -127,7 +111,7 @@ def _parse_header_exactly(head: bytes, file_size: int, limits: Limits) -> Header
             found=f"{file_size} bytes",
             rule="S-HDR-1",
         )
-    header = Header._make(HEADER.unpack_from(head))
+    header = Header(*HEADER.unpack_from(head))
     if header.version != VERSION:
         raise UnsupportedVersion(
             "unknown version of the format",
@@ -184,6 +168,7 @@ def _parse_header_exactly(head: bytes, file_size: int, limits: Limits) -> Header
             found=f"{header.entry_count} entries",
             rule="S-HDR-8",
             hint="pass limits=Limits(max_entries=…) if you trust the file",
+            command="",
         )
     index_end = HEADER_SIZE + INDEX_ENTRY_SIZE * header.entry_count
     if index_end > file_size:
@@ -204,7 +189,7 @@ def _parse_header_exactly(head: bytes, file_size: int, limits: Limits) -> Header
         )
     if not index_end <= header.data_section_offset <= file_size:
         raise BadOffset(
-            "the data section is outside its place",
+            "the data section is out of range",
             offset=24,
             expected=f"between {index_end} and {file_size}",
             found=header.data_section_offset,
@@ -218,6 +203,7 @@ def _parse_header_exactly(head: bytes, file_size: int, limits: Limits) -> Header
             found=f"{header.data_section_offset - index_end} bytes",
             rule="S-HDR-12",
             hint="pass limits=Limits(max_string_table_bytes=…) if you trust the file",
+            command="",
         )
     return header
 
@@ -225,59 +211,42 @@ def _parse_header_exactly(head: bytes, file_size: int, limits: Limits) -> Header
 class Index:
     """The checked index of one file: rows by number, names by row, rows by name.
 
-    Owns: the head's bytes, and a dict of names (few entries) or sorted lookup keys (many).
+    Owns: the head's bytes, and a dictionary of names (few entries) or sorted lookup keys (many).
     Read-only after construction, so that any number of threads may use it.
+
+    Args:
+        header: the checked header.
+        head: the file's first `data_section_offset` bytes or more; with more than `FEW_ENTRIES` entries,
+            `WORD_PADDING` bytes longer than that.
+
+    Raises:
+        FormatError: the file breaks one of S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3.
     """
 
-    __slots__ = ("_keys", "_memory", "_rows", "_table_range", "by_name", "count", "few", "head")
+    __slots__ = ("_keys", "_memory", "_table", "by_name", "count")
 
-    def __init__(self, header: Header, head: bytes | NDArray[np.uint8]) -> None:
-        """Checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3.
-
-        Args:
-            header: the checked header.
-            head: the file's first `data_section_offset` bytes or more. With more than `FEW_ENTRIES`
-                entries: an array, `WORD_PADDING` bytes longer than that.
-        """
-        self.head = head
+    def __init__(self, header: Header, head: bytes | memoryview) -> None:
         self.count = header.entry_count
-        self._rows: NDArray[Any] | None = None
-        self._memory = head if isinstance(head, bytes) else head.data
-        self._table_range = (header.string_table_offset, header.data_section_offset)
-        self.few: tuple[Any, ...] | None = None
-        """All rows, flat, where they are few."""
+        self._memory = memoryview(head)
+        self._table = self._memory[header.string_table_offset : header.data_section_offset]
         self.by_name: dict[str, int] | None = None
         self._keys: NDArray[np.uint64] | None = None
         if self.count <= FEW_ENTRIES:
             self.by_name = self._check_few(header)
         else:
-            assert isinstance(head, np.ndarray)
-            self._keys = self._check_many(header, head)
+            self._keys = self._check_many(header)
 
     # --- access
 
     @property
-    def _table(self) -> memoryview:
-        start, end = self._table_range
-        return memoryview(self._memory)[start:end]
-
-    @property
     def rows(self) -> NDArray[Any]:
         """All rows as a structured array, without a copy."""
-        if self._rows is None:
-            self._rows = np.frombuffer(self.head, INDEX_DTYPE, self.count, HEADER_SIZE)
-        return self._rows
-
-    def fields(self, number: int) -> tuple[Any, ...]:
-        """All fields of one row as a plain tuple, for those who look at many."""
-        few = self.few
-        if few is not None:
-            return few[_FIELDS * number : _FIELDS * number + _FIELDS]
-        return INDEX_ENTRY.unpack_from(self._memory, HEADER_SIZE + INDEX_ENTRY_SIZE * number)
+        return np.frombuffer(self._memory, INDEX_DTYPE, self.count, HEADER_SIZE)
 
     def row(self, number: int) -> IndexRow:
         """All fields of one row."""
-        return IndexRow._make(self.fields(number))
+        at = HEADER_SIZE + INDEX_ENTRY_SIZE * number
+        return IndexRow(*INDEX_ENTRY.unpack_from(self._memory, at))
 
     def name_bytes(self, number: int) -> bytes:
         """The name of one row, as UTF-8."""
@@ -297,13 +266,6 @@ class Index:
         lengths = rows["name_length"].tolist()
         table = bytes(self._table)
         return [table[o : o + n].decode() for o, n in zip(offsets, lengths, strict=True)]
-
-    def sizes(self) -> Sequence[int]:
-        """The `orig_size` of every row."""
-        if self.few is not None:
-            return self.few[6::_FIELDS]
-        sizes: list[int] = self.rows["orig_size"].tolist()
-        return sizes
 
     def find(self, name: str) -> int | None:
         """The row of a name, or None."""
@@ -357,47 +319,28 @@ class Index:
     # --- checks, few entries
 
     def _check_few(self, header: Header) -> dict[str, int]:
-        # Columns of plain numbers, and maps instead of loops: for so few rows nothing is faster.
-        few = self.few = _rows_of(self.count).unpack_from(self._memory, HEADER_SIZE)
-        if not few:
-            return {}
-        name_offsets, lengths = few[1::_FIELDS], few[2::_FIELDS]
-        starts, sizes = few[4::_FIELDS], few[5::_FIELDS]
-        # The files of a data set mostly have the same names: look at them once.
-        start, end = self._table_range
-        table: bytes = self.head[start:end]  # type: ignore[assignment] # bytes, of few entries
-        known = _known_names.get(table)
-        if known is not None and known[0] == name_offsets and known[1] == lengths:
-            by_name = known[2]
-        else:
-            by_name = self._read_names(table, name_offsets, lengths)
-            if len(table) <= _LONGEST_KNOWN:
-                if len(_known_names) >= _MOST_KNOWN:
-                    _known_names.clear()
-                _known_names[table] = (name_offsets, lengths, by_name)
-        next_starts = (*starts[1:], header.total_file_size)
-        if starts[0] < end or not all(map(le, map(add, starts, sizes), next_starts)):
+        by_name: dict[str, int] = {}
+        end = header.data_section_offset
+        table, is_in_order = self._table, True
+        # Of bytes: Python 3.11 crashes if it collects the iterator together with a memoryview.
+        rows = INDEX_ENTRY.iter_unpack(
+            self._memory[HEADER_SIZE : header.string_table_offset].tobytes()
+        )
+        for number, (_, name_offset, name_length, _, start, size, _, _, _, _) in enumerate(rows):
+            encoded = table[name_offset : name_offset + name_length]
+            if not name_length or len(encoded) != name_length:
+                self._refuse_name(number)
+            try:
+                name = str(encoded, "utf-8")
+            except UnicodeDecodeError:
+                self._refuse_name(number)
+            if name in by_name:
+                self._find_duplicate(range(self.count))
+            by_name[name] = number
+            is_in_order &= start >= end
+            end = start + size
+        if not is_in_order or end > header.total_file_size:
             self._check_ranges(header)
-        return by_name
-
-    def _read_names(
-        self, table: bytes, name_offsets: tuple[int, ...], lengths: tuple[int, ...]
-    ) -> dict[str, int]:
-        text = str(table, "latin-1")
-        name_ends = map(add, name_offsets, lengths)
-        names = [*map(text.__getitem__, map(slice, name_offsets, name_ends))]
-        by_name = dict(zip(names, range(self.count), strict=True))
-        # One look at all names; the search for the culprit only if something is wrong. A slice beyond
-        # the table comes out short. Beyond ASCII, a byte is no character.
-        if (
-            len(by_name) != self.count
-            or "" in by_name
-            or sum(map(len, names)) != sum(lengths)
-            or not text.isascii()
-        ):
-            self._find_bad_name(range(self.count))
-            self._find_duplicate(range(self.count))
-            by_name = {self.name(number): number for number in range(self.count)}
         return by_name
 
     # --- checks, many entries
@@ -412,18 +355,18 @@ class Index:
         Block by block: the first field brings the rows into the cache, the others find them there.
         """
         columns = [np.empty(self.count, INDEX_DTYPE[field]) for field in fields]
+        rows = self.rows
         for start in range(0, self.count, _COLUMN_BLOCK):
             block = slice(start, start + _COLUMN_BLOCK)
             for column, field in zip(columns, fields, strict=True):
-                column[block] = self.rows[field][block]
+                column[block] = rows[field][block]
         return columns
 
     def _padded_table(self) -> NDArray[np.uint8]:
-        assert isinstance(self.head, np.ndarray)
         start = HEADER_SIZE + INDEX_ENTRY_SIZE * self.count
-        return self.head[start : start + len(self._table) + WORD_PADDING]
+        return np.frombuffer(self._memory, np.uint8, len(self._table) + WORD_PADDING, start)
 
-    def _check_many(self, header: Header, head: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    def _check_many(self, header: Header) -> NDArray[np.uint64]:
         name_offsets, name_lengths, starts, ends = self._columns(
             "name_offset", "name_length", "data_offset", "disk_size"
         )
@@ -475,31 +418,35 @@ class Index:
         if cut.any():
             self._find_bad_name(np.flatnonzero(cut).tolist())
 
-    # --- who is it? Slow and exact; also decides the cases that the quick looks cannot.
+    # --- which entry is it? Slow and exact; also decides the cases that a look at columns cannot.
 
     def _find_bad_name(self, suspects: Iterable[int]) -> None:
         for number in suspects:
-            row = self.row(number)
-            place = HEADER_SIZE + INDEX_ENTRY_SIZE * number + 8
-            if row.name_offset + row.name_length > len(self._table):
-                raise BadName(
-                    f"the name of entry {number} lies outside the string table",
-                    offset=place,
-                    expected=f"an end of at most {len(self._table)}",
-                    found=row.name_offset + row.name_length,
-                    rule="S-NAM-1",
-                )
-            if row.name_length == 0:
-                raise BadName(f"the name of entry {number} is empty", offset=place, rule="S-NAM-2")
-            try:
-                self.name(number)
-            except UnicodeDecodeError as error:
-                raise BadName(
-                    f"the name of entry {number} is not UTF-8: {error.reason}",
-                    offset=place,
-                    found=repr(self.name_bytes(number)[:64]),
-                    rule="S-NAM-3",
-                ) from None
+            self._refuse_name(number)
+
+    def _refuse_name(self, number: int) -> None:
+        """Raises if the name breaks a rule by itself."""
+        row = self.row(number)
+        place = HEADER_SIZE + INDEX_ENTRY_SIZE * number + 8
+        if row.name_offset + row.name_length > len(self._table):
+            raise BadName(
+                f"the name of entry {number} lies outside the string table",
+                offset=place,
+                expected=f"an end of at most {len(self._table)}",
+                found=row.name_offset + row.name_length,
+                rule="S-NAM-1",
+            )
+        if row.name_length == 0:
+            raise BadName(f"the name of entry {number} is empty", offset=place, rule="S-NAM-2")
+        try:
+            self.name(number)
+        except UnicodeDecodeError as error:
+            raise BadName(
+                f"the name of entry {number} is not UTF-8: {error.reason}",
+                offset=place,
+                found=repr(self.name_bytes(number)[:64]),
+                rule="S-NAM-3",
+            ) from None
 
     def _find_duplicate(self, suspects: Iterable[int]) -> None:
         seen: dict[bytes, int] = {}
@@ -528,7 +475,7 @@ class Index:
             if wrong.any():
                 number = int(wrong.argmax())
                 raise BadOffset(
-                    "the entry's data is outside its place",
+                    "the data of the entry is out of range",
                     entry=self.name(number),
                     offset=HEADER_SIZE + INDEX_ENTRY_SIZE * number + 16,
                     expected=expected,

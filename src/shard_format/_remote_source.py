@@ -9,10 +9,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shard_format._memory import filled_bytes
-from shard_format._parallel import for_each
-from shard_format.errors import Closed, ShardIOError
-from shard_format.sources import _truncated
+from shard_format._kernels import filled_bytes
+from shard_format.errors import AccessDenied, Closed, FileMissing, ShardIOError
+from shard_format.parallel import for_each
+from shard_format.sources import truncated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -161,7 +161,7 @@ class RemoteSource(ABC):
             raise Closed("the source is closed", path=self.name)
         size = self._version.size
         if offset < 0 or length < 0 or (length and offset + length > size):
-            raise _truncated(self.name, offset, length, max(0, size - offset))
+            raise truncated(self.name, offset, length, max(0, size - offset))
 
     def _compare(self, version: Version) -> None:
         difference = self._version.difference(version)
@@ -186,7 +186,8 @@ class RemoteSource(ABC):
         found: object = None,
         hint: str | None = None,
     ) -> ShardIOError:
-        error = ShardIOError(problem, path=self.name, expected=expected, found=found, hint=hint)
+        kind = {errno.ENOENT: FileMissing, errno.EACCES: AccessDenied}.get(number, ShardIOError)
+        error = kind(problem, path=self.name, expected=expected, found=found, hint=hint)
         error.errno, error.strerror, error.filename = number, os.strerror(number), self.name
         return error
 

@@ -5,34 +5,52 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import cramjam
 import numpy as np
 
-from shard_format import _zstd
-from shard_format._crc import crc32c
-from shard_format._layout import Codec
-from shard_format._memory import filled_bytes
+from shard_format._kernels import (
+    LARGEST_EXPANSION,
+    Frame,
+    combine_crc32c,
+    compress_frame,
+    compress_lz4,
+    crc32c,
+    decode_frame_into,
+    decode_lz4_into,
+    filled_bytes,
+    iter_frame,
+    iter_frames,
+)
 from shard_format.errors import (
     BadCompression,
     InvalidArgument,
     LimitExceeded,
     SizeMismatch,
+    did_you_mean,
 )
+from shard_format.filters import LARGEST_FRAME
+from shard_format.layout import Codec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shard_format.filters import Filters
     from shard_format.registry import Limits
 
 __all__ = [
+    "LARGEST_EXPANSION",
     "Codec",
     "Compression",
+    "check_sizes",
+    "check_whole_frame",
+    "combine_crc32c",
     "compress",
+    "compress_frame",
     "crc32c",
     "decode",
     "decode_into",
     "is_worth_it",
     "iter_decoded",
+    "zstd_level",
 ]
 
 SMALLEST_COMPRESSED: Final = 257
@@ -40,8 +58,6 @@ SMALLEST_COMPRESSED: Final = 257
 
 _ZSTD_LEVELS = range(-131_072, 23)
 _DEFAULT_ZSTD_LEVEL = 3
-# How far beyond the expected size a failed lz4 block is decoded again to tell "longer" from "broken".
-_LZ4_SLACK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +102,7 @@ def _unknown_compression(found: object) -> InvalidArgument:
         "unknown compression",
         expected="'none', 'zstd', 'zstd:LEVEL' (up to 22) or 'lz4'",
         found=repr(found),
+        hint=did_you_mean(str(found).partition(":")[0], [codec.label for codec in Codec]),
     )
 
 
@@ -99,10 +116,9 @@ def compress(data: memoryview, compression: Compression) -> bytes | None:
     if compression.codec is Codec.NONE or len(data) < SMALLEST_COMPRESSED:
         return None
     if compression.codec is Codec.ZSTD:
-        stored = _zstd.compress_frame(data, zstd_level(compression), checksum=False)
+        stored = compress_frame(data, zstd_level(compression), checksum=False)
     else:
-        # Without a level: cramjam takes one and ignores it (2.14).
-        stored = bytes(cramjam.lz4.compress_block(data, store_size=False))
+        stored = compress_lz4(data)
     return stored if is_worth_it(len(stored), len(data)) else None
 
 
@@ -120,11 +136,12 @@ def check_sizes(codec: Codec, disk_size: int, orig_size: int, limits: Limits) ->
             found=f"{orig_size} bytes",
             rule="S-CMP-2",
             hint="pass limits=Limits(max_decompressed_bytes=…) if you trust the file",
+            command="give --max-decompressed SIZE if you trust the file",
         )
     if disk_size == 0:
         raise BadCompression("a compressed entry has no stored bytes", rule="S-CMP-4")
     is_zstd = codec is Codec.ZSTD
-    reachable = _zstd.LARGEST_EXPANSION * disk_size if is_zstd else 255 * disk_size + 64
+    reachable = LARGEST_EXPANSION * disk_size if is_zstd else 255 * disk_size + 64
     if orig_size > reachable:
         raise SizeMismatch(
             f"{disk_size} bytes of {codec.label} cannot decompress to the stated size",
@@ -134,50 +151,118 @@ def check_sizes(codec: Codec, disk_size: int, orig_size: int, limits: Limits) ->
         )
 
 
-def decode(codec: Codec, stored: bytes | memoryview, orig_size: int, limits: Limits) -> bytes:
+def decode(
+    codec: Codec,
+    stored: bytes | memoryview,
+    orig_size: int,
+    limits: Limits,
+    filters: Filters | None = None,
+) -> bytes:
     """The content of a compressed entry as new bytes, exactly `orig_size` of them."""
+    return filled_bytes(orig_size, lambda out: decode_into(codec, stored, out, limits, filters))
+
+
+def decode_into(
+    codec: Codec,
+    stored: bytes | memoryview,
+    out: memoryview,
+    limits: Limits,
+    filters: Filters | None = None,
+) -> None:
+    """Decodes a compressed entry into the caller's memory, which it must fill exactly.
+
+    Args:
+        codec: zstd or lz4.
+        stored: all stored bytes of the entry.
+        out: writable memory.
+        limits: bounds for the decoder.
+        filters: what was done to each zstd frame before it was compressed.
+    """
     if codec is Codec.LZ4:
-        return filled_bytes(orig_size, lambda out: _decode_lz4_into(stored, out))
-    frames = _zstd.iter_frames(stored, limits)
-    first = next(frames, None)
-    if first is not None and first.stop == len(stored) and first.content_size == orig_size:
-        return _zstd.decode_frame(stored, first, orig_size)
-
-    def decode_all(out: memoryview) -> None:
-        decode_into(codec, stored, out, limits)
-
-    return filled_bytes(orig_size, decode_all)
-
-
-def decode_into(codec: Codec, stored: bytes | memoryview, out: memoryview, limits: Limits) -> None:
-    """Decodes a compressed entry into the caller's memory, which it must fill exactly."""
-    if codec is Codec.LZ4:
-        _decode_lz4_into(stored, out)
+        count = decode_lz4_into(stored, out)
+        if count != len(out):
+            raise _wrong_size(count, len(out))
         return
     done = frames = 0
-    for frame in _zstd.iter_frames(stored, limits):
-        done += _zstd.decode_frame_into(stored, frame, out[done:])
+    for frame in iter_frames(stored, limits.max_zstd_window_bytes):
         frames += 1
-    check_complete(frames, done, len(out))
+        if filters is None:
+            done += decode_frame_into(stored, frame, out[done:])
+        else:
+            done += _decode_filtered_into(stored, frame, out[done:], filters)
+    _check_complete(frames, done, len(out))
+
+
+def _decode_filtered_into(
+    stored: bytes | memoryview, frame: Frame, out: memoryview, filters: Filters
+) -> int:
+    """The original of one filtered frame, to the start of `out`; returns how many bytes came out."""
+    size = frame.content_size
+    if size is not None and size <= len(out):
+        filters.check_frame(size)
+        out = out[:size]
+    bounded = out[:LARGEST_FRAME]
+    # Planes cannot be put together where they lie.
+    content = bounded if filters.planes is None else np.empty(len(bounded), np.uint8).data
+    try:
+        count = decode_frame_into(stored, frame, content)
+    except SizeMismatch:
+        if size is None and len(out) > LARGEST_FRAME:
+            filters.check_frame(LARGEST_FRAME + 1)
+        raise
+    if filters.planes is None:
+        filters.undo_in_place(content[:count])
+    else:
+        filters.undo_into(content[:count], out[:count])
+    return count
 
 
 def iter_decoded(
-    codec: Codec, stored: bytes | memoryview, orig_size: int, limits: Limits
+    codec: Codec,
+    stored: bytes | memoryview,
+    orig_size: int,
+    limits: Limits,
+    filters: Filters | None = None,
 ) -> Iterator[memoryview]:
     """The content of a compressed entry in pieces; zstd in bounded memory, lz4 all at once."""
     if codec is Codec.LZ4:
         yield memoryview(decode(codec, stored, orig_size, limits))
         return
     done = frames = 0
-    for frame in _zstd.iter_frames(stored, limits):
+    for frame in iter_frames(stored, limits.max_zstd_window_bytes):
         frames += 1
-        for piece in _zstd.iter_frame(stored, frame, orig_size - done):
-            done += len(piece)
-            yield memoryview(piece)
-    check_complete(frames, done, orig_size)
+        if filters is None:
+            for piece in iter_frame(stored, frame, orig_size - done):
+                done += len(piece)
+                yield memoryview(piece)
+            continue
+        size = frame.content_size
+        room = (
+            min(orig_size - done, LARGEST_FRAME + 1)
+            if size is None
+            else min(size, orig_size - done)
+        )
+        original = np.empty(room, np.uint8).data
+        count = _decode_filtered_into(stored, frame, original, filters)
+        done += count
+        yield original[:count]
+    _check_complete(frames, done, orig_size)
 
 
-def check_complete(frames: int, decoded: int, orig_size: int) -> None:
+def check_whole_frame(stored: bytes | memoryview, content_size: int, limits: Limits) -> None:
+    """Raises unless the bytes are exactly one zstd frame that has a checksum and states this size."""
+    frame = next(iter_frames(stored, limits.max_zstd_window_bytes), None)
+    if frame is None or (frame.start, frame.stop) != (0, len(stored)):
+        raise BadCompression("the stored bytes are not one zstd frame")
+    if frame.content_size != content_size:
+        raise SizeMismatch(
+            "a zstd frame states another size", expected=content_size, found=frame.content_size
+        )
+    if not frame.has_checksum:
+        raise BadCompression("a zstd frame has no checksum")
+
+
+def _check_complete(frames: int, decoded: int, orig_size: int) -> None:
     """After all zstd frames of an entry: whether there were any, and enough (S-CMP-3, S-CMP-5)."""
     if frames == 0:
         raise BadCompression("there is no zstd frame in the stored bytes", rule="S-CMP-5")
@@ -187,24 +272,8 @@ def check_complete(frames: int, decoded: int, orig_size: int) -> None:
 
 def _wrong_size(decoded: int, orig_size: int) -> SizeMismatch:
     return SizeMismatch(
-        "the entry decompresses to another size than the index says",
+        "the entry does not decompress to the size in the index",
         expected=f"{orig_size} bytes",
         found=f"{decoded} bytes",
         rule="S-CMP-3",
     )
-
-
-def _decode_lz4_into(stored: bytes | memoryview, out: memoryview) -> None:
-    try:
-        count = cramjam.lz4.decompress_block_into(stored, out)
-    except cramjam.DecompressionError as error:
-        # A block that goes on after the expected end fails like a broken one. Look again with some
-        # room, so that the message tells the user which of the two it is.
-        try:
-            count = cramjam.lz4.decompress_block_into(
-                stored, np.empty(len(out) + _LZ4_SLACK, np.uint8).data
-            )
-        except cramjam.DecompressionError:
-            raise BadCompression(f"lz4 cannot decode it: {error}", rule="S-CMP-4") from None
-    if count != len(out):
-        raise _wrong_size(count, len(out))

@@ -24,7 +24,7 @@ ShardError
 │   ├── UnknownLayout            unknown_layout
 │   ├── ChunkDiscontinuity       chunk_discontinuity
 │   └── BadProfile               bad_profile
-├── TrustError                   the content is not what somebody vouched for
+├── TrustError                   the content does not fit its identity or signature
 │   ├── IdentityMismatch         identity_mismatch
 │   ├── BadSignature             bad_signature
 │   ├── MissingFile              missing_file
@@ -36,19 +36,26 @@ ShardError
 ├── Closed (ValueError)          closed
 ├── MissingExtra (ImportError)   missing_extra
 └── ShardIOError (OSError)       io_error
+    ├── FileMissing (FileNotFoundError)   io_error
+    ├── IsAFolder (IsADirectoryError)     io_error
+    ├── AccessDenied (PermissionError)    io_error
+    └── FileThere (FileExistsError)       io_error
 """
 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Any, ClassVar
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 __all__ = [
+    "AccessDenied",
     "BadCompression",
     "BadFilter",
     "BadHeader",
@@ -65,9 +72,12 @@ __all__ = [
     "Closed",
     "DuplicateName",
     "EntryNotFound",
+    "FileMissing",
+    "FileThere",
     "FormatError",
     "IdentityMismatch",
     "InvalidArgument",
+    "IsAFolder",
     "LimitExceeded",
     "MissingExtra",
     "MissingFile",
@@ -87,8 +97,20 @@ __all__ = [
     "UnsupportedVersion",
 ]
 
-# Names come from files: a 65 535-byte name must not fill the screen.
+# The codes of classes that only group others.
+_GROUPS = ("error", "bad_format", "untrusted")
+# Names come from files: a name of 65 535 bytes must not fill the screen.
 _LONGEST_NAME_SHOWN = 120
+# Comparing takes the square of the length, and every candidate is looked at.
+_MOST_CANDIDATES = 1000
+
+
+def check_choice(name: str, value: object, allowed: Iterable[object]) -> None:
+    """Refuse an argument that is not one of the allowed values."""
+    choices = tuple(allowed)
+    if value not in choices:
+        expected = " or ".join(map(repr, choices))
+        raise InvalidArgument(f"unknown {name}", expected=expected, found=repr(value))
 
 
 def shorten(name: str) -> str:
@@ -99,76 +121,129 @@ def shorten(name: str) -> str:
     return f"{name[:half]!r}…{name[-half:]!r} ({len(name)} characters)"
 
 
+def did_you_mean(wanted: object, candidates: Iterable[str]) -> str | None:
+    """A hint with the names that are most like the one that is not there: `did you mean 'a' or 'b'?`.
+
+    None if nothing comes near. At most a thousand candidates are compared.
+    """
+    import difflib
+
+    text = str(wanted)[:_LONGEST_NAME_SHOWN]
+    known = [
+        name for name in islice(candidates, _MOST_CANDIDATES) if len(name) <= _LONGEST_NAME_SHOWN
+    ]
+    by_lower = {name.lower(): name for name in reversed(known)}
+    close = difflib.get_close_matches(text.lower(), by_lower, n=3)
+    if not close:
+        return None
+    return f"did you mean {' or '.join(repr(by_lower[name]) for name in close)}?"
+
+
+class Facts(TypedDict, total=False):
+    """What an error knows."""
+
+    path: str | None
+    """The file."""
+    entry: str | None
+    """The name of the entry."""
+    offset: int | None
+    """Where in the file, in bytes."""
+    expected: object
+    """What should be there."""
+    found: object
+    """What is there."""
+    rule: str | None
+    """A rule of the specification, by its id."""
+    hint: str | None
+    """What to do in Python."""
+    command: str | None
+    """What to do on the command line; None if the hint holds there too, empty if nothing can be done there."""
+
+
 class ShardError(Exception):
     """Base of all errors of the family.
 
-    The facts ride on attributes, each None where it does not apply: `path` (the file), `entry` (the
-    entry's name), `offset` (in the file, bytes), `expected`, `found`, `rule` (an id of the
-    specification) and `hint` (what to do). `str()` puts them into one line for people.
+    Each fact is an attribute, None if it does not apply. `str()` puts the facts into one line; `command_text()` does
+    so for a user of the command line.
+
+    Args:
+        problem: what is wrong.
+        facts: see `Facts`.
     """
 
     code: ClassVar[str] = "error"
 
-    def __init__(
-        self,
-        problem: str,
-        *,
-        path: str | None = None,
-        entry: str | None = None,
-        offset: int | None = None,
-        expected: object = None,
-        found: object = None,
-        rule: str | None = None,
-        hint: str | None = None,
-    ) -> None:
+    def __init_subclass__(cls) -> None:
+        # `bad_magic` for `BadMagic`; what is derived from an error with a code of its own keeps that.
+        if "code" not in vars(cls) and cls.__bases__[0].code in _GROUPS:  # type: ignore[attr-defined]
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+    def __init__(self, problem: str, **facts: Unpack[Facts]) -> None:
         super().__init__(problem)
         self.problem = problem
-        self.path = path
-        self.entry = entry
-        self.offset = offset
-        self.expected = expected
-        self.found = found
-        self.rule = rule
-        self.hint = hint
+        self.path: str | None = facts.pop("path", None)
+        self.entry: str | None = facts.pop("entry", None)
+        self.offset: int | None = facts.pop("offset", None)
+        self.expected: object = facts.pop("expected", None)
+        self.found: object = facts.pop("found", None)
+        self.rule: str | None = facts.pop("rule", None)
+        self.hint = facts.pop("hint", None)
+        self.command: str | None = facts.pop("command", None)
+        if facts:
+            raise TypeError(f"unknown facts: {', '.join(facts)}")
 
     def located(self, *, path: str | None = None, entry: str | None = None) -> Self:
         """Adds where it happened, if that is not known yet, and returns the same error.
 
-        Parsers work on bytes and know neither file nor entry; the reader around them does.
+        Parsers work on bytes and do not know the file and the entry; the reader around them does.
         """
         self.path = self.path or path
         self.entry = self.entry or entry
         return self
 
+    @property
+    def facts(self) -> str:
+        """What was expected and found, in parentheses with a space before them; empty if neither is known."""
+        known = [
+            f"{word} {value}"
+            for word, value in (("expected", self.expected), ("found", self.found))
+            if value is not None
+        ]
+        return f" ({', '.join(known)})" if known else ""
+
     def __str__(self) -> str:
+        return self._text(self.hint)
+
+    def command_text(self) -> str:
+        """What `str()` says, for a user of the command line: with `command` instead of `hint`."""
+        return self._text(self.command_hint)
+
+    @property
+    def command_hint(self) -> str | None:
+        """What a user of the command line can do about it."""
+        hint = self.hint
+        return hint if self.command is None else self.command or None
+
+    def _text(self, hint: str | None) -> str:
         place = ""
         if self.entry is not None:
             place = f"entry {shorten(self.entry)}"
         if self.offset is not None:
             place += f"{' ' if place else ''}at byte {self.offset}"
-        text = ": ".join(part for part in (self.path, place, self.problem) if part)
-        facts = [
-            f"{word} {value}"
-            for word, value in (("expected", self.expected), ("found", self.found))
-            if value is not None
-        ]
-        if facts:
-            text += f" ({', '.join(facts)})"
+        text = ": ".join(part for part in (self.path, place, self.problem) if part) + self.facts
         if self.rule is not None:
             text += f" [{self.rule}]"
-        if self.hint is not None:
-            text += f"; {self.hint}"
-        return text
+        return text if hint is None else f"{text}; {hint}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions pickle by their positional arguments only; worker processes need all of it.
+        # Exceptions pickle by their positional arguments only; worker processes need all of the facts.
         # Some attributes of OSError and ImportError are not in the dictionary.
         state = {name: getattr(self, name) for name in _FACTS if hasattr(self, name)}
         return (_rebuild, (type(self), self.problem, state))
 
 
 _FACTS = (
-    *("problem", "path", "entry", "offset", "expected", "found", "rule", "hint"),
+    *("problem", "path", "entry", "offset", "expected", "found", "rule", "hint", "command"),
     *("errno", "strerror", "filename"),
 )
 
@@ -190,137 +265,93 @@ class FormatError(ShardError):
 class BadMagic(FormatError):
     """The file does not start with the magic of the format."""
 
-    code = "bad_magic"
-
 
 class UnsupportedVersion(FormatError):
     """The version is not one that this reader knows."""
-
-    code = "unsupported_version"
 
 
 class Truncated(FormatError):
     """The file ends before it should."""
 
-    code = "truncated"
-
 
 class TrailingData(FormatError):
     """The file goes on after its stated end."""
-
-    code = "trailing_data"
 
 
 class BadHeader(FormatError):
     """A header field has a value that is not allowed."""
 
-    code = "bad_header"
-
 
 class BadOffset(FormatError):
     """An offset or size points outside its region."""
-
-    code = "bad_offset"
 
 
 class BadName(FormatError):
     """A name is outside the string table, empty or not UTF-8."""
 
-    code = "bad_name"
-
 
 class DuplicateName(FormatError):
     """Two entries have the same name."""
-
-    code = "duplicate_name"
 
 
 class Overlap(FormatError):
     """The stored bytes of two entries overlap."""
 
-    code = "overlap"
-
 
 class SizeMismatch(FormatError):
     """Stored, declared or decoded sizes disagree."""
-
-    code = "size_mismatch"
 
 
 class LimitExceeded(FormatError):
     """A value is above a security limit; see `Limits`."""
 
-    code = "limit_exceeded"
-
 
 class UnknownCodec(FormatError):
     """The codec of an entry cannot be determined."""
-
-    code = "unknown_codec"
 
 
 class BadCompression(FormatError):
     """Compressed bytes are damaged or incomplete."""
 
-    code = "bad_compression"
-
 
 class ChecksumMismatch(FormatError):
     """Bytes differ from their checksum."""
-
-    code = "checksum_mismatch"
 
 
 class BadFilter(FormatError):
     """The description or the frames of a filtered entry break a rule."""
 
-    code = "bad_filter"
-
 
 class UnknownFilter(FormatError):
     """An entry was filtered in a way that this reader does not know."""
-
-    code = "unknown_filter"
 
 
 class BadSeekTable(FormatError):
     """The seek table of an entry contradicts its frames."""
 
-    code = "bad_seek_table"
-
 
 class BadMetadata(FormatError):
     """JSON metadata is malformed or has a wrong type."""
-
-    code = "bad_metadata"
 
 
 class BadValue(FormatError):
     """Values in a block break a rule: offsets run backwards, text is not UTF-8."""
 
-    code = "bad_value"
-
 
 class UnknownLayout(FormatError):
     """A channel has a layout that this reader does not know."""
-
-    code = "unknown_layout"
 
 
 class ChunkDiscontinuity(FormatError):
     """The chunks of an episode have gaps, repeats, overlaps or wrong lengths."""
 
-    code = "chunk_discontinuity"
-
 
 class BadProfile(FormatError):
     """The file lacks what its role promises."""
 
-    code = "bad_profile"
-
 
 class TrustError(ShardError):
-    """The content is not what somebody vouched for."""
+    """The content does not fit its identity or signature."""
 
     code = "untrusted"
 
@@ -328,57 +359,39 @@ class TrustError(ShardError):
 class IdentityMismatch(TrustError):
     """The content is not what its identity says."""
 
-    code = "identity_mismatch"
-
 
 class BadSignature(TrustError):
     """The signature does not fit the identity and the key."""
-
-    code = "bad_signature"
 
 
 class MissingFile(TrustError):
     """A manifest names a file that is not there."""
 
-    code = "missing_file"
-
 
 class ReferenceMismatch(TrustError):
     """A file differs from what its manifest says."""
-
-    code = "reference_mismatch"
 
 
 class UnsafePath(ShardError):
     """A path leaves the folder that it must stay in."""
 
-    code = "unsafe_path"
-
 
 class EntryNotFound(ShardError, KeyError):
-    """There is no entry of that name."""
-
-    code = "entry_not_found"
-    # KeyError would print the repr of its argument.
-    __str__ = ShardError.__str__
+    """The file has no entry of that name."""
 
     candidates: Sequence[str] = ()
-    """Names that are there, among which the hint looks for a similar one."""
+    """Names that are there; the hint offers the most similar ones."""
     wanted: str = ""
     """The name that is not there."""
     _hint: str | None = None
 
     @property
     def hint(self) -> str | None:
-        """What to do. Made when asked for: whoever catches the error need not wait for it."""
+        """What to do. Computed on first access, so that code which catches the error does not wait for it."""
         if self.candidates:
-            import difflib
-
-            # Comparing takes the square of the length; nobody types names like that.
-            short = [name for name in self.candidates if len(name) <= _LONGEST_NAME_SHOWN]
-            close = difflib.get_close_matches(self.wanted[:_LONGEST_NAME_SHOWN], short, n=3)
-            if close:
-                self._hint = f"did you mean {' or '.join(repr(name) for name in close)}?"
+            similar = did_you_mean(self.wanted, self.candidates)
+            if similar is not None:
+                self._hint, self.command = similar, None
             self.candidates = ()
         return self._hint
 
@@ -390,46 +403,65 @@ class EntryNotFound(ShardError, KeyError):
 class NotViewable(ShardError, ValueError):
     """The entry cannot be handed out without a copy."""
 
-    code = "not_viewable"
-
 
 class InvalidArgument(ShardError, ValueError):
     """A call has arguments that cannot work."""
-
-    code = "invalid_argument"
 
 
 class Closed(ShardError, ValueError):
     """The reader or writer is closed."""
 
-    code = "closed"
-
 
 class MissingExtra(ShardError, ImportError):
     """An optional package is not installed."""
-
-    code = "missing_extra"
-    __str__ = ShardError.__str__
 
 
 class ShardIOError(ShardError, OSError):
     """The operating system refused; `errno` and `strerror` are those of the original error."""
 
     code = "io_error"
-    __str__ = ShardError.__str__
 
     @classmethod
     def wrap(cls, error: OSError, doing: str, path: str | None) -> ShardIOError:
-        """The same failure with the file and what was being done; raise it `from` the original."""
-        wrapped = cls(
-            f"{doing}: {error.strerror or error}", path=path, hint=_HINTS.get(error.errno)
-        )
+        """The same failure with the file and what was being done; raise it `from` the original.
+
+        A missing file gives an error that is a `FileNotFoundError` too, and so on.
+        """
+        kind = next((kind for base, kind in _KINDS.items() if isinstance(error, base)), cls)
+        reason = _REASONS.get(kind, error.strerror or str(error))
+        wrapped = kind(f"{doing}: {reason}", path=path, hint=_HINTS.get(error.errno))
         wrapped.errno = error.errno
         wrapped.strerror = error.strerror
         wrapped.filename = path
         return wrapped
 
 
+class FileMissing(ShardIOError, FileNotFoundError):
+    """The file does not exist."""
+
+
+class IsAFolder(ShardIOError, IsADirectoryError):
+    """The path is a folder where a file is needed."""
+
+
+class AccessDenied(ShardIOError, PermissionError):
+    """The file may not be read or written."""
+
+
+class FileThere(ShardIOError, FileExistsError):
+    """The file exists already."""
+
+
+_KINDS: dict[type[OSError], type[ShardIOError]] = {
+    FileNotFoundError: FileMissing,
+    IsADirectoryError: IsAFolder,
+    PermissionError: AccessDenied,
+    FileExistsError: FileThere,
+}
+_REASONS: dict[type[ShardIOError], str] = {
+    FileMissing: "no such file",
+    IsAFolder: "this is a folder",
+}
 _HINTS: dict[int | None, str] = {
     errno.ENOSPC: "the disk is full: free some space and write again",
     errno.EDQUOT: "the disk quota is used up: free some space and write again",

@@ -12,14 +12,24 @@ filtered one by one, so that each can be decoded alone.
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format import _zstd
-from shard_format._json import canonical, parse_object
+from shard_format._kernels import (
+    apply_delta,
+    apply_planes,
+    as_uint8,
+    compress_frame,
+    compress_in_blocks,
+    undo_delta,
+    undo_delta_part,
+    undo_planes,
+)
+from shard_format.canonical_json import canonical, parse_object
 from shard_format.errors import BadFilter, BadMetadata, InvalidArgument, UnknownFilter
 from shard_format.registry import DEFAULT_LIMITS
 
@@ -32,18 +42,11 @@ LARGEST_FRAME: Final = 64 << 20
 """Bytes of content that one filtered frame may have (S-FLT-5)."""
 
 _DELTA_WIDTHS = (1, 2, 4, 8)
-_INTEGERS = {width: np.dtype(f"<u{width}") for width in _DELTA_WIDTHS}
 _PLANES_WIDTHS = (2, 4, 8)
 _ORDERS = (1, 2)
 _FIELDS = {"delta": {"name", "order", "row", "width"}, "planes": {"name", "width"}}
-# Rows of at least so many items are added one by one: below it the calls cost more than the additions,
-# above it accumulate does, which runs along columns.
-_LONG_ROW = 256
-_SHORT_ROW = 32
 # Below it the header of a block, and its codes, cost more than they save.
 _SMALLEST_BLOCK = 256
-# Work that takes several passes goes in pieces that stay in the cache.
-_ITEMS_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +71,8 @@ class Delta:
                 rule="S-FLT-2",
             )
 
-    def _fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, Any]:
+        """The filter as JSON has it."""
         return {"name": "delta", "order": self.order, "row": self.row, "width": self.width}
 
     def __str__(self) -> str:
@@ -85,7 +89,8 @@ class Planes:
     def __post_init__(self) -> None:
         _check_field("planes", "width", self.width, _PLANES_WIDTHS)
 
-    def _fields(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, Any]:
+        """The filter as JSON has it."""
         return {"name": "planes", "width": self.width}
 
     def __str__(self) -> str:
@@ -103,7 +108,7 @@ class Filters:
 
     def __post_init__(self) -> None:
         if self.delta is None and self.planes is None:
-            raise InvalidArgument("there is no filter", rule="S-FLT-2")
+            raise InvalidArgument("the list of filters is empty", rule="S-FLT-2")
         if self.delta and self.planes and self.delta.width != self.planes.width:
             raise InvalidArgument(
                 "the two filters have different widths",
@@ -117,7 +122,7 @@ class Filters:
         """From the text in front of a filtered entry (S-FLT-2 to S-FLT-4).
 
         Raises:
-            UnknownFilter: it names a filter that is not known here.
+            UnknownFilter: this version does not know a filter.
             BadFilter: it breaks a rule.
         """
         return _parse(description)
@@ -128,19 +133,19 @@ class Filters:
         return canonical({"filters": self.to_fields()})
 
     def to_fields(self) -> list[dict[str, Any]]:
-        """The list in it, for JSON of one's own."""
-        return [step._fields() for step in (self.delta, self.planes) if step is not None]
+        """The list of filters, as JSON values."""
+        return [step.to_fields() for step in (self.delta, self.planes) if step is not None]
 
     @property
     def unit(self) -> int:
-        """The content of every frame is a multiple of so many bytes."""
+        """The content of every frame is a multiple of this number of bytes."""
         if self.delta is not None:
             return self.delta.row
         assert self.planes is not None
         return self.planes.width
 
     def check_frame(self, nbytes: int) -> None:
-        """Whether a frame may have so many bytes of content (S-FLT-5).
+        """Whether a frame may have this number of content bytes (S-FLT-5).
 
         Raises:
             BadFilter: it may not.
@@ -162,7 +167,7 @@ class Filters:
 
     def apply(self, data: bytes | memoryview | NDArray[Any]) -> memoryview:
         """The filtered form of one frame, in new memory."""
-        frame = _as_bytes(data)
+        frame = as_uint8(data)
         try:
             self.check_frame(frame.size)
         except BadFilter as error:
@@ -170,9 +175,9 @@ class Filters:
                 error.problem, expected=error.expected, found=error.found, rule=error.rule
             ) from None
         if self.delta is not None:
-            frame = _apply_delta(frame, self.delta)
+            frame = apply_delta(frame, self.delta.width, self.delta.row, self.delta.order)
         if self.planes is not None:
-            frame = np.ascontiguousarray(frame.reshape(-1, self.planes.width).T).reshape(-1)
+            frame = apply_planes(frame, self.planes.width)
         return frame.data
 
     def undo_into(
@@ -180,9 +185,9 @@ class Filters:
     ) -> None:
         """The original of one filtered frame, into writable memory of the same size.
 
-        Both may be the same memory if there are no planes.
+        Without planes, both may be the same memory.
         """
-        source, target = _as_bytes(filtered), _as_bytes(out)
+        source, target = as_uint8(filtered), as_uint8(out)
         if source.size != target.size:
             raise InvalidArgument(
                 "the memory has another size than the frame",
@@ -191,42 +196,43 @@ class Filters:
             )
         self.check_frame(source.size)
         if self.planes is not None:
-            _undo_planes(source, self.planes.width, target)
+            undo_planes(source, self.planes.width, target)
         else:
             # Does nothing where both are the same memory.
             target[:] = source
         if self.delta is not None:
-            _undo_delta(target, self.delta)
+            undo_delta(target, self.delta.width, self.delta.row, self.delta.order)
 
     def undo_in_place(self, frame: memoryview | NDArray[Any]) -> None:
         """Turns one filtered frame into its original; planes need memory for a second frame."""
-        target = _as_bytes(frame)
+        target = as_uint8(frame)
         if self.planes is not None:
             self.undo_into(target.copy(), target)
             return
         self.check_frame(target.size)
         assert self.delta is not None
-        _undo_delta(target, self.delta)
+        undo_delta(target, self.delta.width, self.delta.row, self.delta.order)
 
     def undo_part_into(self, frame: memoryview, start: int, out: memoryview) -> None:
         """A part of the original of one filtered frame: as much as `out` holds, from the byte `start` on.
 
-        The frame is of no use afterwards.
+        The content of the frame is overwritten.
         """
         delta = self.delta
-        if (
-            self.planes is None
-            and delta is not None
-            and delta.order == 1
-            and delta.row >= _LONG_ROW * delta.width
-            and len(out)
-            and start % delta.row == 0 == len(out) % delta.row
-        ):
-            self.check_frame(len(frame))
-            rows, wanted = (_integers(_as_bytes(memory), delta) for memory in (frame, out))
-            if rows.flags.aligned and wanted.flags.aligned:
-                _sum_some_rows(rows, start // delta.row, wanted)
+        if self.planes is not None:
+            if len(out) == len(frame):
+                self.undo_into(frame, out)
                 return
+            original = np.empty(len(frame), np.uint8).data
+            self.undo_into(frame, original)
+            out[:] = original[start : start + len(out)]
+            return
+        assert delta is not None
+        self.check_frame(len(frame))
+        if delta.order == 1 and undo_delta_part(
+            as_uint8(frame), delta.width, delta.row, start, as_uint8(out)
+        ):
+            return
         self.undo_in_place(frame)
         out[:] = frame[start : start + len(out)]
 
@@ -235,12 +241,14 @@ class Filters:
         return " ".join(str(step) for step in (self.delta, self.planes) if step is not None)
 
 
-def encode_frame(data: bytes | memoryview, level: int, filters: Filters) -> bytes:
-    """One zstd frame, with content size and checksum, that holds the filtered form of the data.
+def encode_frame(data: bytes | memoryview, level: int, filters: Filters | None) -> bytes:
+    """One zstd frame, with content size and checksum, that holds the data or its filtered form.
 
     Each plane gets blocks of its own, and with them its own entropy codes: signs and exponents say
-    nothing about the lowest bits. So does the first row of differences, which is none.
+    nothing about the lowest bits. Neither does the first row, which is not a difference.
     """
+    if filters is None:
+        return compress_frame(data, level, checksum=True)
     filtered = filters.apply(data)
     size = len(filtered)
     if filters.planes is not None:
@@ -251,18 +259,55 @@ def encode_frame(data: bytes | memoryview, level: int, filters: Filters) -> byte
         size = filters.delta.row
         cuts = [0, size] if size < len(filtered) else [0]
     if size < _SMALLEST_BLOCK or len(cuts) == 1:
-        return _zstd.compress_frame(filtered, level, checksum=True)
+        return compress_frame(filtered, level, checksum=True)
     parts = [filtered[a:b] for a, b in zip(cuts, [*cuts[1:], len(filtered)], strict=True)]
     # Of wider numbers all bytes but the lowest repeat.
     of_noise = filters.delta is not None and filters.delta.width == 1
-    return _zstd.compress_in_blocks(parts, level, of_noise=of_noise)
+    return compress_in_blocks(parts, level, of_noise=of_noise)
 
 
 def encoded_size(data: bytes | memoryview, level: int, filters: Filters | None) -> int:
     """Bytes of the one frame that the data would become; to compare filters with each other."""
-    if filters is None:
-        return len(_zstd.compress_frame(data, level, checksum=True))
     return len(encode_frame(data, level, filters))
+
+
+# --- the frame in front of a filtered entry
+
+USUAL_SIZE: Final = 256
+"""Most leading frames are smaller: one read gets them."""
+
+_LEADING = struct.Struct("<II")
+_LEADING_MAGIC = 0x184D2A5D
+_LONGEST_DESCRIPTION = 4096
+
+
+def leading_frame(filters: Filters) -> bytes:
+    """The skippable frame that stands in front of an entry."""
+    description = filters.description
+    return _LEADING.pack(_LEADING_MAGIC, len(description)) + description
+
+
+def leading_size(head: bytes | memoryview, disk_size: int) -> int:
+    """Bytes of the leading frame, from the first eight stored bytes or more (S-FLT-1)."""
+    found = "fewer than 8 bytes"
+    if len(head) >= _LEADING.size:
+        magic, length = _LEADING.unpack_from(head)
+        if magic == _LEADING_MAGIC and 1 <= length <= min(
+            _LONGEST_DESCRIPTION, disk_size - _LEADING.size
+        ):
+            return _LEADING.size + int(length)
+        found = f"{bytes(head[:4]).hex(' ')} and a length of {length}"
+    raise BadFilter(
+        "a filtered entry does not start with a description of its filters",
+        expected=f"5d 2a 4d 18 and a length of 1 to {_LONGEST_DESCRIPTION}",
+        found=found,
+        rule="S-FLT-1",
+    )
+
+
+def parse_leading(head: bytes | memoryview, size: int) -> Filters:
+    """The filters that a leading frame of `size` bytes describes."""
+    return Filters.parse(bytes(head[_LEADING.size : size]))
 
 
 # --- the description
@@ -310,7 +355,7 @@ def _parse_step(step: object) -> Delta | Planes:
     if set(step) != _FIELDS.get(name, set(step)):
         # A field that changed the meaning would go unnoticed where a part of an entry is read.
         raise BadFilter(
-            f"the filter {name!r} has other fields than it should",
+            f"the filter {name!r} has wrong fields",
             expected=", ".join(sorted(_FIELDS[name])),
             found=_brief(sorted(step)),
             rule="S-FLT-2",
@@ -320,7 +365,7 @@ def _parse_step(step: object) -> Delta | Planes:
     if name == "planes":
         return Planes(step["width"])
     raise UnknownFilter(
-        f"the entry was filtered with {_brief(name)}, which is not known here",
+        f"the entry was filtered with {_brief(name)}, which this version does not know",
         expected="delta or planes",
         rule="S-FLT-3",
         hint="a later version of the library may know it",
@@ -345,86 +390,3 @@ def _brief(value: object) -> str:
     """What a file says, short enough for a message."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
-
-
-# --- the bytes of one frame
-
-
-def _as_bytes(data: bytes | memoryview | NDArray[Any]) -> NDArray[np.uint8]:
-    if isinstance(data, np.ndarray):
-        return data.reshape(-1).view(np.uint8)
-    return np.frombuffer(data, np.uint8)
-
-
-def _integers(frame: NDArray[np.uint8], delta: Delta) -> NDArray[Any]:
-    return frame.view(_INTEGERS[delta.width]).reshape(-1, delta.row // delta.width)
-
-
-def _apply_delta(frame: NDArray[np.uint8], delta: Delta) -> NDArray[np.uint8]:
-    for _ in range(delta.order if frame.size else 0):
-        rows = _integers(frame, delta)
-        frame = np.empty(frame.size, np.uint8)
-        differences = _integers(frame, delta)
-        differences[0] = rows[0]
-        np.subtract(rows[1:], rows[:-1], out=differences[1:])
-    return frame
-
-
-def _undo_delta(frame: NDArray[np.uint8], delta: Delta) -> None:
-    if not frame.size:
-        return
-    rows = _integers(frame, delta)
-    if not rows.flags.aligned:
-        # NumPy would copy on every call instead of once.
-        copied = rows.copy()
-        _sum_rows(copied, delta.order)
-        rows[:] = copied
-    else:
-        _sum_rows(rows, delta.order)
-
-
-def _sum_rows(rows: NDArray[Any], order: int) -> None:
-    items = rows.shape[1]
-    for _ in range(order):
-        if items >= _LONG_ROW:
-            previous = rows[0]
-            for row in rows[1:]:
-                np.add(row, previous, row)
-                previous = row
-        elif rows.dtype.itemsize == 2 and items <= _SHORT_ROW:
-            # Three times as fast in a wider type, whose upper half is dropped again.
-            at_once = max(1, _ITEMS_AT_ONCE // items)
-            total = np.zeros(items, np.uint32)
-            for start in range(0, len(rows), at_once):
-                wide = rows[start : start + at_once].astype(np.uint32)
-                wide[0] += total
-                np.add.accumulate(wide, axis=0, out=wide)
-                rows[start : start + at_once] = wide
-                total = wide[-1]
-        else:
-            np.add.accumulate(rows, axis=0, dtype=rows.dtype, out=rows)
-
-
-def _sum_some_rows(rows: NDArray[Any], first: int, out: NDArray[Any]) -> None:
-    """The sums up to the row `first`, and on from there, without those before and after that nobody wants."""
-    np.add.reduce(rows[: first + 1], axis=0, dtype=rows.dtype, out=out[0])
-    previous = out[0]
-    for row, total in zip(rows[first + 1 :], out[1:], strict=False):
-        np.add(row, previous, total)
-        previous = total
-
-
-def _undo_planes(planes: NDArray[np.uint8], width: int, out: NDArray[np.uint8]) -> None:
-    count = planes.size // width
-    items = out.view(_INTEGERS[width])
-    if width == 2 and items.flags.aligned:
-        # Arithmetic is twice as fast as writing every second byte; for wider items it is not.
-        for start in range(0, count, _ITEMS_AT_ONCE):
-            stop = min(count, start + _ITEMS_AT_ONCE)
-            piece = items[start:stop]
-            piece[:] = planes[count + start : count + stop]
-            np.left_shift(piece, 8, piece)
-            np.bitwise_or(piece, planes[start:stop], piece)
-        return
-    for number in range(width):
-        out[number::width] = planes[number * count : (number + 1) * count]

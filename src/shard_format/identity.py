@@ -8,9 +8,9 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format._json import canonical
-from shard_format._parallel import batches, for_each, thread_count
+from shard_format.canonical_json import canonical
 from shard_format.errors import BadMetadata, IdentityMismatch, InvalidArgument
+from shard_format.parallel import batches, for_each, thread_count
 from shard_format.reader import ShardReader
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def verify_identity(
     stored = stored_identity(source)
     if expected is None and stored is None:
         raise InvalidArgument(
-            "the file carries no identity of its own",
+            "the file has no stored identity",
             path=source.name,
             hint="pass the expected identity",
         )
@@ -152,7 +152,7 @@ def verify_identity(
     digest = expected.digest if isinstance(expected, Identity) else expected
     if digest is not None and digest != actual.digest:
         raise IdentityMismatch(
-            "the file has another content",
+            "the content does not match the identity",
             path=source.name,
             expected=digest,
             found=actual.digest,
@@ -171,7 +171,7 @@ def _compare(path: str, expected: Mapping[str, str], actual: Mapping[str, str]) 
         elif wanted is None:
             problem = "the entry was not there when the identity was made"
         else:
-            problem = "the entry has another content"
+            problem = "the entry has other content"
         raise IdentityMismatch(
             problem, path=path, entry=name, expected=wanted, found=found, rule="S-IDN-2"
         )

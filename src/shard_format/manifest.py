@@ -9,7 +9,7 @@ import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format._json import canonical
+from shard_format.canonical_json import canonical
 from shard_format.errors import (
     BadMetadata,
     InvalidArgument,
@@ -21,6 +21,7 @@ from shard_format.errors import (
 )
 from shard_format.reader import ShardReader
 from shard_format.registry import ContentType, Role
+from shard_format.verify import PROFILE_CHECKS, as_profile_error
 from shard_format.writer import ShardWriter
 
 if TYPE_CHECKING:
@@ -36,13 +37,22 @@ _HEX_DIGEST = re.compile(r"[0-9a-f]{64}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _LIST_KEYS = ("files", "chunks")
 _HASH_BYTES = 1 << 20
-# The fields of a row that have a meaning, and what each must be.
-_KNOWN_KEYS: Final = {
-    "uri": "a non-empty string",
-    "sha256": "64 lower-case hex digits",
-    "size": "an integer of 0 or more",
-    "start_key": "a string",
-    "end_key": "a string",
+# The fields of a row that have a meaning: what each must be, and whether it is. The values may come from a file.
+_KNOWN_KEYS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
+    "uri": (
+        "a non-empty string",
+        lambda uri: isinstance(uri, str) and uri != "" and "\0" not in uri,
+    ),
+    "sha256": (
+        "64 lower-case hex digits",
+        lambda text: text is None or (isinstance(text, str) and bool(_HEX_DIGEST.fullmatch(text))),
+    ),
+    "size": (
+        "an integer of 0 or more",
+        lambda size: size is None or (type(size) is int and size >= 0),
+    ),
+    "start_key": ("a string", lambda key: isinstance(key, (str, type(None)))),
+    "end_key": ("a string", lambda key: isinstance(key, (str, type(None)))),
 }
 
 
@@ -64,7 +74,14 @@ class FileReference:
     """Any other fields; they are kept."""
 
     def __post_init__(self) -> None:
-        _check_reference(self)
+        for key, (expected, is_right) in _KNOWN_KEYS.items():
+            if not is_right(getattr(self, key)):
+                raise BadMetadata(
+                    f"{key!r} is not what it must be",
+                    expected=expected,
+                    found=repr(getattr(self, key))[:80],
+                    rule="S-MAN-2",
+                )
 
     @classmethod
     def to_file(
@@ -97,7 +114,7 @@ class FileReference:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The files that a manifest names, and whatever else it says."""
+    """The files that a manifest names, and its other fields."""
 
     files: Sequence[FileReference]
     """The references, in order."""
@@ -170,7 +187,7 @@ class Manifest:
         text = canonical(
             {**self.fields, self.list_key: [reference.to_fields() for reference in self.files]}
         )
-        with ShardWriter(path, role=Role.MANIFEST, names=[MANIFEST_ENTRY], fsync=fsync) as writer:
+        with ShardWriter(path, role=Role.MANIFEST, reserve=[MANIFEST_ENTRY], fsync=fsync) as writer:
             writer.write_entry(MANIFEST_ENTRY, text, content_type=ContentType.JSON)
 
     # --- the files behind it
@@ -249,28 +266,24 @@ class Manifest:
             ) from None
         except OSError as error:
             raise ShardIOError.wrap(error, "cannot read", path) from error
-        if not stat.S_ISREG(
-            status.st_mode
-        ):  # reading a pipe could wait forever, a device never end
+        if not stat.S_ISREG(status.st_mode):  # a pipe could make us wait forever
             raise ReferenceMismatch(
                 "what the manifest names is not a regular file", path=path, rule="S-MAN-5"
             )
-        size = status.st_size
-        facts: list[tuple[str, object, object]] = []
-        if reference.size is not None:
-            facts.append(("size", reference.size, size))
+        expected: object
+        found: object
+        what, expected, found = "size", reference.size, status.st_size
         # A file of the wrong size need not be read to know that it is wrong.
-        if reference.sha256 is not None and reference.size in (None, size):
-            facts.append(("SHA-256", reference.sha256, _hash_file(path)[0]))
-        for what, expected, found in facts:
-            if expected != found:
-                raise ReferenceMismatch(
-                    f"the {what} is not what the manifest says",
-                    path=path,
-                    expected=expected,
-                    found=found,
-                    rule="S-MAN-5",
-                )
+        if reference.sha256 is not None and expected in (None, found):
+            what, expected, found = "SHA-256", reference.sha256, _hash_file(path)[0]
+        if expected not in (None, found):
+            raise ReferenceMismatch(
+                f"the {what} is not what the manifest says",
+                path=path,
+                expected=expected,
+                found=found,
+                rule="S-MAN-5",
+            )
 
 
 def _manifest_fields(reader: ShardReader) -> dict[str, Any]:
@@ -303,33 +316,13 @@ def _parse_reference(number: int, row: object) -> FileReference:
         raise
 
 
-def _check_reference(reference: FileReference) -> None:
-    # Typed as anything: the values may come from a file.
-    values: dict[str, Any] = {key: getattr(reference, key) for key in _KNOWN_KEYS}
-    uri, sha256, size = values["uri"], values["sha256"], values["size"]
-    good = {
-        "uri": isinstance(uri, str) and uri != "" and "\0" not in uri,
-        "sha256": sha256 is None or (isinstance(sha256, str) and _HEX_DIGEST.fullmatch(sha256)),
-        "size": size is None or (type(size) is int and size >= 0),
-        "start_key": isinstance(values["start_key"], (str, type(None))),
-        "end_key": isinstance(values["end_key"], (str, type(None))),
-    }
-    for key, expected in _KNOWN_KEYS.items():
-        if not good[key]:
-            raise BadMetadata(
-                f"{key!r} is not what it must be",
-                expected=expected,
-                found=repr(values[key])[:80],
-                rule="S-MAN-2",
-            )
-
-
 def _unsafe(uri: str, why: str, folder: str | None) -> UnsafePath:
     return UnsafePath(
         f"the manifest names {uri!r}: {why}",
         path=folder,
         rule="S-MAN-4",
         hint="pass allow_outside=True if you trust the manifest",
+        command="give --allow-outside if you trust the manifest",
     )
 
 
@@ -344,3 +337,14 @@ def _hash_file(path: str) -> tuple[str, int]:
     except OSError as error:
         raise ShardIOError.wrap(error, "cannot read", path) from error
     return digest.hexdigest(), size
+
+
+def _check_profile(reader: ShardReader) -> None:
+    """S-ROL-2, for `verify`."""
+    try:
+        Manifest.read(reader)
+    except ShardError as error:
+        raise as_profile_error(error, "S-ROL-2") from error
+
+
+PROFILE_CHECKS[Role.MANIFEST] = _check_profile

@@ -3,53 +3,48 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from shard_format._content import Content, check_raw
-from shard_format._head import read_head
-from shard_format._index import FEW_ENTRIES
-from shard_format._json import check_length, parse_object
-from shard_format._layout import FILTERED, Codec, IndexRow
-from shard_format._parallel import batches, for_each, thread_count
-from shard_format._part_reader import PartReader, check_range
+from shard_format import foreign
+from shard_format._content import Content
+from shard_format._index import FEW_ENTRIES, read_head
+from shard_format._kernels import filled_bytes
+from shard_format.canonical_json import check_length, parse_object
 from shard_format.errors import (
+    BadMagic,
     Closed,
     EntryNotFound,
     InvalidArgument,
-    NotViewable,
     ShardError,
+    Truncated,
     shorten,
 )
+from shard_format.layout import FILTERED, Codec, IndexRow
+from shard_format.opening import open_source
+from shard_format.parallel import batches, for_each, thread_count
 from shard_format.registry import DEFAULT_LIMITS, Limits, role_label
 from shard_format.schema import Schema
-from shard_format.sources import (
-    ByteSource,
-    BytesSource,
-    FileSource,
-    SourceLike,
-    can_view,
-    open_source,
-)
+from shard_format.sources import ByteSource, SourceLike, can_view
 from shard_format.verify import check as check_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from shard_format._layout import Header
     from shard_format.filters import Filters
-    from shard_format.seekable import SeekTable
+    from shard_format.layout import Header
+    from shard_format.seekable import FrameDecoder, SeekTable
     from shard_format.sources import BytesLike
 
-__all__ = ["EntryInfo", "ShardReader"]
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
-_READY_SOURCES = frozenset((BytesSource, FileSource))
-_ORIG_SIZE = IndexRow._fields.index("orig_size")
+__all__ = ["EntryInfo", "PartReader", "ShardReader"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +79,18 @@ class EntryInfo:
 class ShardReader:
     """The entries of a Shard file, by name.
 
-    Opening reads the head of the file and checks its structure; the time does not depend on how much
-    data follows. Every entry returned whole is checked against its CRC-32C. A reader never changes
-    after opening: threads may share it, forked processes inherit it, and it pickles as its location.
+    Opening reads the head of the file and checks its structure; the time does not depend on how much data follows. A
+    reader never changes after opening: threads may share it, forked processes inherit it, and it pickles as its
+    location.
+
+    What is checked against CRC-32C:
+
+    - An entry that you read as a whole, each time.
+    - A part of a seekable zstd entry: the frames that hold it, against the checksums of the frames, each time.
+    - A part or a view of an uncompressed entry of a local file or of bytes in memory: the whole entry, the first time
+      in a process, for a file as it is now (device, inode, size and time of change).
+    - A part of an uncompressed entry of a remote file or of an open file object: nothing, because the checksum covers
+      the whole entry, which would have to be fetched.
 
     Owns: the source, if it opened it itself.
 
@@ -113,11 +117,7 @@ class ShardReader:
     ) -> None:
         if threads is not None and threads < 1:
             raise InvalidArgument("threads must be at least 1", found=threads)
-        self._source: ByteSource
-        if type(source) in _READY_SOURCES and not storage_options:
-            self._source = source  # type: ignore[assignment] # one of the two
-        else:
-            self._source = open_source(source, storage_options)
+        self._source = open_source(source, storage_options)
         self._owns_source = self._source is not source
         self._limits = limits
         self._threads = threads
@@ -126,13 +126,11 @@ class ShardReader:
         try:
             self.header, self._index = read_head(self._source, limits)
         except ShardError as error:
+            if isinstance(error, (BadMagic, Truncated)):
+                foreign.explain(error, self._source)
             self.close()
             raise error.located(path=self._source.name) from None
-        head = self._index.head
-        self._content = Content(
-            *(self._source, self.header, limits, threads, check),
-            head if isinstance(head, bytes) else b"",
-        )
+        self._content = Content(self._source, self.header, limits, threads, check)
 
     header: Header
     """The header, field by field."""
@@ -176,27 +174,34 @@ class ShardReader:
         """The index as a read-only structured array, one row per entry, without a copy."""
         return self._index.rows
 
-    @property
-    def names_by_row(self) -> Mapping[str, int] | None:
-        """The row of each name; None for files with many entries, which have no such map. To be read only:
-        files with the same names share it."""
-        return self._index.by_name
-
-    def sizes(self) -> Sequence[int]:
-        """The uncompressed size of every entry, in the order of the index."""
-        return self._index.sizes()
-
     def index_row(self, number: int) -> IndexRow:
         """The fields of one row of the index."""
         return self._index.row(number)
+
+    def sizes(self) -> list[int]:
+        """The uncompressed size of every entry, in the order of the index."""
+        sizes: list[int] = self.index["orig_size"].tolist()
+        return sizes
 
     def names(self) -> list[str]:
         """All names, in the order of the index."""
         return self._index.names()
 
     def row_of(self, name: str) -> int:
-        """The row of an entry."""
-        return self._find(name)
+        """The row of an entry in the index."""
+        number = self._index.find(name)
+        if number is None:
+            self._ensure_open()
+            error = EntryNotFound(
+                f"no entry {shorten(name)}",
+                path=self.name,
+                hint=f"names() lists the {self._index.count} there are",
+                command="'shard ls' lists the entries",
+            )
+            if self._index.count <= FEW_ENTRIES:
+                error.wanted, error.candidates = name, self.names()
+            raise error
+        return number
 
     def prefix(self, prefix: str) -> list[str]:
         """The names that start with `prefix`, in the order of the index."""
@@ -216,7 +221,7 @@ class ShardReader:
 
     def info(self, name: str) -> EntryInfo:
         """What the index says about an entry. The entry itself is not read."""
-        return self.info_at(self._find(name), name)
+        return self.info_at(self.row_of(name), name)
 
     def info_at(self, number: int, name: str | None = None) -> EntryInfo:
         """What the index says about the entry in row `number`."""
@@ -226,7 +231,7 @@ class ShardReader:
         try:
             codec = self._content.codec(row)
         except ShardError as error:
-            raise error.located(path=self.name, entry=name) from None
+            raise self._located(error, name) from None
         return EntryInfo(
             name=name,
             codec=codec,
@@ -271,40 +276,15 @@ class ShardReader:
 
     def read_entry(self, name: str) -> bytes:
         """All bytes of an entry, decompressed and checked."""
-        row = self._row(name)
-        try:
-            return self._content.read(row)
-        except ShardError as error:
-            raise self.located(error, name) from None
+        return self._on(name, self._content.read)
 
-    def memory(self, name: str, number: int) -> bytes | memoryview | None:
-        """All bytes of an uncompressed entry, checked: a view, or for little data a copy if that is cheaper.
+    def read_view(self, name: str) -> memoryview:
+        """All bytes of an entry, decompressed and checked, as read-only memory.
 
-        Args:
-            name: the entry, for errors to name.
-            number: its row, for callers that keep it.
-
-        Returns:
-            None if there is no such memory: `read_into` reads every entry.
+        An uncompressed entry is a view of the mapped file if that saves a copy, and is then checked once in a process.
+        `np.frombuffer(view, dtype)` makes an array of it.
         """
-        if self.closed:
-            raise Closed("the reader is closed", path=self.name)
-        try:
-            return self._content.memory(self._index.fields(number))
-        except ShardError as error:
-            raise self.located(error, name) from None
-
-    def at_hand(self, numbers: Iterable[int]) -> list[memoryview | None]:
-        """The bytes of these rows, as far as they came with the head and are neither compressed nor damaged.
-
-        Nothing is read. Small files come as a whole with their head.
-        """
-        if self.closed:
-            raise Closed("the reader is closed", path=self.name)
-        at_hand, few = self._content.at_hand, self._index.few
-        if few is not None:
-            return at_hand(few, numbers)
-        return [at_hand(self._index.fields(number), (0,))[0] for number in numbers]
+        return self._on(name, self._content.read_view)
 
     def read_many(self, names: Iterable[str]) -> list[bytes]:
         """All bytes of several entries, in the asked order, decompressed in parallel."""
@@ -323,12 +303,13 @@ class ShardReader:
             for position in run:
                 row = rows[position]
                 try:
-                    if fetched is None:
-                        results[position] = content.read(row)
-                    else:
-                        results[position] = content.decode(row, fetched[position])
+                    results[position] = (
+                        content.read(row)
+                        if fetched is None
+                        else content.decode(row, fetched[position])
+                    )
                 except ShardError as error:
-                    raise self.located(error, wanted[position]) from None
+                    raise self._located(error, wanted[position]) from None
 
         for_each(
             batches(range(len(wanted)), sizes),
@@ -358,55 +339,45 @@ class ShardReader:
         Returns:
             The number of bytes written to the start of the buffer.
         """
-        row = self._row(name)
-        stop = row.orig_size if stop is None else stop
-        try:
-            check_range(row, start, stop)
-            out = _writable_bytes(buffer)
-            if len(out) < stop - start:
+        out = _writable_bytes(buffer)
+
+        def read(row: IndexRow) -> int:
+            end = row.orig_size if stop is None else stop
+            _check_range(row, start, end)
+            if len(out) < end - start:
                 raise InvalidArgument(
                     "the buffer is too small",
-                    expected=f"at least {stop - start} bytes",
+                    expected=f"at least {end - start} bytes",
                     found=f"{len(out)} bytes",
                 )
-            out = out[: stop - start]
-            if (start, stop) == (0, row.orig_size):
-                self._content.read_into(row, out)
-            else:
-                self._content.read_part_into(row, start, out)
-        except ShardError as error:
-            raise self.located(error, name) from None
-        return len(out)
+            self._content.read_into(row, start, out[: end - start])
+            return end - start
+
+        return self._on(name, read)
 
     def check_sizes(self, name: str) -> None:
-        """Checks an entry as far as that needs no data, before memory is made for what it claims.
+        """Checks the sizes of an entry without reading it, before you allocate memory for it.
 
         All methods that return content do so themselves; call this before `read_into`.
 
         Raises:
             ShardError: the sizes contradict each other or exceed a limit, or the codec is not known.
         """
-        row = self._row(name)
-        try:
-            self._content.check_sizes(row)
-        except ShardError as error:
-            raise self.located(error, name) from None
+        self._on(name, self._content.check_sizes)
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """The bytes of an entry from `start` to `stop`.
 
-        Of a seekable entry only the frames that hold them are read, decoded and checked. Of a raw entry
-        only the bytes themselves are read; a part of it has no checksum. Any other compressed entry is
-        decoded and checked as a whole first.
+        Of a seekable entry only the frames that hold them are read, decoded and checked. Of a raw entry only the bytes
+        themselves are read, after the entry was checked once; see the class. Any other compressed entry is decoded and
+        checked as a whole first.
         """
-        row = self._row(name)
-        try:
-            check_range(row, start, stop)
-            if (start, stop) == (0, row.orig_size):
-                return self._content.read(row)
-            return self._content.read_part(row, start, stop)
-        except ShardError as error:
-            raise self.located(error, name) from None
+
+        def read(row: IndexRow) -> bytes:
+            _check_range(row, start, stop)
+            return filled_bytes(stop - start, lambda out: self._content.read_into(row, start, out))
+
+        return self._on(name, read)
 
     def read_json(self, name: str, *, rule: str = "S-SCH-2") -> dict[str, Any]:
         """An entry that must be a JSON object, in the strict subset of spec/registry.md.
@@ -423,39 +394,19 @@ class ShardReader:
 
     def read_json_text(self, name: str) -> bytes:
         """The text of an entry that `read_json` would parse, as short as that demands."""
-        text = self.read_json_texts((name,))[0]
-        if text is None:
-            self._find(name)  # says so
-        assert text is not None
-        return text
 
-    def read_json_texts(self, names: Sequence[str]) -> list[bytes | None]:
-        """The texts of entries that `read_json` would parse, None for those that are not there."""
-        if self.closed:
-            raise Closed("the reader is closed", path=self.name)
-        index, small = self._index, self._content.small
-        find = index.find if index.by_name is None else index.by_name.get
-        texts: list[bytes | None] = []
-        for name in names:
-            number = find(name)
-            if number is None:
-                texts.append(None)
-                continue
-            fields = index.fields(number)
-            try:
-                if fields[_ORIG_SIZE] > self._limits.max_json_bytes:
-                    check_length(fields[_ORIG_SIZE], "the entry", self._limits)
-                texts.append(small(fields))
-            except ShardError as error:
-                raise self.located(error, name) from None
-        return texts
+        def read(row: IndexRow) -> bytes:
+            check_length(row.orig_size, "the entry", self._limits)
+            return self._content.read(row)
+
+        return self._on(name, read)
 
     def parse_json(self, name: str, text: bytes, *, rule: str = "S-SCH-2") -> dict[str, Any]:
         """What `read_json` makes of an entry's text."""
         try:
             return parse_object(text, "the entry", self._limits, rule=rule)
         except ShardError as error:
-            raise self.located(error, name) from None
+            raise self._located(error, name) from None
 
     def iter_entry(self, name: str) -> Iterator[memoryview]:
         """The content of an entry in pieces, in bounded memory, for entries of any size.
@@ -463,86 +414,45 @@ class ShardReader:
         The checksum covers the whole: it is checked after the last piece, and a mismatch is raised
         then. Pieces of raw entries are views of the mapped file.
         """
-        row = self._row(name)
-        try:
-            yield from self._content.iter_pieces(row)
-        except ShardError as error:
-            raise self.located(error, name) from None
+        yield from self._iter(name, self._content.iter_pieces)
 
     def iter_stored(self, name: str) -> Iterator[memoryview]:
         """The bytes of an entry as they are stored, compressed or not, in pieces and unchecked."""
-        row = self._row(name)
-        try:
-            yield from self._content.iter_stored(row)
-        except ShardError as error:
-            raise self.located(error, name) from None
+        yield from self._iter(name, self._content.iter_stored)
 
-    def view(self, name: str, *, check: bool = False) -> memoryview:
-        """A read-only view of an uncompressed entry, without a copy and, unless asked, without a check.
+    def view(self, name: str, *, check: bool = True) -> memoryview:
+        """A read-only view of an uncompressed entry, without a copy.
 
-        The view maps the file and keeps the mapping alive, also after `close()`. Use `verify()` to check
-        the bytes behind it. `np.frombuffer(view, dtype)` makes an array of it.
+        The view maps the file and keeps the mapping alive, also after `close()`. The entry is checked the first time
+        in a process, which reads every byte of it once. `np.frombuffer(view, dtype)` makes an array of it.
 
         Args:
             name: the entry.
-            check: compare the checksum first, which reads every byte once.
+            check: False does not compare the checksum.
 
         Raises:
             NotViewable: the entry is compressed, or the source has no memory to show.
         """
-        row = self._row(name)
-        source = self._source
-        try:
-            if row.flags and (codec := self._content.codec(row)) is not Codec.NONE:
-                raise NotViewable(
-                    f"the entry is compressed with {codec.label}",
-                    hint="use read_entry or read_into",
-                )
-            check_raw(row)
-            if not can_view(source):
-                raise NotViewable(
-                    f"a {type(source).__name__} cannot hand out views",
-                    hint="use read_entry or read_into",
-                )
-            view = source.view(row.data_offset, row.disk_size)
-            if check:
-                self._content.compare(row, view)
-        except ShardError as error:
-            raise self.located(error, name) from None
-        return view
+        return self._on(name, self._content.view, check)
 
     def seek_table(self, name: str) -> SeekTable | None:
         """Where the frames of a seekable entry are; None if the entry is not seekable."""
-        row = self._row(name)
-        try:
-            return self._content.seek_table(row)
-        except ShardError as error:
-            raise self.located(error, name) from None
+        return self._on(name, self._content.seek_table)
 
     def part_reader(self, name: str) -> PartReader | None:
-        """What reads parts of a seekable entry again and again; None if the entry is not seekable.
+        """A reader for many parts of one seekable entry; None if the entry is not seekable.
 
         `read_into` and `read_range` look for the seek table every time.
         """
-        row = self._row(name)
-        try:
-            decoder = self._content.frame_decoder(row)
-        except ShardError as error:
-            raise self.located(error, name) from None
-        if decoder is None:
-            return None
-        return PartReader(self, self._content, decoder, row, name)
+        decoder = self._on(name, self._content.frame_decoder)
+        return None if decoder is None else PartReader(self, name, decoder)
 
     def filters(self, name: str) -> Filters | None:
         """What was done to an entry before it was compressed; None if nothing was.
 
         The bytes that reading returns are the original ones; this only tells how they are stored.
         """
-        row = self._row(name)
-        try:
-            return self._content.filters(row)
-        except ShardError as error:
-            raise self.located(error, name) from None
+        return self._on(name, self._content.filters)
 
     def verify_entry(self, name: str, *, progress: Callable[[int], None] | None = None) -> None:
         """Reads all of one entry and checks every rule about it, in bounded memory.
@@ -551,14 +461,10 @@ class ShardReader:
             name: the entry.
             progress: called with the size of each piece of content.
         """
-        row = self._row(name)
-        try:
-            for piece in self._content.with_checks().iter_pieces(row):
-                if progress is not None:
-                    progress(len(piece))
-            self._content.check_seek_table(row)
-        except ShardError as error:
-            raise self.located(error, name) from None
+        for piece in self._iter(name, self._content.with_checks().iter_pieces):
+            if progress is not None:
+                progress(len(piece))
+        self._on(name, self._content.check_seek_table)
 
     def verify(self, *, progress: Callable[[int, int], None] | None = None) -> None:
         """Reads every byte of the file and checks every rule; returns if all hold.
@@ -573,7 +479,8 @@ class ShardReader:
         """
         self._ensure_open()
         for finding in check_file(self, progress=progress).errors:
-            raise finding.error
+            if finding.error is not None:
+                raise finding.error
 
     # --- life
 
@@ -622,35 +529,96 @@ class ShardReader:
 
     def _row(self, name: str) -> IndexRow:
         """The row of an entry that is about to be read."""
-        if self.closed:
-            raise Closed("the reader is closed", path=self.name)
         number = self._index.find(name)
-        return self._index.row(self._find(name) if number is None else number)
-
-    def _find(self, name: str) -> int:
-        number = self._index.find(name)
-        if number is None:
+        if number is None or self.closed:
             self._ensure_open()
-            error = EntryNotFound(
-                f"no entry {shorten(name)}",
-                path=self.name,
-                hint=f"names() lists the {self._index.count} there are",
-            )
-            if self._index.count <= FEW_ENTRIES:
-                error.wanted, error.candidates = name, self.names()
-            raise error
-        return number
+            number = self.row_of(name)
+        return self._index.row(number)
 
-    def located(self, error: ShardError, name: str) -> ShardError:
-        """An error that says which entry of this file it is about."""
+    def _on(
+        self,
+        name: str,
+        read: Callable[Concatenate[IndexRow, Parameters], Result],
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> Result:
+        """Calls a method of the content with the row of an entry; errors say where they happened."""
+        row = self._row(name)
+        try:
+            return read(row, *args, **kwargs)
+        except ShardError as error:
+            raise self._located(error, name) from error.__cause__
+
+    def _iter(
+        self, name: str, pieces: Callable[[IndexRow], Iterator[memoryview]]
+    ) -> Iterator[memoryview]:
+        row = self._row(name)
+        try:
+            yield from pieces(row)
+        except ShardError as error:
+            raise self._located(error, name) from error.__cause__
+
+    def _located(self, error: ShardError, name: str) -> ShardError:
+        """The error with the file and the entry it is about."""
         if self.closed:
             return Closed("the reader is closed", path=self.name)
         return error.located(path=self.name, entry=name)
 
+    def read_frames_into(
+        self, name: str, decoder: FrameDecoder, start: int, out: memoryview
+    ) -> None:
+        """Fills memory with the bytes of a seekable entry from `start` on; for `PartReader`."""
+
+        def read(row: IndexRow) -> None:
+            _check_range(row, start, start + len(out))
+            if out.readonly:
+                raise InvalidArgument("the memory is read-only")
+            self._content.decode_frames_into(row, decoder, start, out)
+
+        self._on(name, read)
+
+
+class PartReader:
+    """Reads parts of one seekable entry. What is the same for all of them was looked up and checked before.
+
+    Made by `ShardReader.part_reader`. Like the reader, it may be shared by threads and inherited by forked
+    processes; it ends with the reader.
+    """
+
+    __slots__ = ("_decoder", "_name", "_reader")
+
+    def __init__(self, reader: ShardReader, name: str, decoder: FrameDecoder) -> None:
+        self._reader = reader
+        self._name = name
+        self._decoder = decoder
+
+    def read_into(self, start: int, out: memoryview) -> None:
+        """Fills memory, as plain bytes, with those of the entry from `start` on.
+
+        Raises:
+            InvalidArgument: the entry ends before, or the memory cannot be written to.
+            ShardError: a subclass that says what is wrong with the stored bytes.
+        """
+        self._reader.read_frames_into(self._name, self._decoder, start, out)
+
+    def whole_frames(self, start: int, stop: int) -> tuple[int, int]:
+        """First and end byte of the content of the frames that hold a range."""
+        return self._decoder.content_range(start, stop)
+
+
+def _check_range(row: IndexRow, start: int, stop: int) -> None:
+    """Refuses a range that is not inside an entry."""
+    if not 0 <= start <= stop <= row.orig_size:
+        raise InvalidArgument(
+            "the range is outside the entry",
+            expected=f"0 <= start <= stop <= {row.orig_size}",
+            found=f"start {start}, stop {stop}",
+        )
+
 
 def _reopen(source: ByteSource, limits: Limits, threads: int | None, check: bool) -> ShardReader:
     reader = ShardReader(source, limits=limits, threads=threads, check=check)
-    reader._owns_source = True
+    reader.adopt_source()
     return reader
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from shard_format._layout import Codec
 from shard_format.errors import InvalidArgument
+from shard_format.layout import Codec
 
 __all__ = ["Codec", "ContentType", "Limits", "Role"]
 
@@ -25,7 +25,7 @@ class Role(IntEnum):
 
 
 class ContentType(IntEnum):
-    """A hint about what an entry holds. Other values are legal; those from 0x8000 are the users'."""
+    """A hint about what an entry holds. Other values are legal; those from 0x8000 are private."""
 
     UNKNOWN = 0
     TENSOR_V1 = 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shard_format import _json
+from shard_format import canonical_json
 from shard_format.errors import BadMetadata, InvalidArgument
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shard_format._layout import Header
+    from shard_format.layout import Header
     from shard_format.registry import Limits
     from shard_format.sources import ByteSource
 
@@ -25,7 +25,7 @@ MOST_TAGS = 16
 
 
 class Schema:
-    """The schema section as a dictionary that keeps what it does not know.
+    """The schema section as a dictionary that keeps unknown fields.
 
     `fields` is the JSON object itself. The properties are the fields that this library uses.
     """
@@ -49,20 +49,22 @@ class Schema:
         earliest = max(header.data_section_offset, int(ends.max(initial=0)))
         if not earliest <= start <= header.total_file_size:
             raise BadMetadata(
-                "the schema section is outside its place",
+                "the schema section is out of range",
                 offset=32,
                 expected=f"between {earliest} and {header.total_file_size}",
                 found=start,
                 rule="S-SCH-1",
             )
         length = header.total_file_size - start
-        _json.check_length(length, "the schema section", limits)
-        return cls(_json.parse_object(source.read_at(start, length), "the schema section", limits))
+        canonical_json.check_length(length, "the schema section", limits)
+        return cls(
+            canonical_json.parse_object(source.read_at(start, length), "the schema section", limits)
+        )
 
     def to_bytes(self) -> bytes:
         """The canonical text."""
         self._check()
-        return _json.canonical(self.fields)
+        return canonical_json.canonical(self.fields)
 
     @property
     def tag_dictionary(self) -> list[str]:
@@ -128,7 +130,7 @@ class Schema:
 
 def _wrong_type(key: str, expected: str, found: object) -> BadMetadata:
     return BadMetadata(
-        f"the schema's {key!r} is not what it must be",
+        f"the schema's {key!r} has a wrong type or value",
         expected=expected,
         found=repr(found)[:80],
         rule="S-SCH-4",

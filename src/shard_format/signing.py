@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shard_format._extras import require
-from shard_format._json import canonical, parse_object
+from shard_format.canonical_json import canonical, parse_object
 from shard_format.errors import BadMetadata, BadSignature, InvalidArgument, ShardIOError
+from shard_format.extras import require
 from shard_format.identity import compute_identity, verify_identity
 from shard_format.registry import DEFAULT_LIMITS
 
@@ -38,7 +38,7 @@ _LONGEST_SIGNATURE_FILE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Somebody's word that a file has a certain content."""
+    """A signature of the identity of a file."""
 
     identity: str
     """The signed identity: 64 hex digits."""
@@ -119,7 +119,7 @@ def verify(
 
     Raises:
         BadSignature: the signature was made with another key or for another identity.
-        IdentityMismatch: the signature is genuine, but the file has another content.
+        IdentityMismatch: the signature is genuine, but the content does not match the identity.
     """
     if not isinstance(signature, Signature):
         signature = Signature.read(signature)

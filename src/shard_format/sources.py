@@ -7,7 +7,6 @@ Every reader of the family works on a `ByteSource`. Two optional capabilities ma
 from __future__ import annotations
 
 import errno
-import io
 import mmap
 import os
 import re
@@ -22,14 +21,20 @@ from typing import (
     TypeAlias,
     TypeGuard,
     Union,
-    cast,
     runtime_checkable,
 )
 
-from shard_format.errors import Closed, InvalidArgument, ShardError, ShardIOError, Truncated
+from shard_format.errors import (
+    BadOffset,
+    Closed,
+    InvalidArgument,
+    ShardError,
+    ShardIOError,
+    Truncated,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
     from typing_extensions import Buffer
@@ -40,11 +45,14 @@ __all__ = [
     "BytesSource",
     "FileObjectSource",
     "FileSource",
+    "MappedSlice",
+    "SliceSource",
     "SourceLike",
     "SupportsReadInto",
     "SupportsReadRanges",
     "SupportsView",
-    "open_source",
+    "open_file",
+    "slice_of",
 ]
 
 _HAS_PREAD = hasattr(os, "pread")
@@ -133,53 +141,7 @@ def is_url(text: str) -> bool:
     return "://" in text and _URL.match(text) is not None
 
 
-def open_source(source: SourceLike, storage_options: Mapping[str, Any] | None = None) -> ByteSource:
-    """The `ByteSource` for a path, URL, bytes, an open binary file, or a source, returned as is.
-
-    Args:
-        source: what to read.
-        storage_options: for a URL, as `remote.open_url` takes them.
-    """
-    if isinstance(source, str) and is_url(source):
-        from shard_format.remote import open_url
-
-        return open_url(source, storage_options)
-    if isinstance(source, (FileSource, BytesSource)) and not storage_options:
-        return source
-    if storage_options:
-        raise InvalidArgument(
-            "storage_options are for URLs",
-            expected="a URL, or no options",
-            found=f"{type(source).__name__} and {', '.join(sorted(map(str, storage_options)))}",
-        )
-    if isinstance(source, (str, os.PathLike)):
-        return FileSource(source)
-    if isinstance(source, (bytes, bytearray, memoryview)):
-        return BytesSource(source)
-    # Only these two are known to have the bytes of their descriptor; a GzipFile has a fileno too.
-    if type(source) in (io.BufferedReader, io.FileIO):
-        file = cast("BinaryIO", source)
-        if file.closed:
-            raise InvalidArgument("the file is closed", path=str(file.name))
-        return FileSource.from_descriptor(file.fileno(), file.name)
-    if isinstance(source, io.TextIOBase):
-        raise InvalidArgument(
-            "the file is open as text",
-            path=str(getattr(source, "name", "")),
-            hint="open it with 'rb'",
-        )
-    if isinstance(source, ByteSource):
-        return source
-    if hasattr(source, "seek") and hasattr(source, "read"):
-        return FileObjectSource(source)
-    raise InvalidArgument(
-        "cannot read from this object",
-        expected="a path, a URL, bytes, a binary file that can seek, or a ByteSource",
-        found=type(source).__name__,
-    )
-
-
-def _truncated(name: str, offset: int, length: int, available: int) -> Truncated:
+def truncated(name: str, offset: int, length: int, available: int) -> Truncated:
     return Truncated(
         "the source ended too early",
         path=name,
@@ -213,7 +175,7 @@ def open_file(path: str | os.PathLike[str], most: int) -> FileSource | BytesSour
     except OSError as error:
         os.close(descriptor)
         raise ShardIOError.wrap(error, "cannot read", name) from error
-    return FileSource._owning(descriptor, name, status)
+    return FileSource(name, descriptor)
 
 
 def _open_for_reading(name: str) -> int:
@@ -222,55 +184,51 @@ def _open_for_reading(name: str) -> int:
     except OSError as error:
         raise ShardIOError.wrap(error, "cannot open", name) from error
     except ValueError as error:  # a NUL in the path
-        raise InvalidArgument(f"this cannot be a path: {error}", path=name) from None
+        raise InvalidArgument(f"not a valid path: {error}", path=name) from None
 
 
 class FileSource:
     """A local file, read with positioned reads and mapped when a view is asked for.
 
-    Owns: one descriptor and at most one mapping. There is no shared file position, so that threads and
+    Owns: one descriptor and at most one mapping. It has no shared file position, so that threads and
     forked processes may read at the same time. Pickles as the path and opens it again.
+
+    Args:
+        path: the file.
+        descriptor: an open descriptor of it, which the source takes over.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.name = os.fspath(path)
-        # Workers may run in another folder.
-        self._location: str | None = _absolute(self.name)
-        self._adopt(_open_for_reading(self.name))
-
-    @classmethod
-    def _owning(cls, descriptor: int, name: str, status: os.stat_result) -> FileSource:
-        self = cls.__new__(cls)
-        self.name = name
-        self._location = _absolute(name)
-        self._adopt(descriptor, status)
-        return self
-
-    @classmethod
-    def from_descriptor(cls, descriptor: int, name: str | int) -> FileSource:
-        """A source of its own over an open descriptor, which is duplicated."""
-        self = cls.__new__(cls)
-        # A file that was opened from a descriptor has that number for its name, and no path.
-        self.name = name if isinstance(name, str) else f"<descriptor {name}>"
-        self._location = os.path.abspath(name) if isinstance(name, str) else None
-        self._adopt(os.dup(descriptor))
-        return self
-
-    def _adopt(self, descriptor: int, status: os.stat_result | None = None) -> None:
-        self._descriptor = descriptor
+    def __init__(self, path: str | os.PathLike[str] | int, descriptor: int | None = None) -> None:
+        if isinstance(path, int):  # what a file without a path has for its name
+            self.name = f"<descriptor {path}>"
+            self._location: str | None = None
+        else:
+            self.name = os.fspath(path)
+            # Workers may run in another folder.
+            self._location = _absolute(self.name)
         self._map: mmap.mmap | None = None
-        if status is None:
-            status = os.fstat(descriptor)
+        self._descriptor = _open_for_reading(self.name) if descriptor is None else descriptor
+        status = os.fstat(self._descriptor)
         if not stat.S_ISREG(status.st_mode):
             self.close()
+            if stat.S_ISDIR(status.st_mode):
+                problem = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                raise ShardIOError.wrap(problem, "cannot open", self.name)
             raise InvalidArgument(
                 "not a regular file",
                 path=self.name,
                 hint="read a pipe or device into memory and pass the bytes",
             )
         self._size = status.st_size
+        self.identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        """Tells this content of the file from any other, as far as the system knows."""
         if not _HAS_PREAD:
             self._position = threading.Lock()
+
+    @property
+    def location(self) -> str | None:
+        """The absolute path, if the file has one, so that other processes can open it."""
+        return self._location
 
     def size(self) -> int:
         return self._size
@@ -292,7 +250,7 @@ class FileSource:
         except OSError as error:
             raise self._failure(error) from error
         if done < length:
-            raise _truncated(self.name, offset, length, done)
+            raise truncated(self.name, offset, length, done)
         return b"".join(pieces)
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
@@ -306,7 +264,7 @@ class FileSource:
                     count = len(piece)
                     buffer[done : done + count] = piece
                 if count == 0:
-                    raise _truncated(self.name, offset, length, done)
+                    raise truncated(self.name, offset, length, done)
                 done += count
         except OSError as error:
             raise self._failure(error) from error
@@ -318,7 +276,7 @@ class FileSource:
 
     def view(self, offset: int, length: int) -> memoryview:
         if offset + length > self._size:
-            raise _truncated(self.name, offset, length, max(0, self._size - offset))
+            raise truncated(self.name, offset, length, max(0, self._size - offset))
         if length == 0:  # an empty file cannot be mapped
             return memoryview(b"")
         mapping = self._map
@@ -329,14 +287,14 @@ class FileSource:
                 mapping = mmap.mmap(self._descriptor, self._size, access=mmap.ACCESS_READ)
             except ValueError:  # the file has become shorter since it was opened
                 now = os.fstat(self._descriptor).st_size
-                raise _truncated(self.name, offset, length, max(0, now - offset)) from None
+                raise truncated(self.name, offset, length, max(0, now - offset)) from None
             except OSError as error:
                 raise self._failure(error) from error
             self._map = mapping
         return memoryview(mapping)[offset : offset + length]
 
     def expect(self, offset: int, length: int) -> None:
-        """Brings a part of the mapping into reach with one call, for whoever is about to read all of it.
+        """Brings a part of the mapping into reach with one call, for a caller that is about to read all of it.
 
         Otherwise the processor stops every few pages to ask for the next ones.
         """
@@ -371,7 +329,7 @@ class FileSource:
         return ShardIOError.wrap(error, "cannot read", self.name)
 
     def __del__(self) -> None:
-        # Absent if opening failed. A reader that is simply dropped, as in a one-liner, is no mistake.
+        # Absent if opening failed. A reader that is simply dropped, as in a one-liner, is not a mistake.
         if getattr(self, "_descriptor", -1) >= 0:
             self.close()
 
@@ -388,7 +346,7 @@ _HAS_PREADV = hasattr(os, "preadv")
 # Linux 5.14 and newer; the module does not name it.
 _POPULATE_READ = 22
 _can_populate = sys.platform == "linux"
-# Not blocking: opening a pipe that nobody writes to would wait forever. Files do not care.
+# Not blocking: opening a pipe without a writer would wait forever. Files do not care.
 _OPEN_FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_CLOEXEC", 0)
@@ -410,26 +368,17 @@ class BytesSource:
         if name is not None:  # where the bytes came from, for errors to name
             self.name = name
         view = memoryview(data)
-        if type(data) is bytes:
-            self._whole: bytes | None = data
-        else:
-            self._whole = None
-            if not view.c_contiguous:
-                raise InvalidArgument("the memory is not contiguous, in C order")
-            view = view.cast("B").toreadonly()
-        self._view = view
+        if not view.c_contiguous:
+            raise InvalidArgument("the memory is not contiguous, in C order")
+        self._view = view.cast("B").toreadonly() if view.nbytes else memoryview(b"")
 
     def size(self) -> int:
         return len(self._view)
 
-    def start(self, most: int) -> bytes:
-        """The first bytes; all of them where that needs no copy."""
-        return self._view[:most].tobytes() if self._whole is None else self._whole
-
     def read_at(self, offset: int, length: int) -> bytes:
         piece = self._view[offset : offset + length].tobytes()
         if len(piece) != length:
-            raise _truncated(self.name, offset, length, len(piece))
+            raise truncated(self.name, offset, length, len(piece))
         return piece
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
@@ -438,12 +387,11 @@ class BytesSource:
     def view(self, offset: int, length: int) -> memoryview:
         piece = self._view[offset : offset + length]
         if len(piece) != length:
-            raise _truncated(self.name, offset, length, len(piece))
+            raise truncated(self.name, offset, length, len(piece))
         return piece
 
     def close(self) -> None:
         self._view = memoryview(b"")
-        self._whole = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (BytesSource, (bytes(self._view), self.name))
@@ -492,7 +440,7 @@ class FileObjectSource:
             except ValueError as error:  # what Python's files say when they are closed
                 raise Closed(f"cannot read: {error}", path=self.name) from None
         if missing:
-            raise _truncated(self.name, offset, length, length - missing)
+            raise truncated(self.name, offset, length, length - missing)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def close(self) -> None:
@@ -503,3 +451,116 @@ class FileObjectSource:
 
     def __repr__(self) -> str:
         return f"FileObjectSource({self.name!r})"
+
+
+# --- parts of other sources
+
+
+def slice_of(source: ByteSource, start: int, length: int, name: str) -> SliceSource:
+    """The bytes from `start` on as a source that can do what the larger one can.
+
+    Views stay views and batches of ranges stay batches. Closing the slice leaves the source open.
+
+    Args:
+        source: the larger one.
+        start: where the part begins.
+        length: its bytes, all of which must be there.
+        name: what errors call the part.
+    """
+    size = source.size()
+    if start < 0 or length < 0 or length > size - start:
+        raise BadOffset(
+            "a part lies outside of its file",
+            path=source.name,
+            offset=start,
+            expected=f"at most {max(0, size - start)} bytes",
+            found=f"{length} bytes",
+        )
+    # Readers ask what a source can do, so that a slice must not promise more than its source can.
+    kind = SliceSource
+    if can_view(source):
+        kind = _ViewableSlice
+    elif can_read_ranges(source):
+        kind = _RemoteSlice
+    return kind(source, start, length, name)
+
+
+class SliceSource:
+    """A part of another source, which stays its owner's. Pickles if the source does."""
+
+    def __init__(self, source: ByteSource, start: int, length: int, name: str) -> None:
+        self.name = name
+        self._source: ByteSource | None = source
+        self._start = start
+        self._length = length
+
+    def size(self) -> int:
+        return self._length
+
+    def _at(self, offset: int, length: int) -> tuple[ByteSource, int]:
+        """The larger source, and where the range is in it; never what lies beside the part."""
+        if self._source is None:
+            raise Closed("the file is closed", path=self.name)
+        if offset < 0 or length > self._length - offset:
+            raise truncated(self.name, offset, length, max(0, self._length - max(0, offset)))
+        return self._source, self._start + offset
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        source, at = self._at(offset, length)
+        return source.read_at(at, length)
+
+    def read_into(self, offset: int, buffer: memoryview) -> None:
+        source, at = self._at(offset, len(buffer))
+        if can_read_into(source):
+            source.read_into(at, buffer)
+        else:
+            buffer[:] = source.read_at(at, len(buffer))
+
+    def close(self) -> None:
+        self._source = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        source, start = self._at(0, self._length)
+        return slice_of, (source, start, self._length, self.name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}: {self._length} bytes>"
+
+
+class _ViewableSlice(SliceSource):
+    """A part of a source that hands out views."""
+
+    def view(self, offset: int, length: int) -> memoryview:
+        source, at = self._at(offset, length)
+        assert can_view(source)
+        return source.view(at, length)
+
+
+class _RemoteSlice(SliceSource):
+    """A part of a source that fetches several ranges at once."""
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        if self._source is None:
+            raise Closed("the file is closed", path=self.name)
+        assert can_read_ranges(self._source)
+        return self._source.read_ranges(
+            [(self._at(offset, length)[1], length) for offset, length in ranges]
+        )
+
+
+class MappedSlice(BytesSource):
+    """A part of a file that is already mapped: no descriptor of its own, and views of that mapping.
+
+    Pickles as the file and the place in it, not as the bytes.
+    """
+
+    def __init__(self, view: memoryview, location: str, start: int, name: str) -> None:
+        super().__init__(view, name)
+        self._place = (location, start, len(view))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _open_slice, (*self._place, self.name)
+
+
+def _open_slice(location: str, start: int, length: int, name: str) -> SliceSource:
+    return slice_of(FileSource(location), start, length, name)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format._layout import KNOWN_ENTRY_FLAGS, KNOWN_HEADER_FLAGS, HeaderFlag
-from shard_format._parallel import batches, for_each, thread_count
-from shard_format.errors import BadProfile, ShardError, shorten
+from shard_format.errors import BadProfile, ShardError
+from shard_format.findings import Finding, Report
+from shard_format.layout import KNOWN_ENTRY_FLAGS, KNOWN_HEADER_FLAGS, HeaderFlag
+from shard_format.parallel import batches, for_each, thread_count
 from shard_format.registry import Role
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from shard_format.reader import ShardReader
 
-__all__ = ["Finding", "Report", "Warned", "check"]
+__all__ = ["Finding", "Report", "check"]
 
 EPISODE_ENTRY: Final = "meta/episode"
 
@@ -29,55 +29,8 @@ _LARGE_GAP = 64
 _PADDING_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One broken rule."""
-
-    error: ShardError
-    """What reading would raise."""
-
-    @property
-    def code(self) -> str:
-        """The stable code of spec/registry.md."""
-        return self.error.code
-
-    def __str__(self) -> str:
-        return str(self.error)
-
-
-@dataclass(frozen=True, slots=True)
-class Warned:
-    """Something odd that does not keep the file from being read."""
-
-    code: str
-    """The stable code of spec/registry.md."""
-    entry: str | None
-    """The first entry that shows it, if it is about entries."""
-    message: str
-    """What was found."""
-
-    def __str__(self) -> str:
-        place = "" if self.entry is None else f"entry {shorten(self.entry)}: "
-        return place + self.message
-
-
-@dataclass(slots=True)
-class Report:
-    """What checking a file found."""
-
-    entries: int = 0
-    """Entries read."""
-    bytes: int = 0
-    """Bytes of content read."""
-    errors: list[Finding] = field(default_factory=list)
-    """Broken rules, in the order of the index."""
-    warnings: list[Warned] = field(default_factory=list)
-    """What is odd, one for each kind."""
-
-    @property
-    def ok(self) -> bool:
-        """Whether no rule is broken."""
-        return not self.errors
+PROFILE_CHECKS: Final[dict[int, Callable[[ShardReader], None]]] = {}
+"""What a role promises, checked by the module that knows the role. A function raises `ShardError`."""
 
 
 def check(reader: ShardReader, *, progress: Callable[[int, int], None] | None = None) -> Report:
@@ -87,20 +40,20 @@ def check(reader: ShardReader, *, progress: Callable[[int, int], None] | None = 
         reader: an open reader; opening has checked the structure.
         progress: called with the bytes done and the bytes in all, never by two threads at once.
     """
-    report = Report()
-    _check_entries(reader, report, progress)
+    errors, nbytes = _check_entries(reader, progress)
     for examine in (_check_schema, _check_profile):
         try:
             examine(reader)
         except ShardError as error:  # noqa: PERF203 - two of them
-            report.errors.append(Finding(error.located(path=reader.name)))
-    report.warnings += _warnings(reader)
-    return report
+            errors.append(error.located(path=reader.name))
+    findings = [Finding.from_error(error) for error in errors]
+    return Report(reader.name, (*findings, *_warnings(reader)), len(reader), nbytes)
 
 
 def _check_entries(
-    reader: ShardReader, report: Report, progress: Callable[[int, int], None] | None
-) -> None:
+    reader: ShardReader, progress: Callable[[int, int], None] | None
+) -> tuple[list[ShardError], int]:
+    """What is wrong with entries, in the order of the index, and how many bytes were read."""
     names = reader.names()
     # Sizes come from the file and may lie: Python integers cannot overflow.
     sizes = reader.index["orig_size"].tolist()
@@ -126,9 +79,7 @@ def _check_entries(
 
     threads = thread_count(reader.threads, stored)
     for_each(batches(range(len(names)), sizes), check_run, threads)  # type: ignore[arg-type] # slices of a range are ranges
-    report.entries = len(names)
-    report.bytes = done
-    report.errors += [Finding(found[number]) for number in sorted(found)]
+    return [found[number] for number in sorted(found)], done
 
 
 def _check_schema(reader: ShardReader) -> None:
@@ -145,23 +96,23 @@ def _check_profile(reader: ShardReader) -> None:
         try:
             reader.read_json(EPISODE_ENTRY)
         except ShardError as error:
-            raise _as_profile_error(error, "S-ROL-3") from error
-    elif reader.role == Role.MANIFEST:
-        from shard_format.manifest import Manifest
-
-        try:
-            Manifest.read(reader)
-        except ShardError as error:
-            raise _as_profile_error(error, "S-ROL-2") from error
+            raise as_profile_error(error, "S-ROL-3") from error
+    elif reader.role in PROFILE_CHECKS:
+        PROFILE_CHECKS[reader.role](reader)
 
 
-def _as_profile_error(error: ShardError, rule: str) -> BadProfile:
+def as_profile_error(error: ShardError, rule: str) -> BadProfile:
+    """The same problem as a broken promise of the file's role."""
     return BadProfile(
         error.problem, entry=error.entry, expected=error.expected, found=error.found, rule=rule
     )
 
 
-def _warnings(reader: ShardReader) -> Iterator[Warned]:
+def _warning(code: str, entry: str | None, message: str) -> Finding:
+    return Finding(code, "warning", message, entry)
+
+
+def _warnings(reader: ShardReader) -> Iterator[Finding]:
     header, index = reader.header, reader.index
     offsets = index["data_offset"].astype(np.int64)
     sizes = index["disk_size"].astype(np.int64)
@@ -171,13 +122,13 @@ def _warnings(reader: ShardReader) -> Iterator[Warned]:
 
     wrong_hash = reader.first_wrong_name_hash()
     if wrong_hash is not None:
-        yield Warned(
+        yield _warning(
             "name_hash_mismatch", wrong_hash, "the stored hash is not the XXH64 of the name"
         )
     if not header.flags & HeaderFlag.CHECKSUMS.value:
         unchecked = np.flatnonzero((index["crc32c"] == 0) & (sizes > 0))
         if unchecked.size:
-            yield Warned(
+            yield _warning(
                 "no_checksum",
                 name_of(unchecked),
                 f"no checksum ({unchecked.size} entries): damage would go unnoticed",
@@ -185,21 +136,21 @@ def _warnings(reader: ShardReader) -> Iterator[Warned]:
     if header.alignment:
         crooked = np.flatnonzero((sizes > 0) & (offsets % header.alignment != 0))
         if crooked.size:
-            yield Warned(
+            yield _warning(
                 "misaligned",
                 name_of(crooked),
                 f"not on a multiple of {header.alignment} bytes ({crooked.size} entries)",
             )
     backwards = np.flatnonzero(offsets[1:] < offsets[:-1])
     if backwards.size:
-        yield Warned(
+        yield _warning(
             "not_ascending",
             name_of(backwards + 1),
             "index entries are not in the order of their data: some readers refuse that",
         )
     odd_entries = np.flatnonzero(index["flags"] & np.uint16(0xFFFF ^ KNOWN_ENTRY_FLAGS))
     if any(header.reserved) or header.flags & ~KNOWN_HEADER_FLAGS or odd_entries.size:
-        yield Warned(
+        yield _warning(
             "nonzero_reserved",
             name_of(odd_entries) if odd_entries.size else None,
             "reserved bytes or unknown flags are set",
@@ -209,7 +160,7 @@ def _warnings(reader: ShardReader) -> Iterator[Warned]:
 
 def _gap_warnings(
     reader: ShardReader, offsets: NDArray[np.int64], sizes: NDArray[np.int64]
-) -> Iterator[Warned]:
+) -> Iterator[Finding]:
     header = reader.header
     stored = np.flatnonzero(sizes)
     order = stored[np.argsort(offsets[stored], kind="stable")]
@@ -220,7 +171,7 @@ def _gap_warnings(
     gaps = np.flatnonzero(stops > starts)
     large = gaps[(stops - starts)[gaps] >= _LARGE_GAP]
     if large.size:
-        yield Warned(
+        yield _warning(
             "unreferenced_bytes",
             None,
             f"{int((stops - starts)[large].sum())} bytes belong to no entry, the first at "
@@ -231,7 +182,7 @@ def _gap_warnings(
         while position < stop:
             length = min(_PADDING_BYTES, stop - position)
             if any(reader.source.read_at(position, length)):
-                yield Warned(
+                yield _warning(
                     "nonzero_padding",
                     None,
                     f"bytes that belong to no entry are not zero: {position}",

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
-from shard_format._atomic import AtomicFile, claim_space, write_all
-from shard_format._blocks import Blocks, PlacedBlocks, SpooledBlocks
-from shard_format._encoding import Encoded, Measured, Plan, encode_many, encode_one, measure
-from shard_format._filtered import leading_frame
-from shard_format._head_writing import Accepted, Head, HeadLayout
-from shard_format._input import (
-    IterableFailed,
-    as_bytes,
-    check_decompressed_size,
-    check_filters,
-    check_frame_bytes,
-    encode_name,
-    iter_views,
-    next_or_none,
-    row_bytes,
+from shard_format._assembly import Accepted, Blocks, Head, PlacedBlocks, SpooledBlocks
+from shard_format._encoding import (
+    Encoded,
+    EntryPlan,
+    Measure,
+    Measured,
+    StoredRun,
+    encode_many,
+    encode_one,
+    encode_stream,
+    expand_again,
+    measure,
+    measure_runs,
+    table_of_runs,
 )
-from shard_format._json import canonical
-from shard_format._layout import ALIGNMENTS, FILTERED, Codec, align
-from shard_format._nameset import NameSet
-from shard_format._runs import StoredRun, measure_runs, table_of_runs
-from shard_format._streaming import Measure, encode_stream, expand_again
+from shard_format.atomic import AtomicFile, claim_space, write_all
+from shard_format.canonical_json import canonical
 from shard_format.codecs import SMALLEST_COMPRESSED, Compression, is_worth_it
 from shard_format.errors import (
     Closed,
@@ -37,7 +32,9 @@ from shard_format.errors import (
     ShardError,
     ShardIOError,
 )
+from shard_format.filters import leading_frame
 from shard_format.identity import IDENTITY_ENTRY, identity_fields
+from shard_format.layout import ALIGNMENTS, FILTERED, Codec, align
 from shard_format.registry import (
     DEFAULT_LIMITS,
     ContentType,
@@ -47,6 +44,18 @@ from shard_format.registry import (
     parse_role,
 )
 from shard_format.schema import Schema, TagNames
+from shard_format.writer_input import (
+    IterableFailed,
+    NameSet,
+    as_bytes,
+    check_decompressed_size,
+    check_filters,
+    check_frame_bytes,
+    encode_name,
+    iter_views,
+    next_or_none,
+    row_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,11 +67,10 @@ if TYPE_CHECKING:
     from shard_format.reader import ShardReader
     from shard_format.sources import BytesLike
 
-__all__ = ["EntryToWrite", "ShardWriter", "StoredRun"]
+__all__ = ["EntryToWrite", "ShardWriter", "StoredRun", "WriterOptions"]
 
-# What a writer keeps in memory before it spools to disk: blocks of the moved layout, index, names.
+# Blocks of the moved layout that a writer keeps in memory before it spools to disk.
 _SPOOL_BYTES = 32 << 20
-_INDEX_SPOOL_BYTES = 1 << 20
 _EXPAND_BYTES = 1 << 20
 # What `write_many` takes at a time: enough to keep threads busy.
 _ROUND_BYTES = 32 << 20
@@ -132,14 +140,33 @@ class EntryToWrite:
     """What the schema section shall say about the entry."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterOptions:
+    """Rarely needed options of `ShardWriter`."""
+
+    schema: Schema | Mapping[str, Any] | None = None
+    """The schema section; `ShardWriter.schema` can be changed until the end, too."""
+    limits: Limits = DEFAULT_LIMITS
+    """Raise `max_decompressed_bytes` for compressed entries above 1 GiB."""
+    threads: int | None = None
+    """How many threads compress entries and frames; None for one per processor, up to 8."""
+
+
+DEFAULT_OPTIONS: Final = WriterOptions()
+
+
 class ShardWriter:
     """Writes a Shard file, entry by entry.
 
+    `write_entry` writes from memory, `write_many` compresses in parallel, `write_entry_stream` takes any size in
+    constant memory, and `copy_entry` copies an entry of an open reader as it is stored: codec, filters, frames and
+    checksum stay, and nothing is decoded.
+
     The file appears under its name when `close` (or the end of the `with` block) has written and synced
-    all of it. An exception, `abort` or a killed process leaves what stood there before. Not safe for
+    all of it. An exception, `abort` or a killed process leaves the file that was there before. Not safe for
     several threads at once.
 
-    Memory is bounded: blocks up to 32 MiB in all, then the disk; plus eight bytes an entry to detect
+    Memory is bounded: blocks up to 32 MiB in all, then the disk; plus eight bytes per entry to detect
     repeated names.
 
     Args:
@@ -147,14 +174,12 @@ class ShardWriter:
         role: what the file is for: a `Role`, its name or its number.
         alignment: every entry starts on a multiple of this: 0, 16, 32 or 64.
         compression: what `write_entry` does unless told otherwise.
-        max_entries: reserves the head for so many entries and writes blocks in place. Without it, blocks
-            are spooled and moved behind the head once, which gives the canonical bytes.
-        names: all names that will be written, in order. Gives the canonical bytes without moving.
-        schema: the schema section; `Schema` or a dictionary.
+        reserve: all names that will be written, in order: gives the canonical bytes, written in place. Or a number of
+            entries to reserve the head for; blocks are written in place, too. Without it, blocks are spooled and moved
+            behind the head once, which gives the canonical bytes.
         identity: True adds the entry `meta/identity` at the end.
-        fsync: False skips syncing to disk: faster, and unsafe if the power goes.
-        limits: raise `max_decompressed_bytes` for compressed entries above 1 GiB.
-        threads: for compressing entries and frames; None for one per processor, up to 8.
+        fsync: False skips syncing to disk: faster, but a power failure can lose the file.
+        options: rarely needed options.
     """
 
     def __init__(
@@ -164,13 +189,10 @@ class ShardWriter:
         role: int | str = Role.UNKNOWN,
         alignment: int = 64,
         compression: str | Compression | None = None,
-        max_entries: int | None = None,
-        names: Sequence[str] | None = None,
-        schema: Schema | Mapping[str, Any] | None = None,
+        reserve: int | Sequence[str] | None = None,
         identity: bool = False,
         fsync: bool = True,
-        limits: Limits = DEFAULT_LIMITS,
-        threads: int | None = None,
+        options: WriterOptions = DEFAULT_OPTIONS,
     ) -> None:
         self._file: AtomicFile | None = None
         self._closed = False
@@ -178,13 +200,12 @@ class ShardWriter:
         self.name = os.fspath(path)
         if alignment not in ALIGNMENTS:
             raise InvalidArgument("unknown alignment", expected="0, 16, 32 or 64", found=alignment)
-        if max_entries is not None and names is not None:
-            raise InvalidArgument("give max_entries or names, not both")
-        layout = HeadLayout(self.name, parse_role(role), alignment, max_entries is not None, limits)
+        limits, schema = options.limits, options.schema
+        role = parse_role(role)
         self._alignment = alignment
         self._compression = Compression.parse(compression)
         self._limits = limits
-        self._threads = threads
+        self._threads = options.threads
         given = schema.fields if isinstance(schema, Schema) else schema
         self.schema = Schema(deepcopy(dict(given or {})))
         """The schema section that will be written; change it until `close`."""
@@ -192,29 +213,29 @@ class ShardWriter:
         self._hashes: dict[str, str] | None = {} if identity else None
         self._seen = NameSet()
 
-        declared: list[str] | None = None
-        head_size: int | None = None
-        if names is not None:
-            declared = [*names, *([IDENTITY_ENTRY] if identity else [])]
-            used = sum(len(encode_name(name) + layout.terminator) for name in declared)
-            head_size = layout.size(len(declared), used)
-        elif max_entries is not None:
-            if not 0 <= max_entries <= limits.max_entries:
+        if isinstance(reserve, int):
+            if not 0 <= reserve <= limits.max_entries:
                 raise InvalidArgument(
-                    "max_entries out of range",
+                    "the number of entries to reserve is out of range",
                     expected=f"0 to {limits.max_entries}",
-                    found=max_entries,
+                    found=reserve,
                 )
-            head_size = layout.reserved_size(max_entries + (1 if identity else 0))
+            reserve += identity
+        elif reserve is not None:
+            reserve = [*reserve, *([IDENTITY_ENTRY] if identity else [])]
 
-        self._file = AtomicFile(path, fsync=fsync)
-        folder = self._file.folder
-        self._head = Head(layout, head_size, declared, folder, _INDEX_SPOOL_BYTES)
+        file = AtomicFile(path, fsync=fsync)
+        try:
+            self._head = Head(file.folder, self.name, role, alignment, reserve, limits)
+        except ShardError:
+            file.abort()
+            raise
         self._blocks: Blocks = (
-            SpooledBlocks(folder, _SPOOL_BYTES)
-            if head_size is None
-            else PlacedBlocks(self._file.descriptor, head_size)
+            SpooledBlocks(file.folder, _SPOOL_BYTES)
+            if self._head.size is None
+            else PlacedBlocks(file.descriptor, self._head.size)
         )
+        self._file = file
 
     # --- entries
 
@@ -237,18 +258,18 @@ class ShardWriter:
         arrays are brought into C order first. A failed call for a bad argument leaves the writer usable.
 
         Args:
-            name: any text but the empty one; at most 65 535 bytes of UTF-8.
+            name: any text that is not empty; at most 65 535 bytes of UTF-8.
             data: the content.
             compression: `"none"`, `"zstd"`, `"lz4"`, with a level `"zstd:19"`; None for the writer's
                 default. Entries of 256 bytes or fewer, and entries that would not shrink below nine
                 tenths, are stored raw.
             content_type: a hint for readers: a `ContentType`, its name or its number.
             tags: names of tags, at most 16 different ones in a file, or the tag bits themselves.
-            frame_bytes: makes a zstd entry seekable, with so many bytes of content in each frame. Must
+            frame_bytes: makes a zstd entry seekable, with this many bytes of content in each frame. Must
                 be a multiple of an array's row.
             filters: what to do to each frame of a zstd entry so that it compresses better. Readers get
                 the original bytes. Data and frames must be multiples of `filters.unit`.
-            metadata: what the schema section shall say about the entry (`entry_metadata`).
+            metadata: fields of the entry in the schema section (`entry_metadata`).
         """
         plan = self._plan(name, data, compression, frame_bytes, filters)
         accepted = self._accept(name, tags, content_type, metadata)
@@ -266,7 +287,7 @@ class ShardWriter:
         iterator = iter(entries)
         more = True
         while more:
-            round_: list[tuple[EntryToWrite, Plan]] = []
+            round_: list[tuple[EntryToWrite, EntryPlan]] = []
             weight = 0
             try:
                 while weight < _ROUND_BYTES and len(round_) < _ROUND_ENTRIES:
@@ -284,7 +305,7 @@ class ShardWriter:
                 raise
             self._write_round(round_)
 
-    def _write_round(self, round_: list[tuple[EntryToWrite, Plan]]) -> None:
+    def _write_round(self, round_: list[tuple[EntryToWrite, EntryPlan]]) -> None:
         results = encode_many(
             [plan for _, plan in round_], self._threads, with_hashes=self._hashes is not None
         )
@@ -300,7 +321,7 @@ class ShardWriter:
         compression: str | Compression | None,
         frame_bytes: int | None,
         filters: Filters | None,
-    ) -> Plan:
+    ) -> EntryPlan:
         """Checks everything about an entry's data."""
         view = as_bytes(name, data)
         chosen = self._compression if compression is None else Compression.parse(compression)
@@ -310,7 +331,7 @@ class ShardWriter:
             check_filters(name, filters, len(view), frame_bytes, chosen)
         if chosen.codec is not Codec.NONE and len(view) >= SMALLEST_COMPRESSED:
             check_decompressed_size(self.name, name, len(view), self._limits)
-        return Plan(view, chosen, frame_bytes, filters)
+        return EntryPlan(view, chosen, frame_bytes, filters)
 
     def _put(
         self, accepted: Accepted, content: memoryview, encoded: Encoded, measured: Measured
@@ -340,12 +361,12 @@ class ShardWriter:
         accepted = self._accept(name, info.tag_bits, info.content_type, None)
         checksum = info.crc32c
         if self._hashes is not None or checksum is None:
-            content = Measure(hashlib.sha256())
+            content = Measure(with_hash=self._hashes is not None)
             for piece in reader.iter_entry(name):
                 content.update(piece)
             checksum = content.checksum
-            if self._hashes is not None and content.hash is not None:
-                self._hashes[name] = content.hash.hexdigest()
+            if self._hashes is not None and content.digest is not None:
+                self._hashes[name] = content.digest
         try:
             start = self._pad()
             for piece in reader.iter_stored(name):
@@ -430,7 +451,7 @@ class ShardWriter:
             check_filters(name, filters, frame_bytes, frame_bytes, chosen)
         before = self._blocks.position
         accepted = self._accept(name, tags, content_type, metadata)
-        measured = Measure(hashlib.sha256() if self._hashes is not None else None)
+        measured = Measure(with_hash=self._hashes is not None)
         views = iter_views(name, chunks)
         codec = chosen.codec
 
@@ -458,8 +479,8 @@ class ShardWriter:
             if not self._closed:
                 self._blocks.truncate(before)
             raise
-        if self._hashes is not None and measured.hash is not None:
-            self._hashes[name] = measured.hash.hexdigest()
+        if self._hashes is not None and measured.digest is not None:
+            self._hashes[name] = measured.digest
         flags = codec.entry_flags
         if filters is not None and codec is not Codec.NONE:
             flags |= FILTERED
@@ -558,7 +579,10 @@ class ShardWriter:
         self._head.check_next(name)
         if name == IDENTITY_ENTRY and self._hashes is not None:
             raise InvalidArgument(
-                "the writer makes this entry itself", entry=name, hint="pass identity=False"
+                "the writer writes this entry itself",
+                entry=name,
+                hint="pass identity=False",
+                command="leave out --identity",
             )
         type_number = parse_content_type(content_type)
         self._head.check_room(name, encoded)
@@ -567,7 +591,10 @@ class ShardWriter:
         canonical(described)
         if not self._seen.add(encoded, self._head.names_with_hash):
             raise InvalidArgument(
-                "this name was written before", path=self.name, entry=name, rule="S-NAM-4"
+                "an entry with this name was already written",
+                path=self.name,
+                entry=name,
+                rule="S-NAM-4",
             )
         return Accepted(name, encoded, type_number, tag_bits, tag_names, described)
 

@@ -1,4 +1,4 @@
-"""ShardPack: data sets of samples in sharded files, for streaming and random access alike.
+"""ShardPack: datasets of samples in sharded files, for streaming and random access alike.
 
     import shardpack
 
@@ -10,19 +10,16 @@
 The format is specified in spec/shardpack.md.
 """
 
-from shardpack.columns import CombinedDataset, join, overlay
-from shardpack.combined import CombinedRecord
+from shardpack.columns import CombinedDataset, CombinedRecord, join, overlay
 from shardpack.dataset import Dataset, open
-from shardpack.decoding import register_decoder
 from shardpack.editing import filter, merge, sample, sort, split
-from shardpack.encodings import EntryCompression
-from shardpack.episodes import pack_episodes, unpack
+from shardpack.files import unpack
 from shardpack.packing import Sample, pack
 from shardpack.reader import ShardPackReader
 from shardpack.record import Entry, Record, StoredEntry
 from shardpack.recovery import LostPart, Recovery, recover
-from shardpack.sample_dataset import SampleBatch, SampleDataset
 from shardpack.streaming import stream
+from shardpack.values import register_decoder
 from shardpack.writer import ShardPackWriter
 from shardpack.writer_set import ShardWriterSet
 
@@ -31,13 +28,10 @@ __all__ = [
     "CombinedRecord",
     "Dataset",
     "Entry",
-    "EntryCompression",
     "LostPart",
     "Record",
     "Recovery",
     "Sample",
-    "SampleBatch",
-    "SampleDataset",
     "ShardPackReader",
     "ShardPackWriter",
     "ShardWriterSet",
@@ -48,7 +42,6 @@ __all__ = [
     "open",
     "overlay",
     "pack",
-    "pack_episodes",
     "recover",
     "register_decoder",
     "sample",

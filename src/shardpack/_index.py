@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format._json import canonical, parse_object
+from shard_format.canonical_json import canonical, parse_object
 from shard_format.codecs import crc32c
-from shard_format.errors import BadOffset, ChecksumMismatch, LimitExceeded, SizeMismatch
+from shard_format.errors import (
+    BadOffset,
+    ChecksumMismatch,
+    LimitExceeded,
+    ShardError,
+    SizeMismatch,
+)
 from shardpack._layout import (
     FOOTER_SIZE,
     INDEX_HEAD,
     INDEX_TAG,
     Footer,
-    u32_sequence,
-    u64_sequence,
+    sequence,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
 def build_index(
     offsets: array[int], hashes: array[int], end: int, metadata: Mapping[str, Any]
 ) -> tuple[list[bytes], Footer]:
-    """The parts that follow the last record, in order, and the footer that is the last of them.
+    """The parts that follow the last record, in order, and the footer, which is the last part.
 
     Args:
         offsets: start of each record.
@@ -43,7 +48,7 @@ def build_index(
     starts[:-1] = np.frombuffer(offsets, np.uint64) if len(offsets) else 0
     starts[-1] = end
     by_record = np.frombuffer(hashes, np.uint64) if len(hashes) else np.empty(0, np.uint64)
-    # Stable: among equal hashes the records keep their order, in every implementation.
+    # A stable sort, so that every implementation writes the same bytes.
     order = np.argsort(by_record, kind="stable")
     lookup = by_record[order].astype("<u8").tobytes() + order.astype("<u4").tobytes()
     text = canonical(metadata)
@@ -54,19 +59,16 @@ def build_index(
     return [head, places, lookup, text, footer.pack()], footer
 
 
-# More records might push one another out of the cache before they are read.
-_TOUCHED: Final = 256
-_SMALLEST: Final = 5e-324
 _KNOWN_FIELDS: Final = frozenset(("created", "schema", "user", "version"))
 
 
 def unknown_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata of an index but for what every writer says anew: it is kept (section 7)."""
+    """Fields of an index that this library does not know; writers keep them (section 7)."""
     return {key: value for key, value in fields.items() if key not in _KNOWN_FIELDS}
 
 
 def check_index_size(footer: Footer, limits: Limits) -> None:
-    """Refuses an index that is larger than the caller allows, before it is read."""
+    """Refuse an index above the limit before reading it."""
     size = footer.total_size - footer.index_offset
     if size > limits.max_index_bytes:
         raise LimitExceeded(
@@ -75,18 +77,30 @@ def check_index_size(footer: Footer, limits: Limits) -> None:
             found=f"{size} bytes",
             rule="P-IDX-1",
             hint="pass limits=Limits(max_index_bytes=…) if you trust the file",
+            command="",
         )
 
 
-class Index:
-    """The index of an opened shard. Each part is checked once, when it is first needed.
+class ShardIndex:
+    """The index of an open shard. Each part is checked once, when it is first needed.
 
-    Owns: nothing but views of the index bytes, 20 bytes a record, which may be a mapping.
+    Owns: views of the index, 20 bytes per record, which may be mapped.
     """
 
-    __slots__ = ("_data", "_hashes", "_limits", "_metadata", "_numbers", "_offsets", "footer")
+    __slots__ = (
+        "_data",
+        "_hashes",
+        "_limits",
+        "_metadata",
+        "_numbers",
+        "_offsets",
+        "_path",
+        "footer",
+    )
 
-    def __init__(self, data: memoryview, footer: Footer, limits: Limits) -> None:
+    def __init__(self, path: str, data: memoryview, footer: Footer, limits: Limits) -> None:
+        # What errors call the shard.
+        self._path = path
         # From the start of the index block.
         self._data = data
         self.footer = footer
@@ -117,11 +131,13 @@ class Index:
         if computed != checksum:
             raise ChecksumMismatch(
                 f"{what} of the shard are damaged",
+                path=self._path,
                 offset=start,
                 expected=f"CRC-32C {checksum:08x}",
                 found=f"{computed:08x}",
                 rule=rule,
-                hint="shardpack.recover(path, output) brings back every complete record",
+                hint="run shardpack.recover(path, output) to recover every complete record",
+                command="run 'shardpack recover' to recover every complete record",
             )
         return part
 
@@ -138,14 +154,20 @@ class Index:
                 "the offsets",
                 "P-IDX-3",
             )
-            starts = np.frombuffer(part, "<u8")
-            if int(starts[0]) or int(starts[-1]) != footer.index_offset or not _ascend(starts):
+            offsets = sequence(part, "Q")
+            starts = np.frombuffer(offsets, np.uint64)
+            if (
+                offsets[0]
+                or offsets[-1] != footer.index_offset
+                or not (starts[1:] > starts[:-1]).all()
+            ):
                 raise BadOffset(
                     "the offsets of the records do not ascend from 0 to the index",
+                    path=self._path,
                     offset=footer.offsets_at,
                     rule="P-IDX-4",
                 )
-            self._offsets = offsets = u64_sequence(part)
+            self._offsets = offsets
         return offsets
 
     def _load_lookup(self) -> tuple[memoryview, memoryview]:
@@ -164,12 +186,13 @@ class Index:
             numbers.size and int(numbers.max()) >= footer.record_count
         ):
             raise BadOffset(
-                "the key hashes are not sorted, or belong to records that are not there",
+                "the key hashes are not sorted, or name records that do not exist",
+                path=self._path,
                 offset=footer.hashes_at,
                 rule="P-IDX-6",
             )
-        self._numbers = u32_sequence(part[split:])
-        self._hashes = u64_sequence(part[:split])
+        self._numbers = sequence(part[split:], "I")
+        self._hashes = sequence(part[:split], "Q")
         return self._hashes, self._numbers
 
     def records_with_hash(self, key_hash: int) -> Iterator[int]:
@@ -189,8 +212,21 @@ class Index:
             hashes, numbers = self._load_lookup()
         return np.frombuffer(hashes, np.uint64), np.frombuffer(numbers, np.uint32)
 
-    def let_go(self) -> None:
-        """Drops the views, so that a mapping under them can end."""
+    def hashes_by_record(self) -> NDArray[np.uint64]:
+        """XXH64 of the key of each record, in the order of the records."""
+        hashes, numbers = self.lookup_arrays()
+        found = np.zeros(len(hashes), np.uint64)
+        found[numbers] = hashes
+        return found
+
+    def spans(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+        """Start and end of these records, all of which must exist."""
+        offsets = np.frombuffer(self.offsets, np.uint64)
+        wanted = np.asarray(numbers, np.int64)
+        return list(zip(offsets[wanted].tolist(), offsets[wanted + 1].tolist(), strict=True))
+
+    def release(self) -> None:
+        """Drop the views, so that the file can be unmapped."""
         self._data = memoryview(b"")
         self._offsets = self._hashes = self._numbers = None
 
@@ -207,47 +243,20 @@ class Index:
                 "the metadata fields",
                 "P-IDX-7",
             )
-            found = parse_object(bytes(part), "the shard's metadata", self._limits, rule="P-IDX-8")
+            try:
+                found = parse_object(
+                    bytes(part), "the shard's metadata", self._limits, rule="P-IDX-8"
+                )
+            except ShardError as error:
+                raise error.located(path=self._path) from None
             self._metadata = found
         return found
-
-
-def _ascend(starts: NDArray[np.uint64]) -> bool:
-    """Whether each number is larger than the one before; the first must be 0.
-
-    Bits of positive numbers have the same order as doubles, which are compared twice as fast; those that are none
-    are never larger. Not where the processor was told to take the smallest doubles for 0.
-    """
-    numbers = starts.view("<f8") if _SMALLEST > 0 else starts
-    return bool((numbers[1:] > numbers[:-1]).all())
-
-
-def touched_places(
-    offsets: memoryview, numbers: list[int], view: memoryview
-) -> Iterator[Iterator[tuple[int, int]]]:
-    """Start and end of records that are about to be read, in runs; the first byte of each is touched.
-
-    A record at a random place makes the processor wait for its memory. Touched in one sweep, those of a run
-    come side by side.
-
-    Args:
-        offsets: of the shard.
-        numbers: the records, all of which must be there.
-        view: the bytes of the shard.
-    """
-    bounds = np.frombuffer(offsets, np.int64)
-    data = np.frombuffer(view, np.uint8)
-    for first in range(0, len(numbers), _TOUCHED):
-        wanted = np.array(numbers[first : first + _TOUCHED], np.int64)
-        starts = bounds.take(wanted)
-        data.take(starts)
-        yield zip(starts.tolist(), bounds.take(wanted + 1).tolist(), strict=True)
 
 
 def sorted_lookup(
     indexes: Sequence[tuple[NDArray[np.uint64], NDArray[np.uint32]]], starts: Sequence[int]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """One lookup for several shards: sorted hashes, and the number of each record in all of them."""
+    """One lookup for several shards: sorted hashes, and the number of each record in the dataset."""
     hashes = np.concatenate([hashes for hashes, _ in indexes] or [np.empty(0, np.uint64)])
     numbers = np.concatenate(
         [

@@ -1,10 +1,9 @@
-"""Byte layout of ShardPack, version 1: the only module that knows offsets (spec/shardpack.md)."""
+"""Byte layout of ShardPack version 1, the only module that knows offsets (spec/shardpack.md)."""
 
 from __future__ import annotations
 
 import struct
 import sys
-from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -19,25 +18,20 @@ from shard_format.errors import (
     Truncated,
     UnsupportedVersion,
 )
+from shardpack.encodings import MetadataEncoding
 
 VERSION: Final = 1
 ALIGNMENTS: Final = (1, 8, 64)
 
-# Record block (section 2): size, tag, entry_count, kinds_size, key_size, metadata_size.
-# The tag is marker, version, metadata encoding, alignment and flags: one comparison checks all five.
+# Record block (section 2): size, tag, entry_count, types_size, key_size, metadata_size.
+# The tag holds marker, version, metadata encoding, alignment and flags, so one lookup checks all five.
 RECORD_HEAD: Final = struct.Struct("<Q8sIIII")
-# Of the same bytes only what says where the key is: entry count, size of the kinds, size of the key.
-KEY_PLACE: Final = struct.Struct("<16xIII")
 RECORD_MARKER: Final = b"SPR1"
 ROW: Final = struct.Struct("<QQIBxxx")
 CHECKSUM: Final = struct.Struct("<I")
-# A head up to its key, to be unpacked in one step where the shape is known: tag, entry_count and
-# kinds_size are one field, which must be the expected one; so are checksum, encoding and reserved bytes of
-# a row, which are no more than the checksum if the entry is raw; the kinds follow the rows.
-SAMPLE_START: Final = "<Q16sII"
-SAMPLE_ROW: Final = "QQQ"
-KIND: Final = struct.Struct("<HH")
-# What the CRC-32C of any bytes followed by their own CRC-32C comes to.
+# Lengths of a name and of a content type.
+TYPE_LENGTHS: Final = struct.Struct("<HH")
+# The CRC-32C of any bytes followed by their own CRC-32C.
 CHECKED: Final = 0x48674BC7
 
 # Index block (section 7): size to the end of the file, tag, record_count, metadata_size.
@@ -59,18 +53,13 @@ MOST_ENTRIES: Final = 1 << 20
 LARGEST_RECORD_METADATA: Final = 16 << 20
 LARGEST_HEAD: Final = 64 << 20
 MOST_RECORDS: Final = (1 << 32) - 1
-LARGEST_SIZE: Final = (1 << 63) - 1
 
 
-class MetadataEncoding(IntEnum):
-    """How the metadata of a record is stored."""
-
-    NONE = 0
-    JSON = 1
-    MESSAGEPACK = 2
+# The same bytes in larger pieces, for whole samples: tag, entry_count and types_size are the shape of a head.
+SAMPLE_HEAD: Final = struct.Struct("<Q16sII")
 
 
-class Tag(NamedTuple):
+class RecordTag(NamedTuple):
     """What the tag of a record says."""
 
     metadata_encoding: MetadataEncoding
@@ -84,32 +73,22 @@ def record_tag(metadata_encoding: int, alignment: int) -> bytes:
 
 
 TAGS: Final = {
-    record_tag(encoding, alignment): Tag(encoding, alignment - 1)
+    record_tag(encoding, alignment): RecordTag(encoding, alignment - 1)
     for encoding in MetadataEncoding
     for alignment in ALIGNMENTS
 }
 
 
-class Fixed(NamedTuple):
-    """The fixed part of a record's head, as `RECORD_HEAD` unpacks it."""
-
-    record_size: int
-    tag: bytes
-    entry_count: int
-    kinds_size: int
-    key_size: int
-    metadata_size: int
-
-
 @lru_cache(maxsize=256)
 def rows_struct(count: int) -> struct.Struct:
-    """All rows of a record at once: stored size, original size, checksum and encoding, over and over."""
+    """Unpacks all rows of a record: stored size, original size, checksum and encoding of each."""
     return struct.Struct("<" + ROW.format[1:] * count)
 
 
-def align(position: int, mask: int) -> int:
-    """The next position on the alignment whose mask is given."""
-    return (position + mask) & ~mask
+@lru_cache(maxsize=256)
+def sample_rows(count: int) -> struct.Struct:
+    """As `rows_struct`, with the encoding of an entry as upper bits of its checksum."""
+    return struct.Struct("<" + "QQQ" * count)
 
 
 class Footer(NamedTuple):
@@ -131,17 +110,12 @@ class Footer(NamedTuple):
     @property
     def hashes_at(self) -> int:
         """Where the sorted key hashes are."""
-        return self.offsets_at + 8 * (self.record_count + 1)
-
-    @property
-    def numbers_at(self) -> int:
-        """Where the record numbers that belong to the hashes are."""
-        return self.hashes_at + 8 * self.record_count
+        return self.index_offset + INDEX_HEAD.size + 8 * (self.record_count + 1)
 
     @property
     def metadata_at(self) -> int:
-        """Where the metadata of the shard is."""
-        return self.numbers_at + 4 * self.record_count
+        """Where the metadata of the shard is: after a hash and a number of each record."""
+        return self.hashes_at + 12 * self.record_count
 
     def pack(self) -> bytes:
         """The 64 bytes."""
@@ -150,7 +124,7 @@ class Footer(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes, file_size: int) -> Footer:
-        """From the last bytes of a file, all rules of the footer checked (P-FTR)."""
+        """Parse the last bytes of a file and check every rule of the footer (P-FTR)."""
         if file_size < FOOTER_SIZE + INDEX_HEAD.size + 8 or len(data) < FOOTER_SIZE:
             raise Truncated(
                 "too short for a shard",
@@ -158,16 +132,18 @@ class Footer(NamedTuple):
                 found=f"{file_size} bytes",
                 rule="P-FTR-1",
                 hint=_RECOVER,
+                command=_RECOVER_COMMAND,
             )
         *fields, version, checksum, magic = FOOTER.unpack(data)
         if magic != MAGIC:
             raise BadMagic(
-                "this is not a complete shard: the magic at its end is missing",
+                "not a complete shard: the magic at its end is missing",
                 offset=file_size - 8,
                 expected=MAGIC.hex(" "),
                 found=magic.hex(" "),
                 rule="P-FTR-2",
                 hint=_RECOVER,
+                command=_RECOVER_COMMAND,
             )
         computed = crc32c(data[:-12])
         if computed != checksum:
@@ -178,6 +154,7 @@ class Footer(NamedTuple):
                 found=f"{computed:08x}",
                 rule="P-FTR-3",
                 hint=_RECOVER,
+                command=_RECOVER_COMMAND,
             )
         if version != VERSION:
             raise UnsupportedVersion(
@@ -192,30 +169,26 @@ class Footer(NamedTuple):
                 found=f"{file_size} bytes",
                 rule="P-FTR-5",
                 hint=_RECOVER,
+                command=_RECOVER_COMMAND,
             )
-        if footer.metadata_at + footer.metadata_size + FOOTER_SIZE != file_size:
+        metadata_end = footer.metadata_at + footer.metadata_size
+        if metadata_end + FOOTER_SIZE != file_size:
             raise BadOffset(
                 "the parts of the index do not fill the space between records and footer",
                 offset=footer.index_offset,
                 expected=f"an end at byte {file_size - FOOTER_SIZE}",
-                found=footer.metadata_at + footer.metadata_size,
+                found=metadata_end,
                 rule="P-FTR-6",
             )
         return footer
 
 
-_RECOVER: Final = "shardpack.recover(path, output) brings back every complete record"
+_RECOVER: Final = "run shardpack.recover(path, output) to recover every complete record"
+_RECOVER_COMMAND: Final = "run 'shardpack recover' to recover every complete record"
 
 
-def u64_sequence(data: memoryview) -> memoryview:
-    """Little-endian integers as a sequence of Python ones; without a copy where the machine is, too."""
+def sequence(data: memoryview, code: str) -> memoryview:
+    """Little-endian integers of a `struct` format character as a sequence; a view on little-endian machines."""
     if sys.byteorder == "little":
-        return data.cast("Q")
-    return np.frombuffer(data, "<u8").astype(np.uint64).data
-
-
-def u32_sequence(data: memoryview) -> memoryview:
-    """As `u64_sequence`, for 32 bits."""
-    if sys.byteorder == "little":
-        return data.cast("I")
-    return np.frombuffer(data, "<u4").astype(np.uint32).data
+        return data.cast(code)  # type: ignore[call-overload,no-any-return] # any of its formats
+    return np.frombuffer(data, f"<{code}").astype(code).data

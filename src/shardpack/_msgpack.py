@@ -1,13 +1,11 @@
-"""MessagePack, so that metadata stored in it can be read after a plain install."""
+"""Reading MessagePack, which older writers used for metadata and entries."""
 
 from __future__ import annotations
 
 import struct
 from typing import Any, Final, NamedTuple, NoReturn
 
-import numpy as np
-
-from shard_format.errors import BadMetadata, InvalidArgument
+from shard_format.errors import BadMetadata
 
 _DEEPEST: Final = 128
 _NUMBERS: Final = {
@@ -33,7 +31,7 @@ _MAP: Final = {0xDE: 2, 0xDF: 4}
 
 
 class Extension(NamedTuple):
-    """A MessagePack extension value, which only its writer understands."""
+    """A MessagePack extension value; only its writer knows what it means."""
 
     code: int
     data: bytes
@@ -102,7 +100,7 @@ class _Reader:
         if first in _BINARY:
             return self.take(self.number(_BINARY[first]))
         if first in _ARRAY:
-            # Each item takes a byte at least: a length that lies ends the loop soon.
+            # Each item takes at least one byte, so a false length ends the loop soon.
             return [self.value(level + 1) for _ in range(self.number(_ARRAY[first]))]
         if first in _MAP:
             return self.map(self.number(_MAP[first]), level)
@@ -122,81 +120,3 @@ class _Reader:
                 _fail(f"the key {key!r} occurs twice in one map")
             found[key] = self.value(level + 1)
         return found
-
-
-def pack(value: Any) -> bytes:  # noqa: ANN401 - any value
-    """The shortest form of a value; maps in the order of their keys' insertion.
-
-    Raises:
-        InvalidArgument: something in it has no form in MessagePack.
-    """
-    parts: list[bytes] = []
-    _write(value, parts, 1)
-    return b"".join(parts)
-
-
-def _write(value: Any, parts: list[bytes], level: int) -> None:  # noqa: ANN401 - any value
-    is_nested = isinstance(value, (list, tuple, dict)) and not isinstance(value, Extension)
-    if level > _DEEPEST and is_nested:
-        raise InvalidArgument("nested too deeply", expected=f"at most {_DEEPEST} levels")
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None:
-        parts.append(b"\xc0")
-    elif isinstance(value, bool):
-        parts.append(b"\xc3" if value else b"\xc2")
-    elif isinstance(value, int):
-        parts.append(_integer(value))
-    elif isinstance(value, float):
-        parts.append(b"\xcb" + struct.pack(">d", value))
-    elif isinstance(value, str):
-        try:
-            encoded = value.encode("utf-8")
-        except UnicodeEncodeError:
-            raise InvalidArgument("a string holds a lone surrogate", found=ascii(value)) from None
-        parts += [_length(len(encoded), 0xA0, 32, (0xD9, 0xDA, 0xDB)), encoded]
-    elif isinstance(value, Extension):
-        size, code = len(value.data), struct.pack(">b", value.code)
-        fixed = {width: first for first, width in _FIXED_EXTENSION.items()}.get(size)
-        start = bytes((fixed,)) if fixed else _length(size, 0, 0, (0xC7, 0xC8, 0xC9))
-        parts += [start, code, value.data]
-    elif isinstance(value, (bytes, bytearray, memoryview)):
-        parts += [_length(memoryview(value).nbytes, 0, 0, (0xC4, 0xC5, 0xC6)), bytes(value)]
-    elif isinstance(value, (list, tuple)):
-        parts.append(_length(len(value), 0x90, 16, (None, 0xDC, 0xDD)))
-        for item in value:
-            _write(item, parts, level + 1)
-    elif isinstance(value, dict):
-        parts.append(_length(len(value), 0x80, 16, (None, 0xDE, 0xDF)))
-        for key, item in value.items():
-            _write(key, parts, level + 1)
-            _write(item, parts, level + 1)
-    else:
-        raise InvalidArgument(
-            "this value has no form in MessagePack",
-            expected="dict, list, str, bytes, int, float, bool or None",
-            found=type(value).__name__,
-        )
-
-
-def _length(count: int, base: int, inline: int, firsts: tuple[int | None, int, int]) -> bytes:
-    if count < inline:
-        return bytes((base | count,))
-    for first, width in zip(firsts, (1, 2, 4), strict=True):
-        if first is not None and count < 1 << (8 * width):
-            return bytes((first,)) + count.to_bytes(width, "big")
-    raise InvalidArgument("too long for MessagePack", found=count)
-
-
-def _integer(value: int) -> bytes:
-    if 0 <= value < 0x80:
-        return bytes((value,))
-    if -32 <= value < 0:
-        return bytes((value + 0x100,))
-    for first in (0xCC, 0xCD, 0xCE, 0xCF) if value >= 0 else (0xD0, 0xD1, 0xD2, 0xD3):
-        kind = _NUMBERS[first]
-        try:
-            return bytes((first,)) + kind.pack(value)
-        except struct.error:
-            continue
-    raise InvalidArgument("an integer needs more than 64 bits", found=value)

@@ -1,4 +1,4 @@
-"""Data sets side by side: columns that are joined by key, and updates that lie over a data set."""
+"""Several datasets as one: columns joined by key, and updates laid over a dataset."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from operator import index as as_index
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Union, overload
 
 import numpy as np
 
+from shard_format.canonical_json import canonical
 from shard_format.errors import (
     DuplicateName,
     EntryNotFound,
@@ -17,32 +18,177 @@ from shard_format.errors import (
     ReferenceMismatch,
     shorten,
 )
-from shardpack.combined import CombinedRecord, Part
 from shardpack.dataset import Dataset
+from shardpack.encodings import MetadataEncoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from types import TracebackType
 
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from shardpack.combined import AnyRecord
-    from shardpack.patterns import Shards
+    from shardpack.dataset import Shards
+    from shardpack.record import Entry, Record, StoredEntry
+    from shardpack.values import Decoder
 
-__all__ = ["CombinedDataset", "Samples", "join", "overlay"]
+__all__ = [
+    "AnyDataset",
+    "AnyRecord",
+    "CombinedDataset",
+    "CombinedRecord",
+    "Samples",
+    "join",
+    "open_samples",
+    "overlay",
+]
 
-# Keys that an error names; all are counted.
+# Keys that an error names.
 _MOST_NAMED: Final = 5
-# Records that are fetched together when they are read in order. The first ones come at once.
+# Records that are fetched together when they are read in order; the first batches are smaller.
 _LARGEST_BATCH: Final = 64
 
 
-class CombinedDataset(ABC):
-    """Records put together from several data sets, numbered as in the first one.
+class PartRecord(NamedTuple):
+    """A record of one of the datasets, and the prefix of its entry names."""
 
-    Reads as a `Dataset` does: by number, by key, in order, in batches. Owns: the data sets that it
-    opened itself. Pickles if they do.
+    record: AnyRecord
+    prefix: str = ""
+
+
+class CombinedRecord:
+    """A sample whose entries come from several records. It reads like a `Record`, just as lazily.
+
+    Args:
+        key: of all parts.
+        parts: the records, in order.
+        later_wins: whether an entry or a metadata field of a later part replaces one of the same name;
+            otherwise a repeated name is an error.
+    """
+
+    __slots__ = ("_later_wins", "_parts", "_places", "key")
+
+    def __init__(self, key: str, parts: Sequence[PartRecord], *, later_wins: bool) -> None:
+        self.key = key
+        """The name of the sample."""
+        self._parts = parts
+        self._later_wins = later_wins
+        places: dict[str, tuple[AnyRecord, str]] = {}
+        for record, prefix in parts:
+            for name in record.names:
+                full = prefix + name
+                if full in places and not later_wins:
+                    raise InvalidArgument(
+                        f"two columns have an entry of this name in record {shorten(key)}",
+                        entry=full,
+                        hint='join({"left": …, "right": …}) puts names before the entries',
+                        command="NAME=PACK puts a name before the entries of a pack",
+                    )
+                # A replaced entry keeps its position.
+                places[full] = (record, name)
+        self._places = places
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The fields of all parts."""
+        fields: dict[str, Any] = {}
+        for record, prefix in self._parts:
+            for field, value in record.metadata.items():
+                full = prefix + field
+                if full in fields and not self._later_wins and fields[full] != value:
+                    raise InvalidArgument(
+                        f"two columns disagree about record {shorten(self.key)}",
+                        expected=f"one value of {full!r}",
+                        found=f"{fields[full]!r} and {value!r}",
+                    )
+                fields[full] = value
+        return fields
+
+    @property
+    def stored_metadata(self) -> tuple[MetadataEncoding, bytes]:
+        """The metadata as a shard would hold it, and how it is encoded."""
+        said = [
+            (prefix, *record.stored_metadata)
+            for record, prefix in self._parts
+            if record.stored_metadata[1]
+        ]
+        if not said:
+            return MetadataEncoding.NONE, b""
+        if len(said) == 1 and not said[0][0]:
+            return said[0][1], said[0][2]
+        return MetadataEncoding.JSON, canonical(self.metadata)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the entries, in the order of the parts."""
+        return tuple(self._places)
+
+    @property
+    def content_types(self) -> tuple[str, ...]:
+        """Content types of the entries, in the order of the names."""
+        return tuple(entry.content_type for entry in self.file_entries())
+
+    @property
+    def size(self) -> int:
+        """Bytes of all parts in their files."""
+        return sum(record.size for record, _ in self._parts)
+
+    @property
+    def alignment(self) -> int:
+        """The largest of the parts."""
+        return max(record.alignment for record, _ in self._parts)
+
+    def file_entries(self) -> tuple[Entry, ...]:
+        """The entries, in the order of the names."""
+        return tuple(map(self.__getitem__, self._places))
+
+    def __getitem__(self, name: str) -> Entry:
+        """The entry of this name."""
+        place = self._places.get(name)
+        if place is None:
+            error = EntryNotFound(f"record {shorten(self.key)} has no entry {shorten(str(name))}")
+            error.candidates, error.wanted = self.names, str(name)
+            raise error
+        record, own = place
+        return record[own] if own == name else record[own].renamed(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def read_all(self) -> dict[str, bytes]:
+        """The content of every entry, checked and decompressed."""
+        return {entry.name: entry.read() for entry in self.file_entries()}
+
+    def decode(self, decoders: Mapping[str, Decoder] | None = None) -> dict[str, Any]:
+        """Every entry as the value that its content type says; see `Entry.decode`."""
+        return {entry.name: entry.decode(decoders) for entry in self.file_entries()}
+
+    def stored_entries(self, *, check: bool = True) -> list[StoredEntry]:
+        """The entries as they are in their files; see `Record.stored_entries`."""
+        return [
+            record[own].stored_entry(check=check)._replace(name=name)
+            for name, (record, own) in self._places.items()
+        ]
+
+    def __repr__(self) -> str:
+        return f"<CombinedRecord {self.key!r}: {', '.join(map(repr, self.names))}>"
+
+
+AnyRecord: TypeAlias = Union["Record | CombinedRecord"]
+"""A record of a shard, or one that is put together from several."""
+
+
+class CombinedDataset(ABC):
+    """Records combined from several datasets, numbered as in the first one.
+
+    Read it like a `Dataset`: by number, by key, in order, in batches. Pickles if the datasets do.
+
+    Owns: the datasets that it opened itself.
     """
 
     def __init__(self, datasets: list[AnyDataset], own: list[AnyDataset]) -> None:
@@ -51,21 +197,21 @@ class CombinedDataset(ABC):
 
     @property
     def main(self) -> AnyDataset:
-        """The data set whose order counts."""
+        """The dataset that gives the order."""
         return self._datasets[0]
 
     @property
     def parts(self) -> list[tuple[str, AnyDataset]]:
-        """The data sets, each with what is put before the names of its entries."""
+        """The datasets, each with the prefix of its entry names."""
         return [("", dataset) for dataset in self._datasets]
 
     @abstractmethod
     def _take(self, numbers: list[int], take: Take) -> list[CombinedRecord]:
-        """The records of these numbers, which are all there."""
+        """The records of these numbers, all of which exist."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The fields of the first shard of the first data set."""
+        """The fields of the first shard of the first dataset."""
         return self.main.metadata
 
     def __len__(self) -> int:
@@ -78,13 +224,13 @@ class CombinedDataset(ABC):
     def __getitem__(self, item: slice) -> list[CombinedRecord]: ...
 
     def __getitem__(self, item: int | str | slice) -> CombinedRecord | list[CombinedRecord]:
-        """The record of a number (negative ones count from the end) or key; a list for a slice."""
+        """The record of a number (negative numbers count from the end) or key; a list for a slice."""
         if isinstance(item, slice):
             return self.take(range(*item.indices(len(self))))
         if isinstance(item, str):
             number = self.find(item)
             if number is None:
-                raise EntryNotFound(f"there is no record with the key {shorten(item)}")
+                raise EntryNotFound(f"no record with the key {shorten(item)}")
             item = number
         return self.take([item])[0]
 
@@ -100,22 +246,22 @@ class CombinedDataset(ABC):
         return self.take_with(indices, _take_whole)
 
     def take_with(self, indices: Iterable[int], take: Take) -> list[CombinedRecord]:
-        """As `take`; the function says how the records are taken from the data sets below."""
+        """Like `take`, with your own function that takes records from the datasets below."""
         count = len(self)
         numbers: list[int] = []
         for given in indices:
             number = as_index(given)
             if not -count <= number < count:
-                raise IndexError(f"there is no record {number} in a data set of {count}")
+                raise IndexError(f"no record {number} in a dataset of {count}")
             numbers.append(number + count if number < 0 else number)
         return self._take(numbers, take)
 
     def __getitems__(self, indices: Iterable[int]) -> list[CombinedRecord]:
-        """What loaders ask for a batch; see `take`."""
+        """What data loaders call for a batch; see `take`."""
         return self.take(indices)
 
     def records(self, start: int = 0, stop: int | None = None) -> Iterator[CombinedRecord]:
-        """The records from `start` up to `stop` in order; negative ones count from the end."""
+        """The records from `start` up to `stop` in order; negative numbers count from the end."""
         first, last, _ = slice(start, stop).indices(len(self))
         batch = 1
         while first < last:
@@ -144,19 +290,14 @@ class CombinedDataset(ABC):
         return self.main.keys()
 
     def close(self) -> None:
-        """Closes the data sets that were opened for this one."""
+        """Close the datasets that were opened for this one."""
         for dataset in self._own:
             dataset.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -165,9 +306,9 @@ class CombinedDataset(ABC):
 
 AnyDataset: TypeAlias = Union["Dataset | CombinedDataset"]
 Take: TypeAlias = Callable[[AnyDataset, list[int], str], "Sequence[AnyRecord]"]
-"""Takes the records of these numbers from a data set; the text is what is put before their entries' names."""
+"""Takes the records of these numbers from a dataset; the text is the prefix of their entry names."""
 Samples: TypeAlias = Union["Shards | Dataset | CombinedDataset"]
-"""What `shardpack.open` takes, or a data set that is open: as `open`, `join` and `overlay` return it."""
+"""What `shardpack.open` takes, or an open dataset as `open`, `join` and `overlay` return it."""
 
 
 def _take_whole(dataset: AnyDataset, numbers: list[int], prefix: str) -> Sequence[AnyRecord]:
@@ -175,18 +316,29 @@ def _take_whole(dataset: AnyDataset, numbers: list[int], prefix: str) -> Sequenc
 
 
 @contextmanager
-def opened(shards: Samples) -> Iterator[AnyDataset]:
-    """The data set; closed afterwards if it was opened here."""
+def _opening() -> Iterator[list[AnyDataset]]:
+    """Collects the datasets that are opened; an error closes them."""
     own: list[AnyDataset] = []
     try:
-        yield _open(shards, own)
-    finally:
+        yield own
+    except BaseException:
         for dataset in own:
             dataset.close()
+        raise
+
+
+@contextmanager
+def open_samples(shards: Samples) -> Iterator[AnyDataset]:
+    """The dataset; closed afterwards if it was opened here."""
+    if isinstance(shards, (Dataset, CombinedDataset)):
+        yield shards
+        return
+    with Dataset(shards) as dataset:
+        yield dataset
 
 
 def _open(shards: Samples, own: list[AnyDataset]) -> AnyDataset:
-    """The data set, which is added to `own` if it is opened here."""
+    """The dataset; added to `own` if it is opened here."""
     if isinstance(shards, (Dataset, CombinedDataset)):
         return shards
     own.append(Dataset(shards))
@@ -194,39 +346,32 @@ def _open(shards: Samples, own: list[AnyDataset]) -> AnyDataset:
 
 
 def key_hashes(dataset: AnyDataset) -> NDArray[np.uint64]:
-    """XXH64 of the key of each record, in their order; from the indexes, without looking at records."""
+    """XXH64 of the key of each record, in order, from the indexes."""
     if isinstance(dataset, CombinedDataset):
         return key_hashes(dataset.main)
-    parts: list[NDArray[np.uint64]] = []
-    for shard in dataset.shards:
-        hashes, numbers = shard.index.lookup_arrays()
-        by_record = np.zeros(len(hashes), np.uint64)
-        by_record[numbers] = hashes
-        parts.append(by_record)
-    return np.concatenate(parts)
+    return np.concatenate([shard.key_hashes() for shard in dataset.shards])
 
 
 # --- columns
 
 
 def join(*columns: Samples | Mapping[str, Samples], align: str = "order") -> CombinedDataset:
-    """Data sets of the same keys as one: each record has the entries of all of them.
+    """Join datasets that have the same keys: each record has the entries of all of them.
 
         stereo = shardpack.join("left.shardpack", "right.shardpack", "depth.shardpack")
         stereo = shardpack.join({"left": "left.shardpack", "right": "right.shardpack"})
 
-    A mapping puts a name before the entries and the fields of its data sets: `left.jpg`, `right.jpg`.
-    Without it no two columns may have an entry of the same name. All keys are compared now, by their
-    hashes, and once more as text when a record is read.
+    A mapping prefixes the entries and metadata fields of its datasets: `left.jpg`, `right.jpg`. Without it, no
+    two columns may have an entry of the same name. All key hashes are compared now, the keys themselves when
+    you read a record.
 
     Args:
-        columns: shards, or data sets that are open. The first one gives the order.
-        align: `"order"` wants the same keys in the same order; `"key"` takes any order, and holds 8
-            bytes a record of each column whose order differs.
+        columns: shards or open datasets. The first one gives the order.
+        align: `"order"` expects the same keys in the same order; `"key"` accepts any order and needs 8 bytes
+            per record for each column whose order differs.
 
     Raises:
-        InvalidArgument: a key is missing in a column, or only there, or not in the same place; the
-            message names keys.
+        InvalidArgument: a key is missing in a column, or only there, or elsewhere; the message names keys.
     """
     if align not in ("order", "key"):
         raise InvalidArgument("unknown align", expected="'order' or 'key'", found=repr(align))
@@ -237,18 +382,13 @@ def join(*columns: Samples | Mapping[str, Samples], align: str = "order") -> Com
         else:
             named.append(("", column))
     if not named:
-        raise InvalidArgument("there are no columns to join")
-    own: list[AnyDataset] = []
-    try:
+        raise InvalidArgument("expected at least one dataset to join")
+    with _opening() as own:
         datasets = [_open(shards, own) for _, shards in named]
         hashes = key_hashes(datasets[0])
         orders: list[NDArray[np.int64] | None] = [None]
         for number, dataset in enumerate(datasets[1:], start=1):
             orders.append(_order(datasets[0], hashes, dataset, number, align))
-    except BaseException:
-        for dataset in own:
-            dataset.close()
-        raise
     return _Joined(datasets, own, [prefix for prefix, _ in named], orders)
 
 
@@ -262,7 +402,7 @@ class _Joined(CombinedDataset):
     ) -> None:
         super().__init__(datasets, own)
         self._prefixes = prefixes
-        # For each column the number of each record there; None where it is the same.
+        # For each column the number of each record there; None if the order is the same.
         self._orders = orders
 
     @property
@@ -281,23 +421,24 @@ class _Joined(CombinedDataset):
         for number, record in enumerate(records[1:], start=2):
             if record.key != key:
                 raise ReferenceMismatch(
-                    f"column {number} has another record in this place",
+                    f"column {number} has another record at this position",
                     expected=f"the key {shorten(key)}",
                     found=shorten(record.key),
                 )
-        parts = [Part(*pair) for pair in zip(records, self._prefixes, strict=True)]
+        parts = [PartRecord(*pair) for pair in zip(records, self._prefixes, strict=True)]
         return CombinedRecord(key, parts, later_wins=False)
 
 
 def _order(
     main: AnyDataset, hashes: NDArray[np.uint64], other: AnyDataset, column: int, align: str
 ) -> NDArray[np.int64] | None:
-    """Where each record of the main data set is in another one; None if all are in the same place."""
+    """Where each record of the main dataset is in another one; None if the order is the same."""
     others = key_hashes(other)
     if np.array_equal(hashes, others):
         return None
-    missing = np.flatnonzero(~np.isin(hashes, others))
-    extra = np.flatnonzero(~np.isin(others, hashes))
+    found = _match(main, hashes, other, f"column {column + 1}")
+    extra = np.flatnonzero(found < 0)
+    missing = np.setdiff1d(np.arange(len(hashes)), found)
     if missing.size or extra.size:
         raise InvalidArgument(
             f"column {column + 1} does not have the keys of the first",
@@ -308,30 +449,47 @@ def _order(
                 if numbers.size
             ),
         )
-    here, there = hashes.argsort(kind="stable"), others.argsort(kind="stable")
-    if not np.array_equal(hashes[here], others[there]):
-        raise DuplicateName(
-            f"the first column or column {column + 1} has a key more than once",
-            expected=f"{len(hashes)} records",
-            found=len(others),
-        )
     if align == "order":
         place = int(np.argmax(hashes != others))
         raise InvalidArgument(
-            f"column {column + 1} has its records in another order",
+            f"column {column + 1} has its records in a different order",
             expected=f"the key {shorten(main[place].key)} as number {place}",
             found=shorten(other[place].key),
             hint='pass align="key", or sort the shards',
+            command="give --align key",
         )
     order = np.empty(len(hashes), np.int64)
-    order[here] = there
-    # Hashes collide: where several keys have the same one, the keys themselves decide.
-    is_shared = hashes[here][1:] == hashes[here][:-1]
-    for shared in np.unique(hashes[here][1:][is_shared]):
-        left = sorted(np.flatnonzero(hashes == shared).tolist(), key=lambda n: main[n].key)
-        right = sorted(np.flatnonzero(others == shared).tolist(), key=lambda n: other[n].key)
-        order[left] = right
+    order[found] = np.arange(len(found))
     return order
+
+
+def _match(
+    main: AnyDataset, hashes: NDArray[np.uint64], other: AnyDataset, label: str
+) -> NDArray[np.int64]:
+    """For each record of another dataset, the number of the record with its key in the main one, or -1."""
+    wanted = key_hashes(other)
+    by_hash = hashes.argsort(kind="stable")
+    first = np.searchsorted(hashes, wanted, "left", sorter=by_hash)
+    counts = np.searchsorted(hashes, wanted, "right", sorter=by_hash) - first
+    found = np.full(len(wanted), -1, np.int64)
+    found[counts == 1] = by_hash[first[counts == 1]]
+    # Several keys can share a hash; then compare the keys.
+    for at in np.flatnonzero(counts > 1).tolist():
+        key = other[at].key
+        same_hash = by_hash[first[at] : first[at] + counts[at]].tolist()
+        numbers = [number for number in same_hash if main[number].key == key]
+        if len(numbers) > 1:
+            raise _repeated_key("the first dataset", key)
+        found[at] = numbers[0] if numbers else -1
+    _, kept = np.unique(found, return_index=True)
+    repeated = np.setdiff1d(np.flatnonzero(found >= 0), kept)
+    if repeated.size:
+        raise _repeated_key(label, other[int(repeated[0])].key)
+    return found
+
+
+def _repeated_key(label: str, key: str) -> DuplicateName:
+    return DuplicateName(f"{label} has the key {shorten(key)} more than once", rule="P-REC-10")
 
 
 def _named(dataset: AnyDataset, numbers: NDArray[np.int64]) -> str:
@@ -344,33 +502,33 @@ def _named(dataset: AnyDataset, numbers: NDArray[np.int64]) -> str:
 
 
 def overlay(main: Samples, *updates: Samples) -> CombinedDataset:
-    """A data set with updates over it: where a record has one, the entries of the update win.
+    """Lay updates over a dataset: where a record has an update, the update's entries win.
 
-    Updates have the keys of the records that they are about, in any order. An entry of the same name
-    is replaced, another one is added, and so are fields of the metadata. Of several updates the last
-    one wins. Nothing is written: `merge` makes shards of the result.
+    An update has the keys of the records that it changes, in any order. It replaces entries of the same name
+    and adds others; metadata fields likewise. The last update wins. Nothing is written; `merge` writes the
+    result into shards.
 
     Args:
-        main: shards, or a data set that is open.
-        updates: the same, usually small. 16 bytes of memory a record of the main data set are needed to
-            find their keys, and about 100 a record of theirs are kept.
+        main: shards or an open dataset.
+        updates: the same, usually small. Needs 16 bytes of memory per record of the main dataset and about
+            100 per record of the updates.
 
     Raises:
-        InvalidArgument: an update has a key that the main data set does not have; the message names keys.
+        InvalidArgument: an update has a key that the main dataset does not have; the message names keys.
     """
-    own: list[AnyDataset] = []
-    try:
+    with _opening() as own:
         datasets = [_open(shards, own) for shards in (main, *updates)]
         hashes = key_hashes(datasets[0])
-        by_hash = hashes.argsort(kind="stable")
-        places = [
-            _places(datasets[0], hashes, by_hash, update, number)
-            for number, update in enumerate(datasets[1:], start=1)
-        ]
-    except BaseException:
-        for dataset in own:
-            dataset.close()
-        raise
+        places: list[dict[int, int]] = []
+        for number, update in enumerate(datasets[1:], start=1):
+            found = _match(datasets[0], hashes, update, f"update {number}")
+            lost = np.flatnonzero(found < 0)
+            if lost.size:
+                raise InvalidArgument(
+                    f"update {number} has keys that the main dataset does not have",
+                    found=f"{lost.size}: {_named(update, lost)}",
+                )
+            places.append({place: at for at, place in enumerate(found.tolist())})
     return _Overlaid(datasets, own, places)
 
 
@@ -379,11 +537,11 @@ class _Overlaid(CombinedDataset):
         self, datasets: list[AnyDataset], own: list[AnyDataset], places: list[dict[int, int]]
     ) -> None:
         super().__init__(datasets, own)
-        # For each update: number of a record of the main data set to that of its update.
+        # For each update: number in the main dataset to number in the update.
         self._places = places
 
     def _take(self, numbers: list[int], take: Take) -> list[CombinedRecord]:
-        parts = [[Part(record)] for record in take(self.main, numbers, "")]
+        parts = [[PartRecord(record)] for record in take(self.main, numbers, "")]
         for update, places in zip(self._datasets[1:], self._places, strict=True):
             wanted = [(at, places[n]) for at, n in enumerate(numbers) if n in places]
             records = take(update, [number for _, number in wanted], "")
@@ -391,48 +549,9 @@ class _Overlaid(CombinedDataset):
                 key = parts[at][0].record.key
                 if record.key != key:
                     raise ReferenceMismatch(
-                        "an update has a key that the main data set does not have",
+                        "an update has a key that the main dataset does not have",
                         expected=f"the key {shorten(key)}, whose hash it has",
                         found=shorten(record.key),
                     )
-                parts[at].append(Part(record))
+                parts[at].append(PartRecord(record))
         return [CombinedRecord(found[0].record.key, found, later_wins=True) for found in parts]
-
-
-def _places(
-    main: AnyDataset,
-    hashes: NDArray[np.uint64],
-    by_hash: NDArray[np.int64],
-    update: AnyDataset,
-    number: int,
-) -> dict[int, int]:
-    """Which record of the main data set each record of an update is about."""
-    wanted = key_hashes(update)
-    first = np.searchsorted(hashes, wanted, "left", sorter=by_hash)
-    last = np.searchsorted(hashes, wanted, "right", sorter=by_hash)
-    unknown = np.flatnonzero(first == last)
-    places: dict[int, int] = {}
-    lost: list[int] = unknown.tolist()
-    if not lost:
-        for at, (begin, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
-            about: list[int] = by_hash[begin:end].tolist()
-            if len(about) > 1:
-                # Hashes collide: the keys themselves decide.
-                key = update[at].key
-                about = [place for place in about if main[place].key == key]
-            if not about:
-                lost.append(at)
-            elif len(about) > 1 or about[0] in places:
-                raise DuplicateName(
-                    f"update {number} or the main data set has the key "
-                    f"{shorten(update[at].key)} more than once",
-                    rule="P-REC-10",
-                )
-            else:
-                places[about[0]] = at
-    if lost:
-        raise InvalidArgument(
-            f"update {number} has keys that the main data set does not have",
-            found=f"{len(lost)}: {_named(update, np.asarray(lost, np.int64))}",
-        )
-    return places

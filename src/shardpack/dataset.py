@@ -1,4 +1,4 @@
-"""A data set of one or many shards, read as one long sequence of records."""
+"""A dataset of one or many shards, read as one sequence of records."""
 
 from __future__ import annotations
 
@@ -6,39 +6,41 @@ import contextlib
 import os
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 from operator import index as as_index
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Union, overload
 
 import numpy as np
 from xxhash import xxh64_intdigest
 
-from shard_format._parallel import for_each, map_in_order
 from shard_format.errors import Closed, DuplicateName, EntryNotFound, InvalidArgument, shorten
+from shard_format.listing import expand as expand_names
+from shard_format.parallel import for_each, map_in_order
 from shard_format.registry import DEFAULT_LIMITS, Limits
 from shard_format.sources import is_url
-from shardpack._heads import open_record
 from shardpack._index import sorted_lookup
-from shardpack._samples import read_sample
-from shardpack.patterns import expand
+from shardpack._switch import finish_replacements
 from shardpack.reader import ShardPackReader, read_footer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
     from typing_extensions import Self
 
+    from shard_format.sources import SourceLike
     from shardpack._layout import Footer
-    from shardpack.patterns import Shards
-    from shardpack.record import Record
+    from shardpack.record import Entry, Record
 
-__all__ = ["Dataset", "open"]
+__all__ = ["Dataset", "Shards", "expand", "open"]
 
 _Taken = TypeVar("_Taken")
+Shards: TypeAlias = Union["SourceLike | Iterable[SourceLike]"]
+"""What `shardpack.open` takes."""
+_SUFFIX: Final = ".shardpack"
 
 _MOST_OPEN: Final = 256
-# Remote shards that are asked at the same time.
+# Remote shards to read at the same time.
 _AT_ONCE: Final = 8
 
 
@@ -49,27 +51,27 @@ def open(
     storage_options: Mapping[str, Any] | None = None,
     max_open: int = _MOST_OPEN,
 ) -> Dataset:
-    """Opens a data set.
+    """Open a dataset.
 
     Args:
         shards: a path, a URL, `"train-{000000..000973}.shardpack"`, a pattern such as `"train-*"`, a
             folder, bytes, a binary file, or a list of these, read in this order.
         limits: what a file may ask for; raise one for files you trust.
-        storage_options: headers, credentials and the like for URLs.
-        max_open: shards that are held open at a time; others are opened again when they are needed.
+        storage_options: headers, credentials and so on, for URLs.
+        max_open: keep at most this many shards open; others are opened again on demand.
 
     Raises:
-        ShardError: a subclass that says which file is missing or which rule it breaks. A shard that is
-            not the first one may fail later, when it is first needed.
+        ShardError: a file is missing or breaks a rule. Only the first shard is opened now; the others may fail
+            later, when you first need them.
     """
     return Dataset(shards, limits=limits, storage_options=storage_options, max_open=max_open)
 
 
 class Dataset:
-    """Records of one or many shards, numbered from 0 on, in the order of the shards.
+    """Records of one or many shards, numbered from 0, in the order of the shards.
 
-    Shards are opened when they are needed; how many records each has is read at once on the first
-    access by number. Safe for threads and after a fork; pickles as its locations.
+    A shard is opened when you first need it. The first access by number reads the record count of every
+    shard. Safe for threads and after a fork. Pickles as its locations.
     """
 
     def __init__(
@@ -83,12 +85,17 @@ class Dataset:
         if max_open < 1:
             raise InvalidArgument("max_open is too small", expected="1 or more", found=max_open)
         self._locations = expand(shards)
+        if finish_replacements(set(map(os.path.dirname, self._local_paths()))):
+            self._locations = expand(shards)
         self._limits = limits
         self._options = dict(storage_options) if storage_options else None
         self._max_open = max_open
         self._set_up()
         first = self._shard(0)
         self._only: ShardPackReader | None = first if len(self._locations) == 1 else None
+
+    def _local_paths(self) -> Iterator[str]:
+        return (one for one in self._locations if isinstance(one, str) and not is_url(one))
 
     def _set_up(self) -> None:
         self._readers: list[ShardPackReader | None] = [None] * len(self._locations)
@@ -103,16 +110,16 @@ class Dataset:
         if reader is not None:
             return reader
         if self._closed:
-            raise Closed("the data set is closed", path=self._described())
-        # Without a lock, which a forked child might find held forever. Two threads may open the same
-        # shard: both readers work, and the one that is not kept ends with its last record.
+            raise Closed("the dataset is closed", path=self.label)
+        # No lock, because a forked child could find it held forever. Two threads may open the same shard; both
+        # readers work, and the one that is not kept ends with its last record.
         reader = ShardPackReader(
             self._locations[number], limits=self._limits, storage_options=self._options
         )
         self._readers[number] = reader
         self._opened.append(number)
         while len(self._opened) > self._max_open:
-            # Dropped, not closed: another thread, or a record, may be reading from it.
+            # Dropped, not closed: another thread or a record may still read from it.
             with contextlib.suppress(IndexError):
                 self._readers[self._opened.popleft()] = None
         return reader
@@ -128,7 +135,7 @@ class Dataset:
         return starts
 
     def footers(self) -> Sequence[Footer]:
-        """The end of each shard, which says how many records it has: read once, of remote ones several at a time."""
+        """The footer of each shard, which has its record count. Read once, several at a time if they are remote."""
         found = self._footers
         if found is None:
             only = self._only
@@ -137,7 +144,7 @@ class Dataset:
 
     def _read_footers(self) -> list[Footer]:
         if self._closed:
-            raise Closed("the data set is closed", path=self._described())
+            raise Closed("the dataset is closed", path=self.label)
 
         def footer(number: int) -> Footer:
             reader = self._readers[number]
@@ -149,19 +156,19 @@ class Dataset:
 
     @property
     def _at_once(self) -> int:
-        """Shards that are asked at the same time: of remote ones each answer is waited for."""
+        """How many shards to read at the same time; remote ones make us wait."""
         first = self._locations[0]
         return _AT_ONCE if isinstance(first, str) and is_url(first) else 1
 
     @property
     def locations(self) -> tuple[Any, ...]:
-        """Where each shard is: a path, a URL, or what else `open` was given."""
+        """Where each shard is: a path, a URL, or whatever you gave to `open`."""
         return tuple(self._locations)
 
     @property
     def shards(self) -> ShardSequence:
-        """The shards, each opened when it is asked for."""
-        return ShardSequence(self)
+        """The shards; each is opened when you ask for it."""
+        return ShardSequence(len(self._locations), self._shard)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -179,16 +186,7 @@ class Dataset:
     def __getitem__(self, item: slice) -> list[Record]: ...
 
     def __getitem__(self, item: int | str | slice) -> Record | list[Record]:
-        """The record of a number (negative ones count from the end) or key; a list for a slice."""
-        if type(item) is int:
-            only = self._only
-            if only is not None and item >= 0:
-                # What `ShardPackReader.record` does, without another call.
-                offsets = only._offsets
-                if offsets is not None and item < only._count:
-                    start = offsets[item]
-                    return open_record(only._origin, start, offsets[item + 1] - start)
-            return self._record(item)
+        """The record of a number (negative numbers count from the end) or key; a list for a slice."""
         if isinstance(item, str):
             return self._by_key(item)
         if isinstance(item, slice):
@@ -205,22 +203,20 @@ class Dataset:
         count = starts[-1]
         at = number + count if number < 0 else number
         if not 0 <= at < count:
-            raise IndexError(f"there is no record {number} in a data set of {count}")
+            raise IndexError(f"no record {number} in a dataset of {count}")
         shard = bisect_right(starts, at) - 1
         return shard, at - starts[shard]
 
     def _by_key(self, key: str) -> Record:
         number = self.find(key)
         if number is None:
-            raise EntryNotFound(
-                f"there is no record with the key {shorten(key)}", path=self._described()
-            )
-        return self[number]
+            raise EntryNotFound(f"no record with the key {shorten(key)}", path=self.label)
+        return self._record(number)
 
     def find(self, key: str) -> int | None:
         """The number of the record with this key, or None.
 
-        Over many shards, the first call brings the key hashes of all into memory: 16 bytes a record.
+        Over many shards, the first call loads the key hashes of all of them: 16 bytes per record.
         """
         if self._only is not None:
             return self._only.find(key)
@@ -229,7 +225,7 @@ class Dataset:
         except UnicodeEncodeError:
             return None
         if self._lookup is None:
-            indexes = [shard.index.lookup_arrays() for shard in self.shards]
+            indexes = [shard.key_lookup() for shard in self.shards]
             self._lookup = sorted_lookup(indexes, self._bounds()[:-1])
         hashes, numbers = self._lookup
         at = int(hashes.searchsorted(np.uint64(key_hash)))
@@ -253,9 +249,9 @@ class Dataset:
         return isinstance(key, str) and self.find(key) is not None
 
     def records(self, start: int = 0, stop: int | None = None) -> Iterator[Record]:
-        """The records from `start` up to `stop` in order; negative ones count from the end.
+        """The records from `start` up to `stop` in order; negative numbers count from the end.
 
-        Without bounds no shard is opened before its turn.
+        Without bounds, no shard is opened before its turn.
         """
         return self._in_order(start, stop, ShardPackReader.records)
 
@@ -266,7 +262,7 @@ class Dataset:
         all_of: Callable[[ShardPackReader, int, int | None], Iterator[_Taken]],
     ) -> Iterator[_Taken]:
         if self._closed:
-            raise Closed("the data set is closed", path=self._described())
+            raise Closed("the dataset is closed", path=self.label)
         if self._only is not None:
             return all_of(self._only, start, stop)
         return self._in_order_of_shards(start, stop, all_of)
@@ -298,9 +294,32 @@ class Dataset:
         for record in self.records():
             yield record.key
 
-    def take(self, indices: Iterable[int]) -> list[Record]:
-        """The records of these numbers, in this order; those of a remote shard come together."""
-        return self._take(indices, ShardPackReader.take)
+    def take(
+        self,
+        indices: Iterable[int],
+        *,
+        whole: bool = True,
+        read_ahead: Callable[[Record], Iterable[Entry]] | None = None,
+    ) -> list[Record]:
+        """The records of these numbers, in this order; those of a remote shard are fetched together.
+
+        Args:
+            indices: numbers of records; negative ones count from the end.
+            whole, read_ahead: how much to fetch of remote records; see `ShardPackReader.take`.
+        """
+
+        def take_of(shard: ShardPackReader, numbers: Iterable[int]) -> list[Record]:
+            return shard.take(numbers, whole=whole, read_ahead=read_ahead)
+
+        return self._take(indices, take_of)
+
+    def take_samples(self, indices: Iterable[int]) -> list[dict[str, bytes]]:
+        """All entries of each of these records as bytes, in this order."""
+        return self._take(indices, ShardPackReader.take_samples)
+
+    def take_keyed(self, indices: Iterable[int]) -> list[tuple[str, dict[str, bytes]]]:
+        """The key of each of these records, and all entries as bytes, in this order."""
+        return self._take(indices, ShardPackReader.take_keyed)
 
     def _take(
         self,
@@ -326,40 +345,23 @@ class Dataset:
         return [found[position] for position in range(len(wanted))]
 
     def sample(self, number: int) -> dict[str, bytes]:
-        """All entries of the record of this number, checked and decompressed: name to bytes.
-
-        What `ds[number].read_all()` returns, in less time.
-        """
-        only = self._only
-        if only is not None and type(number) is int and number >= 0:
-            # What `ShardPackReader.sample` and `read_sample` do, without other calls.
-            offsets = only._offsets
-            if offsets is not None and number < only._count:
-                origin = only._origin
-                start, end = offsets[number], offsets[number + 1]
-                reader = origin.sample_reader
-                contents = None if reader is None else reader.one(start, end)
-                return read_sample(origin, start, end) if contents is None else contents
+        """All entries of the record of this number, checked and decompressed: name to bytes."""
         shard, inside = self._place(as_index(number))
         return self._shard(shard).sample(inside)
 
     def samples(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, bytes]]:
-        """All entries of each record from `start` up to `stop`: `records`, each with `read_all`, in less time."""
+        """All entries of each record as bytes, from `start` up to `stop`."""
         return self._in_order(start, stop, ShardPackReader.samples)
 
-    def take_samples(self, indices: Iterable[int]) -> list[dict[str, bytes]]:
-        """All entries of each of these records, in this order: `take`, each with `read_all`, in less time."""
-        return self._take(indices, ShardPackReader.take_samples)
-
     def __getitems__(self, indices: Iterable[int]) -> list[Record]:
-        """What loaders ask for a batch; see `take`."""
+        """What data loaders call for a batch; see `take`."""
         return self.take(indices)
 
     def get_index(self) -> Sequence[int]:
         """What `read_record_at_offset` takes for each record, in order.
 
-        For one shard this is where the records start in the file. Over many shards the offsets count
-        from the start of the first one, as if all files followed one another.
+        For one shard this is where the records start in the file. Over many shards, offsets count from the
+        start of the first one, as if the files were concatenated.
         """
         if self._only is not None:
             return self._only.get_index()
@@ -370,7 +372,7 @@ class Dataset:
         return np.concatenate(parts).data
 
     def _file_starts(self) -> list[int]:
-        """Where each file would start if all followed one another, and where the last would end."""
+        """Where each file would start if the files were concatenated, and where the last would end."""
         starts = [0]
         for shard in self.shards:
             starts.append(starts[-1] + shard.footer.total_size)
@@ -390,7 +392,7 @@ class Dataset:
         return self._shard(shard).read_record_at_offset(offset - starts[shard])
 
     def close(self) -> None:
-        """Closes all shards. Views that were handed out stay valid; records do not."""
+        """Close all shards. Views that you already have stay valid; records do not."""
         self._closed = True
         for number in tuple(self._opened):
             reader = self._readers[number]
@@ -403,43 +405,80 @@ class Dataset:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _described(self) -> str:
+    @property
+    def label(self) -> str:
+        """The dataset in messages: the name of its first shard, and how many more there are."""
         first = self._locations[0]
         name = first if isinstance(first, str) else getattr(first, "name", "<bytes>")
         more = len(self._locations) - 1
         return f"{name} and {more} more" if more else str(name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Workers may run in another folder: what is open says where it is.
+        # Workers may run in another folder.
         locations = [_absolute(location) for location in self._locations]
         return _reopen, (locations, self._limits, self._options, self._max_open)
 
     def __repr__(self) -> str:
-        return f"<Dataset {self._described()!r}>"
+        return f"<Dataset {self.label!r}>"
 
 
-class ShardSequence:
-    """The shards of a data set as a sequence that opens them one by one."""
+def expand(shards: Shards) -> list[Any]:
+    """List the single shards, in order.
 
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
+    Text with `{000000..000973}` is a range of numbers with the same number of digits, both ends included; text
+    with `*`, `?` or `[` is a pattern of local names, in natural order; a folder means all its `.shardpack` files. If a file
+    has exactly that name, it means the file.
+
+    Raises:
+        InvalidArgument: the list is empty, or a pattern finds nothing.
+    """
+    if isinstance(shards, (str, os.PathLike)):
+        return _expand_text(os.fspath(shards))
+    if isinstance(shards, (list, tuple)) or (
+        hasattr(shards, "__iter__")
+        and not isinstance(shards, (bytes, bytearray, memoryview))
+        and not hasattr(shards, "read_at")
+        and not hasattr(shards, "read")
+    ):
+        found = [one for part in shards for one in expand(part)]
+        if not found:
+            raise InvalidArgument("expected at least one shard to open", found="an empty list")
+        return found
+    return [shards]
+
+
+def _expand_text(text: str) -> list[str]:
+    return expand_names(text, _SUFFIX, enter=lambda _: False, keep=_is_shard)
+
+
+def _is_shard(path: str) -> bool:
+    """False for a file that is named after a shard, such as `x.shardpack.index`."""
+    return not os.path.splitext(path)[0].endswith(_SUFFIX)
+
+
+class ShardSequence(Sequence[ShardPackReader]):
+    """The shards of a dataset; each is opened when you ask for it."""
+
+    def __init__(self, count: int, open_shard: Callable[[int], ShardPackReader]) -> None:
+        self._count = count
+        self._open = open_shard
 
     def __len__(self) -> int:
-        return len(self._dataset._locations)
+        return self._count
 
-    def __getitem__(self, number: int) -> ShardPackReader:
-        return self._dataset._shard(range(len(self))[number])
+    @overload
+    def __getitem__(self, number: int) -> ShardPackReader: ...
 
-    def __iter__(self) -> Iterator[ShardPackReader]:
-        return map(self._dataset._shard, range(len(self)))
+    @overload
+    def __getitem__(self, number: slice) -> list[ShardPackReader]: ...
+
+    def __getitem__(self, number: int | slice) -> ShardPackReader | list[ShardPackReader]:
+        if isinstance(number, slice):
+            return list(map(self._open, range(self._count)[number]))
+        return self._open(range(self._count)[number])
 
 
 def _absolute(location: Any) -> Any:  # noqa: ANN401 - any source

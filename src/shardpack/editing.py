@@ -1,22 +1,20 @@
-"""New shards from old ones: merged, split, filtered, sorted, sampled.
+"""New shards from old ones: merge, split, filter, sort, sample.
 
-Entries are copied as they are stored, with their checksums, never decoded and encoded again; those of a
-mapped shard go from its mapping to the new file without a stop in between. The same input and the same
+Entries are copied as they are stored, with their checksums; they are never decoded. The same input and the same
 arguments give the same records in the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from shard_format.errors import InvalidArgument
-from shardpack._output import Output, is_set
-from shardpack.columns import CombinedDataset, key_hashes, opened
+from shardpack.columns import CombinedDataset, key_hashes, open_samples
 from shardpack.writer import creation_time
+from shardpack.writer_set import ShardWriterSet, WrittenShards, is_set
 
 if TYPE_CHECKING:
     import os
@@ -24,24 +22,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardpack.columns import AnyDataset, Samples
-    from shardpack.combined import AnyRecord
+    from shardpack.columns import AnyDataset, AnyRecord, Samples
+    from shardpack.reader import ShardPackReader
 
-__all__ = ["Edited", "filter", "merge", "sample", "sort", "split"]
+__all__ = ["filter", "merge", "sample", "sort", "split"]
 
-# Records that are looked up together; remote ones then come with few requests.
+# Records to take together, so that remote ones need few requests.
 _BATCH: Final = 64
 _SCALE: Final = float(1 << 64)
-
-
-@dataclass(frozen=True, slots=True)
-class Edited:
-    """What was written."""
-
-    paths: list[str]
-    """The new shards."""
-    records: int
-    """How many records they have."""
 
 
 def merge(
@@ -50,23 +38,23 @@ def merge(
     *,
     check: bool = True,
     **options: Any,  # noqa: ANN401 - checked by the writer
-) -> Edited:
-    """All records of a data set in new shards: one, or as many as the target size asks for.
+) -> WrittenShards:
+    """Write all records of a dataset into new shards: one, or as many as the target size needs.
 
-    Also writes out what `join` and `overlay` put together.
+    It also writes what `join` and `overlay` combine.
 
     Args:
-        shards: what `shardpack.open` takes, or an opened data set.
+        shards: what `shardpack.open` takes, or an open dataset.
         output: one file, or `"train-%06d.shardpack"` for a set of shards.
-        check: False skips the checksums of the entries, which are copied along.
-        options: `max_bytes` and `max_records` for a set, and what `ShardPackWriter` takes. Alignment and
-            metadata are those of the old shards unless given.
+        check: False skips the checksums of the entries, which are copied too.
+        options: what `ShardWriterSet` takes: `overwrite`, `max_bytes`, `compression` and so on. Alignment and
+            metadata are those of the old shards unless you give them.
 
     Raises:
-        InvalidArgument: two records have the same key, or the old shards say different things about
-            themselves and no `metadata` is given.
+        InvalidArgument: two records have the same key, or the metadata of the old shards differs and you give
+            no `metadata`.
     """
-    with opened(shards) as dataset:
+    with open_samples(shards) as dataset:
         return _write(dataset, dataset.records(), output, check, options)
 
 
@@ -77,16 +65,14 @@ def filter(
     *,
     check: bool = True,
     **options: Any,  # noqa: ANN401 - checked by the writer
-) -> Edited:
-    """The records for which `keep(record)` is true, in new shards.
+) -> WrittenShards:
+    """Write the records for which `keep(record)` is true into new shards.
 
     Args:
-        shards: what `shardpack.open` takes, or an opened data set.
-        output: one file, or `"train-%06d.shardpack"` for a set of shards.
-        keep: told each record. Of a record whose key, metadata or names decide, no entry is read.
-        check, options: as for `merge`.
+        shards, output, check, options: as for `merge`.
+        keep: called with each record. If it only looks at key, metadata or names, no entry is read.
     """
-    with opened(shards) as dataset:
+    with open_samples(shards) as dataset:
         kept = (record for record in dataset.records() if keep(record))
         return _write(dataset, kept, output, check, options)
 
@@ -99,19 +85,17 @@ def sort(
     reverse: bool = False,
     check: bool = True,
     **options: Any,  # noqa: ANN401 - checked by the writer
-) -> Edited:
-    """The records in order of their keys, or of anything else, in new shards.
+) -> WrittenShards:
+    """Write the records into new shards, sorted by key or by anything else.
 
-    Records that compare equal stay in their order. Memory: what is compared, and 8 bytes a record.
+    Equal records keep their order. Memory: what is compared, and 8 bytes per record.
 
     Args:
-        shards: what `shardpack.open` takes, or an opened data set.
-        output: one file, or `"train-%06d.shardpack"` for a set of shards.
-        by: told each record, gives what is compared; the key if left out.
+        shards, output, check, options: as for `merge`.
+        by: returns what to compare for a record; None for the key.
         reverse: True for the largest first.
-        check, options: as for `merge`.
     """
-    with opened(shards) as dataset:
+    with open_samples(shards) as dataset:
         values = [record.key if by is None else by(record) for record in dataset.records()]
         order = sorted(range(len(values)), key=values.__getitem__, reverse=reverse)
         return _write(dataset, _in_batches(dataset, order), output, check, options)
@@ -126,21 +110,19 @@ def sample(
     shuffle: bool = False,
     check: bool = True,
     **options: Any,  # noqa: ANN401 - checked by the writer
-) -> Edited:
-    """Some of the records, drawn by chance but the same every time, in new shards.
+) -> WrittenShards:
+    """Write a random sample of the records into new shards, the same one every time.
 
-    Which ones depends on their keys and the seed alone: not on how they are spread over shards, nor on
-    the versions of anything. 16 bytes of memory a record.
+    The choice depends only on the keys and the seed, not on the shards or on any version. Needs 16 bytes of
+    memory per record.
 
     Args:
-        shards: what `shardpack.open` takes, or an opened data set.
-        output: one file, or `"train-%06d.shardpack"` for a set of shards.
-        count: how many; a float from 0 to 1 is a share of all, rounded.
-        seed: another one draws others.
-        shuffle: True writes them in an order by chance rather than in the one that they have.
-        check, options: as for `merge`.
+        shards, output, check, options: as for `merge`.
+        count: how many records; a float from 0 to 1 is a share of all, rounded.
+        seed: of the random choice.
+        shuffle: True writes them in random order rather than in their own.
     """
-    with opened(shards) as dataset:
+    with open_samples(shards) as dataset:
         total = len(dataset)
         wanted = count if isinstance(count, int) else round(count * total)
         if not 0 <= wanted <= total or isinstance(count, bool):
@@ -164,28 +146,27 @@ def split(
     seed: int = 0,
     check: bool = True,
     **options: Any,  # noqa: ANN401 - checked by the writer
-) -> dict[str, Edited]:
-    """The records of a data set in several others, each of which has those that it is given.
+) -> dict[str, WrittenShards]:
+    """Split a dataset into several.
 
         split("all.shardpack", "part-%06d.shardpack", max_records=10_000)
         split("all-*.shardpack", {"train-%06d.shardpack": 0.9, "val-%06d.shardpack": 0.1})
 
-    By shares, a record goes where the hash of its key and the seed say: records that are added later
-    change nothing for the others, and each share is met within chance.
+    With shares, the hash of its key and the seed decide where a record goes. Records that you add later do not
+    move the others, and the shares are met approximately.
 
     Args:
-        shards: what `shardpack.open` takes, or an opened data set.
+        shards, check, options: as for `merge`.
         outputs: `"part-%06d.shardpack"`, cut in order; or names with their shares, which add up to 1.
-        parts: with one name, into so many shards of the same number of records, give or take one.
+        parts: with one name, the number of shards; their record counts differ by at most one.
         max_bytes: target size of a shard.
         max_records: most records of a shard.
-        seed: another one deals the records out differently.
-        check, options: as for `merge`.
+        seed: of the random choice.
 
     Returns:
         What was written under each name.
     """
-    with opened(shards) as dataset:
+    with open_samples(shards) as dataset:
         # One time for all of them.
         options["created"] = creation_time(options.get("created"))
         if isinstance(outputs, Mapping):
@@ -196,7 +177,7 @@ def split(
         name = str(outputs)
         if sum(limit is not None for limit in (parts, max_bytes, max_records)) == 0:
             raise InvalidArgument(
-                "into what is not said", expected="parts, max_bytes or max_records", path=name
+                "how to split is missing", expected="parts, max_bytes or max_records", path=name
             )
         if not is_set(name):
             raise InvalidArgument(
@@ -216,15 +197,15 @@ def split(
 
 def _split_evenly(
     dataset: AnyDataset, name: str, parts: int, check: bool, options: dict[str, Any]
-) -> Edited:
-    paths: list[str] = []
+) -> WrittenShards:
     count = len(dataset)
-    for part in range(parts):
-        first, last = count * part // parts, count * (part + 1) // parts
-        limits = {"max_bytes": None, "first": part}
-        records = dataset.records(first, last)
-        paths += _write(dataset, records, name, check, limits | options).paths
-    return Edited(paths, count)
+    with _writer(dataset, name, {"max_bytes": None} | options) as writer:
+        for part in range(parts):
+            if part:
+                writer.start_shard()
+            for record in dataset.records(count * part // parts, count * (part + 1) // parts):
+                writer.copy(record, check=check)
+    return WrittenShards(writer.paths, count)
 
 
 def _split_by_shares(
@@ -233,7 +214,7 @@ def _split_by_shares(
     seed: int,
     check: bool,
     options: dict[str, Any],
-) -> dict[str, Edited]:
+) -> dict[str, WrittenShards]:
     if (
         not shares
         or min(shares.values()) < 0
@@ -244,7 +225,7 @@ def _split_by_shares(
         )
     bounds = np.cumsum(list(shares.values()))[:-1]
     chosen = np.searchsorted(bounds, _by_chance(dataset, seed) / _SCALE, side="right")
-    found: dict[str, Edited] = {}
+    found: dict[str, WrittenShards] = {}
     for number, name in enumerate(shares):
         numbers: list[int] = np.flatnonzero(chosen == number).tolist()
         found[name] = _write(dataset, _in_batches(dataset, numbers), name, check, dict(options))
@@ -252,8 +233,8 @@ def _split_by_shares(
 
 
 def _by_chance(dataset: AnyDataset, seed: int) -> NDArray[np.uint64]:
-    """A number for each record that depends on its key and the seed, and looks like chance."""
-    # The finalizer of SplitMix64 over the key's hash; unsigned integers wrap, which is meant.
+    """A pseudorandom number for each record that depends only on its key and the seed."""
+    # The finalizer of SplitMix64 over the key's hash; unsigned overflow is intended.
     mixed = key_hashes(dataset) ^ np.uint64(seed * 0x9E3779B97F4A7C15 & 0xFFFF_FFFF_FFFF_FFFF)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -272,46 +253,52 @@ def _write(
     output: str | os.PathLike[str],
     check: bool,
     options: dict[str, Any],
-) -> Edited:
+) -> WrittenShards:
+    written = 0
+    with _writer(dataset, output, options) as writer:
+        for record in records:
+            writer.copy(record, check=check)
+            written += 1
+    return WrittenShards(writer.paths, written)
+
+
+def _writer(
+    dataset: AnyDataset, output: str | os.PathLike[str], options: dict[str, Any]
+) -> ShardWriterSet:
+    """A writer that keeps alignment and metadata of the old shards unless the options say otherwise."""
     options = dict(options)
     if options.get("alignment") is None:
         options["alignment"] = _alignment(dataset)
     if options.get("metadata") is None:
         options["metadata"] = _user_fields(dataset)
-    written = 0
-    with Output(output, **options) as writer:
-        for record in records:
-            writer.copy(record, check=check)
-            written += 1
-    return Edited(writer.paths, written)
+    return ShardWriterSet(output, **options)
 
 
-def _shards(dataset: AnyDataset) -> Iterable[Any]:
-    return (
-        (shard for part in dataset._datasets for shard in _shards(part))
-        if isinstance(dataset, CombinedDataset)
-        else dataset.shards
-    )
+def _shards(dataset: AnyDataset) -> Iterable[ShardPackReader]:
+    if isinstance(dataset, CombinedDataset):
+        return (shard for _, part in dataset.parts for shard in _shards(part))
+    return dataset.shards
 
 
 def _alignment(dataset: AnyDataset) -> int:
-    """The largest of the shards', so that what could be used in place still can."""
+    """The largest alignment of the shards, so that entries stay usable in place."""
     return max((shard.record(0).alignment for shard in _shards(dataset) if len(shard)), default=8)
 
 
 def _user_fields(dataset: AnyDataset) -> dict[str, Any]:
-    """What the users of the old shards said about them, if all that did said the same."""
+    """The users' fields of the old shards, if they agree."""
     fields: dict[str, Any] = {}
     for shard in _shards(dataset):
         said = shard.metadata.get("user")
         for name, value in said.items() if isinstance(said, dict) else ():
             if name in fields and fields[name] != value:
                 raise InvalidArgument(
-                    f"the shards say different things about {name!r}",
+                    f"the shards disagree about {name!r}",
                     path=shard.name,
                     expected=repr(fields[name]),
                     found=repr(value),
-                    hint="pass metadata={…} with what is true of the new shards",
+                    hint="pass metadata={…} for the new shards",
+                    command="give --metadata KEY=VALUE for the new shards",
                 )
             fields[name] = value
     return fields

@@ -1,36 +1,33 @@
-"""How the bytes of an entry are stored: raw, gzip, lz4 or zstd."""
+"""How the bytes of an entry are stored: raw, lz4 or zstd; gzip is read, not written."""
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 from shard_format import codecs
-from shard_format.codecs import SMALLEST_COMPRESSED, Codec, Compression, is_worth_it
+from shard_format.codecs import Codec
 from shard_format.errors import (
     BadCompression,
-    InvalidArgument,
     ShardError,
     SizeMismatch,
     UnknownCodec,
 )
 
 if TYPE_CHECKING:
+    from shard_format.codecs import Compression
     from shard_format.registry import Limits
 
-__all__ = ["Encoding", "EntryCompression", "decode", "encode"]
+__all__ = ["Encoding", "MetadataEncoding", "decode", "encode"]
 
 _GZIP: Final = 31  # zlib's window bits for a gzip wrapper
-_GZIP_LEVELS = range(10)
-_DEFAULT_GZIP_LEVEL: Final = 6
 # No deflate block expands further; see the container's S-CMP-8.
 _LARGEST_GZIP_EXPANSION: Final = 1032
 
 
 class Encoding(IntEnum):
-    """How stored bytes are encoded; the number is the one in the file."""
+    """The encoding of stored bytes; the numbers are those in the file."""
 
     NONE = 0
     GZIP = 1
@@ -43,75 +40,23 @@ class Encoding(IntEnum):
         return self.name.lower()
 
 
+class MetadataEncoding(IntEnum):
+    """How the metadata of a record is stored."""
+
+    NONE = 0
+    JSON = 1
+    MESSAGEPACK = 2
+
+
 LABELS: Final = tuple(encoding.label for encoding in Encoding)
-_CONTAINER_CODECS: Final = {Encoding.LZ4: Codec.LZ4, Encoding.ZSTD: Codec.ZSTD}
+_CODECS: Final = {Encoding.LZ4: Codec.LZ4, Encoding.ZSTD: Codec.ZSTD}
+_ENCODINGS: Final = {codec: encoding for encoding, codec in _CODECS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class EntryCompression:
-    """An encoding with its level."""
-
-    encoding: Encoding
-    """How the bytes are stored."""
-    level: int | None = None
-    """For zstd up to 22, for gzip 0 to 9; None for the default."""
-
-    def __post_init__(self) -> None:
-        if self.level is None:
-            return
-        if self.encoding is Encoding.ZSTD:
-            Compression(Codec.ZSTD, self.level)
-        elif self.encoding is not Encoding.GZIP or self.level not in _GZIP_LEVELS:
-            raise _unknown(str(self))
-
-    @classmethod
-    def parse(cls, text: str | EntryCompression | None) -> EntryCompression:
-        """From `"none"`, `"gzip"`, `"lz4"`, `"zstd"`, or with a level: `"zstd:19"`. None means `"none"`."""
-        if isinstance(text, EntryCompression):
-            return text
-        if text is None:
-            return NO_COMPRESSION
-        if not isinstance(text, str):
-            raise _unknown(text)
-        name, colon, level = text.partition(":")
-        try:
-            return cls(Encoding[name.upper()], int(level) if colon else None)
-        except (KeyError, ValueError):
-            raise _unknown(text) from None
-
-    def __str__(self) -> str:
-        label = self.encoding.label
-        return label if self.level is None else f"{label}:{self.level}"
-
-
-NO_COMPRESSION: Final = EntryCompression(Encoding.NONE)
-
-
-def _unknown(found: object) -> InvalidArgument:
-    return InvalidArgument(
-        "unknown compression",
-        expected="'none', 'gzip', 'gzip:LEVEL', 'lz4', 'zstd' or 'zstd:LEVEL'",
-        found=repr(found),
-    )
-
-
-def encode(
-    data: bytes | memoryview, compression: EntryCompression
-) -> tuple[Encoding, bytes] | None:
-    """The encoding and the stored bytes, or None if the entry is better stored raw (P-ENC-6)."""
-    encoding = compression.encoding
-    if encoding is Encoding.NONE or len(data) < SMALLEST_COMPRESSED:
-        return None
-    if encoding is Encoding.GZIP:
-        level = _DEFAULT_GZIP_LEVEL if compression.level is None else compression.level
-        # Without a name and a time in the header: the same content gives the same bytes.
-        compressor = zlib.compressobj(level, zlib.DEFLATED, _GZIP)
-        stored = compressor.compress(data) + compressor.flush()
-        return (encoding, stored) if is_worth_it(len(stored), len(data)) else None
-    found = codecs.compress(
-        memoryview(data), Compression(_CONTAINER_CODECS[encoding], compression.level)
-    )
-    return None if found is None else (encoding, found)
+def encode(data: bytes | memoryview, compression: Compression) -> tuple[Encoding, bytes] | None:
+    """The encoding and the stored bytes, or None if compression does not pay (P-ENC-6)."""
+    found = codecs.compress(memoryview(data), compression)
+    return None if found is None else (_ENCODINGS[compression.codec], found)
 
 
 def decode(number: int, stored: bytes | memoryview, original_size: int, limits: Limits) -> bytes:
@@ -127,11 +72,11 @@ def decode(number: int, stored: bytes | memoryview, original_size: int, limits: 
     try:
         if encoding is Encoding.GZIP:
             return _decode_gzip(stored, original_size, limits)
-        codec = _CONTAINER_CODECS[encoding]
+        codec = _CODECS[encoding]
         codecs.check_sizes(codec, len(stored), original_size, limits)
         return codecs.decode(codec, stored, original_size, limits)
     except ShardError as error:
-        # The container's rules apply, under the numbers of this format.
+        # The rules are those of the container, under the ids of this format.
         error.rule = _RULES.get(error.rule or "", error.rule)
         raise
 
@@ -148,7 +93,7 @@ _RULES: Final = {
 
 
 def _decode_gzip(stored: bytes | memoryview, original_size: int, limits: Limits) -> bytes:
-    # The limit is the same for all encodings, the reachable size is not.
+    # The limit is the same for all encodings; the reachable size differs.
     codecs.check_sizes(Codec.ZSTD, len(stored), original_size, limits)
     if original_size > _LARGEST_GZIP_EXPANSION * len(stored):
         raise SizeMismatch(
@@ -162,20 +107,15 @@ def _decode_gzip(stored: bytes | memoryview, original_size: int, limits: Limits)
         content = decompressor.decompress(stored, original_size + 1)
     except zlib.error as error:
         raise BadCompression(f"gzip cannot decode it: {error}", rule="S-CMP-4") from None
-    if len(content) > original_size:
-        raise SizeMismatch(
-            "the entry decompresses to another size than its row says",
-            expected=f"{original_size} bytes",
-            found=f"more than {original_size} bytes",
-            rule="S-CMP-3",
-        )
-    if not decompressor.eof or decompressor.unused_data or decompressor.unconsumed_tail:
+    if len(content) <= original_size and (
+        not decompressor.eof or decompressor.unused_data or decompressor.unconsumed_tail
+    ):
         raise BadCompression("not exactly one complete gzip member", rule="S-CMP-4")
     if len(content) != original_size:
         raise SizeMismatch(
-            "the entry decompresses to another size than its row says",
+            "the entry does not decompress to the size in its row",
             expected=f"{original_size} bytes",
-            found=f"{len(content)} bytes",
+            found=f"{len(content)} bytes or more",
             rule="S-CMP-3",
         )
     return content

@@ -1,4 +1,4 @@
-"""From any items to shards: a function makes the samples, in one process or in several.
+"""From any items to shards: your function makes the samples, in one process or in several.
 
     def make(path):
         with Image.open(path) as image:
@@ -12,33 +12,73 @@ The shards are the same bytes for any number of processes.
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
-from contextlib import closing, nullcontext
+import pickle
+import signal
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from itertools import islice
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
-from shard_format.errors import InvalidArgument, ShardError, shorten
-from shardpack._making import Maker, Sample, Work, make_here
-from shardpack._output import Output, how_to_go_on
-from shardpack._preparing import Preparer
+from shard_format.errors import InvalidArgument, ShardError, ShardIOError, shorten
+from shardpack._record_encoder import EncodedRecord, RecordEncoder
 from shardpack.dataset import Dataset
+from shardpack.writer_set import ShardWriterSet, how_to_continue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-    from datetime import datetime
+    from collections.abc import Generator
+    from concurrent.futures import Future
+    from multiprocessing.connection import Connection
     from multiprocessing.context import BaseContext
 
-    from shardpack._making import Failure, Part
-    from shardpack._preparing import Prepared
-    from shardpack.encodings import EntryCompression
+    from shard_format.codecs import Compression
 
-__all__ = ["FailedItem", "Packed", "Sample", "pack"]
+__all__ = ["FailedItem", "PackResult", "Sample", "pack"]
 
 Item = TypeVar("Item")
 
-# All are logged and counted; a million of them need not stay in memory.
+# All failures are logged and counted; keeping a million of them would fill the memory.
 _MOST_FAILED_KEPT: Final = 1000
+_LONGEST_SHOWN: Final = 120
+_A_SAMPLE: Final = "(key, entries), (key, entries, metadata) or a shardpack.Sample"
+# Neighbouring items go to a process together, for about this much work: handing them over takes 100 µs.
+_RUN_SECONDS: Final = 0.02
+_RUN_BYTES: Final = 1 << 20
+_MOST_ITEMS_IN_RUN: Final = 32
+# Runs for each process that are under way, or made and waiting for an earlier one.
+_RUNS_AHEAD: Final = 3
+_ENCODER_OPTIONS: Final = ("alignment", "compression", "max_record_bytes")
+_AT_TOP_LEVEL: Final = (
+    "define it at the top level of an importable module, or use processes=0 to stay in this process"
+)
+_BELOW_MAIN: Final = "in a script, call pack below `if __name__ == '__main__':`, so that worker processes can import it"
+
+
+class Sample(NamedTuple):
+    """One record to write; a plain tuple of the first two or three fields is the same.
+
+    The fields are those of `ShardPackWriter.write`.
+    """
+
+    key: str
+    """Names the sample; unique in all shards together."""
+    entries: Mapping[str, Any]
+    """Name to content: bytes, or a value that the suffix of the name says how to encode."""
+    metadata: Mapping[str, Any] | None = None
+    """What you want to know about the sample without reading its entries."""
+    content_types: Mapping[str, str] | None = None
+    """For names whose suffix does not say it."""
+    compression: Mapping[str, str | Compression] | None = None
+    """For single entries, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +86,19 @@ class FailedItem:
     """An item that was left out because of an error."""
 
     number: int
-    """Its place in the input, from 0 on."""
+    """Its position in the input, from 0."""
     item: str
     """Its text form, shortened."""
     error: str
     """The class of the error and its message."""
     samples: int
-    """Samples that it had given before; they are in the shards."""
+    """Samples that it had given before the error; they are in the shards."""
+    cause: BaseException | None = None
+    """The error itself, if it could be brought here from another process."""
 
 
 @dataclass(slots=True)
-class Packed:
+class PackResult:
     """What `pack` did."""
 
     paths: list[str] = field(default_factory=list)
@@ -66,7 +108,7 @@ class Packed:
     known: int = 0
     """Samples that were not written because their keys were there before."""
     left_out: int = 0
-    """Items of which `make` gave no sample."""
+    """Items for which `make` gave no sample."""
     failures: int = 0
     """Items that were left out because of an error."""
     failed: list[FailedItem] = field(default_factory=list)
@@ -83,47 +125,37 @@ def pack(
     append: bool = False,
     on_error: Literal["raise", "skip"] = "raise",
     progress: Callable[[int], None] | None = None,
-    max_bytes: int | None = 1 << 30,
-    max_records: int | None = None,
-    compression: str | EntryCompression | None = None,
-    alignment: int = 8,
-    metadata: Mapping[str, Any] | None = None,
-    metadata_encoding: str = "json",
-    created: str | float | datetime | None = None,
-    fsync: bool = True,
     multiprocessing_context: str | BaseContext | None = None,
-) -> Packed:
-    """Makes samples of items and puts them into shards, in the order of the items.
+    **options: Any,  # noqa: ANN401 - checked by the writer
+) -> PackResult:
+    """Make samples of items and write them into shards, in the order of the items.
 
-    One pass, and memory that does not grow: `items` may be a generator without end, which is read a
-    few items ahead. The same items and arguments give the same bytes for any number of processes, as
-    long as `make` depends on nothing but its item; what it needs of chance it draws from a generator
-    that is seeded with the item.
+    One pass with bounded memory: `items` may be an endless generator, which is read a few items ahead. The same
+    items and arguments give the same bytes for any number of processes, as long as `make` depends only on its
+    item; seed any randomness from the item.
 
-    Every shard that is there is complete. An error, an interrupt or the loss of a process drops the one
-    that is being written, and `append=True` goes on from there: the shards become those that an
-    undisturbed run gives.
+    Every shard that is there is complete. An error, an interrupt or the death of a process drops the shard that
+    is being written, and `append=True` continues from there: you get the same shards as from an undisturbed run.
 
     Args:
-        items: anything. With processes, what can be pickled.
+        items: anything; with processes, anything that can be pickled.
         output: `"train-%06d.shardpack"` for a set of shards, or one file.
-        make: `make(item)` gives `(key, entries)`, `(key, entries, metadata)` or a `Sample`; a list or
-            generator of these for several; or None to leave the item out. With processes, a function
-            at the top level of a module, or a `functools.partial` of one.
-        key: `key(item)` gives the key, or the keys, that the samples of the item will have. With
-            `append`, `make` is then not called for items whose samples are all there; without it, it is
-            called for every item, and what is there already is not written.
-        processes: that make and encode the samples. 0 and 1: this one; None: one for each processor.
-        append: True keeps the shards that are there, and goes on behind them. Samples whose keys were
-            there before are left out and counted.
-        on_error: `"raise"`, or `"skip"` to leave out items of which `make` raises an error, or gives what
-            cannot be stored. They are counted, listed in the result, and each is reported to the
-            logger `shardpack`.
-        progress: told the number of items that are done since the last call: `tqdm.update` fits.
-        max_bytes, max_records: a new shard of a set starts before it would be larger.
-        compression, alignment, metadata, metadata_encoding, created, fsync: as for `ShardPackWriter`.
-        multiprocessing_context: how processes are started, `"fork"`, `"spawn"` or `"forkserver"`; what
-            Python does on this system if left out.
+        make: `make(item)` returns `(key, entries)`, `(key, entries, metadata)` or a `Sample`; a list or generator
+            of these for several; or None to leave the item out. With processes, a function at the top level of a
+            module, or a `functools.partial` of one; all samples of one item are then in memory at once.
+        key: `key(item)` returns the key, or the keys, that the samples of the item will have. With `append`, `make`
+            is then not called for items whose samples are all there. Without it, `make` is called for every item,
+            and samples that are there already are not written.
+        processes: how many make and encode the samples. 0 and 1: this one; None: one for each processor.
+        append: True keeps the shards that are there and continues after them. Samples whose keys are there already
+            are left out and counted.
+        on_error: `"raise"`, or `"skip"` to leave out items for which `make` raises an error or returns what cannot
+            be stored. They are counted, listed in the result, and reported to the logger `shardpack`.
+        progress: called with the number of items that are done since the last call: `tqdm.update` fits.
+        multiprocessing_context: how processes are started: `"fork"`, `"spawn"` or `"forkserver"`; None for Python's
+            default.
+        options: what `ShardWriterSet` takes: `overwrite`, `max_bytes`, `max_records`, `compression`, `alignment`,
+            `metadata`, `created`, `fsync` and so on.
 
     Raises:
         ShardError: `make` failed; the message names the item, and the cause is the original error.
@@ -132,47 +164,28 @@ def pack(
     """
     name = os.fspath(output)
     if not callable(make):
-        raise InvalidArgument("make is no function", path=name, found=type(make).__name__)
+        raise InvalidArgument("make is not a function", path=name, found=type(make).__name__)
     if on_error not in ("raise", "skip"):
         raise InvalidArgument(
             "unknown on_error", expected="'raise' or 'skip'", found=repr(on_error)
         )
+    encoding = {option: options[option] for option in _ENCODER_OPTIONS if option in options}
+    function = SampleFunction(make, RecordEncoder(name, **encoding))
+    pool: _ProcessPool | None = None
     count = _process_count(processes)
-    preparer = Preparer(
-        name, alignment=alignment, compression=compression, metadata_encoding=metadata_encoding
-    )
-    made = _way_to_make(Maker(make, preparer), count, multiprocessing_context, name)
+    if count > 1:
+        pool = _ProcessPool(function, count, multiprocessing_context, name)
     with (
-        Output(
-            name,
-            max_bytes=max_bytes,
-            max_records=max_records,
-            compression=compression,
-            alignment=alignment,
-            metadata=metadata,
-            metadata_encoding=metadata_encoding,
-            created=created,
-            fsync=fsync,
-            append=append,
-        ) as writer,
-        Dataset(writer.earlier) if writer.earlier else nullcontext() as earlier,
+        ShardWriterSet(name, append=append, **options) as writer,
+        Dataset(writer.kept) if writer.kept else nullcontext() as earlier,
     ):
-        packing = _Packing(name, writer, earlier, key, on_error, progress)
-        with closing(made(packing.works(items))) as parts:
-            for part in parts:
-                packing.take(part)
-    packing.done.paths = writer.paths
-    return packing.done
-
-
-def _way_to_make(
-    maker: Maker, processes: int, context: str | BaseContext | None, name: str
-) -> Callable[[Iterator[Work]], Generator[Part, None, None]]:
-    if processes <= 1:
-        return partial(make_here, maker)
-    from shardpack._packing_processes import Processes
-
-    return Processes(maker, processes, context, name).make
+        run = _PackRun(name, writer, earlier, on_error, progress)
+        works = run.works(items, key)
+        with closing(_make_here(function, works) if pool is None else pool.make(works)) as made:
+            for part in made:
+                run.take(part)
+    run.result.paths = writer.paths
+    return run.result
 
 
 def _process_count(processes: int | None) -> int:
@@ -185,47 +198,80 @@ def _process_count(processes: int | None) -> int:
     return processes
 
 
-class _Packing:
+class _Work(NamedTuple):
+    """An item to make samples of."""
+
+    number: int
+    """Its position in the input, from 0."""
+    item: Any
+    keys: tuple[str, ...] | None
+    """The keys that its samples will have, if they are known."""
+
+    def __str__(self) -> str:
+        return f"item {self.number}, {self.shown}"
+
+    @property
+    def shown(self) -> str:
+        """The text form of the item, shortened."""
+        try:
+            shown = repr(self.item)
+        except Exception:  # noqa: BLE001 - foreign code, while an error is being reported
+            shown = object.__repr__(self.item)
+        return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}…"
+
+
+class _Made(NamedTuple):
+    """Some of the records of an item, in order."""
+
+    work: _Work
+    records: list[EncodedRecord]
+    is_done: bool
+    """There are no more."""
+    failure: MakeFailure | None = None
+    """The error that ended the item."""
+
+
+class _PackRun:
     """Writes what is made. Owns: the result.
 
     Args:
         name: the output, for errors.
-        writer: where records go.
-        earlier: what was there before, if anything.
-        key, on_error, progress: as for `pack`.
+        writer: takes the records.
+        earlier: the records that were there before, if any.
+        on_error, progress: as for `pack`.
     """
 
     def __init__(
         self,
         name: str,
-        writer: Output,
+        writer: ShardWriterSet,
         earlier: Dataset | None,
-        key: Callable[[Any], str | Iterable[str]] | None,
         on_error: str,
         progress: Callable[[int], None] | None,
     ) -> None:
-        self.done = Packed()
+        self.result = PackResult()
         self._name = name
         self._writer = writer
         self._earlier = earlier
-        self._key = key
         self._on_error = on_error
         self._progress = progress
         self._samples = 0  # of the item that is being written
 
-    def works(self, items: Iterable[Any]) -> Iterator[Work]:
+    def works(
+        self, items: Iterable[Any], key: Callable[[Any], str | Iterable[str]] | None
+    ) -> Iterator[_Work]:
         """The items, without those that need not be made."""
         for number, item in enumerate(items):
-            work = Work(number, item, None)
-            if self._key is not None:
-                work = work._replace(keys=self._keys_of(work, self._key))
+            work = _Work(number, item, None)
+            if key is not None:
+                work = work._replace(keys=self._keys_of(work, key))
                 if work.keys and all(map(self._is_known, work.keys)):
-                    self.done.known += len(work.keys)
-                    self._tell()
+                    self.result.known += len(work.keys)
+                    self._report()
                     continue
             yield work
 
-    def _keys_of(self, work: Work, key: Callable[[Any], str | Iterable[str]]) -> tuple[str, ...]:
+    def _keys_of(self, work: _Work, key: Callable[[Any], str | Iterable[str]]) -> tuple[str, ...]:
         try:
             found = key(work.item)
             keys = (found,) if isinstance(found, str) else tuple(found)
@@ -236,7 +282,7 @@ class _Packing:
         for one in keys:
             if not isinstance(one, str):
                 raise InvalidArgument(
-                    f"key gave no key for {work}",
+                    f"key returned something that is not a key, for {work}",
                     path=self._name,
                     expected="a string, or several",
                     found=type(one).__name__,
@@ -246,53 +292,414 @@ class _Packing:
     def _is_known(self, key: str) -> bool:
         return self._earlier is not None and key in self._earlier
 
-    def take(self, part: Part) -> None:
-        """Writes some records of an item."""
-        for record in part.records:
-            self._write(part.work, record)
-        if not part.is_done:
+    def take(self, made: _Made) -> None:
+        """Write some records of an item."""
+        for record in made.records:
+            self._write(made.work, record)
+        if not made.is_done:
             return
         samples, self._samples = self._samples, 0
-        if part.failure is not None:
-            self._fail(part.work, part.failure, samples)
+        if made.failure is not None:
+            self._fail(made.work, made.failure, samples)
         elif not samples:
-            self.done.left_out += 1
-        self._tell()
+            self.result.left_out += 1
+        self._report()
 
-    def _write(self, work: Work, record: Prepared) -> None:
+    def _write(self, work: _Work, record: EncodedRecord) -> None:
         self._samples += 1
         if work.keys is not None and record.key not in work.keys:
             raise InvalidArgument(
-                f"make gave another key than key said, for {work}",
+                f"make returned another key than key, for {work}",
                 path=self._name,
                 expected=" or ".join(map(shorten, work.keys)),
                 found=shorten(record.key),
             )
         if self._is_known(record.key):
-            self.done.known += 1
+            self.result.known += 1
             return
         try:
-            self._writer.write_prepared(record)
+            self._writer.write_encoded(record)
         except InvalidArgument as error:
-            error.found = error.found or f"it again, of {work}"
+            error.found = error.found or f"again, in {work}"
             raise
-        self.done.records += 1
+        self.result.records += 1
 
-    def _fail(self, work: Work, failure: Failure, samples: int) -> None:
+    def _fail(self, work: _Work, failure: MakeFailure, samples: int) -> None:
         if self._on_error == "raise":
             raise ShardError(
                 f"make failed for {work}: {failure.summary}",
                 path=self._name,
-                hint=f"on_error='skip' leaves such items out; {how_to_go_on(self._name)}",
+                hint=f"on_error='skip' leaves such items out; {how_to_continue(self._name)}",
             ) from failure.cause
         logging.getLogger("shardpack").warning(
-            "%s: %s was left out: %s", self._name, work, failure.summary
+            "%s: left out %s: %s", self._name, work, failure.summary
         )
-        self.done.failures += 1
-        if len(self.done.failed) < _MOST_FAILED_KEPT:
-            shown = str(work).partition(", ")[2]
-            self.done.failed.append(FailedItem(work.number, shown, failure.summary, samples))
+        self.result.failures += 1
+        if len(self.result.failed) < _MOST_FAILED_KEPT:
+            self.result.failed.append(
+                FailedItem(work.number, work.shown, failure.summary, samples, failure.cause)
+            )
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._progress is not None:
             self._progress(1)
+
+
+# --- making samples
+
+
+class RemoteTraceback(Exception):
+    """Where in a worker process an error was raised; the cause of that error, so that it is shown."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+class MakeFailure(NamedTuple):
+    """An error of `make` that can go from one process to another."""
+
+    summary: str
+    """Its class and message in one line."""
+    error: BaseException | None
+    """None if it was raised in another process."""
+    pickled: bytes = b""
+    """The error of another process, if it can be pickled."""
+    trace: str = ""
+    """Where it was raised in another process."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> MakeFailure:
+        """An error of this process."""
+        message = " ".join(str(error).split())
+        summary = type(error).__name__ + (f": {message}" if message else "")
+        return cls(summary, error)
+
+    def to_send(self) -> MakeFailure:
+        """The same in a form that can always be pickled."""
+        assert self.error is not None
+        trace = "".join(traceback.format_exception(self.error))
+        try:
+            pickled = pickle.dumps(self.error)
+        except Exception:  # noqa: BLE001 - a foreign class
+            pickled = b""
+        return MakeFailure(self.summary, None, pickled, trace)
+
+    @property
+    def cause(self) -> BaseException:
+        """The original error, with its traceback if it is from another process."""
+        if self.error is not None:
+            return self.error
+        remote = RemoteTraceback(self.trace)
+        try:
+            error = pickle.loads(self.pickled)
+        except Exception:  # noqa: BLE001 - a foreign class; the traceback has the text
+            return remote
+        if not isinstance(error, BaseException):
+            return remote
+        error.__cause__ = remote
+        return error
+
+
+class SampleFunction:
+    """Makes the records of items. Can be pickled if your function can.
+
+    Args:
+        make: returns the samples of an item; see `pack`.
+        encoder: encodes them.
+    """
+
+    def __init__(self, make: Callable[[Any], Any], encoder: RecordEncoder) -> None:
+        self._make = make
+        self._encoder = encoder
+
+    def records(self, item: Any) -> Iterator[EncodedRecord]:  # noqa: ANN401 - the caller's
+        """The records of an item. Their bytes may change when you ask for the next one."""
+        made = self._make(item)
+        if made is None:
+            return
+        if isinstance(made, tuple):
+            yield self._encode(made)
+            return
+        if not isinstance(made, Iterable) or isinstance(made, (str, bytes, Mapping)):
+            raise InvalidArgument(
+                "make returned no samples",
+                expected=f"{_A_SAMPLE}; a list or generator of these; or None",
+                found=type(made).__name__,
+            )
+        for sample in made:
+            if sample is not None:
+                yield self._encode(sample)
+
+    def _encode(self, sample: Any) -> EncodedRecord:  # noqa: ANN401 - not checked yet
+        if not isinstance(sample, tuple) or not 2 <= len(sample) <= len(Sample._fields):
+            length = f" of {len(sample)}" if isinstance(sample, tuple) else ""
+            raise InvalidArgument(
+                "make returned something that is not a sample",
+                expected=_A_SAMPLE,
+                found=type(sample).__name__ + length,
+            )
+        found = Sample(*sample)
+        for part in ("entries", "metadata", "content_types", "compression"):
+            value = getattr(found, part)
+            if not isinstance(value, Mapping) and (value is not None or part == "entries"):
+                raise InvalidArgument(
+                    f"the {part} of a sample are not a dictionary",
+                    expected=_A_SAMPLE,
+                    found=type(value).__name__,
+                )
+        return self._encoder.encode(*found)
+
+
+def _make_here(function: SampleFunction, works: Iterable[_Work]) -> Generator[_Made, None, None]:
+    """Make the records of all items in this process."""
+    for work in works:
+        failure = None
+        try:
+            for record in function.records(work.item):
+                yield _Made(work, [record], False)
+        except Exception as error:  # noqa: BLE001 - `on_error` decides
+            failure = MakeFailure.of(error)
+        yield _Made(work, [], True, failure)
+
+
+# --- in several processes
+
+
+class _RunResult(NamedTuple):
+    """What a worker process has made of a run of items."""
+
+    items: list[tuple[list[EncodedRecord], MakeFailure | None]]
+    seconds: float
+
+
+class _ProcessPool:
+    """Makes the records of items in other processes, and returns them in the order of the items.
+
+    Args:
+        function: makes the records.
+        processes: how many to start.
+        context: how to start them; None for Python's default.
+        name: the output, for errors.
+    """
+
+    def __init__(
+        self, function: SampleFunction, processes: int, context: str | BaseContext | None, name: str
+    ) -> None:
+        if multiprocessing.current_process().daemon:
+            raise InvalidArgument(
+                "this is a daemonic worker process, which cannot start processes",
+                path=name,
+                hint="use processes=0 to make the samples in this process",
+            )
+        self._context = _context_of(context)
+        self._function: SampleFunction | bytes = function
+        if self._context.get_start_method() != "fork":
+            self._function = _pickled(function, "make", name)
+        self._processes = processes
+        self._name = name
+        self._run_length = 1
+
+    def make(self, works: Iterator[_Work]) -> Generator[_Made, None, None]:
+        """Make the records of all items. All processes end when this does."""
+        # Not more processes than there is work for.
+        first = list(islice(iter(lambda: self._next_run(works), []), self._processes))
+        if not first:
+            return
+        stop_reader, stop_writer = self._context.Pipe(duplex=False)
+        executor = ProcessPoolExecutor(
+            len(first),
+            mp_context=self._context,
+            initializer=_start_worker,
+            initargs=(self._function, stop_reader),
+        )
+        runs: deque[tuple[list[_Work], Future[_RunResult | MakeFailure]]] = deque()
+        waiting = deque(first)
+        has_begun = is_done = False
+        try:
+            while True:
+                while len(runs) < _RUNS_AHEAD * self._processes:
+                    run = waiting.popleft() if waiting else self._next_run(works)
+                    if not run:
+                        break
+                    with _interrupts_later():
+                        future = executor.submit(_make_run, [data for _, data in run])
+                    runs.append(([work for work, _ in run], future))
+                if not runs:
+                    break
+                yield from self._taken(*runs[0])
+                runs.popleft()
+                has_begun = True
+            is_done = True
+        except BrokenProcessPool as error:
+            raise self._process_ended(runs, has_begun) from error
+        finally:
+            if not is_done:
+                stop_writer.send_bytes(b"stop")
+            executor.shutdown(cancel_futures=True)
+            stop_reader.close()
+            stop_writer.close()
+
+    def _next_run(self, works: Iterator[_Work]) -> list[tuple[_Work, bytes]]:
+        """The next items for one process, pickled."""
+        run: list[tuple[_Work, bytes]] = []
+        size = 0
+        while len(run) < self._run_length and size < _RUN_BYTES:
+            work = next(works, None)
+            if work is None:
+                break
+            data = _pickled(work.item, work, self._name)
+            run.append((work, data))
+            size += len(data)
+        return run
+
+    def _taken(
+        self, works: list[_Work], future: Future[_RunResult | MakeFailure]
+    ) -> Iterator[_Made]:
+        result = future.result()
+        if isinstance(result, MakeFailure):
+            raise InvalidArgument(
+                f"make cannot be used in a worker process: {result.summary}",
+                path=self._name,
+                hint=_AT_TOP_LEVEL,
+            ) from result.cause
+        size = 0
+        for work, (records, failure) in zip(works, result.items, strict=True):
+            size += sum(record.size for record in records)
+            yield _Made(work, records, True, failure)
+        wanted = min(_RUN_SECONDS / max(result.seconds, 1e-6), _RUN_BYTES / max(size, 1))
+        self._run_length = max(1, min(int(wanted * len(works)), _MOST_ITEMS_IN_RUN))
+
+    def _process_ended(
+        self, runs: Iterable[tuple[list[_Work], Any]], has_begun: bool
+    ) -> ShardError:
+        """A process has ended without being stopped."""
+        works = [work for run, _ in runs for work in run]
+        if not works:
+            doing = ""
+        elif len(works) == 1:
+            doing = f" while it made {works[0]}"
+        else:
+            doing = f" while it made one of the items {works[0].number} to {works[-1].number}"
+        hint = "if the system ran out of memory, use fewer processes; "
+        if not has_begun:
+            hint += f"{_BELOW_MAIN}; "
+        return ShardIOError(
+            f"a worker process was killed or ended by itself{doing}",
+            path=self._name,
+            hint=hint + how_to_continue(self._name),
+        )
+
+
+_function: SampleFunction | bytes | None = None
+"""In a worker process: makes the records; pickled until it is first needed, unless the process is a fork."""
+
+
+def _start_worker(function: SampleFunction | bytes, stop: Connection) -> None:
+    global _function
+    _function = function
+    # A terminal sends an interrupt to all processes; the first one stops the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    threading.Thread(target=_end_with_parent, args=(stop,), daemon=True).start()
+
+
+_exit_lock = threading.Lock()
+_is_making = False
+_is_stopped = False
+
+
+def _end_with_parent(stop: Connection) -> None:
+    """End this process when the first one has ended, or asks for it while records are being made.
+
+    A process that ended while it sends its records would leave the first one waiting for the rest of them.
+    """
+    global _is_stopped
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    if parent.sentinel not in wait([parent.sentinel, stop]):
+        with _exit_lock:
+            _is_stopped = True
+            if _is_making:
+                os._exit(1)
+        wait([parent.sentinel])
+    os._exit(1)
+
+
+@contextmanager
+def _making() -> Iterator[None]:
+    """While records are made, `_end_with_parent` may end this process."""
+    global _is_making
+    with _exit_lock:
+        if _is_stopped:
+            os._exit(1)
+        _is_making = True
+    try:
+        yield
+    finally:
+        with _exit_lock:
+            _is_making = False
+
+
+def _make_run(items: list[bytes]) -> _RunResult | MakeFailure:
+    """Make the records of some pickled items, in a worker process."""
+    global _function
+    start = time.perf_counter()
+    made: list[tuple[list[EncodedRecord], MakeFailure | None]] = []
+    with _making():
+        if isinstance(_function, bytes):
+            try:
+                _function = pickle.loads(_function)
+            except Exception as error:  # noqa: BLE001 - goes to the first process
+                return MakeFailure.of(error).to_send()
+        assert isinstance(_function, SampleFunction)
+        for item in items:
+            records: list[EncodedRecord] = []
+            failure = None
+            try:
+                # Those before an error stay in the list.
+                records.extend(
+                    record._replace(parts=[b"".join(record.parts)])
+                    for record in _function.records(pickle.loads(item))
+                )
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - goes to the first process
+                failure = MakeFailure.of(error).to_send()
+            made.append((records, failure))
+    return _RunResult(made, time.perf_counter() - start)
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """A process that is started here gets no interrupt until it ignores them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _context_of(context: str | BaseContext | None) -> BaseContext:
+    if context is not None and not isinstance(context, str):
+        return context
+    try:
+        return multiprocessing.get_context(context)
+    except ValueError:
+        raise InvalidArgument(
+            "unknown multiprocessing_context on this system",
+            expected=" or ".join(map(repr, multiprocessing.get_all_start_methods())),
+            found=repr(context),
+        ) from None
+
+
+def _pickled(value: Any, what: _Work | str, name: str) -> bytes:  # noqa: ANN401 - the caller's
+    try:
+        return pickle.dumps(value)
+    except Exception as error:
+        raise InvalidArgument(
+            f"{what} cannot be sent to a worker process: {error}",
+            path=name,
+            hint=_AT_TOP_LEVEL if what == "make" else "processes=0 sends nothing",
+        ) from error

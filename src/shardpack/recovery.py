@@ -1,4 +1,4 @@
-"""Getting records back from a shard that lost its end, or parts of itself."""
+"""Recovering records from a shard that is truncated or damaged."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format.errors import InvalidArgument, ShardError
+from shard_format.opening import open_source
 from shard_format.registry import DEFAULT_LIMITS, Limits
-from shard_format.sources import open_source
-from shardpack._heads import head_size_of, open_record
 from shardpack._layout import BLOCK_START, INDEX_MARKER, RECORD_HEAD, RECORD_MARKER
-from shardpack._origin import Origin
+from shardpack._record_head import head_size_of
+from shardpack._shard_bytes import ShardBytes
 from shardpack.reader import ShardPackReader
+from shardpack.record import open_record
 from shardpack.writer import ShardPackWriter
 
 if TYPE_CHECKING:
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["LostPart", "Recovery", "recover"]
 
-# How much is searched for a marker at a time.
+# Bytes to search for a marker at a time.
 _SEARCH: Final = 1 << 20
 _LEAST_BUDGET: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class LostPart:
-    """Something that did not come back."""
+    """Something that could not be recovered."""
 
     offset: int
     """Where it starts in the damaged file."""
@@ -47,21 +48,21 @@ class Recovery:
     """What `recover` did."""
 
     records: int
-    """How many came back."""
+    """How many were recovered."""
     lost: tuple[LostPart, ...]
-    """What did not."""
+    """What could not be recovered."""
     had_index: bool
-    """Whether the index was there and undamaged."""
+    """Whether the index was intact."""
     output: str
     """The new shard."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything came back."""
+        """Whether everything was recovered."""
         return self.had_index and not self.lost
 
     def __str__(self) -> str:
-        text = f"{self.output}: {self.records} records came back"
+        text = f"{self.output}: {self.records} records recovered"
         if not self.lost:
             return text + ("" if self.had_index else "; the end of the shard was missing")
         size = sum(part.size for part in self.lost)
@@ -75,35 +76,35 @@ def recover(
     limits: Limits = DEFAULT_LIMITS,
     **options: Any,  # noqa: ANN401 - checked by the writer
 ) -> Recovery:
-    """Writes a new shard with every complete, undamaged record of a damaged one, as it was stored.
+    """Write a new shard with every intact record of a damaged one, as it was stored.
 
-    With an undamaged index its offsets are followed. Without one the file is read from its start; where
-    it is damaged, the search goes on at the next marker that is followed by an undamaged head.
+    If the index is intact, its offsets are used. Otherwise the file is read from its start; after damage, the
+    search continues at the next marker that an intact head follows.
 
     Args:
-        source: the damaged shard, or the `.partial` file of a writer that was killed.
-        output: where the new shard appears; not the same file.
+        source: the damaged shard, or the `.partial` file that a killed writer left.
+        output: the new shard; not the same file.
         limits: as for reading.
-        options: what `ShardPackWriter` takes. Metadata, time and alignment stay as they were, as far as
-            that is known.
+        options: what `ShardPackWriter` takes. Metadata, time and alignment are kept if they are known.
     """
     reader = _open(source, limits)
     opened = open_source(source)
     try:
         if str(opened.name) == str(output):
             raise InvalidArgument("a shard cannot be recovered into itself", path=opened.name)
-        origin = Origin.of_source(opened, limits) if opened.size() else Origin("", limits, b"")
+        shard = (
+            ShardBytes.of_source(opened, limits) if opened.size() else ShardBytes("", limits, b"")
+        )
         end = opened.size()
         lost: list[LostPart] = []
-        found = _along_index(reader, lost) if reader is not None else _scan(origin, end, lost)
+        found = _along_index(reader, lost) if reader is not None else _scan(shard, end, lost)
         fields = _fields(reader)
-        # The fields may be anything.
+        # The fields may have any type.
         if isinstance(user := fields.get("user"), dict):
             options.setdefault("metadata", user)
         if isinstance(created := fields.get("created"), str):
             options.setdefault("created", created)
-        options.setdefault("index_fields", fields)
-        return _write(found, output, lost, reader is not None, options)
+        return _write(found, output, lost, reader is not None, fields, options)
     finally:
         if reader is not None:
             reader.close()
@@ -112,7 +113,7 @@ def recover(
 
 
 def _open(source: SourceLike, limits: Limits) -> ShardPackReader | None:
-    """A reader, if the index is good enough for one."""
+    """A reader, if the index is intact."""
     try:
         reader = ShardPackReader(source, limits=limits)
     except ShardError as error:
@@ -139,6 +140,7 @@ def _write(
     output: str | os.PathLike[str],
     lost: list[LostPart],
     had_index: bool,
+    fields: dict[str, Any],
     options: dict[str, Any],
 ) -> Recovery:
     writer: ShardPackWriter | None = None
@@ -155,6 +157,7 @@ def _write(
                 lost.append(LostPart(record.offset, record.size, _key(record), str(error)))
         if writer is None:
             writer = ShardPackWriter(output, **options)
+        writer.keep_fields(fields)
         writer.close()
     except BaseException:
         if writer is not None:
@@ -183,21 +186,21 @@ def _along_index(reader: ShardPackReader, lost: list[LostPart]) -> Iterator[Reco
         yield record
 
 
-def _scan(origin: Origin, end: int, lost: list[LostPart]) -> Iterator[Record]:
+def _scan(shard: ShardBytes, end: int, lost: list[LostPart]) -> Iterator[Record]:
     position = 0
-    search = _Search(origin, end)
+    search = _Search(shard, end)
     while end - position >= BLOCK_START.size:
-        size, marker = BLOCK_START.unpack(origin.slices[position : position + BLOCK_START.size])
+        size, marker = BLOCK_START.unpack(shard.slices[position : position + BLOCK_START.size])
         if marker == INDEX_MARKER:
-            return  # what follows is no record
-        if not size and not marker.strip(b"\0") and _is_empty(origin, position, end):
-            return  # space that a writer claimed and did not come to use
+            return  # no more records
+        if not size and not marker.strip(b"\0") and _is_empty(shard, position, end):
+            return  # space that a writer reserved and did not use
         reason = "the file ends inside this record"
         if marker != RECORD_MARKER:
             reason = "no record starts here"
         elif size <= end - position:
             try:
-                record = open_record(origin, position, size)
+                record = open_record(shard, position, size)
             except ShardError as error:
                 reason = str(error)
             else:
@@ -207,33 +210,33 @@ def _scan(origin: Origin, end: int, lost: list[LostPart]) -> Iterator[Record]:
         following = search.next_record(position + 1)
         lost.append(LostPart(position, following - position, None, reason))
         position = following
-    if position < end and not _is_empty(origin, position, end):
+    if position < end and not _is_empty(shard, position, end):
         lost.append(LostPart(position, end - position, None, "the file ends inside a record"))
 
 
-def _is_empty(origin: Origin, position: int, end: int) -> bool:
-    """Whether there is nothing but zero bytes."""
+def _is_empty(shard: ShardBytes, position: int, end: int) -> bool:
+    """Whether all bytes are zero."""
     return all(
-        not origin.slices[start : min(start + _SEARCH, end)].strip(b"\0")
+        not shard.slices[start : min(start + _SEARCH, end)].strip(b"\0")
         for start in range(position, end, _SEARCH)
     )
 
 
 class _Search:
-    """Looks for undamaged heads in what is not known to be a record."""
+    """Looks for intact heads in damaged parts."""
 
-    def __init__(self, origin: Origin, end: int) -> None:
-        self._origin = origin
+    def __init__(self, shard: ShardBytes, end: int) -> None:
+        self._shard = shard
         self._end = end
-        # A file made of nothing but markers of large heads must not keep it busy forever.
+        # Bounds the work on a file that is full of false markers.
         self._budget = _LEAST_BUDGET + 16 * end
 
     def next_record(self, position: int) -> int:
-        """Where the next undamaged head starts, or the end."""
+        """Where the next intact head starts, or the end."""
         end = self._end
         while position < end:
             stop = min(end, position + _SEARCH)
-            block = self._origin.slices[position : min(end, stop + BLOCK_START.size)]
+            block = self._shard.slices[position : min(end, stop + BLOCK_START.size)]
             at = block.find(RECORD_MARKER, 8)
             while at >= 0:
                 if self._is_record(position + at - 8):
@@ -246,13 +249,13 @@ class _Search:
         room = self._end - start
         if self._budget < 0 or room < RECORD_HEAD.size:
             return False
-        first = self._origin.slices[start : start + RECORD_HEAD.size]
+        first = self._shard.slices[start : start + RECORD_HEAD.size]
         (size, _) = BLOCK_START.unpack(first[: BLOCK_START.size])
         if size > room:
             return False
         try:
             self._budget -= head_size_of(first, size)
-            open_record(self._origin, start, size)
+            open_record(self._shard, start, size)
         except ShardError:
             return False
         return True

@@ -1,4 +1,4 @@
-"""Reading a shard from start to end without its index: pipes, standard input, files that are cut."""
+"""Reading a shard from start to end without its index: pipes, standard input, truncated files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from shard_format.errors import (
     Truncated,
 )
 from shard_format.registry import DEFAULT_LIMITS, Limits
-from shardpack._heads import open_record
-from shardpack._index import Index
+from shardpack._index import ShardIndex
 from shardpack._layout import BLOCK_START, FOOTER_SIZE, INDEX_MARKER, RECORD_MARKER
-from shardpack._origin import Origin
+from shardpack._shard_bytes import ShardBytes
 from shardpack.reader import checked_footer
+from shardpack.record import open_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["stream"]
 
-# Memory is taken as bytes arrive: a size that the stream only claims costs nothing.
+# Memory grows as bytes arrive, so a false size costs nothing.
 _PIECE: Final = 16 << 20
 _LARGEST_RECORD: Final = 4 << 30
 
@@ -40,18 +40,18 @@ def stream(
     limits: Limits = DEFAULT_LIMITS,
     max_record_bytes: int = _LARGEST_RECORD,
 ) -> Iterator[Record]:
-    """The records of a shard in order, from something that can only be read forwards.
+    """The records of a shard in order, from anything that can only be read forwards.
 
-    Each record is in memory as a whole, and stays valid after the stream went on.
+    Each record is in memory as a whole and stays valid while you read on.
 
     Args:
-        file: anything with `read`, such as `sys.stdin.buffer` or the answer of a server; or a path.
+        file: a path, or anything with `read`, such as `sys.stdin.buffer` or a server's response.
         limits: what the file may ask for.
-        max_record_bytes: larger records are refused; raise it for files you trust.
+        max_record_bytes: refuse larger records; raise it for files you trust.
 
     Raises:
         Truncated: after the last complete record, if the stream ends before the index does.
-        FormatError: something that is neither record nor index.
+        FormatError: the stream has something that is neither a record nor the index.
     """
     if isinstance(file, (str, os.PathLike)):
         try:
@@ -68,12 +68,12 @@ def stream(
 def _stream(file: BinaryIO, name: str, limits: Limits, max_record_bytes: int) -> Iterator[Record]:
     position = count = 0
     while True:
-        start = _read(file, BLOCK_START.size, name)
+        start = read_bytes(file, BLOCK_START.size, name)
         if len(start) < BLOCK_START.size:
             raise _cut(name, position, len(start))
         size, marker = BLOCK_START.unpack(start)
         is_index = marker == INDEX_MARKER
-        if not any(start):  # claimed by a writer that did not come to use it
+        if not any(start):  # space that a writer reserved and did not use
             raise _cut(name, position, 0)
         if marker != RECORD_MARKER and not is_index:
             raise BadMagic(
@@ -90,29 +90,30 @@ def _stream(file: BinaryIO, name: str, limits: Limits, max_record_bytes: int) ->
         most = limits.max_index_bytes if is_index else max_record_bytes
         if size > most:
             raise LimitExceeded(
-                f"{'an index' if is_index else 'a record'} of this size is not read from a stream",
+                f"{'an index' if is_index else 'a record'} is too large to read from a stream",
                 path=name,
                 offset=position,
                 expected=f"at most {most} bytes",
                 found=f"{size} bytes",
                 rule="P-IDX-1" if is_index else None,
                 hint="pass max_record_bytes=… or limits=… if you trust the file",
+                command="give a larger --record-size-limit if you trust the file",
             )
-        data = start + _read(file, size - len(start), name)
+        data = start + read_bytes(file, size - len(start), name)
         if len(data) < size:
             raise _cut(name, position, len(data), "P-FTR-1" if is_index else "P-REC-7")
         if is_index:
             _check_end(data, position, count, name, limits)
-            if _read(file, 1, name):
+            if read_bytes(file, 1, name):
                 raise TrailingData("bytes follow the footer", path=name, rule="P-FTR-5")
             return
-        yield open_record(Origin(name, limits, data, position), 0, size)
+        yield open_record(ShardBytes(name, limits, data, position), 0, size)
         position += size
         count += 1
 
 
-def _read(file: BinaryIO, size: int, name: str) -> bytes:
-    """So many bytes, or fewer at the end."""
+def read_bytes(file: BinaryIO, size: int, name: str) -> bytes:
+    """Read `size` bytes, or fewer at the end of the file."""
     pieces: list[bytes] = []
     missing = size
     try:
@@ -138,19 +139,19 @@ def _cut(name: str, position: int, found: int, rule: str = "P-FTR-1") -> Truncat
 
 
 def _check_end(data: bytes, position: int, count: int, name: str, limits: Limits) -> None:
-    """The footer and the head of the index must fit what was read."""
+    """Check that the footer and the head of the index match what was read."""
     try:
         footer = checked_footer(
             data[-FOOTER_SIZE:], position + len(data), lambda: data[: BLOCK_START.size]
         )
         if (footer.index_offset, footer.record_count) != (position, count):
             raise SizeMismatch(
-                "the footer is not that of the records before it",
+                "the footer does not match the records before it",
                 offset=position,
                 expected=f"{footer.record_count} records up to byte {footer.index_offset}",
                 found=f"{count} records up to byte {position}",
                 rule="P-IDX-2",
             )
-        Index(memoryview(data), footer, limits)
+        ShardIndex(name, memoryview(data), footer, limits)
     except ShardError as error:
         raise error.located(path=name) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from abc import ABC, abstractmethod
 from array import array
 from copy import deepcopy
 from datetime import datetime, timezone
@@ -13,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from xxhash import xxh64_intdigest
 
-from shard_format._atomic import AtomicFile, claim_space, copy_range, write_all
-from shard_format._json import canonical
-from shard_format._nameset import NameSet
+from shard_format.atomic import AtomicFile, claim_space, copy_range, write_all
+from shard_format.canonical_json import canonical
 from shard_format.errors import (
     Closed,
     InvalidArgument,
@@ -24,37 +24,39 @@ from shard_format.errors import (
     ShardIOError,
     shorten,
 )
-from shard_format.registry import DEFAULT_LIMITS, Limits
+from shard_format.registry import DEFAULT_LIMITS
 from shard_format.sources import FileSource
-from shardpack._heads import open_record
+from shard_format.writer_input import NameSet
 from shardpack._index import build_index, unknown_fields
 from shardpack._layout import (
     FOOTER_SIZE,
     INDEX_HEAD,
     MOST_RECORDS,
     VERSION,
-    MetadataEncoding,
 )
-from shardpack._origin import Origin
-from shardpack._preparing import Prepared, Preparer, encode_key
-from shardpack._shapes import Schema
+from shardpack._record_encoder import RecordEncoder, encode_key
+from shardpack._shard_bytes import ShardBytes
+from shardpack.encodings import MetadataEncoding
 from shardpack.reader import ShardPackReader
+from shardpack.record import open_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
 
     from typing_extensions import Self
 
-    from shardpack.encodings import EntryCompression
-    from shardpack.record import Record, StoredEntry
+    from shard_format.codecs import Compression
+    from shardpack._record_encoder import EncodedRecord
+    from shardpack._record_head import EntryTypes
+    from shardpack.columns import AnyRecord
+    from shardpack.record import StoredEntry
 
-__all__ = ["ShardPackWriter"]
+__all__ = ["ShardPackWriter", "creation_time"]
 
-# Records wait until there is this much to write at once; more would leave the processor's cache.
+# Records are written in batches of this size; larger batches would leave the processor's cache.
 _BATCH_BYTES: Final = 1 << 20
-# Space is claimed ahead in steps as large as what is there, between these: writing into it takes less
-# than half the time on ext4.
+# Space is reserved ahead in steps as large as the file, between these bounds: writing into reserved space
+# takes less than half the time on ext4.
 _LEAST_CLAIM: Final = 8 << 20
 _MOST_CLAIM: Final = 256 << 20
 _BATCH_BUFFERS: Final = 1000
@@ -62,10 +64,13 @@ _BATCH_BUFFERS: Final = 1000
 _LARGEST_COPY: Final = 1 << 20
 _INDEX_BYTES_PER_RECORD: Final = 20
 _METADATA_ROOM: Final = 1024
+_MOST_COUNTED: Final = 1024
+# A dataset with more entry names than this has no schema.
+_MOST_NAMES: Final = 256
 
 
 def creation_time(created: str | float | datetime | None) -> str:
-    """The time that a shard says it was made: as given, from SOURCE_DATE_EPOCH, or now."""
+    """The time that a shard states: as given, from SOURCE_DATE_EPOCH, or now."""
     if isinstance(created, str):
         return created
     if created is None:
@@ -81,145 +86,25 @@ def creation_time(created: str | float | datetime | None) -> str:
     return created.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class ShardPackWriter:
-    """Writes one shard, record by record, in one pass.
-
-    The file appears under its name when `close` (or the end of the `with` block) has written and synced
-    all of it. An exception, `abort` or a killed process leaves what stood there before; what was
-    written is then in a hidden `.partial` file, from which `shardpack.recover` gets it back, unless it
-    was removed. Not safe for several threads at once.
-
-    Memory is bounded: 1 MiB of records that wait to be written, and 24 bytes a record.
-
-    Args:
-        path: where the file will appear.
-        alignment: every entry starts on a multiple of this: 1, 8 or 64. 64 makes arrays and episodes
-            inside usable in place with any instruction set, for about 32 bytes an entry.
-        compression: for entries whose content type is not compressed already: `"none"`, `"gzip"`,
-            `"lz4"`, `"zstd"`, or with a level, `"zstd:19"`.
-        metadata: fields of your own about the shard.
-        index_fields: fields of the index that this library does not know, from the shard that this one
-            replaces.
-        metadata_encoding: how metadata of records is stored: `"json"` or `"msgpack"`.
-        max_record_bytes: records above this are refused.
-        created: what the shard says about its time; None for SOURCE_DATE_EPOCH, else now.
-        append: True keeps the records that are in the file already and goes on after them.
-        fsync: False skips syncing to disk: faster, and unsafe if the power goes.
-        limits: raise `max_decompressed_bytes` for compressed entries above 1 GiB.
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        alignment: int = 8,
-        compression: str | EntryCompression | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        index_fields: Mapping[str, Any] | None = None,
-        metadata_encoding: str = "json",
-        max_record_bytes: int | None = None,
-        created: str | float | datetime | None = None,
-        append: bool = False,
-        fsync: bool = True,
-        limits: Limits = DEFAULT_LIMITS,
-    ) -> None:
-        self._file: AtomicFile | None = None
-        self._closed = False
-        self._torn = False
-        self.name = os.fspath(path)
-        self._preparer = Preparer(
-            self.name,
-            alignment=alignment,
-            compression=compression,
-            metadata_encoding=metadata_encoding,
-            max_record_bytes=max_record_bytes,
-            limits=limits,
-        )
-        self._limits = limits
-        self._created = creation_time(created)
-        self.metadata: dict[str, Any] = deepcopy(dict(metadata or {}))
-        """Fields of your own about the shard, which are written by `close`; change them until then."""
-        self._index_fields = unknown_fields(index_fields or {})
-        canonical(
-            {**self._index_fields, "user": self.metadata}
-        )  # refused now rather than after an hour
-        self._offsets = array("Q")
-        self._hashes = array("Q")
-        self._seen = NameSet()
-        self._is_in_set: Callable[[str], bool] | None = None
-        self._position = 0
-        self._written = 0
-        self._claimed = 0
-        self._pending: list[bytes | memoryview] = []
-        self._schema = Schema()
-        existing = ShardPackReader(self.name, limits=limits) if append and self._exists() else None
-        try:
-            self._file = AtomicFile(path, fsync=fsync)
-            if existing is not None:
-                self._go_on(existing)
-        except BaseException:
-            self.abort()
-            raise
-        finally:
-            if existing is not None:
-                existing.close()
-
-    def join_set(self, seen: NameSet, is_in_set: Callable[[str], bool]) -> None:
-        """Makes keys unique in a whole set of shards; to be called before anything is written.
-
-        Args:
-            seen: hashes of the keys of all shards, to which this one adds its own.
-            is_in_set: whether a key is in one of the other shards; asked when its hash was seen.
-        """
-        self._seen = seen
-        self._is_in_set = is_in_set
-
-    def _exists(self) -> bool:
-        return os.path.exists(self.name)
-
-    def _go_on(self, existing: ShardPackReader) -> None:
-        """Takes over all records of a finished shard."""
-        assert self._file is not None
-        footer = existing.footer
-        hashes, numbers = existing.index.lookup_arrays()
-        by_record = hashes.copy()
-        by_record[numbers] = hashes
-        fields = existing.metadata
-        self._offsets = array("Q", existing.get_index())
-        self._hashes = array("Q", by_record.tobytes())
-        self._seen.add_hashes(by_record)
-        user = fields.get("user")
-        self.metadata = {**(user if isinstance(user, dict) else {}), **self.metadata}
-        self._index_fields = {**unknown_fields(fields), **self._index_fields}
-        self._schema.go_on(fields.get("schema"), len(existing))
-        try:
-            descriptor = os.open(self.name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-            try:
-                copy_range(descriptor, 0, footer.index_offset, self._file.descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise ShardIOError.wrap(error, "cannot copy the records", self.name) from error
-        self._position = self._written = footer.index_offset
-
-    def __len__(self) -> int:
-        return len(self._offsets)
+class RecordWriter(ABC):
+    """What the writer of one shard and the writer of a set have in common."""
 
     @property
-    def temporary(self) -> str:
-        """The hidden file that is being written."""
-        return self._file.temporary if self._file is not None else ""
+    @abstractmethod
+    def encoder(self) -> RecordEncoder:
+        """Makes the bytes of records."""
 
-    @property
-    def size(self) -> int:
-        """How large the file would be if it were closed now, within a few hundred bytes."""
-        return self.size_with(0, records=0)
+    @abstractmethod
+    def write_encoded(self, record: EncodedRecord) -> None:
+        """Add a record that an encoder with the same options has encoded."""
 
-    def size_with(self, record_bytes: int, *, records: int = 1) -> int:
-        """How large the file would be with a record of so many bytes more."""
-        count = len(self._offsets) + records
-        around = INDEX_HEAD.size + FOOTER_SIZE + 8 + _METADATA_ROOM
-        return self._position + record_bytes + _INDEX_BYTES_PER_RECORD * count + around
+    @abstractmethod
+    def close(self) -> None:
+        """Finish what is being written. You can call it twice."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop what is being written."""
 
     def write(
         self,
@@ -228,38 +113,23 @@ class ShardPackWriter:
         metadata: Mapping[str, Any] | None = None,
         *,
         content_types: Mapping[str, str] | None = None,
-        compression: Mapping[str, str | EntryCompression] | None = None,
+        compression: Mapping[str, str | Compression] | None = None,
     ) -> None:
-        """Adds a record.
+        """Add a record.
 
         Args:
-            key: names the sample; unique in the shard.
-            entries: name to content. Bytes are stored as they are; other values as the ending of the
-                name says: `.json`, `.txt`, `.npy` (arrays), `.npz` (dictionaries of arrays), `.msgpack`.
-            metadata: what is to be known about the sample without reading its entries.
-            content_types: for names whose ending does not say it.
-            compression: for single entries, by name; otherwise what the writer was told.
+            key: names the sample; unique in the shard, or in the set of shards.
+            entries: name to content. Bytes are stored as they are; other values are encoded as the suffix of
+                the name says: `.json`, `.txt`, `.npy` (arrays), `.npz` (dictionaries of arrays).
+            metadata: what you want to know about the sample without reading its entries; JSON.
+            content_types: for names whose suffix does not say it.
+            compression: for single entries, by name; otherwise that of the writer.
 
         Raises:
-            InvalidArgument: the key was written before, or something cannot be stored. The shard stays
-                as it was, and more can be written.
+            InvalidArgument: the key was written before, or a value cannot be stored. The shard is unchanged,
+                and you can go on writing.
         """
-        self._add(self._preparer.prepare(key, entries, metadata, content_types, compression))
-
-    def prepare(
-        self,
-        key: str,
-        entries: Mapping[str, Any],
-        metadata: Mapping[str, Any] | None = None,
-        content_types: Mapping[str, str] | None = None,
-        compression: Mapping[str, str | EntryCompression] | None = None,
-    ) -> Prepared:
-        """A record with all its bytes encoded and its size known, for `write_prepared`."""
-        return self._preparer.prepare(key, entries, metadata, content_types, compression)
-
-    def write_prepared(self, prepared: Prepared) -> None:
-        """Adds a record that this writer, or one with the same options, has prepared."""
-        self._add(prepared)
+        self.write_encoded(self.encoder.encode(key, entries, metadata, content_types, compression))
 
     def write_stored(
         self,
@@ -268,35 +138,171 @@ class ShardPackWriter:
         metadata_encoding: MetadataEncoding = MetadataEncoding.NONE,
         metadata: bytes = b"",
     ) -> None:
-        """Adds a record of entries that are encoded already, as `Record.stored_entries` gives them."""
-        self._add(self._preparer.prepare_stored(key, entries, metadata_encoding, metadata))
+        """Add a record of entries that are encoded already, as `Record.stored_entries` returns them.
 
-    def prepare_stored(
-        self,
-        key: str,
-        entries: Iterable[StoredEntry],
-        metadata_encoding: MetadataEncoding = MetadataEncoding.NONE,
-        metadata: bytes = b"",
-    ) -> Prepared:
-        """As `prepare`, of entries that are encoded already; sizes and checksums are taken as given."""
-        return self._preparer.prepare_stored(key, entries, metadata_encoding, metadata)
+        Sizes and checksums are not checked.
+        """
+        self.write_encoded(self.encoder.encode_stored(key, entries, metadata_encoding, metadata))
 
-    def copy(self, record: Record, *, key: str | None = None, check: bool = True) -> None:
-        """Adds a record of another shard without decoding and encoding its entries.
+    def copy(self, record: AnyRecord, *, key: str | None = None, check: bool = True) -> None:
+        """Add a record of another shard without decoding its entries.
 
         Args:
             record: of any shard.
-            key: another key than the one that it has.
+            key: another key than its own.
             check: False skips the checksums of its entries.
         """
-        encoding, metadata = record.stored_metadata
         entries = record.stored_entries(check=check)
-        self.write_stored(record.key if key is None else key, entries, encoding, metadata)
+        self.write_stored(record.key if key is None else key, entries, *record.stored_metadata)
 
-    def _add(self, prepared: Prepared) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+class ShardPackWriter(RecordWriter):
+    """Writes one shard, record by record, in one pass.
+
+    The file appears under its name when `close` (or the end of the `with` block) has written and synced all of
+    it. After an exception, `abort` or a kill, the file that was there before is unchanged. A killed process
+    leaves a hidden `.partial` file from which `shardpack.recover` recovers the records. Not safe for several
+    threads at once.
+
+    Memory is bounded: 1 MiB of records that wait to be written, and 24 bytes per record.
+
+    Args:
+        path: where the file will appear.
+        alignment: every entry starts on a multiple of this: 1, 8 or 64. With 64 you can use arrays and files
+            inside the shard in place with any instruction set, for about 32 bytes per entry.
+        compression: for entries whose content type is not compressed already: `"none"`, `"lz4"`, `"zstd"`, or
+            with a level, `"zstd:19"`. Entries above 1 GiB are stored uncompressed, because readers refuse
+            larger compressed ones by default.
+        metadata: your own fields about the shard.
+        max_record_bytes: refuse records above this size.
+        created: the time that the shard states; None for SOURCE_DATE_EPOCH, else now.
+        append: True keeps the records that are already in the file and continues after them.
+        fsync: False skips syncing to disk: faster, but a power failure can lose the file.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        alignment: int = 8,
+        compression: str | Compression | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        max_record_bytes: int | None = None,
+        created: str | float | datetime | None = None,
+        append: bool = False,
+        fsync: bool = True,
+    ) -> None:
+        self._file: AtomicFile | None = None
+        self._closed = False
+        self._torn = False
+        self.name = os.fspath(path)
+        self._encoder = RecordEncoder(
+            self.name,
+            alignment=alignment,
+            compression=compression,
+            max_record_bytes=max_record_bytes,
+        )
+        self._created = creation_time(created)
+        self.metadata: dict[str, Any] = deepcopy(dict(metadata or {}))
+        """Your own fields about the shard. `close` writes them; you can change them until then."""
+        canonical(self.metadata)  # refuse bad values now rather than after an hour
+        self._other_fields: dict[str, Any] = {}
+        self._offsets = array("Q")
+        self._hashes = array("Q")
+        self._seen = NameSet()
+        self._is_in_set: Callable[[str], bool] | None = None
+        self._position = 0
+        self._written = 0
+        self._claimed = 0
+        self._pending: list[bytes | memoryview] = []
+        self._schema = _SchemaCounter()
+        existing = ShardPackReader(self.name) if append and os.path.exists(self.name) else None
+        try:
+            self._file = AtomicFile(path, fsync=fsync)
+            if existing is not None:
+                self._continue(existing)
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            if existing is not None:
+                existing.close()
+
+    @property
+    def encoder(self) -> RecordEncoder:
+        """Makes the bytes of records."""
+        return self._encoder
+
+    def share_keys(self, seen: NameSet, is_in_set: Callable[[str], bool]) -> None:
+        """Make keys unique in a whole set of shards; call it before you write anything.
+
+        Args:
+            seen: hashes of the keys of all shards; this shard adds its own.
+            is_in_set: whether a key is in one of the other shards; called when its hash was seen.
+        """
+        self._seen = seen
+        self._is_in_set = is_in_set
+
+    def keep_fields(self, fields: Mapping[str, Any]) -> None:
+        """Keep the index fields of an older shard that this library does not know."""
+        self._other_fields = {**unknown_fields(fields), **self._other_fields}
+
+    def _continue(self, existing: ShardPackReader) -> None:
+        """Take over all records of a finished shard."""
+        assert self._file is not None
+        hashes = existing.key_hashes()
+        fields = existing.metadata
+        self._offsets = array("Q", existing.get_index())
+        self._hashes = array("Q", hashes.tobytes())
+        self._seen.add_hashes(hashes)
+        user = fields.get("user")
+        self.metadata = {**(user if isinstance(user, dict) else {}), **self.metadata}
+        self.keep_fields(fields)
+        self._schema.continue_from(fields.get("schema"), len(existing))
+        end = existing.footer.index_offset
+        try:
+            descriptor = os.open(self.name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            try:
+                copy_range(descriptor, 0, end, self._file.descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot copy the records", self.name) from error
+        self._position = self._written = end
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def temporary(self) -> str:
+        """The hidden file while it is being written."""
+        return self._file.temporary if self._file is not None else ""
+
+    @property
+    def size(self) -> int:
+        """Size of the file if you closed it now, within a few hundred bytes."""
+        return self.size_with(0, records=0)
+
+    def size_with(self, record_bytes: int, *, records: int = 1) -> int:
+        """Size of the file with one more record of this size."""
+        count = len(self._offsets) + records
+        around = INDEX_HEAD.size + FOOTER_SIZE + 8 + _METADATA_ROOM
+        return self._position + record_bytes + _INDEX_BYTES_PER_RECORD * count + around
+
+    def write_encoded(self, record: EncodedRecord) -> None:
+        """Add a record that an encoder with the same options has encoded."""
         if self._closed or self._torn:
             self._ensure_whole()
-        key, encoded, kinds, parts, size = prepared
+        key, encoded, types, parts, size = record
         key_hash = xxh64_intdigest(encoded)
         if self._seen.contains_hash(key_hash) and self._is_there(key, key_hash):
             raise InvalidArgument(
@@ -318,14 +324,14 @@ class ShardPackWriter:
         self._offsets.append(self._position)
         self._hashes.append(key_hash)
         self._position += size
-        self._schema.add(kinds)
+        self._schema.add(types)
         self._torn = False
 
     def _append(self, parts: list[bytes | memoryview], size: int) -> None:
         must_write = False
         for part in parts:
             if type(part) is not bytes:
-                # Its owner may change it after this call.
+                # The caller may change it after this call.
                 if size <= _LARGEST_COPY:
                     parts = [b"".join(parts)]
                 else:
@@ -355,13 +361,13 @@ class ShardPackWriter:
         self._written = position
 
     def _claim(self, position: int) -> None:
-        """Asks the file system for room before it is needed."""
+        """Reserve disk space before it is needed."""
         assert self._file is not None
         step = min(position, _MOST_CLAIM)
         if step < _LEAST_CLAIM:
             return
         self._claimed = position + step
-        # If there is no room for so much, there may be for less: writing will tell.
+        # There may be room for less; writing will tell.
         with contextlib.suppress(OSError):
             claim_space(self._file.descriptor, self._written, self._claimed - self._written)
 
@@ -369,12 +375,12 @@ class ShardPackWriter:
         if self._closed:
             raise Closed("the writer is closed", path=self.name)
         if self._torn:
-            # An interrupt came between steps that belong together.
+            # An interrupt came in the middle of a record.
             self.abort()
-            raise Closed("writing a record was interrupted, the shard is given up", path=self.name)
+            raise Closed("writing a record was interrupted; the shard is dropped", path=self.name)
 
     def flush(self) -> None:
-        """Gives all records to the system, so that a killed process does not lose them."""
+        """Hand all records to the operating system, so that they survive if this process is killed."""
         self._ensure_whole()
         self._flush(self._position)
 
@@ -387,37 +393,37 @@ class ShardPackWriter:
         return self._seen.contains_hash(key_hash) and self._is_there(key, key_hash)
 
     def _is_there(self, key: str, key_hash: int) -> bool:
-        """Hashes collide: looks at the keys themselves."""
+        """Compare the keys themselves, because several keys can share a hash."""
         if self._is_in_set is not None and self._is_in_set(key):
             return True
         hashes = np.frombuffer(self._hashes, np.uint64) if len(self._hashes) else np.empty(0)
         numbers = np.flatnonzero(hashes == key_hash).tolist()
-        del hashes  # an array that is looked at cannot grow
+        del hashes  # an array cannot grow while a view of it exists
         if not numbers:
             return False
         self._flush(self._position)
         assert self._file is not None
-        source = FileSource.from_descriptor(self._file.descriptor, self.name)
+        source = FileSource(self.name, os.dup(self._file.descriptor))
         try:
-            origin = Origin.of_source(source, self._limits)
+            shard = ShardBytes.of_source(source, DEFAULT_LIMITS)
             for number in numbers:
                 start = self._offsets[number]
                 is_last = number + 1 == len(self._offsets)
                 stop = self._position if is_last else self._offsets[number + 1]
-                if open_record(origin, start, stop - start).key == key:
+                if open_record(shard, start, stop - start).key == key:
                     return True
             return False
         finally:
             source.close()
 
     def close(self) -> None:
-        """Writes the index and puts the file in its place. Safe to call twice."""
+        """Write the index and put the file in its place. You can call it twice."""
         if self._closed:
             return
         self._ensure_whole()
         assert self._file is not None
         fields: dict[str, Any] = {
-            **self._index_fields,
+            **self._other_fields,
             "created": self._created,
             "user": self.metadata,
             "version": VERSION,
@@ -439,25 +445,11 @@ class ShardPackWriter:
         self._closed = True
 
     def abort(self) -> None:
-        """Drops everything that was written. Safe to call after anything, also twice."""
+        """Drop everything that was written. You can call it at any time, also twice."""
         self._closed = True
         self._pending = []
         if self._file is not None:
             self._file.abort()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
@@ -465,3 +457,62 @@ class ShardPackWriter:
 
     def __repr__(self) -> str:
         return f"<ShardPackWriter {self.name!r}: {len(self)} records>"
+
+
+class _SchemaCounter:
+    """Counts how many records of a shard have an entry of each name."""
+
+    def __init__(self) -> None:
+        # Counted by entry types first, because most records share theirs.
+        self._records: dict[EntryTypes, int] = {}
+        self._schema: dict[str, dict[str, Any]] = {}
+        self._too_many_names = False
+
+    def continue_from(self, schema: object, records: int) -> None:
+        """Take over the schema of a shard with this many records."""
+        self._schema = _parse_schema(schema)
+        self._too_many_names = bool(records) and not self._schema
+
+    def add(self, types: EntryTypes) -> None:
+        """Count a record."""
+        counted = self._records
+        if types in counted:
+            counted[types] += 1
+            return
+        if len(counted) >= _MOST_COUNTED:
+            self._count_names()
+        counted[types] = 1
+
+    def fields(self) -> dict[str, dict[str, Any]] | None:
+        """Content type and record count of every name; None if there are too many names."""
+        self._count_names()
+        return None if self._too_many_names else self._schema
+
+    def _count_names(self) -> None:
+        for types, records in self._records.items():
+            for name, content_type in zip(types.names, types.content_types, strict=True):
+                known = self._schema.get(name)
+                if known is None:
+                    if len(self._schema) >= _MOST_NAMES:
+                        self._too_many_names = True
+                        continue
+                    known = self._schema[name] = {"content_type": content_type, "records": 0}
+                if known["content_type"] != content_type:
+                    known["content_type"] = ""  # it varies
+                known["records"] += records
+        self._records.clear()
+
+
+def _parse_schema(schema: object) -> dict[str, dict[str, Any]]:
+    """The schema of a shard if it has the form that this version writes, else nothing."""
+    if not isinstance(schema, dict):
+        return {}
+    counted: dict[str, dict[str, Any]] = {}
+    for name, known in schema.items():
+        content_type, records = (
+            (known.get("content_type"), known.get("records")) if isinstance(known, dict) else (0, 0)
+        )
+        if not isinstance(content_type, str) or type(records) is not int:
+            return {}
+        counted[name] = {"content_type": content_type, "records": records}
+    return counted

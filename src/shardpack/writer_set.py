@@ -1,140 +1,189 @@
-"""Writing many shards: a new one starts when the last is full."""
+"""Writing one shard or many: the name says which, and a new shard starts when the last is full."""
 
 from __future__ import annotations
 
-import glob
 import os
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shard_format._atomic import SUFFIX
-from shard_format._nameset import NameSet
 from shard_format.errors import Closed, InvalidArgument
-from shardpack._layout import MetadataEncoding
+from shard_format.writer_input import NameSet
+from shardpack._switch import Replacement, finish_replacements
 from shardpack.dataset import Dataset
-from shardpack.writer import ShardPackWriter, creation_time
+from shardpack.writer import RecordWriter, ShardPackWriter, creation_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from types import TracebackType
+    from shardpack._record_encoder import EncodedRecord, RecordEncoder
 
-    from typing_extensions import Self
-
-    from shardpack._preparing import Prepared
-    from shardpack.encodings import EntryCompression
-    from shardpack.record import Record, StoredEntry
-
-__all__ = ["ShardWriterSet"]
+__all__ = ["ShardWriterSet", "WrittenShards", "is_set", "numbered_files"]
 
 _NUMBER = re.compile(r"%0?(\d*)d")
 
 
-class ShardWriterSet:
-    """Writes a data set of shards, each of which appears when it is complete.
+@dataclass(frozen=True, slots=True)
+class WrittenShards:
+    """What a tool has written."""
 
-    Keys are unique in the whole set. Every shard that is there is finished: after a crash, opening with
-    `append=True` goes on behind the last one, and `key in writer` says what need not be written again.
+    paths: list[str]
+    """The new files."""
+    records: int
+    """How many records they have."""
+    left_out: list[str] = field(default_factory=list)
+    """Parts of the input that are not in them, because you allowed that."""
+
+
+def is_set(output: str | os.PathLike[str]) -> bool:
+    """Whether a name stands for many shards, like `"train-%06d.shardpack"`."""
+    return _NUMBER.search(os.fspath(output).replace("%%", "")) is not None
+
+
+def numbered_files(pattern: str, first: int = 0) -> list[str]:
+    """The files of a set that exist, from the first number on without a gap."""
+    found: list[str] = []
+    while os.path.exists(path := pattern % (first + len(found))):
+        found.append(path)
+    return found
+
+
+def how_to_continue(output: str) -> str:
+    """The advice of an error that ends writing early."""
+    if is_set(output):
+        return "append=True continues after the finished shards"
+    return "with a set of shards, such as 'train-%06d.shardpack', finished shards would be kept"
+
+
+class ShardWriterSet(RecordWriter):
+    """Writes a dataset of one or many shards. Each shard appears when it is complete.
+
+    Keys are unique in the whole set. After a crash, every shard that is there is complete: open the set with
+    `append=True` to continue after the last one; `key in writer` says what you need not write again.
+
+    With `overwrite=True` the old shards stay until all new ones are complete and synced. Then `close` puts the new
+    set in place of the old one. If anything goes wrong, even a kill or a power failure, you have the complete old
+    set or the complete new one, never a part: the next process that opens the set finishes the switch.
 
     Args:
-        pattern: the name of the shards with one number in it: `"train-%06d.shardpack"`.
-        max_bytes: a new shard starts before the file would grow above this. A record that is larger
-            than that has a shard of its own.
-        max_records: a new shard starts after so many records.
-        append: True keeps the shards that are there and goes on behind them. Otherwise they are an
-            error: nothing is replaced unasked.
+        output: `"train-%06d.shardpack"` for a set of shards; a name without a number for one file.
+        max_bytes: start a new shard before the file would grow above this. A larger record gets its own shard.
+        max_records: start a new shard after this many records. One file ignores both limits.
+        append: True keeps the shards that are there and continues after them.
+        overwrite: True replaces the shards that are there. Without either, shards that are there are an error;
+            one file is replaced.
         first: number of the first shard.
+        refuse_full: True raises an error for a record above the limits instead of starting a new shard; for one
+            file, too.
         options: what `ShardPackWriter` takes: `alignment`, `compression`, `metadata` and so on.
     """
 
     def __init__(
         self,
-        pattern: str | os.PathLike[str],
+        output: str | os.PathLike[str],
         *,
         max_bytes: int | None = 1 << 30,
         max_records: int | None = None,
         append: bool = False,
+        overwrite: bool = False,
         first: int = 0,
+        refuse_full: bool = False,
         **options: Any,  # noqa: ANN401 - checked by the writer
     ) -> None:
-        self.pattern = os.fspath(pattern)
-        numbers = _NUMBER.findall(self.pattern.replace("%%", ""))
-        if len(numbers) != 1:
+        self.output = os.fspath(output)
+        self._is_set = is_set(self.output)
+        if self._is_set and len(_NUMBER.findall(self.output.replace("%%", ""))) != 1:
             raise InvalidArgument(
-                "the name of a set needs one number",
-                path=self.pattern,
+                "the name of a set needs exactly one number",
+                path=self.output,
                 expected="such as 'train-%06d.shardpack'",
             )
         for what, value in (("max_bytes", max_bytes), ("max_records", max_records)):
             if value is not None and value < 1:
                 raise InvalidArgument(f"{what} is too small", expected="1 or more", found=value)
+        if append and overwrite:
+            raise InvalidArgument("append and overwrite exclude each other", path=self.output)
         # One time for all shards.
         options["created"] = creation_time(options.get("created"))
         self._options = options
         self._max_bytes = max_bytes
         self._max_records = max_records
+        self._refuse_full = refuse_full
         self._closed = False
         self._writer: ShardPackWriter | None = None
         self._finished: list[str] = []
         self._earlier: Dataset | None = None
+        self._replacement: Replacement | None = None
+        self._replaced: list[str] = []
         self._records = 0
+        self._keeps_empty = False
         self._seen = NameSet()
-        existing = self._existing(first)
-        if existing and not append:
+        self._first = self._number = first
+        self.kept: list[str] = []
+        """The shards that were there before and whose records stay."""
+        if not self._is_set:
+            self._writer = ShardPackWriter(self.output, append=append, **options)
+            self._records = len(self._writer)
+            self.kept = [self.output] if self._records else []
+            return
+        finish_replacements([os.path.dirname(self.output)])
+        existing = numbered_files(self.output, first)
+        if existing and overwrite:
+            folder, base = os.path.split(self.output)
+            self._replacement = Replacement(folder, base, fsync=options.get("fsync", True))
+            self._replaced = existing
+        elif existing and not append:
             raise InvalidArgument(
                 "there are shards of this name already",
                 path=existing[0],
-                hint="pass append=True to go on behind them, or remove them",
+                hint="pass append=True to continue after them, or overwrite=True to replace them",
+                command="give --force to replace them",
             )
-        self._finished = existing
-        self._number = first + len(existing)
-        if existing:
-            self._earlier = Dataset(existing)
-            self._records = len(self._earlier)
-            self._seen.add_hashes(
-                np.concatenate([shard.index.lookup_arrays()[0] for shard in self._earlier.shards])
-            )
-        self._start_shard()
+        elif existing:
+            self._keep(existing)
+        try:
+            self._start_shard()
+        except BaseException:
+            self.abort()
+            raise
 
-    def _existing(self, first: int) -> list[str]:
-        found: list[str] = []
-        while os.path.exists(path := self.path_of(first + len(found))):
-            found.append(path)
-        return found
+    def _keep(self, existing: list[str]) -> None:
+        """Continue after finished shards."""
+        self.kept = list(existing)
+        self._finished = existing
+        self._number += len(existing)
+        self._earlier = Dataset(existing)
+        self._records = len(self._earlier)
+        hashes = [shard.key_lookup()[0] for shard in self._earlier.shards]
+        self._seen.add_hashes(np.concatenate(hashes))
 
     def path_of(self, number: int) -> str:
         """The name of the shard of this number."""
-        return self.pattern % number
+        return self.output % number if self._is_set else self.output
 
     @property
     def paths(self) -> list[str]:
-        """The shards that are finished."""
-        return list(self._finished)
-
-    @property
-    def leftovers(self) -> list[str]:
-        """Unfinished files of writers that were killed: `shardpack.recover` reads them.
-
-        One that another process is writing at the moment is among them.
-        """
-        folder, base = os.path.split(self.pattern)
-        name = glob.escape(_NUMBER.sub("\0", base.replace("%%", "%"))).replace("\0", "*")
-        found = glob.glob(os.path.join(glob.escape(folder), f".{name}.*{SUFFIX}"))
-        own = None if self._writer is None else self._writer.temporary
-        return sorted(path for path in found if own is None or not os.path.samefile(path, own))
+        """The finished shards, under the names that they have after `close`."""
+        if not self._is_set:
+            return [self.output]
+        if self._replacement is None:
+            return list(self._finished)
+        folder = os.path.dirname(self.output)
+        return [os.path.join(folder, os.path.basename(path)) for path in self._finished]
 
     def _start_shard(self) -> ShardPackWriter:
         path = self.path_of(self._number)
-        if os.path.lexists(path):  # behind a gap in the numbers
+        if os.path.lexists(path) and path not in self._replaced:  # after a gap in the numbers
             raise InvalidArgument(
                 "another shard is in the way",
                 path=path,
-                expected=f"free names from number {self._number} on",
+                expected=f"no shards from number {self._number} on",
                 hint="remove it, or choose another name",
             )
+        if self._replacement is not None:
+            path = self._replacement.path_of(os.path.basename(path))
         writer = ShardPackWriter(path, **self._options)
-        writer.join_set(self._seen, self._is_in_finished)
+        writer.share_keys(self._seen, self._is_in_finished)
         self._writer = writer
         return writer
 
@@ -153,61 +202,54 @@ class ShardWriterSet:
         self._finished.append(self._writer.name)
         self._number += 1
 
-    def write(
-        self,
-        key: str,
-        entries: Mapping[str, Any],
-        metadata: Mapping[str, Any] | None = None,
-        *,
-        content_types: Mapping[str, str] | None = None,
-        compression: Mapping[str, str | EntryCompression] | None = None,
-    ) -> None:
-        """Adds a record; the arguments are those of `ShardPackWriter.write`."""
-        self.write_prepared(
-            self._open_writer().prepare(key, entries, metadata, content_types, compression)
-        )
+    def start_shard(self) -> None:
+        """Finish the current shard, even an empty one, and start the next."""
+        if not self._is_set:
+            raise InvalidArgument("one file cannot have a second shard", path=self.output)
+        self._open_writer()
+        self._finish_shard()
+        self._start_shard()
+        self._keeps_empty = True
 
-    def write_prepared(self, prepared: Prepared) -> None:
-        """Adds a record that a writer with the same options has prepared."""
-        writer = self._open_writer()
-        if self._is_full(writer, prepared.size):
-            writer = self._next_shard()
-        writer.write_prepared(prepared)
-        self._records += 1
+    @property
+    def encoder(self) -> RecordEncoder:
+        """Makes the bytes of records."""
+        return self._open_writer().encoder
 
-    def write_stored(
-        self,
-        key: str,
-        entries: Iterable[StoredEntry],
-        metadata_encoding: MetadataEncoding = MetadataEncoding.NONE,
-        metadata: bytes = b"",
-    ) -> None:
-        """Adds a record of entries that are encoded already; see `ShardPackWriter.write_stored`."""
-        self.write_prepared(
-            self._open_writer().prepare_stored(key, entries, metadata_encoding, metadata)
-        )
-
-    def copy(self, record: Record, *, key: str | None = None, check: bool = True) -> None:
-        """Adds a record of another shard as it is; see `ShardPackWriter.copy`."""
-        writer = self._open_writer()
-        if self._is_full(writer, record.size):
-            writer = self._next_shard()
-        writer.copy(record, key=key, check=check)
+    def write_encoded(self, record: EncodedRecord) -> None:
+        """Add a record that a writer with the same options has encoded."""
+        self._writer_for(record.size).write_encoded(record)
         self._records += 1
 
     def _open_writer(self) -> ShardPackWriter:
         if self._closed or self._writer is None:
-            raise Closed("the set is closed", path=self.pattern)
+            raise Closed("the set is closed", path=self.output)
         return self._writer
 
-    def _is_full(self, writer: ShardPackWriter, record_bytes: int) -> bool:
-        if not len(writer):
-            return False
-        if self._max_records is not None and len(writer) >= self._max_records:
-            return True
-        return self._max_bytes is not None and writer.size_with(record_bytes) > self._max_bytes
-
-    def _next_shard(self) -> ShardPackWriter:
+    def _writer_for(self, record_bytes: int) -> ShardPackWriter:
+        """The writer of the shard that takes the next record."""
+        writer = self._open_writer()
+        if not len(writer) or not (self._is_set or self._refuse_full):
+            return writer
+        is_full = (self._max_records is not None and len(writer) >= self._max_records) or (
+            self._max_bytes is not None and writer.size_with(record_bytes) > self._max_bytes
+        )
+        if not is_full:
+            return writer
+        if self._refuse_full:
+            limits = [
+                f"{limit} {unit}"
+                for limit, unit in ((self._max_bytes, "bytes"), (self._max_records, "records"))
+                if limit is not None
+            ]
+            stem, suffix = os.path.splitext(self.output)
+            raise InvalidArgument(
+                "the records do not fit into one shard",
+                path=self.output,
+                expected=f"at most {' and '.join(limits)}",
+                hint="name a set of shards, such as 'train-%06d.shardpack'",
+                command=f"give --output {stem}-%06d{suffix}, or a larger --shard-size",
+            )
         self._finish_shard()
         return self._start_shard()
 
@@ -219,41 +261,41 @@ class ShardWriterSet:
         return self._records
 
     def close(self) -> None:
-        """Finishes the last shard. A set without records has one shard without records."""
+        """Finish the last shard, and put a new set in place of the old one. You can call it twice.
+
+        A set without records has one shard without records.
+        """
         if self._closed:
             return
         self._closed = True
         assert self._writer is not None
-        if len(self._writer) or not self._finished:
-            self._finish_shard()
-        else:
-            self._writer.abort()
-        self._let_go()
+        try:
+            if len(self._writer) or not self._finished or self._keeps_empty:
+                self._finish_shard()
+            else:
+                self._writer.abort()
+            self._release()
+            if self._replacement is not None:
+                self._replacement.commit(
+                    list(map(os.path.basename, self._finished)),
+                    lambda: list(map(os.path.basename, numbered_files(self.output, self._first))),
+                )
+        except BaseException:
+            self.abort()
+            raise
 
     def abort(self) -> None:
-        """Drops the shard that is being written; those that are finished stay."""
+        """Drop the shard that is being written; finished shards stay. With `overwrite`, the old set stays."""
         self._closed = True
         if self._writer is not None:
             self._writer.abort()
-        self._let_go()
+        self._release()
+        if self._replacement is not None:
+            self._replacement.abort()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._earlier is not None:
             self._earlier.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
-
     def __repr__(self) -> str:
-        return f"<ShardWriterSet {self.pattern!r}: {self._records} records>"
+        return f"<ShardWriterSet {self.output!r}: {self._records} records>"

@@ -10,66 +10,26 @@
 The format is specified in spec/wshard.md.
 """
 
-import typing as _typing
-
-from wshard.arrays import load_arrays
-from wshard.channels import Channel, Modality
-from wshard.chunked import (
-    ChunkedEpisodeReader,
-    ChunkedEpisodeWriter,
-    ChunkManifest,
-    validate_chunk_continuity,
-)
-from wshard.dtypes import DType
-from wshard.episode import Episode
-from wshard.formats import detect_format, load, save
-from wshard.labels import Interval, Intervals
-from wshard.latent import (
-    LATENT_ACTION_CHANNEL,
-    LATENT_CODEBOOK_CHANNEL,
-    get_latent_actions,
-    get_latent_codebook,
-    set_latent_actions,
-)
-from wshard.multimodal import add_multimodal_observation, get_multimodal_observations
-from wshard.ragged import RaggedChannel, TextChannel
-from wshard.reader import load_wshard
-from wshard.recorded import Recovery, open_partial, recover
-from wshard.residual import (
-    compute_error_residual,
-    compute_sign2nd_diff,
-    compute_sign2nd_diff_multidim,
-    dequantize_delta,
-    pack_multidim_residual_bits,
-    pack_residual_bits,
-    quantize_delta,
-    reconstruct_from_omen_and_delta,
-    unpack_multidim_residual_bits,
-    unpack_residual_bits,
-)
-from wshard.residual_lane import Residual
-from wshard.sidecar import add_lane, compact
+from wshard._channels import Channel, Modality, RaggedChannel, TextChannel
+from wshard._episode import Episode
+from wshard._files import load_wshard, save_wshard
+from wshard._formats import detect_format, load, save
+from wshard._labels import Intervals
+from wshard._metadata import Timebase
+from wshard._values import DType
+from wshard.chunked import ChunkedEpisodeReader, ChunkedEpisodeWriter, validate_chunk_continuity
+from wshard.editing import add_lane, compact, edit, remove_lane
+from wshard.partial import Recovery, open_partial, recover
+from wshard.residual import Residual
 from wshard.streaming import ChannelDef, WShardStreamWriter
-from wshard.summary import peek
-from wshard.timebase import Timebase, TimebaseType
-from wshard.writer import save_wshard
-
-if _typing.TYPE_CHECKING:
-    from wshard.dataset import EpisodeDataset
-    from wshard.statistics import compute_stats, load_stats, save_stats
 
 __all__ = [
-    "LATENT_ACTION_CHANNEL",
-    "LATENT_CODEBOOK_CHANNEL",
     "Channel",
     "ChannelDef",
-    "ChunkManifest",
     "ChunkedEpisodeReader",
     "ChunkedEpisodeWriter",
     "DType",
     "Episode",
-    "EpisodeDataset",
-    "Interval",
     "Intervals",
     "Modality",
     "RaggedChannel",
@@ -77,52 +37,17 @@ __all__ = [
     "Residual",
     "TextChannel",
     "Timebase",
-    "TimebaseType",
     "WShardStreamWriter",
     "add_lane",
-    "add_multimodal_observation",
     "compact",
-    "compute_error_residual",
-    "compute_sign2nd_diff",
-    "compute_sign2nd_diff_multidim",
-    "compute_stats",
-    "dequantize_delta",
     "detect_format",
-    "get_latent_actions",
-    "get_latent_codebook",
-    "get_multimodal_observations",
+    "edit",
     "load",
-    "load_arrays",
-    "load_stats",
     "load_wshard",
     "open_partial",
-    "pack_multidim_residual_bits",
-    "pack_residual_bits",
-    "peek",
-    "quantize_delta",
-    "reconstruct_from_omen_and_delta",
     "recover",
+    "remove_lane",
     "save",
-    "save_stats",
     "save_wshard",
-    "set_latent_actions",
-    "unpack_multidim_residual_bits",
-    "unpack_residual_bits",
     "validate_chunk_continuity",
 ]
-
-# Built on episodes, and loaded when it is asked for: the module of each name.
-_LAZY = {
-    "EpisodeDataset": "wshard.dataset",
-    "compute_stats": "wshard.statistics",
-    "load_stats": "wshard.statistics",
-    "save_stats": "wshard.statistics",
-}
-
-
-def __getattr__(name: str) -> _typing.Any:  # noqa: ANN401 - a class or a function
-    if name in _LAZY:
-        import importlib
-
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

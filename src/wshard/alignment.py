@@ -1,4 +1,4 @@
-"""Channels with clocks of their own at the times of another: which entries belong to which times.
+"""Alignment of channels with their own clocks: which entries belong to which times.
 
 Times are int64 nanoseconds. `match` compares the clocks and looks at no values, so that only the entries
 that are needed have to be read:
@@ -19,16 +19,27 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, overload
 
 import numpy as np
 
-from shard_format.errors import EntryNotFound, InvalidArgument, shorten
+from shard_format.errors import InvalidArgument, shorten
+from wshard._channels import Channel
+from wshard._lanes import not_found
+from wshard._values import as_times
 
 if TYPE_CHECKING:
-    from collections.abc import KeysView
-
     from numpy.typing import ArrayLike, NDArray
 
     Item = TypeVar("Item")
 
-__all__ = ["Aligned", "AlignedChannel", "Match", "Method", "match", "needed_range", "take"]
+__all__ = [
+    "METHODS",
+    "Aligned",
+    "AlignedChannel",
+    "Match",
+    "Method",
+    "match",
+    "method_for",
+    "needed_range",
+    "take",
+]
 
 Method = Literal["nearest", "previous", "exact", "linear"]
 
@@ -78,8 +89,8 @@ def match(
 ) -> Match:
     """Finds the entry of a channel for each target time.
 
-    - `nearest`: the entry nearest in time. Of two at the same distance the earlier; of several with
-      the same time the first.
+    - `nearest`: the entry nearest in time. Of two at the same distance the earlier; of several with the same
+      time the first.
     - `previous`: the last entry at or before the target, of several with the same time the last.
     - `exact`: the first entry of exactly that time.
     - `linear`: the entries around the target and their weights. A target on an entry takes the last of
@@ -96,8 +107,7 @@ def match(
         InvalidArgument: times are not one row of integers or run backwards; the method is unknown; the
             tolerance is negative, or above 0 for `exact`.
     """
-    times = _nanoseconds(times_ns, "times_ns")
-    targets = _nanoseconds(targets_ns, "targets_ns")
+    times, targets = as_times(times_ns, "times_ns"), as_times(targets_ns, "targets_ns")
     limit = _tolerance(tolerance_ns, method)
     backwards = times[1:] < times[:-1]
     if backwards.any():
@@ -108,20 +118,22 @@ def match(
             found=f"{times[at]}",
             hint="sort the entries by time, or let `shard doctor` look at the file",
         )
+    weights = None
     if not times.size:
+        found = np.full(targets.shape, -1, np.int64)
         weights = np.zeros(targets.shape) if method == "linear" else None
-        return _matched(times, targets, np.full(targets.shape, -1, np.int64), weights, limit)
-    if method == "nearest":
-        return _matched(times, targets, _nearest(times, targets), None, limit)
-    if method == "previous":
-        return _matched(times, targets, _last_before(times, targets), None, limit)
-    if method == "exact":
-        found = times.searchsorted(targets, side="left")
-        there = times[np.minimum(found, times.size - 1)] == targets
-        return _matched(times, targets, np.where(there, found, -1), None, limit)
-    left = _last_before(times, targets)
-    left[targets > times[-1]] = -1
-    return _matched(times, targets, left, _weights(times, targets, left), limit)
+    elif method == "nearest":
+        found = _nearest(times, targets)
+    elif method == "exact":
+        first = times.searchsorted(targets, side="left")
+        there = times[np.minimum(first, times.size - 1)] == targets
+        found = np.where(there, first, -1)
+    else:  # the last entry at or before each target, −1 if no entry is that early
+        found = times.searchsorted(targets, side="right") - 1
+        if method == "linear":
+            found[targets > times[-1]] = -1
+            weights = _weights(times, targets, found)
+    return _matched(times, targets, found.astype(np.int64, copy=False), weights, limit)
 
 
 def needed_range(match: Match) -> tuple[int, int]:
@@ -226,21 +238,14 @@ class Aligned(Mapping[str, AlignedChannel]):
         try:
             return self.channels[name]
         except KeyError:
-            error = EntryNotFound(
-                f"no channel {shorten(str(name))} was aligned", hint="keys() lists those that were"
-            )
-            error.wanted, error.candidates = str(name), list(self.channels)
-            raise error from None
+            problem = f"no channel {shorten(str(name))} was aligned"
+            raise not_found(problem, str(name), self.channels) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.channels)
 
     def __len__(self) -> int:
         return len(self.channels)
-
-    def keys(self) -> KeysView[str]:
-        """The names of the channels."""
-        return self.channels.keys()
 
     def residuals(self) -> dict[str, dict[str, int | float | None]]:
         """For each channel `max_ns`, `mean_ns` (of the distances) and `invalid` (number of rows)."""
@@ -256,14 +261,9 @@ class Aligned(Mapping[str, AlignedChannel]):
     def __str__(self) -> str:
         table = [("channel", "mean distance", "max distance", "without value")]
         for name, facts in self.residuals().items():
-            table.append(
-                (
-                    name if name.isprintable() and len(name) <= 60 else shorten(name),
-                    _duration(facts["mean_ns"]),
-                    _duration(facts["max_ns"]),
-                    f"{facts['invalid']} of {len(self.times_ns)}",
-                )
-            )
+            shown = name if name.isprintable() and len(name) <= 60 else shorten(name)
+            missing = f"{facts['invalid']} of {len(self.times_ns)}"
+            table.append((shown, _duration(facts["mean_ns"]), _duration(facts["max_ns"]), missing))
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = [f"{len(self.times_ns)} times, method {self.method}"]
         for name, *cells in table:
@@ -282,12 +282,7 @@ def _nearest(times: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np
     chosen = np.where(earlier, before, after)
     repeated = np.flatnonzero(earlier & (before > 0) & (times[before - 1] == times[before]))
     chosen[repeated] = times.searchsorted(times[before[repeated]], side="left")
-    return chosen.astype(np.int64, copy=False)
-
-
-def _last_before(times: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The last entry at or before each target, −1 where there is none."""
-    return (times.searchsorted(targets, side="right") - 1).astype(np.int64, copy=False)
+    return chosen
 
 
 def _weights(
@@ -311,7 +306,7 @@ def _matched(
     weights: NDArray[np.float64] | None,
     limit: int,
 ) -> Match:
-    """Puts the parts together: residuals, the tolerance, and neutral values where there is no entry."""
+    """Puts the parts together: residuals, the tolerance, and neutral values where an entry is missing."""
     valid = indices >= 0
     found = np.flatnonzero(valid)
     wanted, used = targets[found], indices[found]
@@ -395,33 +390,6 @@ def _not_interpolated(found: str) -> InvalidArgument:
     )
 
 
-def _nanoseconds(times: ArrayLike, name: str) -> NDArray[np.int64]:
-    try:
-        array = np.asarray(times)
-    except (ValueError, OverflowError):
-        raise InvalidArgument(f"{name} is not an array of 64-bit integers") from None
-    if array.ndim != 1:
-        raise InvalidArgument(
-            f"{name} must have one axis", expected="shape (N,)", found=f"shape {array.shape}"
-        )
-    if not array.size:
-        return np.empty(0, np.int64)
-    if array.dtype.kind not in "iu":
-        raise InvalidArgument(
-            f"{name} must be integers",
-            expected="int64 nanoseconds",
-            found=f"dtype {array.dtype}",
-            hint="for seconds as floats: numpy.rint(seconds * 1e9).astype(numpy.int64)",
-        )
-    if array.dtype.kind == "u" and int(array.max()) > _INT64_MAX:
-        raise InvalidArgument(
-            f"{name} are beyond 64-bit signed integers",
-            expected=f"at most {_INT64_MAX}",
-            found=f"{array.max()}",
-        )
-    return array.astype(np.int64, copy=False)
-
-
 def _tolerance(tolerance_ns: int | None, method: str) -> int:
     if method not in METHODS:
         raise InvalidArgument(
@@ -437,7 +405,7 @@ def _tolerance(tolerance_ns: int | None, method: str) -> int:
         limit = -1
     if limit < 0 or isinstance(tolerance_ns, bool):
         raise InvalidArgument(
-            "tolerance_ns is wrong",
+            "tolerance_ns is not valid",
             expected="nanoseconds, an integer of 0 or more",
             found=repr(tolerance_ns),
         )
@@ -457,3 +425,9 @@ def _duration(nanoseconds: float | None) -> str:
         if nanoseconds >= size:
             return f"{nanoseconds / size:.3f} {unit}"
     return f"{nanoseconds:.0f} ns"
+
+
+def method_for(channel: Channel, method: Method) -> Method:
+    """How `Episode.align` chooses the entries of a channel: only plain floats are interpolated."""
+    smooth = type(channel) is Channel and channel.dtype_name.is_float
+    return "nearest" if method == "linear" and not smooth else method

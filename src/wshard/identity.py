@@ -1,4 +1,4 @@
-"""Who an episode is, by content: the same for every compression, and proof that nothing was changed."""
+"""The identity of an episode: a hash of its content, the same for every compression."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shard_format.identity import (
 from shard_format.signing import Signature
 from shard_format.signing import sign as sign_identity
 from shard_format.signing import verify as verify_signature
-from wshard.episode import Episode
-from wshard.planning import plan_blocks
+from wshard._episode import Episode
+from wshard._plan_episode import plan_entries
 
 if TYPE_CHECKING:
     from shard_format.reader import ShardReader
@@ -40,6 +40,6 @@ def episode_identity(episode: Episode | SourceLike | ShardReader) -> Identity:
     if not isinstance(episode, Episode):
         return compute_identity(episode)
     hashes: dict[str, str] = {}
-    for entry in plan_blocks(episode).entries:
+    for entry in plan_entries(episode):
         hashes[entry.name] = hashlib.sha256(entry.flat().data).hexdigest()
     return Identity(hashes)

@@ -1,14 +1,14 @@
-"""Latent actions: what a model takes for the action between two observations."""
+"""Latent actions: what a model infers as the action between two observations."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from wshard.names import LATENT_ACTION_CHANNEL, LATENT_CODEBOOK_CHANNEL
+from wshard._lanes import LATENT_ACTION_CHANNEL, LATENT_CODEBOOK_CHANNEL
 
 if TYPE_CHECKING:
-    from wshard.channels import Channel
-    from wshard.episode import Episode
+    from wshard._channels import Channel
+    from wshard._episode import Episode
 
 __all__ = [
     "LATENT_ACTION_CHANNEL",

@@ -1,32 +1,35 @@
 """Residuals: how a signal bends, or how far a prediction was off, in few bits (spec/wshard.md, section 9).
 
-Time is the first axis of every array; the others are the *dimensions* of one step. Arrays of bool,
-integers and floats of either byte order are taken, bfloat16 too when it comes as the type of `ml_dtypes`
-(its bits as uint16 would count as integers). Arithmetic is in 64-bit floats, so integers beyond ±2⁵³ are
-rounded before anything is computed. Arrays that are returned are new, and in the machine's byte order.
-
-Arrays are worked through in tiles: beside the result, temporary memory stays at some MiB whatever their
-size, unless several dimensions are not contiguous or one window of one dimension is larger.
+Time is the first axis of every array; the others are the *dimensions* of one step. Functions take bool, integers,
+floats and the bfloat16 of `ml_dtypes`, compute in 64-bit floats (integers beyond ±2⁵³ are rounded first), and return
+new arrays. They work through arrays some MiB at a time, or one window of steps at a time if that is larger.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import InvalidArgument
+from shard_format.errors import BadProfile, InvalidArgument, SizeMismatch
+from wshard._lanes import DELTA_RESIDUAL, SCALES, SIGN_RESIDUAL
+from wshard._values import DType, as_array, convert, read_only
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
+    from wshard._blocks import Block
+    from wshard._channels import Channel
+    from wshard._metadata import Row
+
     Packed = bytes | bytearray | memoryview | NDArray[np.uint8]
 
 __all__ = [
+    "Residual",
     "compute_error_residual",
     "compute_sign2nd_diff",
     "compute_sign2nd_diff_multidim",
@@ -43,13 +46,10 @@ __all__ = [
 
 DEFAULT_WINDOW: Final = 256
 
-_EDGE_RULES = ("pad", "overlap")
 _LARGEST_CODE = 127
 _LARGEST_DIFFERENCE = _LARGEST_CODE * float(np.finfo(np.float32).max)
-# 2 MiB as 64-bit floats: a tile and what is computed from it stay in the cache.
+# 2 MiB as 64-bit floats: steps that are worked through together, with what is computed from them.
 _TILE_VALUES = 1 << 18
-# Wide enough to read whole cache lines, narrow enough to turn rows into columns.
-_TILE_COLUMNS = 512
 
 
 def compute_sign2nd_diff(signal: ArrayLike, edge_rule: str = "pad") -> NDArray[np.int8]:
@@ -110,15 +110,13 @@ def unpack_residual_bits(packed: Packed, T: int, edge_rule: str | None = None) -
 def pack_multidim_residual_bits(residual: ArrayLike) -> bytes:
     """A residual [T, ...] packed as by `pack_residual_bits`, one dimension after the other in C order."""
     signs = _numbers(residual, "residual")
-    if not signs.size:
-        return b""
-    values = _flat(signs)
-    packed = np.empty((values.shape[1], _byte_count(len(values))), np.uint8)
-    for rows, columns in _tiles(values.shape, 8):
+    steps, dimensions = len(signs), math.prod(signs.shape[1:])
+    packed = np.empty((dimensions, _byte_count(steps)), np.uint8)
+    for rows in _tiles(signs, 8):
         # Dimensions as rows first: packing along the first axis is much slower than the copy.
-        positive = np.ascontiguousarray((values[rows, columns] > 0).T)
-        places = slice(rows.start // 8, _byte_count(rows.stop))
-        packed[columns, places] = np.packbits(positive, axis=1, bitorder="little")
+        positive = np.ascontiguousarray((signs[rows].reshape(-1, dimensions) > 0).T)
+        bits = np.packbits(positive, axis=1, bitorder="little")
+        packed[:, rows.start // 8 : _byte_count(rows.stop)] = bits
     return packed.tobytes()
 
 
@@ -133,24 +131,21 @@ def unpack_multidim_residual_bits(
         D_or_shape: Number of dimensions, or the shape of one step.
         edge_rule: See `unpack_residual_bits`.
     """
-    if edge_rule is not None:
-        _check_edge_rule(edge_rule)
+    _check_edge_rule(edge_rule or "pad")
     steps = _natural(T, "T")
     shape = _shape(D_or_shape, "D_or_shape")
     dimensions = math.prod(shape)
     row_bytes = _byte_count(steps)
     stored = _bytes(packed, dimensions * row_bytes, f"{dimensions} x {steps} bits")
-    signs = np.empty((steps, dimensions), np.int8)
-    table = stored.reshape(dimensions, row_bytes)
-    for rows, columns in _tiles(signs.shape, 8):
-        part = table[columns, rows.start // 8 : _byte_count(rows.stop)]
+    signs, table = np.empty((steps, dimensions), np.int8), stored.reshape(dimensions, row_bytes)
+    for rows in _tiles(signs, 8):
+        part = table[:, rows.start // 8 : _byte_count(rows.stop)]
         bits = np.unpackbits(part, axis=1, count=rows.stop - rows.start, bitorder="little")
-        signs[rows, columns] = bits.T
+        signs[rows] = bits.T
     signs *= 2
     signs -= 1
     if edge_rule == "pad" and steps:
-        signs[0] = 0
-        signs[-1] = 0
+        signs[[0, -1]] = 0
     return signs.reshape(steps, *shape)
 
 
@@ -179,15 +174,20 @@ def quantize_delta(
     predicted = None if omen is None else _prediction(omen, observed)
     steps = len(observed)
     window = min(_natural(window_size, "window_size", smallest=1), max(steps, 1))
-    values = _flat(observed)
-    guesses = _flat(predicted)
-    codes = np.empty(values.shape, np.int8)
-    scales = np.empty((-(-steps // window), values.shape[1]), np.float32)
-    for rows, columns in _tiles(values.shape, window):
-        delta = _difference(values, guesses, rows, columns)
+    codes = np.empty(observed.shape, np.int8)
+    scales = np.empty((-(-steps // window), *observed.shape[1:]), np.float32)
+    for rows in _tiles(observed, window):
+        delta = _difference(observed, predicted, rows)
         peaks = np.maximum.reduceat(np.abs(delta), np.arange(0, len(delta), window), axis=0)
         if not np.isfinite(peaks).all():
-            raise _not_finite(observed, predicted)
+            step, *place = np.argwhere(~np.isfinite(delta))[0].tolist()
+            raise InvalidArgument(
+                f"signal{'' if omen is None else ' minus omen'} is NaN or infinite: it cannot be quantised",
+                expected="finite values",
+                found=f"the first at step {rows.start + step}"
+                + (f", dimension {place}" if place else ""),
+                hint="replace these values, or store the channel without delta_q",
+            )
         scale = _scales(peaks)
         if not np.isfinite(scale).all():
             raise InvalidArgument(
@@ -199,9 +199,9 @@ def quantize_delta(
         # (n + ½) · scale has a quotient more than half a unit beside n + ½, as scale has 24 bits.
         with np.errstate(all="ignore"):
             delta /= _spread(scale, window, len(delta))
-        codes[rows, columns] = np.rint(delta, out=delta)
-        scales[rows.start // window : -(-rows.stop // window), columns] = scale
-    return codes.reshape(observed.shape), scales.reshape(len(scales), *observed.shape[1:])
+        codes[rows] = np.rint(delta, out=delta)
+        scales[rows.start // window : -(-rows.stop // window)] = scale
+    return codes, scales
 
 
 def dequantize_delta(
@@ -231,14 +231,13 @@ def dequantize_delta(
             found=f"shape {factors.shape}",
             hint="window_size must be that of quantize_delta",
         )
-    table, rates = _flat(codes), _flat(factors)
-    delta = np.empty(table.shape, np.float64)
+    delta = np.empty(codes.shape, np.float64)
     with np.errstate(all="ignore"):
-        for rows, columns in _tiles(table.shape, window):
-            part = rates[rows.start // window : -(-rows.stop // window), columns]
+        for rows in _tiles(codes, window):
+            part = factors[rows.start // window : -(-rows.stop // window)]
             spread = _spread(part, window, rows.stop - rows.start)
-            np.multiply(table[rows, columns], spread, out=delta[rows, columns])
-    return delta.reshape(codes.shape)
+            np.multiply(codes[rows], spread, out=delta[rows])
+    return delta
 
 
 def reconstruct_from_omen_and_delta(
@@ -256,10 +255,9 @@ def reconstruct_from_omen_and_delta(
     if omen is None:
         return restored
     predicted = _prediction(omen, restored, "quantized")
-    guesses, sums = _flat(predicted), _flat(restored)
     with np.errstate(all="ignore"):
-        for rows, columns in _tiles(sums.shape, 1):
-            sums[rows, columns] += guesses[rows, columns].astype(np.float64)
+        for rows in _tiles(restored, 1):
+            restored[rows] += predicted[rows].astype(np.float64)
     return restored
 
 
@@ -288,16 +286,15 @@ def _signs(signal: NDArray[Any], omen: NDArray[Any] | None, edge_rule: str) -> N
     steps = len(signal)
     if steps < 3:
         return signs
-    values, guesses, table = _flat(signal), _flat(omen), _flat(signs)
-    for rows, columns in _tiles((steps - 2, values.shape[1]), 1):
+    for rows in _tiles(signs[2:], 1):
         # Tiles count from step 1: these are their steps, and one more on either side.
-        x = _difference(values, guesses, slice(rows.start, rows.stop + 2), columns)
+        x = _difference(signal, omen, slice(rows.start, rows.stop + 2))
         with np.errstate(all="ignore"):
             bend = 2.0 * x[1:-1]
             bend -= x[:-2]
             bend -= x[2:]
         # Comparisons with NaN are false: neither sign.
-        part = table[rows.start + 1 : rows.stop + 1, columns]
+        part = signs[rows.start + 1 : rows.stop + 1]
         part[...] = bend > 0
         part -= bend < 0
     if edge_rule == "overlap":
@@ -323,48 +320,19 @@ def _spread(scales: NDArray[Any], window: int, steps: int) -> NDArray[np.float64
 
 
 def _difference(
-    signal: NDArray[Any], omen: NDArray[Any] | None, rows: slice, columns: slice
+    signal: NDArray[Any], omen: NDArray[Any] | None, rows: slice
 ) -> NDArray[np.float64]:
-    """A part of signal − omen as 64-bit floats; signalling NaN and overflow pass without a warning."""
+    """Some steps of signal − omen as 64-bit floats; signalling NaN and overflow pass without a warning."""
     with np.errstate(all="ignore"):
-        delta: NDArray[np.float64] = signal[rows, columns].astype(np.float64)
+        delta: NDArray[np.float64] = signal[rows].astype(np.float64)
         if omen is not None:
-            delta -= omen[rows, columns].astype(np.float64)
+            delta -= omen[rows].astype(np.float64)
     return delta
-
-
-def _not_finite(signal: NDArray[Any], omen: NDArray[Any] | None) -> InvalidArgument:
-    """The error that says how many differences are not finite, and where the first is."""
-    values, guesses = _flat(signal), _flat(omen)
-    count = 0
-    place = ""
-    for start, stop in _ranges(0, len(values), max(1, _TILE_VALUES // values.shape[1])):
-        bad = ~np.isfinite(_difference(values, guesses, slice(start, stop), slice(None)))
-        if not count and bad.any():
-            step, column = divmod(int(bad.argmax()), bad.shape[1])
-            place = f"step {start + step}"
-            if signal.ndim > 1:
-                place += (
-                    f", dimension {[int(at) for at in np.unravel_index(column, signal.shape[1:])]}"
-                )
-        count += int(np.count_nonzero(bad))
-    what = "signal" if omen is None else "signal minus omen"
-    return InvalidArgument(
-        f"{what} is NaN or infinite: it cannot be quantised",
-        expected="finite values",
-        found=f"{count} of {signal.size} not finite, the first at {place}",
-        hint="replace these values, or store the channel without delta_q",
-    )
 
 
 def _numbers(values: ArrayLike, name: str) -> NDArray[Any]:
     """The values as an array of real numbers with a time axis."""
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise InvalidArgument(
-            f"{name} is not an array", hint="all its rows must have one length"
-        ) from None
+    array = as_array(values)
     # The bfloat16 of ml_dtypes is of kind V, as records and raw bytes are.
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
         raise InvalidArgument(
@@ -391,7 +359,7 @@ def _prediction(omen: ArrayLike, signal: NDArray[Any], name: str = "signal") -> 
 
 
 def _check_edge_rule(edge_rule: str) -> None:
-    if edge_rule not in _EDGE_RULES:
+    if edge_rule not in ("pad", "overlap"):
         raise InvalidArgument(
             "unknown edge rule", expected="'pad' or 'overlap'", found=repr(edge_rule)
         )
@@ -421,45 +389,305 @@ def _byte_count(bits: int) -> int:
 
 def _bytes(packed: Packed, expected: int, content: str) -> NDArray[np.uint8]:
     """The packed bytes as an array, once their number is right; a copy only where they have gaps."""
-    try:
-        stored = memoryview(packed.data if isinstance(packed, np.ndarray) else packed)
-    except TypeError:
-        raise InvalidArgument(
-            "packed bits are bytes", expected="bytes or an array", found=type(packed).__name__
-        ) from None
-    if stored.nbytes != expected:
+    stored = as_array(packed)
+    if stored.dtype.kind not in "iu" or stored.nbytes != expected:
         raise InvalidArgument(
             f"the packed bytes do not fit {content}",
             expected=f"{expected} bytes",
-            found=f"{stored.nbytes}",
+            found=f"{stored.nbytes} of dtype {stored.dtype}",
         )
-    if not expected:
-        return np.empty(0, np.uint8)
-    return np.frombuffer(stored if stored.c_contiguous else stored.tobytes(), np.uint8)
+    return np.ascontiguousarray(stored).reshape(-1).view(np.uint8)
 
 
-@overload
-def _flat(values: NDArray[Any]) -> NDArray[Any]: ...
-@overload
-def _flat(values: NDArray[Any] | None) -> NDArray[Any] | None: ...
-def _flat(values: NDArray[Any] | None) -> NDArray[Any] | None:
-    """The same values [T, D]: all dimensions in one axis, in C order. A view where that is possible."""
-    if values is None:
-        return None
-    return values.reshape(len(values), math.prod(values.shape[1:]))
+def _tiles(values: NDArray[Any], multiple: int) -> Iterator[slice]:
+    """Cuts the steps into runs of some MiB, whose lengths are multiples of `multiple`."""
+    values_each = max(1, multiple * math.prod(values.shape[1:]))
+    length = max(1, _TILE_VALUES // values_each) * multiple
+    for start in range(0, len(values) if values.size else 0, length):
+        yield slice(start, min(start + length, len(values)))
 
 
-def _ranges(start: int, end: int, length: int) -> Iterator[tuple[int, int]]:
-    """Cuts start … end into parts of at most this length."""
-    for at in range(start, end, length):
-        yield at, min(at + length, end)
+# --- residuals as an episode holds them
 
 
-def _tiles(shape: tuple[int, ...], multiple: int) -> Iterator[tuple[slice, slice]]:
-    """Cuts [T, D] into rows and columns; the rows start at multiples of `multiple`."""
-    steps, dimensions = shape
-    width = max(1, min(dimensions, _TILE_COLUMNS, _TILE_VALUES // multiple))
-    height = max(1, _TILE_VALUES // (multiple * width)) * multiple
-    for top, bottom in _ranges(0, steps, height):
-        for left, right in _ranges(0, dimensions, width):
-            yield slice(top, bottom), slice(left, right)
+class Residual:
+    """How far a signal is from its neighbours in time, or from a model's prediction.
+
+    Args:
+        channel_id: the signal that it is about.
+        type: `"sign2nddiff"`, one bit a step, or `"delta_q"`, eight.
+        data: the packed bits (bytes or uint8), or the int8 differences [T, ...].
+        scales: for `delta_q`, float32, one for each window and dimension.
+        model: the model whose prediction was subtracted; empty for the signal itself.
+        window: for `delta_q`, steps that share a scale.
+    """
+
+    block: str = ""
+    """The entry that it was loaded from; empty for one made in memory."""
+    is_described: bool = True
+    """Whether a loaded one has a row in its file; True for one made in memory."""
+    sources: tuple[Block, ...] = ()
+    """The blocks that it still is in a file: its own, and its scales; none for one made in memory."""
+
+    def __init__(
+        self,
+        channel_id: str,
+        type: str = SIGN_RESIDUAL,
+        data: bytes | ArrayLike = b"",
+        scales: ArrayLike | None = None,
+        *,
+        model: str = "",
+        window: int = DEFAULT_WINDOW,
+    ) -> None:
+        if type not in (SIGN_RESIDUAL, DELTA_RESIDUAL):
+            raise InvalidArgument(
+                "unknown type of residual",
+                entry=channel_id,
+                expected=f"{SIGN_RESIDUAL!r} or {DELTA_RESIDUAL!r}",
+                found=repr(type),
+            )
+        if (scales is None) != (type == SIGN_RESIDUAL):
+            raise InvalidArgument(
+                f"scales belong to {DELTA_RESIDUAL!r} and only to it", entry=channel_id
+            )
+        if window < 1:
+            raise InvalidArgument("a window has at least one step", entry=channel_id, found=window)
+        self.channel_id, self.type, self.model, self.window = channel_id, type, model, window
+        kind = DType.UINT8 if type == SIGN_RESIDUAL else DType.INT8
+        try:
+            packed = np.ascontiguousarray(convert(as_array(data), kind)[0])
+        except InvalidArgument as error:
+            raise error.located(entry=channel_id) from None
+        self._data: NDArray[Any] | None = read_only(packed)
+        self._scales: NDArray[Any] | None = (
+            None if scales is None else read_only(np.ascontiguousarray(scales, dtype="<f4"))
+        )
+
+    @classmethod
+    def of_signal(
+        cls,
+        channel_id: str,
+        signal: ArrayLike | Channel,
+        type: str = SIGN_RESIDUAL,
+        *,
+        window: int = DEFAULT_WINDOW,
+    ) -> Residual:
+        """The residual of a signal by itself."""
+        return cls._computed(channel_id, signal, None, "", type, window)
+
+    @classmethod
+    def of_error(
+        cls,
+        channel_id: str,
+        signal: ArrayLike | Channel,
+        omen: ArrayLike | Channel,
+        model: str,
+        type: str = SIGN_RESIDUAL,
+        *,
+        window: int = DEFAULT_WINDOW,
+    ) -> Residual:
+        """The residual of a signal against what a model predicted."""
+        return cls._computed(channel_id, signal, omen, model, type, window)
+
+    @classmethod
+    def _computed(
+        cls,
+        channel_id: str,
+        signal: ArrayLike | Channel,
+        omen: ArrayLike | Channel | None,
+        model: str,
+        type: str,
+        window: int,
+    ) -> Residual:
+        truth, predicted = np.asarray(signal), None if omen is None else np.asarray(omen)
+        if type == DELTA_RESIDUAL:
+            quantised, scales = quantize_delta(truth, predicted, window)
+            return cls(channel_id, type, quantised, scales, model=model, window=window)
+        bends = (
+            compute_sign2nd_diff(truth)
+            if predicted is None
+            else compute_error_residual(truth, predicted)
+        )
+        return cls(channel_id, type, pack_multidim_residual_bits(bends), model=model)
+
+    def load(self) -> None:
+        """Brings it into memory."""
+
+    @property
+    def data(self) -> NDArray[Any]:
+        """The packed bits as uint8, dimension by dimension, or the int8 differences [T, ...]."""
+        self.load()
+        assert self._data is not None
+        return self._data
+
+    @property
+    def scales(self) -> NDArray[np.float32] | None:
+        """One for each window and dimension of `delta_q`."""
+        self.load()
+        return self._scales
+
+    def signs(
+        self, length: int, shape: Sequence[int] | None = None, *, edges: str | None = "pad"
+    ) -> NDArray[np.int8]:
+        """The signs +1 and −1 of each step, [T, dimensions] or [T, *shape], and 0 at the edges.
+
+        Args:
+            length: T.
+            shape: of the signal; one axis for all dimensions if left out.
+            edges: `"pad"` for 0 at the first and last step; None for what the bits say.
+        """
+        if self.type != SIGN_RESIDUAL:
+            raise InvalidArgument(f"a {self.type} residual has no signs", entry=self.channel_id)
+        bits = self.data.reshape(-1)
+        dimensions = _dimensions(bits.size, length, None, self.channel_id)
+        wanted: Any = dimensions if shape is None else tuple(shape)
+        return unpack_multidim_residual_bits(bits.tobytes(), length, wanted, edges)
+
+    def reconstruct(self, omen: ArrayLike | Channel | None = None) -> NDArray[Any]:
+        """The signal, within half a scale, from `delta_q` and the prediction it was made against."""
+        if self.type != DELTA_RESIDUAL or self.scales is None:
+            raise InvalidArgument(f"a {self.type} residual cannot be undone", entry=self.channel_id)
+        if bool(self.model) != (omen is not None):
+            raise InvalidArgument(
+                "the prediction is missing" if self.model else "it was made without a prediction",
+                entry=self.channel_id,
+                expected=f"the omen of model {self.model!r}" if self.model else "no omen",
+            )
+        delta = dequantize_delta(self.data, self.scales, self.window)
+        return delta if omen is None else np.asarray(omen) + delta
+
+    def sliced(self, start: int, stop: int, length: int) -> Residual:
+        """The part for the steps from `start` to `stop` of an episode of `length` steps, exact."""
+        if self.type == SIGN_RESIDUAL:
+            return self._with_bits(self.bits(length)[:, start:stop])
+        # Windows that start elsewhere would need other scales; smaller ones keep the same.
+        window = math.gcd(self.window, start) if start % self.window else self.window
+        scales = self.scales_per(window, length)[start // window : -(-stop // window)]
+        return self._with_data(self.data[start:stop], scales, window)
+
+    def joined(self, others: Sequence[Residual], lengths: Sequence[int]) -> Residual:
+        """This one and those that follow it in time, as one; `lengths` are the steps of each."""
+        filled = [pair for pair in zip([self, *others], lengths, strict=True) if pair[1]]
+        if not filled:
+            return self
+        if self.type == SIGN_RESIDUAL:
+            return self._with_bits(
+                np.concatenate([part.bits(length) for part, length in filled], axis=1)
+            )
+        # All but the last part must be whole windows.
+        whole = [length for _, length in filled[:-1]]
+        window = math.gcd(*(part.window for part, _ in filled), *whole)
+        scales = np.concatenate([part.scales_per(window, length) for part, length in filled])
+        return self._with_data(np.concatenate([part.data for part, _ in filled]), scales, window)
+
+    def clone(self) -> Residual:
+        """A copy with data of its own in memory."""
+        scales = None if self.scales is None else np.array(self.scales)
+        return self._with_data(np.array(self.data), scales, self.window)
+
+    def bits(self, length: int) -> NDArray[np.uint8]:
+        """One bit a byte, [dimensions, steps]."""
+        packed = self.data.reshape(-1, max(1, _byte_count(length)))
+        return np.unpackbits(packed, axis=1, count=length, bitorder="little")
+
+    def _with_bits(self, bits: NDArray[np.uint8]) -> Residual:
+        packed = np.packbits(bits, axis=1, bitorder="little").reshape(-1)
+        return self._with_data(packed, None, self.window)
+
+    def _with_data(self, data: NDArray[Any], scales: NDArray[Any] | None, window: int) -> Residual:
+        return Residual(self.channel_id, self.type, data, scales, model=self.model, window=window)
+
+    def scales_per(self, window: int, length: int) -> NDArray[Any]:
+        """The same scales for windows of a divisor of the size."""
+        scales = np.asarray(self.scales)
+        if window == self.window:
+            return scales
+        return np.repeat(scales, self.window // window, axis=0)[: -(-length // window)]
+
+    def __repr__(self) -> str:
+        against = f" against {self.model!r}" if self.model else ""
+        return f"<Residual {self.type} of {self.channel_id!r}{against}>"
+
+
+class StoredResidual(Residual):
+    """A residual that is still in a file; checked when it is read.
+
+    Args:
+        keys: channel, model and type.
+        block: its bytes.
+        row: its description, if the file has one.
+        scales_block: the block of its scales, if the file has one.
+        length: T.
+    """
+
+    def __init__(
+        self,
+        keys: tuple[str, str, str],
+        block: Block,
+        row: Row | None,
+        scales_block: Block | None,
+        length: int,
+    ) -> None:
+        self.channel_id, self.model, self.type = keys
+        self.window = (None if row is None else row.fields.get("window")) or DEFAULT_WINDOW
+        self.block, self.is_described = block.name, row is not None
+        self.sources = (block,) if scales_block is None else (block, scales_block)
+        self._shape = None if row is None else row.shape
+        self._length = length
+        self._data = self._scales = None
+
+    def load(self) -> None:
+        if self._data is None:
+            if self.type == SIGN_RESIDUAL:
+                block = self.sources[0]
+                _dimensions(block.nbytes, self._length, block.path, block.name)
+                self._data = read_only(block.array(np.dtype(np.uint8), (block.nbytes,)))
+            else:
+                self._load_differences()
+
+    def _load_differences(self) -> None:
+        """W-RES-2."""
+        block, shape = self.sources[0], self._shape
+        if shape is None or len(self.sources) == 1:
+            raise BadProfile(
+                "a delta_q residual is incomplete",
+                path=block.path,
+                entry=block.name,
+                expected="its row in meta/channels" if shape is None else block.name + SCALES,
+                found="nothing",
+                rule="W-RES-2",
+            )
+        arrays = []
+        for block, count, dtype in zip(
+            self.sources,
+            (self._length, -(-self._length // self.window)),
+            ("i1", "<f4"),
+            strict=True,
+        ):
+            wanted = count * math.prod(shape) * np.dtype(dtype).itemsize
+            if block.nbytes != wanted:
+                raise SizeMismatch(
+                    "a delta_q residual does not fit the episode",
+                    path=block.path,
+                    entry=block.name,
+                    expected=f"{wanted} bytes: {count} times {list(shape)}",
+                    found=f"{block.nbytes} bytes",
+                    rule="W-RES-2",
+                )
+            arrays.append(read_only(block.array(np.dtype(dtype), (count, *shape))))
+        self._data, self._scales = arrays
+
+
+def _dimensions(nbytes: int, length: int, path: str | None, entry: str) -> int:
+    """How many dimensions packed signs of that size have (W-RES-1)."""
+    row = _byte_count(length)
+    if nbytes % row if row else nbytes:
+        raise SizeMismatch(
+            "the packed signs do not fit the length of the episode",
+            path=path,
+            entry=entry,
+            expected=f"a multiple of {row} bytes for {length} steps",
+            found=f"{nbytes} bytes",
+            rule="W-RES-1",
+        )
+    return nbytes // row if row else 0

@@ -1,4 +1,4 @@
-"""Recording an episode step by step, so that nothing that was flushed can be lost."""
+"""Record an episode step by step; nothing that was flushed can be lost."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Final, SupportsFloat
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
-from shard_format import Codec, Compression
-from shard_format._atomic import sync_folder
-from shard_format._json import canonical
+from shard_format import Compression
+from shard_format.canonical_json import canonical
 from shard_format.errors import BadMetadata, Closed, InvalidArgument, ShardError, ShardIOError
-from wshard._finishing import ChunkFinisher
+from wshard._channel_def import STEP_FIELDS, ChannelDef, RecordedChannel, StepSchema, nanoseconds
+from wshard._file_roller import ChunkFinisher, FileRoller
+from wshard._folders import RecordingFiles
+from wshard._journal import FrameKind, JournalWriter
+from wshard._journal_episode import save_journal
+from wshard._labels import Interval
+from wshard._lanes import DONE, TIMESTAMPS, check_id, time_block
+from wshard._metadata import Timebase, parse_facts, timebase_fields
+from wshard._record_buffers import ChannelGroup, RecordOptions
 from wshard._recorder import Recorder, io_failure
-from wshard._rolling import Roller
-from wshard._tracks import LARGEST_RUN_BYTES, Track
-from wshard.dtypes import DType
-from wshard.journal import JournalWriter, Kind
-from wshard.journaled import save_recorded
-from wshard.labels import Interval
-from wshard.metadata import parse_facts, timebase_fields
-from wshard.names import DONE, TIMESTAMPS, check_id, time_block
-from wshard.recordable import BESIDES, ChannelDef, RecordedChannel, StepLayout, nanoseconds
-from wshard.recording_files import RecordingFiles
-from wshard.recovering import meet_old_recording
-from wshard.timebase import Timebase
+from wshard._sidecar import sidecar_files
+from wshard._values import DType
+from wshard.partial import resolve_existing_partial
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,18 +34,11 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from typing_extensions import Self
 
-    from wshard.episode import Episode
+    from wshard._episode import Episode
 
 __all__ = ["ChannelDef", "WShardStreamWriter"]
 
 _log = logging.getLogger("wshard")
-
-_OVERFLOW: Final = ("block", "drop", "error")
-_FSYNC: Final = ("never", "interval", "always")
-_ON_PARTIAL: Final = ("refuse", "recover", "discard")
-_RAW: Final = Compression(Codec.NONE)
-# A file with a limit of its own holds at least so many runs before it is full.
-_RUNS_IN_FILE: Final = 8
 
 
 class WShardStreamWriter:
@@ -59,33 +50,36 @@ class WShardStreamWriter:
                 w.write_timestep({"state": observation}, reward=reward, done=done)
             w.end_episode()
 
-    Until `end_episode` everything is in `<path>.partial`, a journal in which every flushed run proves itself;
-    after a crash `recover` brings it back. Steps are handed to a thread that compresses and writes. Several
-    threads may record, each for example a camera of its own. In a forked child the writer is closed.
+    Until `end_episode`, everything is in `<path>.partial`, a journal whose runs have their own checksums; after a
+    crash, `recover` brings it back. A thread compresses and writes. Several threads may record, for example one
+    for each camera. In a forked child the writer is closed.
 
-    A long recording goes on in another file whenever one is full, and becomes an episode in chunks:
-    `<name>_chunk_0000.wshard`, …, and `<name>_manifest.wshard`, which names every finished chunk and opens as one
-    episode at any time. Chunks are finished on another thread, while the recording goes on. That happens
-    where a limit is given, and without one before a compressed channel has more than the 1 GiB that readers
-    take as one block. A file ends at whole steps, and starts with one: no file ends while steps do not come.
+    A long recording continues in another file when one is full, and becomes an episode in chunks:
+    `<name>_chunk_0000.wshard`, …, and `<name>_manifest.wshard`, which names all finished chunks and opens as one
+    episode at any time. Another thread finishes chunks while you record. This happens if you set a limit, and
+    otherwise before a compressed channel exceeds the 1 GiB that readers accept as one block. A file ends between
+    two steps.
 
     Args:
-        path: where the finished episode will appear.
-        episode_id: who it is.
+        path: where the finished episode appears. Missing folders are created.
+        episode_id: the id of the episode.
         channels: `ChannelDef`s, or dictionaries with the same fields.
-        compression: for channels that do not say: `"none"`, `"zstd"` or `"zstd:LEVEL"`. With zstd the first run
-            decides for a channel: raw if that saves too little, differences of steps if these are smaller.
-        flush_steps: a run is written after so many steps,
-        flush_seconds: or after so much time, whichever comes first.
+        compression: for channels that state none: `"none"`, `"zstd"` or `"zstd:LEVEL"`. With zstd, the first run
+            of a channel decides: raw if that saves too little, differences of steps if these are smaller.
+        flush_steps: write a run after this many steps,
+        flush_seconds: or after this time, whichever comes first.
         fsync: `"never"`, `"interval"` (once a second) or `"always"` (after every run).
-        overflow: what a step does when the disk cannot keep up: `"block"` waits, `"drop"` leaves the step out
-            and counts it, `"error"` raises.
-        buffer_bytes: how much may wait to be written.
-        on_partial: what to do about a journal that is already there: `"refuse"`, `"recover"` it beside
-            the new recording first, or `"discard"` it, with its finished chunks.
-        max_steps_per_file: the longest chunk.
-        max_bytes_per_file: the largest chunk, on the disk; above it by one run at most.
-        may_roll: False makes one file, whatever its size; a compressed channel above 1 GiB is then stored raw.
+        overflow: what a step does if the disk cannot keep up: `"block"` waits, `"drop"` drops and counts the
+            step, `"error"` raises.
+        buffer_bytes: how many bytes may wait to be written.
+        on_partial: what to do with the journal of an earlier recording: `"refuse"`, `"recover"` it beside the
+            new recording, or `"discard"` it with its finished chunks.
+        overwrite: replace a finished episode at `path`; it stays until the new one is complete. Without it, an
+            existing file is an error.
+        max_steps_per_file: the most steps in a chunk.
+        max_bytes_per_file: the most bytes of a chunk on disk; it may exceed them by one run.
+        may_roll: False keeps the recording in one file of any size; a compressed channel above 1 GiB is then
+            stored raw.
     """
 
     _clock = staticmethod(time.monotonic)
@@ -103,49 +97,36 @@ class WShardStreamWriter:
         overflow: str = "block",
         buffer_bytes: int = 24 << 20,
         on_partial: str = "refuse",
+        overwrite: bool = False,
         max_steps_per_file: int | None = None,
         max_bytes_per_file: int | None = None,
         may_roll: bool = True,
     ) -> None:
-        for name, value, allowed in (
-            ("fsync", fsync, _FSYNC),
-            ("overflow", overflow, _OVERFLOW),
-            ("on_partial", on_partial, _ON_PARTIAL),
-        ):
-            if value not in allowed:
-                raise InvalidArgument(
-                    f"unknown {name}", expected=" or ".join(map(repr, allowed)), found=repr(value)
-                )
-        if flush_steps < 1 or not flush_seconds > 0:
-            raise InvalidArgument("flush_steps and flush_seconds are above 0")
-        limits = [limit for limit in (max_steps_per_file, max_bytes_per_file) if limit is not None]
-        if any(limit < 1 for limit in limits) or (limits and not may_roll):
-            raise InvalidArgument(
-                "a limit for files is above 0, and not for a recording in one file", found=limits
-            )
+        self._options = RecordOptions(
+            flush_steps=flush_steps,
+            flush_seconds=flush_seconds,
+            fsync=fsync,
+            overflow=overflow,
+            buffer_bytes=buffer_bytes,
+            on_partial=on_partial,
+            overwrite=overwrite,
+            max_steps=max_steps_per_file,
+            max_bytes=max_bytes_per_file,
+            may_roll=may_roll,
+        )
         if not episode_id:
             raise InvalidArgument("an episode needs an id", found=repr(episode_id))
         self.path = os.fspath(path)
         self._files = RecordingFiles(self.path)
         self.episode_id = episode_id
         self._default = Compression.parse(compression)
-        self._flush_steps = flush_steps
-        self._flush_seconds = flush_seconds
-        self._fsync = fsync
-        self._overflow = overflow
-        self._buffer_bytes = buffer_bytes
-        self._on_partial = on_partial
-        self._max_steps = max_steps_per_file
-        self._max_bytes = max_bytes_per_file
-        self._may_roll = may_roll
         self._defs = [ChannelDef.of(channel) for channel in channels]
         self._keys = self._checked_keys()
 
-        self._roller: Roller | None = None
+        self._roller: FileRoller | None = None
         self._recorder: Recorder | None = None
-        self._steps: Track | None = None
-        self._step_layout: StepLayout | None = None
-        self._clocked: dict[str, Track] = {}
+        self._steps: ChannelGroup | None = None
+        self._clocked: dict[str, ChannelGroup] = {}
         self._channels = 0
         """Channels that the journal knows."""
         self._closed = False
@@ -159,7 +140,7 @@ class WShardStreamWriter:
         keys = [c.id if counts[c.id] == 1 else f"{c.lane}/{c.id}" for c in self._defs]
         for key, count in Counter(keys).items():
             if count > 1:
-                raise InvalidArgument("a channel is there twice", entry=key)
+                raise InvalidArgument("a channel is declared twice", entry=key)
         return keys
 
     # --- a recording
@@ -170,52 +151,63 @@ class WShardStreamWriter:
         timebase: Timebase | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Opens the journal.
+        """Opens the journal of an episode in this environment, with this clock of the steps and any metadata.
 
-        Args:
-            env_id: where it happens.
-            timebase: the clock of the steps; 30 Hz if left out.
-            metadata: any JSON.
+        Raises:
+            InvalidArgument: the episode exists and `overwrite` is not set, or an earlier recording is not finished.
         """
         self._ensure_open()
         if self._recorder is not None:
             raise InvalidArgument("the episode has begun already", path=self.path)
-        clocked = self._clocked_tracks()
-        rows = self._numbered(channel for track in clocked.values() for channel in track.channels)
-        start = self._start_fields(env_id, timebase or Timebase(), metadata, rows)
-        journal = self._begun(canonical(start))
-        if self._may_roll:
-            is_synced = self._fsync != "never"
-            self._roller = Roller(
-                self._files,
-                start,
-                ChunkFinisher(self._files, self.episode_id, env_id, fsync=is_synced),
-                max_steps=self._max_steps,
-                max_bytes=self._max_bytes,
-                has_steps=not all(channel.own_clock for channel in self._defs),
-                fsync=is_synced,
-            )
+        self._check_target()
+        clocked = self._clocked_groups()
+        rows = self._numbered(channel for group in clocked.values() for channel in group.channels)
+        episode = {
+            "env_id": env_id,
+            "episode_id": self.episode_id,
+            "timebase": timebase_fields(timebase or Timebase()),
+            **({"metadata": deepcopy(dict(metadata))} if metadata else {}),
+        }
+        try:
+            parse_facts({**episode, "length_T": 0}, {})
+        except BadMetadata as error:
+            raise InvalidArgument(error.problem, path=self.path, found=error.found) from None
+        start = {"v": 1, "episode": episode, "channels": rows}
+        canonical(start)  # raises if it cannot be stored
+        journal = self._open_journal(start)
+        if self._options.may_roll:
+            is_synced = self._options.is_synced
+            finisher = ChunkFinisher(self._files, self.episode_id, env_id, fsync=is_synced)
+            has_steps = not all(channel.own_clock for channel in self._defs)
+            self._roller = FileRoller(self._files, start, finisher, self._options, has_steps)
         self._clocked = clocked
-        self._recorder = Recorder(
-            journal,
-            flush_seconds=self._flush_seconds,
-            fsync=self._fsync,
-            overflow=self._overflow,
-            buffer_bytes=self._buffer_bytes,
-            roller=self._roller,
-            clock=self._clock,
-        )
-        self._recorder.tracks += clocked.values()
+        self._recorder = Recorder(journal, self._options, self._roller, self._clock)
+        self._recorder.groups += clocked.values()
 
-    def _begun(self, start: bytes) -> JournalWriter:
-        """The first journal, locked, after what was there before has been dealt with."""
+    def _check_target(self) -> None:
+        """Refuses to replace a finished episode without `overwrite`."""
+        if os.path.isdir(self.path):
+            raise InvalidArgument("cannot record: this is a folder", path=self.path)
+        if not self._options.overwrite and os.path.lexists(self.path):
+            raise InvalidArgument(
+                "a finished episode exists here",
+                path=self.path,
+                hint="record to another path, or pass overwrite=True to replace it",
+            )
+        if os.path.lexists(self.path) and (sidecars := sidecar_files(self.path)):
+            raise InvalidArgument(
+                "the episode has sidecars, which belong to what it holds now",
+                path=self.path,
+                found=sidecars[0],
+                hint="remove them with wshard.remove_lane, or record to another path",
+            )
+
+    def _open_journal(self, start: Mapping[str, Any]) -> JournalWriter:
+        """Opens and locks the first journal, and deals with what an earlier recording has left."""
         journal = JournalWriter(self._files.journal(0))
         is_new = not journal.old_size
-        is_synced = self._fsync != "never"
         try:
-            meet_old_recording(self._files, self._on_partial, fsync=is_synced)
-            if self._may_roll:
-                self._files.check_free()
+            resolve_existing_partial(self._files, self._options)
             journal.clear()
         except BaseException:
             if is_new:
@@ -223,33 +215,13 @@ class WShardStreamWriter:
             journal.close()
             raise
         try:
-            journal.append_text(Kind.START, start)
-            if is_synced:
-                journal.sync()
-                sync_folder(os.path.dirname(os.path.realpath(journal.path)))
+            journal.append(journal.text_frame(FrameKind.START, start))
+            if self._options.is_synced:
+                journal.sync_with_name()
         except OSError as error:
             journal.remove()
             raise ShardIOError.wrap(error, "cannot record", journal.path) from error
         return journal
-
-    def _start_fields(
-        self,
-        env_id: str,
-        timebase: Timebase,
-        metadata: Mapping[str, Any] | None,
-        rows: list[dict[str, Any]],
-    ) -> dict[str, Any]:
-        episode = {
-            "env_id": env_id,
-            "episode_id": self.episode_id,
-            "timebase": timebase_fields(timebase),
-            **({"metadata": deepcopy(dict(metadata))} if metadata else {}),
-        }
-        try:
-            parse_facts({**episode, "length_T": 0}, {})
-        except BadMetadata as error:
-            raise InvalidArgument(error.problem, path=self.path, found=error.found) from None
-        return {"v": 1, "episode": episode, "channels": rows}
 
     def write_timestep(
         self,
@@ -261,22 +233,25 @@ class WShardStreamWriter:
         truncated: bool | np.bool_ | None = None,
         timestamp_ns: int | np.integer[Any] | None = None,
     ) -> bool:
-        """Records one step: a value for every channel that has no clock of its own.
+        """Records one step: a value for every channel without a clock of its own.
 
-        What is given besides the values at the first step is expected at every step; an end that is left out
-        later is False. `done` beside `terminated` or `truncated` must be their union. The older call
-        `write_timestep(t, observations, actions, reward, done)` works too. A value that does not fit raises
-        and names the channel; nothing of that step is recorded, and the recording goes on.
+        The first step decides whether steps have a reward, ends and a timestamp; an end that you leave out later
+        is False. `done` beside `terminated` or `truncated` must be their union. The older call
+        `write_timestep(t, observations, actions, reward, done)` works too. A value that does not fit raises an
+        error that names the channel; the step is then not recorded, and you can continue.
 
         Returns:
             Whether the step was recorded; False only with `overflow="drop"`.
         """
         actions: Mapping[str, Any] = {}
         if type(values) is not dict and not isinstance(values, Mapping):
-            observations, actions, reward, done = _older_arguments(older, reward, done)
+            if len(older) > 4:
+                raise InvalidArgument("too many: expected t, observations, actions, reward, done")
+            given = (*older, *({}, {}, reward, done)[len(older) :])
+            observations, actions, reward, done = given[0] or {}, given[1] or {}, *given[2:]
             values = self._by_key(observations, actions)
         elif older:
-            raise InvalidArgument("give reward and done by name", path=self.path)
+            raise InvalidArgument("pass reward and done by name", path=self.path)
         recorder = self._recorder
         if recorder is None or recorder.failure is not None:
             recorder = self._recording()
@@ -287,27 +262,27 @@ class WShardStreamWriter:
                 )
             done = None  # derived
         time_ns = None if timestamp_ns is None else nanoseconds(timestamp_ns, TIMESTAMPS)
-        besides = (reward, done, terminated, truncated, time_ns)
-        layout, track = self._step_layout, self._steps
-        if layout is None or track is None:
-            layout = self._layout(actions, besides)
-            layout.check(values, besides)
-            track = self._declare_steps(layout)
-        return recorder.record_step(track, layout, values, besides, time_ns)
+        extras = (reward, done, terminated, truncated, time_ns)
+        group = self._steps
+        if group is None:
+            schema = self._schema(actions, extras)
+            schema.check(values, extras)
+            group = self._declare_steps(schema)
+        return recorder.record(group, values, extras, time_ns)
 
     def write(self, channel: str, value: ArrayLike, timestamp_ns: int | np.integer[Any]) -> bool:
-        """Records one entry of a channel with a clock of its own; returns whether it was."""
+        """Records one entry of a channel that has a clock of its own; returns whether it was recorded."""
         recorder = self._recording()
-        track = self._clocked.get(channel)
-        if track is None:
+        group = self._clocked.get(channel)
+        if group is None:
             raise InvalidArgument(
-                "this channel has no clock of its own",
+                "the channel does not have a clock of its own",
                 path=self.path,
                 entry=channel,
                 expected=", ".join(self._clocked) or "a channel with own_clock=True",
             )
         time_ns = nanoseconds(timestamp_ns, channel)
-        return recorder.record(track, (track.channels[0].checked(value), time_ns), time_ns)
+        return recorder.record(group, {channel: value}, (time_ns,), time_ns)
 
     def annotate(
         self,
@@ -319,27 +294,27 @@ class WShardStreamWriter:
         source: str = "",
         confidence: float | None = None,
     ) -> None:
-        """Labels steps; from `start` to `end`, or the step that comes next.
+        """Labels the steps from `start` up to, but not including, `end`, or the next step.
 
         Args:
-            text: what it says.
-            start: first step.
-            end: end of the steps.
+            text: what the label says.
+            start: the first step.
+            end: the step after the last.
             label: the label lane.
-            source: who says so.
-            confidence: how sure.
+            source: who or what has labelled them.
+            confidence: from 0 to 1.
         """
         recorder = self._recording()
         check_id(label, "a label")
         first = self.steps_written if start is None else start
         interval = Interval(first, first + 1 if end is None else end, text, source, confidence)
         note = {"label": label, "interval": interval.to_fields(), "unit": "steps"}
-        canonical(note)  # raises where it cannot be stored
+        canonical(note)  # raises if it cannot be stored
         recorder.note(note)
 
     @property
     def steps_written(self) -> int:
-        """Steps that were recorded so far."""
+        """Steps recorded so far."""
         return 0 if self._steps is None else self._steps.written
 
     @property
@@ -349,13 +324,13 @@ class WShardStreamWriter:
 
     @property
     def episode_path(self) -> str:
-        """What to load when the episode is finished: the path, or the manifest of a recording in chunks."""
+        """The file to load when the episode is finished: the path, or the manifest of a recording in chunks."""
         is_rolled = self._roller is not None and self._roller.index > 0
         return self._files.names.manifest if is_rolled else self.path
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Entries that were left out by block, because the disk could not keep up."""
+        """Entries that were dropped because the disk could not keep up, by block."""
         return {} if self._recorder is None else self._recorder.dropped
 
     def flush(self) -> None:
@@ -369,14 +344,14 @@ class WShardStreamWriter:
         final_observations: Mapping[str, Any] | None = None,
         complete: Callable[[Episode], None] | None = None,
     ) -> None:
-        """Finishes the episode: it appears under its name, `episode_path`, and the journal goes.
+        """Finishes the episode: it appears as `episode_path`, and the journal is removed.
 
-        If that fails the journal stays, for `recover`.
+        If that fails, the journal stays, for `recover`.
 
         Args:
-            metadata: to be added to what `begin_episode` was given.
-            final_observations: what was seen after the last step, for any of the channels of `signal/`.
-            complete: called with the episode before it is saved, to add what could not be recorded. Not for
+            metadata: added to that of `begin_episode`.
+            final_observations: values after the last step, for any channels of `signal/`.
+            complete: called with the episode before it is saved, to add what cannot be recorded. Not for
                 recordings in chunks, most of which are saved already.
         """
         recorder = self._recording()
@@ -384,11 +359,11 @@ class WShardStreamWriter:
             raise InvalidArgument(
                 "a recording in several files cannot be completed",
                 path=self.path,
-                hint="end it without, or record with may_roll=False",
+                hint="leave out complete=, or record with may_roll=False",
             )
         canonical(dict(metadata or {}))
         if self._steps is None:
-            self._declare_steps(self._layout({}, (None,) * len(BESIDES)))
+            self._declare_steps(self._schema({}, (None,) * len(STEP_FIELDS)))
         last = self._checked_last(final_observations or {})
         try:
             recorder.flush()
@@ -411,37 +386,44 @@ class WShardStreamWriter:
         complete: Callable[[Episode], None] | None,
     ) -> None:
         journal = recorder.journal
-        end = {"metadata": dict(metadata), "dropped": recorder.dropped_here}
-        text = canonical({key: value for key, value in end.items() if value})
-        journal.append_text(Kind.END, text)
+        ends = {"metadata": dict(metadata), "dropped": recorder.dropped_here}
+        end = {key: value for key, value in ends.items() if value}
+        journal.append(journal.text_frame(FrameKind.END, end))
         if self._roller is not None and self._roller.index:
             self._roller.finisher.finish_all(journal)
+            if self._options.overwrite and os.path.lexists(self.path):
+                os.unlink(self.path)  # the chunks replace it
             return
-        is_synced = self._fsync != "never"
-        save_recorded(journal.path, self.path, fsync=is_synced, change=complete)
+        if not self._options.overwrite and os.path.lexists(self.path):
+            raise InvalidArgument(
+                "a file appeared here during the recording; the recording is safe in its journal",
+                path=self.path,
+                hint=f"save it elsewhere with: wshard recover {journal.path} -o OUT",
+            )
+        save_journal(journal.path, self.path, fsync=self._options.is_synced, change=complete)
         journal.remove()
 
     def _checked_last(self, values: Mapping[str, Any]) -> list[tuple[RecordedChannel, Any]]:
-        assert self._step_layout is not None
-        channels = self._step_layout.named
+        assert self._steps is not None
+        channels = self._steps.schema.named
         checked = []
         for key, value in values.items():
             channel = channels.get(key)
             if channel is None or not channel.block.startswith("signal/"):
                 raise InvalidArgument(
-                    "this is no observation of the steps", path=self.path, entry=str(key)
+                    "the steps do not have this observation", path=self.path, entry=str(key)
                 )
             checked.append((channel, channel.checked(value)))
         return checked
 
     def abort(self) -> None:
-        """Gives the recording up and deletes the journal, and the chunks that are finished."""
+        """Stops recording and deletes the journal and the finished chunks."""
         if self._closed:
             return
         self._closed = True
         recorder = self._recorder
         if recorder is not None:
-            is_ours = recorder.journal.descriptor >= 0  # and not a parent's
+            is_ours = recorder.journal.is_open  # and not a parent's
             recorder.stop()
             if is_ours:
                 if self._roller is not None and self._roller.index:
@@ -449,14 +431,14 @@ class WShardStreamWriter:
                 recorder.journal.remove()
 
     def close(self) -> None:
-        """Stops recording and keeps the journal, for `recover`. After `end_episode` it does nothing."""
+        """Stops recording and keeps the journal, for `recover`. Does nothing after `end_episode`."""
         if self._closed:
             return
         self._closed = True
         recorder = self._recorder
         if recorder is None:
             return
-        is_ours = recorder.journal.descriptor >= 0
+        is_ours = recorder.journal.is_open
         try:
             if recorder.failure is None:
                 recorder.flush()
@@ -480,19 +462,21 @@ class WShardStreamWriter:
         if error is None:
             self.end_episode()
             return
-        said = f"the recording up to here is in {self.partial_path}; bring it back with: wshard recover"
+        note = (
+            f"the recording up to here is in {self.partial_path}; recover it with: wshard recover"
+        )
         try:
             self.close()
-        except ShardError as failure:  # the error that led here is the one to show
-            said = str(failure)
-        _log.warning("%s", said)
+        except ShardError as failure:  # show the error of the block, not this one
+            note = str(failure)
+        _log.warning("%s", note)
         if hasattr(error, "add_note"):
-            error.add_note(said)
+            error.add_note(note)
 
     # --- what a step is
 
     def _numbered(self, channels: Iterable[RecordedChannel]) -> list[dict[str, Any]]:
-        """The rows of channels that the journal is told of now, in the order of their numbers."""
+        """Numbers channels that the journal learns of now; returns their rows."""
         rows: list[dict[str, Any]] = []
         for channel in channels:
             channel.number = self._channels + len(rows)
@@ -500,44 +484,42 @@ class WShardStreamWriter:
         self._channels += len(rows)
         return rows
 
-    def _clocked_tracks(self) -> dict[str, Track]:
-        tracks: dict[str, Track] = {}
+    def _clocked_groups(self) -> dict[str, ChannelGroup]:
+        groups: dict[str, ChannelGroup] = {}
         self._channels = 0
         for channel, key in zip(self._defs, self._keys, strict=True):
             if channel.own_clock:
                 recorded = channel.recorded(self._default)
                 name = recorded.row["time_block"] = time_block(recorded.block)
-                clock = RecordedChannel(name, name, DType.INT64, (), _RAW)
-                tracks[key] = self._track([recorded, clock])
-        return tracks
+                schema = StepSchema({key: recorded}, {name: DType.INT64}, self.path)
+                groups[key] = ChannelGroup(schema, self._options)
+        return groups
 
-    def _track(self, channels: list[RecordedChannel]) -> Track:
-        largest = LARGEST_RUN_BYTES
-        if self._max_bytes is not None:
-            largest = min(largest, self._max_bytes // _RUNS_IN_FILE)
-        return Track(channels, self._flush_steps, self._buffer_bytes, largest)
-
-    def _layout(self, actions: Mapping[str, Any], besides: tuple[Any, ...]) -> StepLayout:
-        """What every step will be, from what the first one brings."""
+    def _schema(self, actions: Mapping[str, Any], extras: tuple[Any, ...]) -> StepSchema:
+        """What every step has, from what the first one has."""
         channels: dict[str, RecordedChannel] = {}
         for channel, key in zip(self._defs, self._keys, strict=True):
             if not channel.own_clock:
                 lane = "action" if key in actions else channel.lane
                 channels[key] = channel.recorded(self._default, lane)
-        return StepLayout(channels, besides, self.path)
+        fields = {
+            block: None if extra is None else dtype
+            for (block, dtype), extra in zip(STEP_FIELDS.items(), extras, strict=True)
+        }
+        return StepSchema(channels, fields, self.path)
 
-    def _declare_steps(self, layout: StepLayout) -> Track:
-        """Tells the journal what every step is; before the first of them."""
+    def _declare_steps(self, schema: StepSchema) -> ChannelGroup:
+        """Tells the journal what every step has; before the first of them."""
         recorder = self._recording()
-        track = self._track(layout.channels)
-        recorder.declare(track, self._numbered(track.channels))
-        self._step_layout, self._steps = layout, track
-        return track
+        group = ChannelGroup(schema, self._options)
+        recorder.declare(group, self._numbered(group.channels))
+        self._steps = group
+        return group
 
     def _by_key(
         self, observations: Mapping[str, Any], actions: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """The values of the older call, which has the lanes apart."""
+        """The values of the older call, which has observations and actions apart."""
         values: dict[str, Any] = {}
         for lane, given in (("signal", observations), ("action", actions)):
             for name, value in given.items():
@@ -557,17 +539,3 @@ class WShardStreamWriter:
             raise InvalidArgument("call begin_episode first", path=self.path)
         self._recorder.raise_failure()
         return self._recorder
-
-
-def _older_arguments(
-    older: tuple[Any, ...], reward: SupportsFloat | None, done: bool | np.bool_ | None
-) -> tuple[Mapping[str, Any], Mapping[str, Any], SupportsFloat | None, bool | np.bool_ | None]:
-    if len(older) > 4:
-        raise InvalidArgument(
-            "too many arguments", expected="t, observations, actions, reward, done"
-        )
-    observations = (older[0] if older else None) or {}
-    actions = (older[1] if len(older) > 1 else None) or {}
-    reward = older[2] if len(older) > 2 else reward
-    done = older[3] if len(older) > 3 else done
-    return observations, actions, reward, done

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
+from contextlib import suppress
+from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from shard_format.errors import InvalidArgument, ShardError
-from wshard._batch_memory import new_array
-from wshard.channels import Channel
+from wshard._channels import Channel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from wshard.episode import Episode
+    from wshard._episode import Episode
 
 __all__ = [
     "SMALL_CHANNEL",
     "STEP_KEYS",
+    "ChannelSpec",
     "Forms",
-    "Sources",
-    "Wanted",
+    "WindowSource",
     "Windows",
     "follows_steps",
     "make_arrays",
@@ -38,11 +41,11 @@ _RESERVED: Final = frozenset((*STEP_KEYS, "is_first", "is_pad"))
 SMALL_CHANNEL: Final = 1 << 16
 """Windows of channels up to this size are cut out of the whole, which is read once: a small frame takes longer
 to find than to decode."""
-# Single entries are read as one range of up to so many times as many.
+# Read scattered entries as one range if that is at most this many times larger.
 _NEAR: Final = 4
 
 
-class Wanted(NamedTuple):
+class ChannelSpec(NamedTuple):
     """A channel of the windows."""
 
     key: str
@@ -61,12 +64,12 @@ class Wanted(NamedTuple):
         channel = episode.find(self.name)
         if not _fits(channel, self.has_own_clock):
             raise _not_for_windows(self.name, channel)
-        if channel.dtype.numpy_dtype != self.dtype or tuple(channel.shape) != self.shape:
+        if channel.dtype_name.numpy_dtype != self.dtype or tuple(channel.step_shape) != self.shape:
             raise InvalidArgument(
                 "an episode has another kind of channel than the others",
                 entry=self.name,
                 expected=f"{self.dtype} {list(self.shape)}",
-                found=f"{channel.dtype} {list(channel.shape)}",
+                found=f"{channel.dtype_name} {list(channel.step_shape)}",
             )
         return channel
 
@@ -86,7 +89,7 @@ def wanted_channels(
     reserved: Iterable[str] = (),
     *,
     own_clocks: bool = False,
-) -> list[Wanted]:
+) -> list[ChannelSpec]:
     """What windows hold, if all episodes are like this one.
 
     Args:
@@ -99,26 +102,20 @@ def wanted_channels(
     taken = _RESERVED.union(reserved)
     if names is not None:
         return [_wanted(episode, name, taken, own_clocks) for name in names]
-    found = []
-    lanes = (("signal", episode.observations), ("action", episode.actions))
-    both = episode.observations.keys() & episode.actions.keys()
-    for lane, channels in lanes:
-        for name, channel in channels.items():
-            if _fits(channel, own_clocks):
-                key = f"{lane}/{name}" if name in both else name
-                found.append(_wanted(episode, key, taken, own_clocks))
-    return found
+    keys = episode.step_channels()
+    fitting = [key for key in keys if _fits(episode.find(key), own_clocks)]
+    return [_wanted(episode, key, taken, own_clocks) for key in fitting]
 
 
-def _wanted(episode: Episode, key: str, taken: frozenset[str], own_clocks: bool) -> Wanted:
+def _wanted(episode: Episode, key: str, taken: frozenset[str], own_clocks: bool) -> ChannelSpec:
     channel = episode.find(key)
     if not _fits(channel, own_clocks):
         raise _not_for_windows(key, channel)
     is_observation = any(channel is own for own in episode.observations.values())
     if key in taken:
         key = f"{'signal' if is_observation else 'action'}/{key}"
-    dtype, shape = channel.dtype.numpy_dtype, tuple(channel.shape)
-    return Wanted(key, key, is_observation, dtype, shape, channel.has_own_clock)
+    dtype, shape = channel.dtype_name.numpy_dtype, tuple(channel.step_shape)
+    return ChannelSpec(key, key, is_observation, dtype, shape, channel.has_own_clock)
 
 
 def _not_for_windows(name: str, channel: Channel) -> InvalidArgument:
@@ -132,7 +129,7 @@ def _not_for_windows(name: str, channel: Channel) -> InvalidArgument:
     )
 
 
-class Sources:
+class WindowSource:
     """Where the windows of one open episode come from: looked up and checked once, read many times.
 
     Args:
@@ -142,17 +139,21 @@ class Sources:
         keep_small: whether channels of little data are read as a whole and kept.
     """
 
-    __slots__ = ("_decoded_into", "_keep_small", "_kept", "channels", "episode", "path")
+    __slots__ = ("_keep_small", "_kept", "channels", "episode", "path")
 
     def __init__(
-        self, episode: Episode, path: str, wanted: Iterable[Wanted], *, keep_small: bool = False
+        self,
+        episode: Episode,
+        path: str,
+        wanted: Iterable[ChannelSpec],
+        *,
+        keep_small: bool = False,
     ) -> None:
         self.episode = episode
         self.path = path
         self._keep_small = keep_small
+        # Whole channels that need no decoding: small ones, and views of the file.
         self._kept: dict[str, NDArray[Any]] = {}
-        # Channels that were found to be neither small nor of a type that must be converted.
-        self._decoded_into: set[str] = set()
         self.channels: dict[str, Channel | None] = {}
         """By key in the batch; None for a lane that the episode does not have."""
         try:
@@ -183,13 +184,13 @@ class Sources:
                     expected=f"at least {stop} steps",
                     found=f"{channel.length} steps",
                 )
-            if key in self._decoded_into:
-                channel.read_steps_into(start, out)
-            elif self._keep_small and channel.nbytes <= SMALL_CHANNEL:
-                self._kept[key] = whole = channel.data
-                out[...] = whole[start:stop]
-            elif channel.dtype.stored_dtype == out.dtype:
-                self._decoded_into.add(key)
+            if self._keep_small and channel.nbytes <= SMALL_CHANNEL:
+                self._kept[key] = channel.data
+                out[...] = self._kept[key][start:stop]
+            elif channel.is_view:
+                self._kept[key] = channel.read_steps(0, channel.length)
+                out[...] = self._kept[key][start:stop]
+            elif channel.dtype_name.stored_dtype == out.dtype:
                 channel.read_steps_into(start, out)
             else:
                 out[...] = channel.read_steps(start, stop)
@@ -205,7 +206,7 @@ class Sources:
         count, first, last = len(places), min(places), max(places)
         channel = self.channels[key]
         if self._keep_small and channel is not None and channel.nbytes <= SMALL_CHANNEL:
-            self.read(key, last, out[:1])  # says so if there is no such entry
+            self.read(key, last, out[:1])  # raises an error if the entry is missing
             out[...] = channel.data[indices]
             return
         # Before the start of an episode lies its first entry again, and behind its end the last.
@@ -244,7 +245,7 @@ class Windows:
         length: steps of each.
         wanted: their channels.
         more: whether observations have one entry more.
-        repeat: whether what lies behind the end is the last entry again; else zero.
+        repeat: whether steps after the end repeat the last entry; otherwise they are zero.
         flags: which of `is_first` and `is_pad` there are.
         out: arrays to use again, as `arrays` of an earlier batch; new ones if left out.
     """
@@ -253,7 +254,7 @@ class Windows:
         self,
         batch: int,
         length: int,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[ChannelSpec],
         *,
         more: bool = False,
         repeat: bool = False,
@@ -261,30 +262,33 @@ class Windows:
         out: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
         self._repeat = repeat
-        self._more = frozenset(want.key for want in wanted if more and want.is_observation)
         self._flags = flags
+        extra = {want.key: int(more and want.is_observation) for want in wanted}
         forms: Forms = {
-            want.key: ((length + (want.key in self._more), *want.shape), want.dtype)
-            for want in wanted
+            want.key: ((length + extra[want.key], *want.shape), want.dtype) for want in wanted
         }
         forms["reward"] = ((length,), np.dtype(np.float32))
         for flag in ("terminated", "truncated", *flags):
             forms[flag] = ((length,), np.dtype(np.bool_))
         self.arrays = make_arrays(forms, batch, out)
-        self._read = [key for key in forms if key not in flags]
+        self._read = [
+            (key, self.arrays[key], extra.get(key, 0)) for key in forms if key not in flags
+        ]
 
     @property
     def nbytes(self) -> int:
         """Of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
-    def fill(self, row: int, sources: Sources, start: int, stop: int) -> None:
+    def fill(self, row: int, sources: WindowSource, start: int, stop: int) -> None:
         """Reads the steps from `start` to `stop` into a row."""
-        for key in self._read:
-            out = self.arrays[key][row]
-            count = stop - start + (key in self._more)
-            sources.read(key, start, out[:count])
-            if count < len(out):
+        steps = stop - start
+        for key, array, extra in self._read:
+            out, count = array[row], steps + extra
+            if count == len(out):
+                sources.read(key, start, out)
+            else:
+                sources.read(key, start, out[:count])
                 out[count:] = out[count - 1] if self._repeat else 0
         for flag in self._flags:
             marks = self.arrays[flag][row]
@@ -292,7 +296,7 @@ class Windows:
             if flag == "is_first":
                 marks[0] = start == 0
             else:
-                marks[stop - start :] = True
+                marks[steps:] = True
 
 
 def make_arrays(
@@ -333,3 +337,58 @@ def _checked(
             found=found,
         )
     return array
+
+
+# --- memory for batches, used again when a batch has no reference left
+#
+# Memory that is new to the process costs about a tenth of the time in which a batch is decoded into it: the system
+# clears every page first, and takes them back when the batch is dropped.
+
+MOST_KEPT: Final = 128 << 20
+"""Bytes that are kept while they are unused."""
+_ALIGNMENT: Final = 64  # what JAX asks for on processors
+_ALIGNED_BYTES: Final = 1 << 14
+_WORTH_KEEPING: Final = 1 << 20
+
+# No lock, which a forked child might find held forever, and which a garbage collection in the thread that holds
+# it would wait for: single operations on a deque are enough.
+_kept: deque[NDArray[np.uint8]] = deque()
+
+
+def new_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array without values; a large one on a border that libraries want which take it over uncopied."""
+    nbytes = prod(shape) * dtype.itemsize
+    if nbytes < _ALIGNED_BYTES:
+        return np.empty(shape, dtype)
+    if nbytes < _WORTH_KEEPING:
+        memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
+    else:
+        memory = _lend(nbytes + _ALIGNMENT)
+    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    return memory[start : start + nbytes].view(dtype).reshape(shape)
+
+
+def _lend(nbytes: int) -> NDArray[np.uint8]:
+    owner = _take(nbytes)
+    # Views of an array hold the one that owns the memory, and not those between. This one owns nothing, but is based
+    # on a buffer that is not an array: all views of it hold it, and when it goes, no view of the memory is left.
+    lent = np.frombuffer(owner.data, np.uint8)
+    weakref.finalize(lent, _give_back, owner).atexit = False
+    return lent
+
+
+def _take(nbytes: int) -> NDArray[np.uint8]:
+    with suppress(IndexError):  # another thread may be faster
+        for _ in range(len(_kept)):
+            memory = _kept.popleft()
+            if memory.nbytes == nbytes:
+                return memory
+            _kept.append(memory)
+    return np.empty(nbytes, np.uint8)
+
+
+def _give_back(memory: NDArray[np.uint8]) -> None:
+    _kept.append(memory)
+    with suppress(IndexError):  # another thread may be faster
+        while sum(one.nbytes for one in tuple(_kept)) > MOST_KEPT:
+            _kept.popleft()

@@ -11,7 +11,7 @@ from typing import Any
 def streaming_module(name: str) -> Any:  # noqa: ANN401 - untyped library
     """A module of the package, such as `base.local`.
 
-    The packages around it import ready-made data sets and a loader, and with these torchvision and
+    The packages around it import ready-made datasets and a loader, and with these torchvision and
     transformers, which are large and which none of this needs.
     """
     for package in ("streaming", "streaming.base"):

@@ -1,4 +1,4 @@
-"""The example that needs torch: it learns, says how sure it is, and goes on after it was killed."""
+"""The example that needs torch learns, states how sure it is, and resumes after it was killed."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(
                 process.kill()
     assert not list(tmp_path.glob("episodes/*.lanes")), "it was done before it could be killed"
     again = run(tmp_path)
-    assert re.search(r"^going on after update \d+", again.said, re.MULTILINE)
+    assert re.search(r"^resuming after update \d+", again.said, re.MULTILINE)
     assert losses(again.said)[300] == losses(trained.said)[300]
     for lane, same in zip(again.lanes, trained.lanes, strict=True):
         assert lane.read_bytes() == same.read_bytes()

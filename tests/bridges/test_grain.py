@@ -1,4 +1,4 @@
-"""Data sets in Grain's pipelines: as they are, in whole batches, and from there to JAX."""
+"""Datasets in Grain's pipelines: as they are, in whole batches, and from there to JAX."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 from shard_format.errors import InvalidArgument
-from shardpack import SampleDataset, ShardPackWriter
-from shardpack.grain import PlanSampler, batches
-from shardpack.mixing import mix
-from shardpack.sampling import Plan
+from shard_train import EpisodeDataset, Plan, SampleDataset, mix
+from shard_train.grain import batches
+from shardpack import ShardPackWriter
 from tests.bridges.blocking import fails_without
-from tests.wshard.dataset_support import write_folder
-from wshard import Episode, EpisodeDataset, save_wshard
+from tests.shard_train.dataset_support import write_folder
+from wshard import Episode, save_wshard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -74,7 +73,7 @@ def places(batch: Mapping[str, Any]) -> list[tuple[int, int]]:
 class TestAsTheyAre:
     """`grain.MapDataset.source(ds)` and `grain.DataLoader(data_source=ds)`."""
 
-    def test_a_data_set_is_a_random_access_source(self, ds: EpisodeDataset) -> None:
+    def test_a_dataset_is_a_random_access_source(self, ds: EpisodeDataset) -> None:
         assert isinstance(ds, grain.sources.RandomAccessDataSource)
         source = grain.MapDataset.source(ds)
         assert len(source) == len(ds)
@@ -99,49 +98,7 @@ class TestAsTheyAre:
         assert sorted(np.concatenate([b["x.npy"][:, 0] for b in steps]).tolist()) == list(range(6))
         assert pickle.loads(pickle.dumps(samples)).__repr__() == repr(samples)
 
-    def test_a_loader_with_workers_goes_on_exactly_where_it_was(self, ds: EpisodeDataset) -> None:
-        def made(seed: int, data: EpisodeDataset = ds) -> grain.DataLoader:
-            return grain.DataLoader(
-                data_source=data,
-                sampler=PlanSampler(Plan(len(data), seed=seed), epochs=2),
-                operations=[grain.transforms.Batch(3)],
-                shard_options=grain.sharding.NoSharding(),
-                worker_count=2,
-            )
-
-        running = iter(made(7))
-        for _ in range(3):
-            next(running)
-        state = running.get_state()
-        expected = [next(running) for _ in range(4)]
-        again = iter(made(7))
-        again.set_state(state)
-        assert_all_same([next(again) for _ in range(4)], expected)
-        with pytest.raises(ValueError, match="PlanSampler"):
-            iter(made(8)).set_state(state)
-
-    def test_loaders_of_several_processes_share_the_order_of_a_plan(
-        self, ds: EpisodeDataset
-    ) -> None:
-        plan = Plan(len(ds), seed=2)
-        shares = [
-            grain.DataLoader(
-                data_source=ds,
-                sampler=PlanSampler(plan),
-                shard_options=grain.sharding.ShardOptions(shard_index=number, shard_count=3),
-            )
-            for number in range(3)
-        ]
-        found = [
-            (int(window["episode"]), int(window["start"]))
-            for windows in zip(*shares, strict=True)
-            for window in windows
-        ]
-        order = plan.indices(np.arange(len(ds))).tolist()
-        assert len(found) == len(ds) // 3 * 3
-        assert found == [ds.episode_of(number) for number in order[: len(found)]]
-
-    def test_the_state_of_a_loader_is_refused_by_another_data_set(self, folder: Path) -> None:
+    def test_the_state_of_a_loader_is_refused_by_another_dataset(self, folder: Path) -> None:
         def made(window: int) -> grain.DataLoaderIterator:
             data = EpisodeDataset(folder, window=window, episodes=[0, 1])
             sampler = grain.samplers.SequentialSampler(num_records=8)
@@ -241,7 +198,7 @@ class TestWholeBatches:
         running.close()
         assert len(read) <= 6
 
-    def test_the_text_of_batches_names_data_set_and_plan(self, ds: EpisodeDataset) -> None:
+    def test_the_text_of_batches_names_dataset_and_plan(self, ds: EpisodeDataset) -> None:
         plan = Plan(len(ds), seed=7, batch_size=2)
         steps = batches(ds, plan)
         assert repr(ds) in repr(steps)
@@ -249,7 +206,7 @@ class TestWholeBatches:
         assert repr(pickle.loads(pickle.dumps(steps))) == repr(steps)
 
     def test_plans_that_cannot_work_are_refused(self, ds: EpisodeDataset) -> None:
-        with pytest.raises(InvalidArgument, match=r"another data set .* found 5 samples"):
+        with pytest.raises(InvalidArgument, match=r"another dataset .* found 5 samples"):
             batches(ds, Plan(5))
         with pytest.raises(InvalidArgument, match="num_workers=1, found num_workers=2"):
             batches(ds, Plan(len(ds), num_workers=2))
@@ -261,36 +218,6 @@ class TestWholeBatches:
         assert list(steps) == []
         with pytest.raises(IndexError):
             steps[0]
-
-
-class TestPlanSampler:
-    """The order of a plan, sample by sample."""
-
-    def test_it_is_the_order_of_the_plan(self) -> None:
-        plan = Plan(9001, seed=3)
-        sampler = PlanSampler(plan, epochs=2)
-        assert len(sampler) == 18002
-        found = [sampler[n].record_key for n in range(18002)]
-        assert found[:9001] == plan.indices(np.arange(9001)).tolist()
-        assert found[9001:] == plan.with_epoch(1).indices(np.arange(9001)).tolist()
-        assert [sampler[n].record_key for n in (9000, 4096, 0, 9001)] == [
-            found[n] for n in (9000, 4096, 0, 9001)
-        ]
-
-    def test_random_numbers_of_a_sample_are_the_same_in_every_process(self) -> None:
-        sampler = PlanSampler(Plan(9, seed=3), epochs=None)
-        again = pickle.loads(pickle.dumps(sampler))
-        draws = {sampler[n].rng.integers(1 << 60) for n in range(20)}
-        assert len(draws) == 20
-        assert {again[n].rng.integers(1 << 60) for n in range(20)} == draws
-        assert repr(again) == repr(sampler) == "PlanSampler(Plan(9, seed=3), epochs=None)"
-
-    def test_what_the_loader_deals_out_is_refused(self) -> None:
-        for name in ("world_size", "batch_size", "num_workers"):
-            with pytest.raises(InvalidArgument, match=f"{name}=1, found {name}=2"):
-                PlanSampler(Plan(9, **{name: 2}))  # type: ignore[arg-type] # all are integers
-        with pytest.raises(IndexError):
-            PlanSampler(Plan(0))[0]
 
 
 class TestJax:
@@ -334,7 +261,6 @@ class TestJax:
         assert np.array_equal(np.asarray(found["w"]), wide.batch(plan.batch(0))["w"])
 
 
-@pytest.mark.parametrize("module", ["shardpack.grain", "wshard.grain"])
-def test_without_grain_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
-    monkeypatch.delitem(importlib.import_module("sys").modules, "shardpack.grain")
-    assert "shard-format[grain]" in fails_without(monkeypatch, "grain", module)
+def test_without_grain_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(importlib.import_module("sys").modules, "shard_train.grain")
+    assert "shard-format[grain]" in fails_without(monkeypatch, "grain", "shard_train.grain")

@@ -1,10 +1,11 @@
-"""Episodes and packs as data sets of Hugging Face, and back: types, values, bytes."""
+"""Episodes and packs as datasets of Hugging Face, and back: types, values, bytes."""
 
 from __future__ import annotations
 
 import io
 import socket
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import datasets
 import ml_dtypes
@@ -16,25 +17,22 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import shardpack
-import shardpack.huggingface as packs
-import wshard.huggingface as episodes
 from shard_format.errors import BadValue, InvalidArgument, ShardError
+from shard_train import EpisodeDataset, huggingface
+from shard_train.packed_episodes import pack_episodes
 from shardpack import ShardPackWriter
 from tests.bridges.blocking import fails_without
-from tests.wshard.dataset_support import write_folder
-from wshard import (
-    Channel,
-    Episode,
-    EpisodeDataset,
-    RaggedChannel,
-    Timebase,
-    load_wshard,
-    save_wshard,
-)
+from tests.shard_train.dataset_support import write_folder
+from wshard import Channel, Episode, RaggedChannel, Timebase, load_wshard, save_wshard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+
+def rows_at_a_time(count: int) -> Any:  # noqa: ANN401 - a context manager
+    """Reads this many rows of a dataset of Hugging Face at a time."""
+    return mock.patch("shard_train.huggingface._episodes_from._ROWS", count)
 
 
 @pytest.fixture(autouse=True)
@@ -82,15 +80,16 @@ def rich_episode(number: int, *, last: int = 1) -> Episode:
 def assert_same_episode(found: Episode, wanted: Episode, without: set[str] | None = None) -> None:
     """The same types, shapes and values in all channels."""
     assert (found.id, found.length) == (wanted.id, wanted.length)
-    assert found.timebase.tick_hz == wanted.timebase.tick_hz
+    if wanted.length > 1:  # one step has no rate
+        assert found.timebase.tick_hz == wanted.timebase.tick_hz
     blocks = {block: c for block, c in wanted.blocks() if block not in (without or {"signal/imu"})}
     others = dict(found.blocks())
     assert others.keys() == blocks.keys()
     for block, channel in blocks.items():
         other = others[block]
-        assert (other.dtype, other.shape, other.layout) == (
-            channel.dtype,
-            channel.shape,
+        assert (other.dtype_name, other.step_shape, other.layout) == (
+            channel.dtype_name,
+            channel.step_shape,
             channel.layout,
         ), block
         if isinstance(channel, RaggedChannel):
@@ -113,7 +112,7 @@ class TestSteps:
         return tmp_path / "runs"
 
     def test_columns_have_the_types_of_the_channels(self, folder: Path) -> None:
-        dataset = episodes.to_hf_dataset(folder)
+        dataset = huggingface.episodes_to_hf(folder)
         assert len(dataset) == 10 + 11 + 12
         assert isinstance(dataset.features["observation.wrist/rgb"], datasets.Image)
         kinds = {name: str(feature) for name, feature in dataset.features.items()}
@@ -126,7 +125,7 @@ class TestSteps:
         assert dataset.features["observation.weights"].feature.id == "bf16"
 
     def test_rows_say_where_they_are(self, folder: Path) -> None:
-        dataset = episodes.to_hf_dataset(folder)
+        dataset = huggingface.episodes_to_hf(folder)
         assert dataset["episode_index"][:] == [0] * 10 + [1] * 11 + [2] * 12
         assert dataset["frame_index"][:11] == [*range(10), 0]
         row = dataset[11]
@@ -136,49 +135,50 @@ class TestSteps:
 
     @pytest.mark.parametrize("streaming", [False, True])
     def test_the_way_back_is_exact(self, folder: Path, tmp_path: Path, streaming: bool) -> None:
-        dataset = episodes.to_hf_dataset(folder)
+        dataset = huggingface.episodes_to_hf(folder)
         rows = dataset.to_iterable_dataset() if streaming else dataset
-        files = episodes.from_hf_dataset(rows, tmp_path / "again", batch_rows=7)
+        with rows_at_a_time(7):
+            files = huggingface.episodes_from_hf(rows, tmp_path / "again")
         assert len(files) == 3
         for number, file in enumerate(files):
             assert_same_episode(load_wshard(file), rich_episode(number))
 
     def test_arrays_in_place_of_images_come_back_the_same(self, tmp_path: Path) -> None:
         given = [rich_episode(0), rich_episode(1)]
-        dataset = episodes.to_hf_dataset(given, images="array", path=tmp_path / "rows.arrow")
+        dataset = huggingface.episodes_to_hf(given, images="array", path=tmp_path / "rows.arrow")
         assert str(dataset.features["observation.wrist/rgb"]).startswith("Array3D(shape=(8, 10, 3)")
-        files = episodes.from_hf_dataset(dataset, tmp_path / "again")
+        files = huggingface.episodes_from_hf(dataset, tmp_path / "again")
         assert_same_episode(load_wshard(files[1]), given[1])
 
     def test_the_observation_after_the_last_step_has_a_row_of_its_own(self, folder: Path) -> None:
-        dataset = episodes.to_hf_dataset(folder)
+        dataset = huggingface.episodes_to_hf(folder)
         last = dataset[9]
         assert last["observation.state"] is not None
         assert last["action.ctrl"] is None
         assert last["reward"] is None
-        whole = episodes.to_hf_dataset(folder, last_observation="drop")
+        whole = huggingface.episodes_to_hf(folder, last_observation="drop")
         assert len(whole) == 9 + 10 + 11
         assert None not in whole["reward"][:]
 
     def test_channels_that_rows_cannot_hold_are_reported(
         self, folder: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        episodes.to_hf_dataset(folder)
+        huggingface.episodes_to_hf(folder)
         assert "not in the rows: signal/imu" in caplog.text
         with pytest.raises(InvalidArgument, match=r"0\.wshard: entry 'signal/imu': rows of steps"):
-            episodes.to_hf_dataset(folder, channels=["imu"])
+            huggingface.episodes_to_hf(folder, channels=["imu"])
 
-    def test_a_data_set_of_windows_gives_its_channels(self, folder: Path) -> None:
+    def test_a_dataset_of_windows_gives_its_channels(self, folder: Path) -> None:
         chosen = EpisodeDataset(folder, window=2, channels=["ctrl"], episodes=[2, 0])
-        dataset = episodes.to_hf_dataset(chosen)
+        dataset = huggingface.episodes_to_hf(chosen)
         assert [name for name in dataset.column_names if "." in name] == ["action.ctrl"]
         assert dataset["episode_id"][0] == "run 2"
         assert len(dataset) == 11 + 9
 
     def test_episodes_in_packs_give_the_same_rows(self, folder: Path, tmp_path: Path) -> None:
-        shardpack.pack_episodes(folder, tmp_path / "runs.shardpack")
-        wanted = episodes.to_hf_dataset(folder, images="array")
-        found = episodes.to_hf_dataset(tmp_path / "runs.shardpack", images="array")
+        pack_episodes(folder, tmp_path / "runs.shardpack")
+        wanted = huggingface.episodes_to_hf(folder, images="array")
+        found = huggingface.episodes_to_hf(tmp_path / "runs.shardpack", images="array")
         assert found.with_format("arrow")[:].equals(wanted.with_format("arrow")[:])
 
     def test_predictions_are_columns_by_their_blocks(self, tmp_path: Path) -> None:
@@ -186,15 +186,15 @@ class TestSteps:
         episode.omens["x"]["dreamer"] = noise(5, 2, seed=1)
         episode.uncerts["x"]["dreamer"]["std"] = noise(5, 2, seed=2)
         chosen = ["x", "u", "omen/x/dreamer", "uncert/x/dreamer/std"]
-        dataset = episodes.to_hf_dataset(episode, channels=chosen)
-        (file,) = episodes.from_hf_dataset(dataset, tmp_path / "again")
+        dataset = huggingface.episodes_to_hf(episode, channels=chosen)
+        (file,) = huggingface.episodes_from_hf(dataset, tmp_path / "again")
         assert_same_episode(load_wshard(file), episode)
 
     def test_recorded_times_come_back_to_the_nanosecond(self, tmp_path: Path) -> None:
         times = 1_700_000_000_000_000_001 + np.cumsum(np.arange(6) * 7_777_777)
         episode = Episode("a", observations={"x": noise(7)}, timestamps_ns=times, length=6)
-        dataset = episodes.to_hf_dataset(episode)
-        (file,) = episodes.from_hf_dataset(dataset, tmp_path / "again")
+        dataset = huggingface.episodes_to_hf(episode)
+        (file,) = huggingface.episodes_from_hf(dataset, tmp_path / "again")
         found = load_wshard(file).timestamps_ns
         assert found is not None
         assert found.tolist() == times.tolist()
@@ -203,7 +203,7 @@ class TestSteps:
         self, folder: Path, tmp_path: Path
     ) -> None:
         for _ in range(2):
-            episodes.to_hf_dataset(folder)
+            huggingface.episodes_to_hf(folder)
         assert len(list((tmp_path / "cache").rglob("*"))) == 2  # a folder and a file
 
     @settings(
@@ -240,28 +240,20 @@ class TestSteps:
             for number, length in enumerate(lengths)
         ]
         folder = tmp_path_factory.mktemp("any")
-        dataset = episodes.to_hf_dataset(given, path=folder / "rows.arrow")
-        files = episodes.from_hf_dataset(dataset, folder / "again", batch_rows=rows)
+        dataset = huggingface.episodes_to_hf(given, path=folder / "rows.arrow")
+        with rows_at_a_time(rows):
+            files = huggingface.episodes_from_hf(dataset, folder / "again")
         for file, episode in zip(files, given, strict=True):
             assert_same_episode(load_wshard(file), episode)
 
 
 class TestOtherRows:
-    """Windows and whole episodes."""
-
-    def test_rows_of_windows_are_the_windows(self, tmp_path: Path) -> None:
-        folder = write_folder(tmp_path / "runs", [9, 12])
-        windows = EpisodeDataset(folder, window=4, stride=2, pad="edge")
-        dataset = episodes.to_hf_dataset(windows, rows="windows").with_format("numpy")
-        assert len(dataset) == len(windows)
-        whole = windows.batch(np.arange(len(windows)))
-        for name, values in whole.items():
-            assert np.array_equal(np.asarray(dataset[:][name]), values), name
+    """Whole episodes."""
 
     def test_rows_of_episodes_have_all_steps(self, tmp_path: Path) -> None:
         given = [rich_episode(0), rich_episode(2)]
         chosen = ["wrist/rgb", "state", "text", "ctrl", "weights"]
-        dataset = episodes.to_hf_dataset(given, rows="episodes", channels=chosen)
+        dataset = huggingface.episodes_to_hf(given, rows="episodes", channels=chosen)
         row = dataset[1]
         assert (row["episode_id"], row["length"], row["tick_hz"]) == ("run 2", 11, 25.0)
         assert row["metadata"] == {"success": True}
@@ -273,14 +265,12 @@ class TestOtherRows:
 
     def test_what_cannot_work_is_said(self, tmp_path: Path) -> None:
         folder = write_folder(tmp_path / "runs", [9])
-        with pytest.raises(InvalidArgument, match="rows of windows are those of an EpisodeDataset"):
-            episodes.to_hf_dataset(folder, rows="windows")
         with pytest.raises(InvalidArgument, match="unknown rows"):
-            episodes.to_hf_dataset(folder, rows="days")  # type: ignore[arg-type] # on purpose
+            huggingface.episodes_to_hf(folder, rows="days")  # type: ignore[arg-type] # on purpose
         with pytest.raises(InvalidArgument, match="entry 'points': `datasets` has no type"):
-            episodes.to_hf_dataset(rich_episode(0), rows="episodes", channels=["points"])
-        with pytest.raises(InvalidArgument, match="there are no episodes"):
-            episodes.to_hf_dataset(iter([]))
+            huggingface.episodes_to_hf(rich_episode(0), rows="episodes", channels=["points"])
+        with pytest.raises(InvalidArgument, match="no episodes"):
+            huggingface.episodes_to_hf(iter([]))
 
     def test_episodes_that_differ_are_refused_by_name(self) -> None:
         given = [
@@ -288,11 +278,11 @@ class TestOtherRows:
             Episode("b", observations={"x": noise(3, 2)}),
         ]
         with pytest.raises(InvalidArgument, match=r"b: entry 'x': an episode has another kind"):
-            episodes.to_hf_dataset(given)
+            huggingface.episodes_to_hf(given)
 
 
 class TestForeignRows:
-    """Data sets that others have made."""
+    """Datasets that others have made."""
 
     def made(self, rows: int = 6, **columns: object) -> datasets.Dataset:
         fps = 30
@@ -310,19 +300,19 @@ class TestForeignRows:
         return datasets.Dataset.from_dict(table)
 
     def test_columns_of_lerobot_are_understood(self, tmp_path: Path) -> None:
-        files = episodes.from_hf_dataset(self.made(), tmp_path / "runs", env_id="Push-v0")
+        files = huggingface.episodes_from_hf(self.made(), tmp_path / "runs", env_id="Push-v0")
         episode = load_wshard(files[1])
         assert (episode.id, episode.env_id, episode.length) == ("episode_6", "Push-v0", 3)
         assert episode.timebase.tick_hz == 30.0
         assert episode.observations["state"].data.tolist() == [[3, 1], [4, 1], [5, 1]]
-        assert episode.actions["action"].shape == (1,)
+        assert episode.actions["action"].step_shape == (1,)
         assert episode.observations.keys() == {"state", "task_index"}
         assert episode.terminations is not None
         assert episode.terminations.data.tolist() == [False, False, True]
 
     def test_columns_can_be_given_another_meaning(self, tmp_path: Path) -> None:
         rows = self.made(torque=np.arange(6.0), note=["x"] * 6)
-        files = episodes.from_hf_dataset(
+        files = huggingface.episodes_from_hf(
             rows,
             tmp_path / "runs",
             columns={"torque": "action/torque", "note": None, "task_index": "signal/task"},
@@ -336,7 +326,7 @@ class TestForeignRows:
 
     def test_irregular_times_stay_irregular(self, tmp_path: Path) -> None:
         rows = self.made(timestamp=[0.0, 0.1, 0.5] * 2)
-        files = episodes.from_hf_dataset(rows, tmp_path / "runs")
+        files = huggingface.episodes_from_hf(rows, tmp_path / "runs")
         assert load_wshard(files[0]).times_ns().tolist() == [0, 100_000_000, 500_000_000]
 
     def test_a_stream_that_does_not_say_its_types_is_read(self, tmp_path: Path) -> None:
@@ -345,7 +335,8 @@ class TestForeignRows:
                 yield {"episode_index": number // 3, "observation.x": [number, number]}
 
         stream = datasets.IterableDataset.from_generator(rows)
-        files = episodes.from_hf_dataset(stream, tmp_path / "runs", batch_rows=2)
+        with rows_at_a_time(2):
+            files = huggingface.episodes_from_hf(stream, tmp_path / "runs")
         assert [load_wshard(file).length for file in files] == [3, 2]
 
     @pytest.mark.parametrize(
@@ -353,9 +344,9 @@ class TestForeignRows:
         [
             (lambda rows: rows.select([0, 3, 1]), "do not follow one another"),
             (lambda rows: rows.select([0, 2, 3]), r"episode 5: the steps of an episode are out of"),
-            (lambda rows: rows.remove_columns("episode_index"), "there is no such column"),
+            (lambda rows: rows.remove_columns("episode_index"), "no such column"),
             (lambda rows: datasets.DatasetDict(train=rows), r"take one: dataset\['train'\]"),
-            (lambda rows: rows.to_dict(), "no data set of Hugging Face"),
+            (lambda rows: rows.to_dict(), "not a dataset of Hugging Face"),
             (lambda rows: rows.select([]), "no rows"),
             (
                 lambda rows: rows.add_column("r", [1.0, None, 2.0] * 2),
@@ -382,12 +373,12 @@ class TestForeignRows:
         message: str,
     ) -> None:
         with pytest.raises(ShardError, match=message):
-            episodes.from_hf_dataset(change(self.made()), tmp_path / "runs")
+            huggingface.episodes_from_hf(change(self.made()), tmp_path / "runs")
 
     def test_files_that_are_there_are_not_replaced(self, tmp_path: Path) -> None:
-        episodes.from_hf_dataset(self.made(), tmp_path / "runs")
-        with pytest.raises(InvalidArgument, match=r"episode_000000\.wshard: the file is there"):
-            episodes.from_hf_dataset(self.made(), tmp_path / "runs")
+        huggingface.episodes_from_hf(self.made(), tmp_path / "runs")
+        with pytest.raises(InvalidArgument, match=r"episode_000000\.wshard: the file exists"):
+            huggingface.episodes_from_hf(self.made(), tmp_path / "runs")
 
 
 def picture(kind: str, seed: int = 0) -> bytes:
@@ -437,7 +428,7 @@ class TestPacks:
             return [(record.key, record.read_all(), record.metadata) for record in dataset]
 
     def test_columns_are_what_the_entries_hold(self, pack: Path) -> None:
-        dataset = packs.to_hf_dataset(pack)
+        dataset = huggingface.samples_to_hf(pack)
         kinds = {name: str(feature) for name, feature in dataset.features.items()}
         assert kinds["left.jpg"].startswith("Image(")
         assert kinds["sound.wav"].startswith("Audio(")
@@ -457,14 +448,15 @@ class TestPacks:
     def test_the_way_back_is_byte_for_byte(
         self, pack: Path, tmp_path: Path, streaming: bool
     ) -> None:
-        dataset = packs.to_hf_dataset(pack)
+        dataset = huggingface.samples_to_hf(pack)
         rows = dataset.to_iterable_dataset() if streaming else dataset
-        done = packs.from_hf_dataset(rows, tmp_path / "b.shardpack", batch_rows=2)
+        with mock.patch("shard_train.huggingface._samples._ROWS", 2):
+            done = huggingface.samples_from_hf(rows, tmp_path / "b.shardpack")
         assert (done.records, done.paths) == (5, [str(tmp_path / "b.shardpack")])
         assert self.contents(tmp_path / "b.shardpack") == self.contents(pack)
 
     def test_some_entries_can_be_chosen(self, pack: Path) -> None:
-        dataset = packs.to_hf_dataset(pack, entries=["*.jpg", "label.cls"])
+        dataset = huggingface.samples_to_hf(pack, entries=["*.jpg", "label.cls"])
         assert [name for name in dataset.column_names if "." in name] == ["left.jpg", "label.cls"]
 
     def test_what_a_sample_lacks_is_none(self, tmp_path: Path) -> None:
@@ -472,7 +464,7 @@ class TestPacks:
             writer.write("a", {"x.npy": noise(2, 2), "y.jpg": picture("JPEG")}, {"n": 1})
             writer.write("b", {"y.jpg": picture("JPEG")})
             writer.write("c", {"x.npy": noise(2, 2, seed=1)})
-        dataset = packs.to_hf_dataset(tmp_path / "a.shardpack")
+        dataset = huggingface.samples_to_hf(tmp_path / "a.shardpack")
         assert dataset["x.npy"][:] == [noise(2, 2).tolist(), None, noise(2, 2, seed=1).tolist()]
         assert [picture is None for picture in dataset["y.jpg"]] == [False, False, True]
         assert dataset["n"][:] == [1, None, None]
@@ -483,11 +475,11 @@ class TestPacks:
             writer.write("a", {"x.npy": noise(2, 2)})
             writer.write("b", {"x.npy": noise(3, 2)})
         with pytest.raises(BadValue, match=r"entry 'x.npy': samples 'a' to 'b' do not fit"):
-            packs.to_hf_dataset(path)
+            huggingface.samples_to_hf(path)
         free = datasets.Array2D((None, 2), "float32")
-        dataset = packs.to_hf_dataset(path, features={"x.npy": free})
+        dataset = huggingface.samples_to_hf(path, features={"x.npy": free})
         assert [len(value) for value in dataset["x.npy"]] == [2, 3]
-        stored = packs.to_hf_dataset(path, features={"x.npy": datasets.Value("binary")})
+        stored = huggingface.samples_to_hf(path, features={"x.npy": datasets.Value("binary")})
         assert stored["x.npy"][0].startswith(b"\x93NUMPY")
 
     def test_entries_that_come_late_need_a_type(self, tmp_path: Path) -> None:
@@ -497,8 +489,8 @@ class TestPacks:
                 late = {"late.txt": "here"} if number == 299 else {}
                 writer.write(f"{number}", {"x.txt": "a", **late})
         with pytest.raises(BadValue, match=r"entry 'late.txt': record '299' has an entry that"):
-            packs.to_hf_dataset(path)
-        dataset = packs.to_hf_dataset(path, features={"late.txt": datasets.Value("string")})
+            huggingface.samples_to_hf(path)
+        dataset = huggingface.samples_to_hf(path, features={"late.txt": datasets.Value("string")})
         assert dataset["late.txt"][298:] == [None, "here"]
 
     def test_a_failed_run_leaves_nothing(self, tmp_path: Path) -> None:
@@ -506,10 +498,12 @@ class TestPacks:
             writer.write("a", {"x.npy": noise(2)})
             writer.write("b", {"x.npy": noise(2, dtype="i8")})
         with pytest.raises(BadValue):
-            packs.to_hf_dataset(tmp_path / "a.shardpack", path=tmp_path / "out" / "rows.arrow")
+            huggingface.samples_to_hf(
+                tmp_path / "a.shardpack", path=tmp_path / "out" / "rows.arrow"
+            )
         assert list((tmp_path / "out").iterdir()) == []
 
-    def test_a_foreign_data_set_gets_its_columns_back(self, tmp_path: Path) -> None:
+    def test_a_foreign_dataset_gets_its_columns_back(self, tmp_path: Path) -> None:
         (tmp_path / "files").mkdir()
         (tmp_path / "files" / "b.png").write_bytes(picture("PNG", 1))
         features = datasets.Features(
@@ -539,13 +533,13 @@ class TestPacks:
             },
             features=features,
         )
-        packs.from_hf_dataset(rows, tmp_path / "a.shardpack")
+        huggingface.samples_from_hf(rows, tmp_path / "a.shardpack")
         with shardpack.open(tmp_path / "a.shardpack") as dataset:
             assert bytes(dataset[0]["image.jpg"].data) == picture("JPEG")
             assert bytes(dataset[1]["image.png"].data) == picture("PNG", 1)
             assert dataset[1].metadata["image_path"] == "b.png"
             assert dataset[0].metadata["when"] == "1970-01-01 00:00:00.000000005"
-        again = packs.to_hf_dataset(tmp_path / "a.shardpack")
+        again = huggingface.samples_to_hf(tmp_path / "a.shardpack")
         unchanged = [name for name in features if name != "when"]
         assert {name: again.features[name] for name in unchanged} == {
             name: features[name] for name in unchanged
@@ -564,7 +558,7 @@ class TestPacks:
             features=datasets.Features({"image": datasets.Image()}),
         )
         with pytest.raises(BadValue, match=r"entry 'image': .*not on this machine"):
-            packs.from_hf_dataset(rows, tmp_path / "a.shardpack")
+            huggingface.samples_from_hf(rows, tmp_path / "a.shardpack")
 
     def test_json_columns_of_tables_are_metadata(self, tmp_path: Path) -> None:
         text = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": [1]}', None]))
@@ -576,14 +570,9 @@ class TestPacks:
         ]
 
 
-@pytest.mark.parametrize("module", [packs, episodes])
-def test_without_datasets_the_extra_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-    module: Any,  # noqa: ANN401 - a module
-) -> None:
-    assert "shard-format[huggingface]" in fails_without(
-        monkeypatch, "datasets", lambda: module.to_hf_dataset("anything")
-    )
-    assert "shard-format[huggingface]" in fails_without(
-        monkeypatch, "datasets", lambda: module.from_hf_dataset([], "anything")
-    )
+@pytest.mark.parametrize("kind", ["episodes", "samples"])
+def test_without_datasets_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    to_hf = getattr(huggingface, f"{kind}_to_hf")
+    from_hf = getattr(huggingface, f"{kind}_from_hf")
+    for call in (lambda: to_hf("anything"), lambda: from_hf([], "anything")):
+        assert "shard-format[huggingface]" in fails_without(monkeypatch, "datasets", call)

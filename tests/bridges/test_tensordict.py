@@ -16,11 +16,12 @@ from torchrl.data import SamplerWithoutReplacement
 from torchrl.envs import GymEnv
 
 from shard_format.errors import InvalidArgument
+from shard_train import EpisodeDataset
+from shard_train.tensordict import from_tensordict, read_windows, to_tensordict
+from shard_train.torchrl import WindowStorage, replay_buffer
 from tests.bridges.blocking import fails_without
-from tests.wshard.dataset_support import write_folder
-from wshard import Episode, EpisodeDataset, load_wshard, save_wshard
-from wshard.tensordict import from_tensordict, read_windows, to_tensordict
-from wshard.torchrl import WindowStorage, replay_buffer
+from tests.shard_train.dataset_support import write_folder
+from wshard import Episode, load_wshard, save_wshard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +109,7 @@ class TestEpisodes:
         blocks, others = dict(wanted.blocks()), dict(found.blocks())
         assert others.keys() == blocks.keys()
         for block, channel in blocks.items():
-            assert others[block].dtype == channel.dtype, block
+            assert others[block].dtype_name == channel.dtype_name, block
             assert np.array_equal(others[block].data, channel.data), block
         save_wshard(found, tmp_path / "b.wshard")
 
@@ -122,7 +123,7 @@ class TestEpisodes:
         )
         assert episode.observations["observation"].length == STEPS + 1
         assert episode.rewards is not None
-        assert episode.rewards.shape == ()
+        assert episode.rewards.step_shape == ()
         assert_same(to_tensordict(episode), td)
 
     def test_what_an_environment_of_torchrl_returns_comes_back_the_same(self) -> None:
@@ -169,7 +170,7 @@ class TestEpisodes:
             (lambda td: torch.stack([td, td]), r"take one of them: td\[0\]"),
             (
                 lambda td: td.set("note", NonTensorStack(*"abcdef")),
-                r"entry 'note': this is no tensor .* td.exclude\('note'\)",
+                r"entry 'note': not a tensor .* td.exclude\('note'\)",
             ),
         ],
     )
@@ -181,7 +182,7 @@ class TestEpisodes:
 
     def test_names_that_torchrl_uses_are_refused(self) -> None:
         for name in ("next", "action/x"):
-            with pytest.raises(InvalidArgument, match=f"means something else by '{name[:4]}"):
+            with pytest.raises(InvalidArgument, match=f"reserves the name '{name[:4]}"):
                 to_tensordict(made(observations={name: np.zeros((STEPS + 1, 1))}))
         clashing = {"arm": np.zeros((STEPS + 1, 1)), "arm/left": np.zeros((STEPS + 1, 1))}
         with pytest.raises(InvalidArgument, match="the first part of another"):
@@ -263,11 +264,11 @@ class TestWindows:
         with pytest.raises(RuntimeError, match="doesn't allow writing"):
             buffer.empty()
 
-    def test_a_state_goes_with_its_data_set_only(self, ds: EpisodeDataset, folder: Path) -> None:
+    def test_a_state_goes_with_its_dataset_only(self, ds: EpisodeDataset, folder: Path) -> None:
         state = replay_buffer(ds, batch_size=2).state_dict()
         replay_buffer(ds, batch_size=2).load_state_dict(state)
         other = EpisodeDataset(folder, window=5, next_observations=True)
-        with pytest.raises(InvalidArgument, match="the state is of another data set"):
+        with pytest.raises(InvalidArgument, match="the state is of another dataset"):
             replay_buffer(other, batch_size=2).load_state_dict(state)
 
     def test_a_storage_opens_its_files_in_a_new_process(
@@ -300,4 +301,4 @@ def test_without_tensordict_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_without_torchrl_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchrl.data", None)
-    assert "shard-format[torchrl]" in fails_without(monkeypatch, "torchrl", "wshard.torchrl")
+    assert "shard-format[torchrl]" in fails_without(monkeypatch, "torchrl", "shard_train.torchrl")

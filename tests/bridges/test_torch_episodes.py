@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +12,19 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from shardpack import SampleDataset, ShardPackWriter
-from shardpack.sampling import Plan, Sampler
-from shardpack.torch import BatchStream, ByteColumn
+from shard_train import BatchSampler, EpisodeDataset, Plan, SampleDataset
+from shard_train.torch import BatchStream, ByteColumn, collate, data_loader, to_tensors
+from shardpack import ShardPackWriter
 from tests.bridges.blocking import fails_without
 from tests.wshard.recording_support import recorder
-from wshard import Episode, EpisodeDataset, RaggedChannel, TextChannel, load_wshard, save_wshard
-from wshard.dtypes import DType, bfloat16
-from wshard.torch import collate, data_loader, to_tensors
+from wshard import Episode, RaggedChannel, TextChannel, load_wshard, save_wshard
+from wshard._values import bfloat16
+from wshard.types import DType
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardpack.orders import Shuffle
+    from shard_train._orders import Shuffle
 
 WORKERS: dict[str, Any] = {"num_workers": 2, "multiprocessing_context": "fork", "timeout": 60}
 SHARDS = 4
@@ -82,12 +83,12 @@ class TestEpisodes:
             assert batch["latent"][:, 0, 0].tolist() == starts.tolist()
             assert batch["depth"][:, 0, 0].tolist() == (40_000 + batch["episode"]).tolist()
 
-    def test_a_plain_torch_loader_takes_a_data_set_a_sampler_and_collate(
+    def test_a_plain_torch_loader_takes_a_dataset_a_sampler_and_collate(
         self, episodes: Path
     ) -> None:
         ds = EpisodeDataset(episodes, window=5)
         plan = Plan(len(ds), batch_size=8, seed=1)
-        loader = DataLoader(ds, batch_sampler=Sampler(plan), collate_fn=collate, **WORKERS)
+        loader = DataLoader(ds, batch_sampler=BatchSampler(plan), collate_fn=collate, **WORKERS)
         for step, batch in enumerate(loader):
             wanted = ds.batch(plan.batch(step))
             assert torch.equal(batch["latent"], to_tensors(wanted["latent"]))
@@ -105,7 +106,7 @@ class TestEpisodes:
     def test_bfloat16_needs_no_package_besides_torch(
         self, episodes: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("wshard.dtypes.bfloat16", lambda: None)
+        monkeypatch.setattr("wshard._values.bfloat16", lambda: None)
         with load_wshard(episodes / "1.wshard") as episode:
             assert episode.observations["latent"].data.dtype == np.uint16
             latent = to_tensors(episode.observations)["latent"]
@@ -161,11 +162,10 @@ class TestPacks:
         assert sum(one != next_one for one, next_one in pairwise(shards)) == SHARDS - 1
 
 
-@pytest.mark.parametrize("module", ["wshard.torch", "shardpack._torch.tensors"])
-def test_without_torch_the_error_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, module: str
-) -> None:
-    assert "shard-format[torch]" in fails_without(monkeypatch, "torch", module)
+def test_without_torch_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("shard_train.torch")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert "shard-format[torch]" in fails_without(monkeypatch, "torch", "shard_train.torch")
 
 
 def test_tensors_are_recorded(tmp_path: Path) -> None:

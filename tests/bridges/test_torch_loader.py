@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shard_format.errors import ChecksumMismatch, FormatError, InvalidArgument, ShardError
-from shardpack.mixing import mix
-from shardpack.sampling import Plan
-from shardpack.torch import ByteColumn, Loader, WorkerTraceback, collate, data_loader
+from shard_train import EpisodeDataset, Plan, mix
+from shard_train.torch import ByteColumn, Loader, WorkerTraceback, collate, data_loader
 from tests.bridges.torch_support import (
     WIDTH,
     Damaged,
@@ -28,8 +27,7 @@ from tests.bridges.torch_support import (
     numbers_of,
     planned,
 )
-from tests.wshard.dataset_support import write_folder
-from wshard import EpisodeDataset
+from tests.shard_train.dataset_support import write_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,14 +51,14 @@ def _all_errors() -> list[type[ShardError]]:
     return sorted(found, key=lambda kind: kind.__name__)
 
 
-def forked(dataset: Any, plan: Plan, **options: Any) -> Loader:  # noqa: ANN401 - any data set
+def forked(dataset: Any, plan: Plan, **options: Any) -> Loader:  # noqa: ANN401 - any dataset
     return Loader(
         dataset, plan, num_workers=2, multiprocessing_context="fork", timeout=TIMEOUT, **options
     )
 
 
 class TestRandomNumbers:
-    """What data sets and training draw."""
+    """What datasets and training draw."""
 
     def test_workers_draw_the_same_for_a_seed_and_epoch_and_other_numbers_for_others(self) -> None:
         def drawn(seed: int) -> list[list[float]]:
@@ -83,7 +81,7 @@ class TestBatches:
     """What comes, and in which order."""
 
     @pytest.mark.parametrize(("workers", "context"), [(0, None), (2, "fork"), (2, "spawn")])
-    def test_they_are_those_of_the_data_set_in_the_order_of_the_plan_epoch_after_epoch(
+    def test_they_are_those_of_the_dataset_in_the_order_of_the_plan_epoch_after_epoch(
         self, folder: Path, workers: int, context: str | None
     ) -> None:
         ds = EpisodeDataset(folder, window=8)
@@ -132,7 +130,7 @@ class TestBatches:
             assert big.numpy()[:, 0].tolist() == [number % 251 for number in numbers]
             assert big.numpy()[:, -1].tolist() == [number % 251 for number in numbers]
 
-    def test_data_sets_of_samples_without_more_work_too(self) -> None:
+    def test_datasets_of_samples_without_more_work_too(self) -> None:
         plain = Plain(20)
         for batch in forked(plain, Plan(20, batch_size=6, shuffle="none", pad=False)):
             numbers = batch["number"].tolist()
@@ -188,9 +186,7 @@ class TestBatches:
                 assert batch["number"].tolist() == wanted["number"].tolist()
                 assert np.array_equal(batch["big"].numpy(), wanted["big"])
 
-    def test_a_transform_of_the_data_set_and_a_collate_function_are_used(
-        self, folder: Path
-    ) -> None:
+    def test_a_transform_of_the_dataset_and_a_collate_function_are_used(self, folder: Path) -> None:
         ds = EpisodeDataset(folder, window=4, channels=["state"], transform=_only_state)
         loader = forked(ds, Plan(len(ds), batch_size=5, drop_last=True), collate_fn=_with_sum)
         for batch in loader:
@@ -361,7 +357,7 @@ class TestArguments:
             Loader(_Index(10), Plan(10, num_workers=2))
 
     def test_a_mixture_takes_no_seed(self) -> None:
-        with pytest.raises(InvalidArgument, match=r"give seed and shuffle to mix\(\)"):
+        with pytest.raises(InvalidArgument, match=r"pass seed and shuffle to mix\(\)"):
             data_loader(mix([(5, 1.0), (5, 1.0)]), batch_size=2, seed=1)
 
     def test_rank_and_world_size_belong_together(self) -> None:
@@ -395,9 +391,9 @@ class TestArguments:
                 assert numbers_of(loader) == wanted
 
     def test_a_loader_pins_what_is_in_a_batch(self) -> None:
-        from shardpack._torch.fetching import Fetched
+        from shard_train.torch._collating import FetchedBatch
 
-        pinned = Fetched({"x": _Pinnable(), "name": ["a"]}, {"file": 1}).pin_memory()
+        pinned = FetchedBatch({"x": _Pinnable(), "name": ["a"]}, {"file": 1}).pin_memory()
         assert pinned.batch["x"].is_pinned
         assert pinned.batch["name"] == ["a"]
         assert pinned.skipped == {"file": 1}
@@ -445,7 +441,7 @@ class _Index(Plain):
 
 class _Threads(Plain):
     def __getitem__(self, number: int) -> dict[str, Any]:
-        from shard_format._parallel import thread_count
+        from shard_format.parallel import thread_count
 
         return {"threads": thread_count(None, 1 << 30)}
 
@@ -478,7 +474,7 @@ def _of_any_kind(sample: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _with_sum(samples: Any) -> dict[str, Any]:  # noqa: ANN401 - what a data set returns
+def _with_sum(samples: Any) -> dict[str, Any]:  # noqa: ANN401 - what a dataset returns
     batch: dict[str, Any] = collate(samples)
     batch["sum"] = batch["state"].sum()
     return batch

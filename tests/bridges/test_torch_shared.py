@@ -14,15 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shard_format.errors import ShardError
-from shardpack._torch import shared
-from shardpack._torch.buffers import ALIGNMENT, Pool
-from shardpack._torch.byte_column import ByteColumn
-from shardpack._torch.shared import SharedBatch
+from shard_train.torch import _shared as shared
+from shard_train.torch._shared import ALIGNMENT, BufferPool, SharedBatch
+from shard_train.torch._tensors import ByteColumn
 
 BIG = 100_000
 
 
-def filled(pool: Pool, value: int, nbytes: int = BIG) -> SharedBatch:
+def filled(pool: BufferPool, value: int, nbytes: int = BIG) -> SharedBatch:
     """A batch in a buffer, as a worker makes it."""
     lease = pool.take(nbytes)
     room = lease.room[ALIGNMENT : ALIGNMENT + nbytes]
@@ -42,7 +41,7 @@ def holds(tensor: torch.Tensor, value: int) -> bool:
 
 
 def test_a_buffer_is_used_again_when_its_batch_is_gone_and_not_before() -> None:
-    pool = Pool()
+    pool = BufferPool()
     first = sent(filled(pool, 1))
     part = first["x"][5:10]
     second = sent(filled(pool, 2))
@@ -62,7 +61,7 @@ def test_a_buffer_is_used_again_when_its_batch_is_gone_and_not_before() -> None:
 def test_no_batch_changes_while_it_is_held_in_any_order_of_sending_and_dropping(
     steps: list[tuple[bool, int, int]],
 ) -> None:
-    pool = Pool()
+    pool = BufferPool()
     held: list[tuple[int, torch.Tensor]] = []
     for value, (is_dropped, which, size) in enumerate(steps):
         if is_dropped and held:
@@ -75,14 +74,14 @@ def test_no_batch_changes_while_it_is_held_in_any_order_of_sending_and_dropping(
 
 
 def test_a_batch_that_is_never_sent_gives_its_buffer_back() -> None:
-    pool = Pool()
+    pool = BufferPool()
     for value in range(5):
         filled(pool, value)
     assert len(pool) == 1
 
 
 def test_what_the_worker_itself_still_holds_is_not_filled_again() -> None:
-    pool = Pool()
+    pool = BufferPool()
     batch = filled(pool, 1)
     sent(batch)  # arrives and is dropped
     filled(pool, 2)
@@ -90,7 +89,7 @@ def test_what_the_worker_itself_still_holds_is_not_filled_again() -> None:
 
 
 def test_a_small_tensor_does_not_keep_the_whole_batch() -> None:
-    pool = Pool()
+    pool = BufferPool()
     kept = []
     for value in range(6):
         lease = pool.take(2 * BIG)
@@ -106,7 +105,7 @@ def test_a_small_tensor_does_not_keep_the_whole_batch() -> None:
 
 
 def test_many_batches_that_were_held_at_once_leave_no_memory_behind() -> None:
-    pool = Pool()
+    pool = BufferPool()
     held = [sent(filled(pool, value)) for value in range(20)]
     assert len(pool) == 20
     held.clear()
@@ -117,7 +116,7 @@ def test_many_batches_that_were_held_at_once_leave_no_memory_behind() -> None:
 
 
 def test_larger_batches_take_the_place_of_smaller_buffers() -> None:
-    pool = Pool()
+    pool = BufferPool()
     for size in range(1, 8):
         assert sent(filled(pool, size, size * BIG))["x"].nbytes == size * BIG
     assert len(pool) == 1
@@ -125,7 +124,7 @@ def test_larger_batches_take_the_place_of_smaller_buffers() -> None:
 
 
 def test_bytes_ragged_lists_and_tensors_from_elsewhere_arrive_too() -> None:
-    pool = Pool()
+    pool = BufferPool()
     lease = pool.take(BIG)
     values = [b"a" * 1000, b"", b"b" * 70_000]
     column = ByteColumn.of(values, room=lease.room[64 : 64 + 71_000])
@@ -145,7 +144,7 @@ def test_bytes_ragged_lists_and_tensors_from_elsewhere_arrive_too() -> None:
 
 
 def test_copies_and_plain_pickles_have_memory_of_their_own() -> None:
-    pool = Pool()
+    pool = BufferPool()
     batch = filled(pool, 1)
     others = [copy.deepcopy(batch), pickle.loads(pickle.dumps(batch))]
     assert isinstance(copy.copy(batch), SharedBatch)
@@ -157,7 +156,7 @@ def test_copies_and_plain_pickles_have_memory_of_their_own() -> None:
 
 
 def test_a_batch_that_is_sent_twice_arrives_twice() -> None:
-    pool = Pool()
+    pool = BufferPool()
     batch = filled(pool, 7)
     first, second = sent(batch), sent(batch)
     first["x"].fill_(1)
@@ -165,16 +164,18 @@ def test_a_batch_that_is_sent_twice_arrives_twice() -> None:
 
 
 def test_a_process_that_never_got_the_memory_says_so() -> None:
-    pool = Pool()
+    pool = BufferPool()
     sent(filled(pool, 1))
     message = ForkingPickler.dumps(filled(pool, 2))
     shared._mapped.clear()
-    with pytest.raises(ShardError, match="can only be received by the process that started them"):
+    with pytest.raises(
+        ShardError, match="can be received only by the process that started the workers"
+    ):
         pickle.loads(message)
 
 
 def test_a_forked_child_keeps_the_batch_that_its_parent_held() -> None:
-    pool = Pool()
+    pool = BufferPool()
     batch = sent(filled(pool, 1))
     to_child, to_parent = os.pipe(), os.pipe()
     child = os.fork()
@@ -194,13 +195,13 @@ def test_a_forked_child_keeps_the_batch_that_its_parent_held() -> None:
 
 
 def test_buffers_of_processes_that_ended_are_forgotten() -> None:
-    pool = Pool()
+    pool = BufferPool()
     child = os.fork()
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
     pool.session = f"{child} ended"
     kept = sent(filled(pool, 1))
-    sent(filled(Pool(), 2))
+    sent(filled(BufferPool(), 2))
     assert pool.session not in shared._mapped
     assert holds(kept["x"], 1)

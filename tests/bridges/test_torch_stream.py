@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from shard_format.errors import InvalidArgument
-from shardpack.sampling import Plan, Sampler
-from shardpack.torch import BatchStream, collate
+from shard_train import BatchSampler, Plan
+from shard_train.torch import BatchStream, collate
 from tests.bridges.torch_support import Numbers, Plain, numbers_of, planned
 
 TIMEOUT = 60
@@ -115,7 +115,7 @@ class TestResuming:
 
 def _with_sampler(workers: int) -> StatefulDataLoader:
     return StatefulDataLoader(
-        Plain(22), batch_sampler=Sampler(PLAN), collate_fn=collate, **workers_options(workers)
+        Plain(22), batch_sampler=BatchSampler(PLAN), collate_fn=collate, **workers_options(workers)
     )
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from shard_format.errors import EntryNotFound, InvalidArgument
-from shardpack.mixing import mix
-from shardpack.torch import ByteColumn, collate, to_tensors
+from shard_train import mix
+from shard_train.torch import ByteColumn, collate, to_tensors
 from tests.bridges.torch_support import Numbers, Plain
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class TestToTensors:
         assert found["nested"][1][0].shape == ()
 
     def test_an_unknown_choice_for_read_only_arrays_is_refused(self) -> None:
-        with pytest.raises(InvalidArgument, match="copy or share"):
+        with pytest.raises(InvalidArgument, match="'copy' or 'share'"):
             to_tensors(np.zeros(1), read_only="view")  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the torch bridge share: data sets in memory, which spawned workers can import."""
+"""What the tests of the torch bridge share: datasets in memory, which spawned workers can import."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from shardpack.sampling import Plan
+    from shard_train import Plan
 
 WIDTH = 30_000
 """Numbers in `big`: with a few samples it is too large to be copied out of shared memory."""
 
 
 class Numbers:
-    """A data set whose samples say which they are; it can read into given memory, and counts how often it did."""
+    """A dataset whose samples say which they are; it can read into given memory, and counts how often it did."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -53,7 +53,7 @@ class Numbers:
 
 
 class Plain:
-    """A data set with nothing but the two methods of every map-style data set."""
+    """A dataset with nothing but the two methods of every map-style dataset."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -73,7 +73,7 @@ class Plain:
 
 
 class Random(Plain):
-    """A data set whose samples are random numbers of torch."""
+    """A dataset whose samples are random numbers of torch."""
 
     def __getitem__(self, number: int) -> dict[str, Any]:
         return {"random": torch.rand(()).item()}

@@ -22,10 +22,11 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from shard_cli.doors import SHARDPACK, WSHARD
 from shard_cli.main import main
-from shard_format import ShardReader, ShardWriter
-from wshard import Channel, Episode, Interval, save_wshard
+from shard_cli.programs import SHARDPACK, WSHARD
+from shard_format import ShardReader, ShardWriter, WriterOptions
+from wshard import Channel, Episode, save_wshard
+from wshard.types import Interval, Timebase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -151,7 +152,9 @@ def new_episode(name: str = "ep_001", steps: int = 60) -> Episode:
     """An episode with a bit of everything, always the same."""
     random = np.random.default_rng(7)
     phase = np.arange(steps)[:, None] / 30 + np.arange(3)
-    episode = Episode(name, env_id="Reach-v1", metadata={"task": "reach the cup", "seed": 7})
+    clock = Timebase(tick_hz=30)
+    episode = Episode(name, "Reach-v1", timebase=clock)
+    episode.metadata = {"task": "reach the cup", "seed": 7}
     episode.observations["joint_pos"] = Channel(data=np.sin(phase).astype("f4"), unit="rad")
     episode.observations["rgb"] = random.integers(0, 50, (steps, 8, 8, 3)).astype("u1")
     episode.observations["imu"] = Channel(
@@ -225,6 +228,8 @@ def make(tmp_path: Path) -> Make:
             for key in ("content_type", "tags", "frame_bytes")
             if key in options
         }
+        if "schema" in options:
+            options["options"] = WriterOptions(schema=options.pop("schema"))
         with ShardWriter(path, fsync=False, **options) as writer:
             for entry, content in entries.items():
                 writer.write_entry(entry, content, **per_entry)
@@ -275,7 +280,7 @@ def sample(make: Make) -> Path:
             "empty": b"",
         },
         compression="zstd",
-        schema={"description": "a sample", "x_unknown": {"kept": [1, 2]}},
+        options=WriterOptions(schema={"description": "a sample", "x_unknown": {"kept": [1, 2]}}),
         tags=["left"],
         content_type="text",
         identity=True,

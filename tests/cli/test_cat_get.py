@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shard_cli.commands.get import file_name
+from shard_cli.commands.cat import file_name
 from shard_cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -117,10 +117,14 @@ def test_get_in_json_says_where_it_went(run: Run, sample: Path, tmp_path: Path) 
     assert document["size"] == 0
 
 
-def test_get_into_a_folder_that_is_not_there_is_an_io_error(
-    run: Run, sample: Path, tmp_path: Path
-) -> None:
-    assert run("get", sample, "empty", "-o", tmp_path / "no" / "out").code == Exit.IO
+def test_get_makes_the_folder_of_its_output(run: Run, sample: Path, tmp_path: Path) -> None:
+    assert run("get", sample, "empty", "-o", tmp_path / "new" / "out").code == Exit.OK
+    assert (tmp_path / "new" / "out").read_bytes() == b""
+
+
+def test_get_writes_one_entry(run: Run, sample: Path, tmp_path: Path) -> None:
+    result = run("get", sample, "empty", "meta/about", "-o", tmp_path / "out")
+    assert (result.code, "get writes one entry" in result.err) == (Exit.USAGE, True)
 
 
 def test_get_does_not_write_to_stdout(run: Run, sample: Path) -> None:

@@ -130,7 +130,7 @@ def test_content_types_go_by_suffix_or_by_word(run: Run, tree: Path, out: Path) 
 def test_large_files_stream(
     run: Run, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shard_cli.copying._LARGEST_IN_MEMORY", 1000)
+    monkeypatch.setattr("shard_cli.files._LARGEST_IN_MEMORY", 1000)
     path = tmp_path / "large.bin"
     path.write_bytes(bytes(100_000))
     for compression in ("none", "zstd", "lz4"):

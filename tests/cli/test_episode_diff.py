@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shard_cli.exits import Exit
-from wshard.sidecar import add_lane
+from wshard import add_lane
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ def test_each_difference_is_a_line(wshard: Run, episode: Path, other: Path) -> N
     ):
         assert line in result.out, line
     assert "~ signal/rgb: " in result.out
-    assert "~ meta/episode: metadata: " in result.out
+    assert "* meta/episode: metadata: " in result.out
     assert "1 only in A" in result.out
 
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from shard_cli.episode_saving import steps_argument
+from shard_cli.episode_options import steps_argument
 from shard_cli.exits import Exit
 from shard_format import ShardReader, compute_identity
 from tests.cli.conftest import new_episode
-from wshard import load_wshard
+from wshard import add_lane, load_wshard
 from wshard.editing import differences
-from wshard.sidecar import add_lane
 
 if TYPE_CHECKING:
     from tests.cli.conftest import MakeEpisode, Run
@@ -141,9 +140,7 @@ class TestSlice:
         assert load_wshard(out).id == "start"
 
     def test_ranges_are_exact(self) -> None:
-        start = steps_argument("0.1s:").start
-        assert start is not None
-        assert start.number == 100_000_000
+        assert steps_argument("0.1s:").start == 100_000_000
 
 
 class TestSplitAndMerge:
@@ -264,6 +261,51 @@ class TestSplitAndMerge:
         assert [one["id"] for one in load_wshard(tmp_path / "both.wshard").metadata["merged_from"]]
 
 
+class TestEdit:
+    def test_values_are_json_or_text_and_the_file_stays_as_it_is(
+        self, wshard: Run, episode: Path
+    ) -> None:
+        before = episode.read_bytes()
+        result = wshard("edit", episode, "success=true", "operator=Ada", "n=3", 'tags=["a"]')
+        assert result.code == Exit.OK
+        assert "operator: Ada" in result.out
+        assert episode.read_bytes() == before
+        facts = wshard("inspect", "--json", episode).json["files"][0]
+        wanted = {"success": True, "operator": "Ada", "n": 3, "tags": ["a"]}
+        assert facts["metadata"].items() >= wanted.items()
+        assert facts["metadata"]["task"] == "reach the cup"
+        assert wshard("inspect", "--no-sidecars", "--json", episode).json["files"][0][
+            "metadata"
+        ] == {"task": "reach the cup", "seed": 7}
+
+    def test_keys_and_labels_are_set_and_removed(self, wshard: Run, episode: Path) -> None:
+        labels = ("--label", "grip=0:20:open", "--label", "grip=20:60:closed")
+        result = wshard("edit", episode, *labels, "--remove", "seed", "--remove-label", "phase")
+        assert result.code == Exit.OK
+        loaded = load_wshard(episode)
+        assert "seed" not in loaded.metadata
+        assert "phase" not in loaded.labels
+        assert [(one.start, one.end, one.text) for one in loaded.labels["grip"]] == [
+            (0, 20, "open"),
+            (20, 60, "closed"),
+        ]
+
+    def test_compact_folds_edits_in(self, wshard: Run, episode: Path) -> None:
+        assert wshard("edit", episode, "success=true").code == Exit.OK
+        assert wshard("compact", episode, "--force").code == Exit.OK
+        assert not Path(f"{episode}.lanes").exists()
+        assert load_wshard(episode).metadata["success"] is True
+
+    @pytest.mark.parametrize(
+        "arguments", [(), ("novalue",), ("a=1", "a=2"), ("--label", "phase=0:x:reach")]
+    )
+    def test_wrong_use_changes_nothing(
+        self, arguments: tuple[str, ...], wshard: Run, episode: Path
+    ) -> None:
+        assert wshard("edit", episode, *arguments).code == Exit.USAGE
+        assert not Path(f"{episode}.lanes").exists()
+
+
 class TestCompact:
     def test_in_place_needs_force_and_removes_the_sidecars(
         self, wshard: Run, with_sidecar: Path
@@ -305,7 +347,9 @@ class TestCompact:
     def test_a_sidecar_of_another_episode_is_refused(
         self, wshard: Run, with_sidecar: Path, make_episode: MakeEpisode
     ) -> None:
-        make_episode("ep_001.wshard", steps=60, change=lambda e: e.actions.clear())
+        other = make_episode("other.wshard", steps=60, change=lambda e: e.actions.clear())
+        other.replace(with_sidecar)
+        assert "warning: " in wshard("inspect", with_sidecar).err
         before = with_sidecar.read_bytes()
         result = wshard("compact", with_sidecar, "--force")
         assert result.code == Exit.FINDING
@@ -386,7 +430,7 @@ class TestRepack:
         assert same(episode, out)
         result = wshard("repack", manifest, "-o", manifest, "--force")
         assert result.code == Exit.USAGE
-        assert "chunks would be left over" in result.err
+        assert "chunks would remain" in result.err
 
     def test_damage_is_not_copied(self, wshard: Run, damaged_episode: Path, tmp_path: Path) -> None:
         out = tmp_path / "out.wshard"

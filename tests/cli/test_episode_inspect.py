@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from shard_cli.episode_files import find_episodes
+from shard_cli.episode_options import find as find_episodes
 from shard_cli.exits import Exit
 from shard_format import ShardWriter, compute_identity
 from tests.cli.conftest import flip_in
-from wshard.sidecar import add_lane
+from wshard import add_lane
 
 if TYPE_CHECKING:
     from tests.cli.conftest import MakeEpisode, Run, Terminal
@@ -37,10 +37,10 @@ def test_an_episode_is_shown_with_its_facts_and_lanes(wshard: Run, episode: Path
     assert result.code == Exit.OK
     for words in (
         f"{episode}\n",
-        "episode     ep_001\n",
-        "environment Reach-v1\n",
-        "length      60 steps, 2.00 s at 30 Hz\n",
-        f"identity    {compute_identity(episode).digest}\n",
+        "episode       ep_001\n",
+        "environment   Reach-v1\n",
+        "length        60 steps, 2.00 s at 30 Hz\n",
+        f"identity      {compute_identity(episode).digest}\n",
         "task: reach the cup\n",
         "BLOCK\tDTYPE\tSHAPE\tLENGTH\tCLOCK\tCODEC\tSIZE\tSTORED\tRATIO\n",
         "signal/joint_pos\tf32\t[3]\t60\tsteps\t",
@@ -151,7 +151,7 @@ def test_in_a_terminal_a_folder_has_units_and_a_total(recordings: Path, terminal
 def test_sidecars_are_listed_and_can_be_left_out(wshard: Run, recordings: Path) -> None:
     path = recordings / "b" / "ep_2.wshard"
     result = wshard("inspect", path)
-    assert "sidecars    omen.joint_pos.v2.wshard\n" in result.out
+    assert "sidecars      omen.joint_pos.v2.wshard\n" in result.out
     line = next(line for line in result.out.splitlines() if line.startswith("omen/joint_pos/v2"))
     assert line.endswith("\tomen.joint_pos.v2.wshard")
     assert "omen/joint_pos/v2" not in wshard("inspect", "--no-sidecars", path).out
@@ -188,7 +188,7 @@ def test_other_files_of_the_family_are_named(wshard: Run, tmp_path: Path) -> Non
         writer.write_entry("a", b"1")
     result = wshard("inspect", tmp_path / "x.shard")
     assert result.code == Exit.FINDING
-    assert "this is not an episode" in result.err
+    assert "not an episode" in result.err
     assert "'shard info' says what it is" in result.err
 
 
@@ -223,7 +223,7 @@ def test_guessed_descriptions_are_marked(wshard: Run, tmp_path: Path) -> None:
         writer.write_entry("signal/x", bytes(32))
     result = wshard("inspect", path)
     assert "signal/x\tf32?\t[2]\t4\t" in result.out
-    assert "a guess" in result.err
+    assert "guessed" in result.err
 
 
 def test_names_from_files_cannot_repaint_the_screen(wshard: Run, make_episode: MakeEpisode) -> None:
@@ -247,4 +247,4 @@ def test_a_damaged_identity_is_said(wshard: Run, episode: Path) -> None:
     flip_in(episode, "meta/identity")
     result = wshard("inspect", episode)
     assert result.code == Exit.OK
-    assert "identity    unreadable: " in result.out
+    assert "identity      unreadable: " in result.out

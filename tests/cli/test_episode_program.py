@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from shard_cli.commands.episodes import EPISODE_COMMANDS
-from shard_cli.doors import SHARD, WSHARD
 from shard_cli.exits import Exit
 from shard_cli.main import build_parser
+from shard_cli.programs import SHARD, WSHARD
 from shard_format import __version__
 from tests.cli.conftest import listen_to_interrupts
 
@@ -30,7 +29,7 @@ def test_help_lists_episode_commands_and_those_of_the_container(wshard: Run) -> 
     result = wshard("--help")
     assert result.code == 0
     assert result.out.startswith("usage: wshard ")
-    for name in (*(command.name for command in EPISODE_COMMANDS), "ls", "cat", "get", "identity"):
+    for name in (*(command.name for command in WSHARD.commands), "ls", "cat", "get", "identity"):
         assert f"\n    {name} " in result.out
     assert "'wshard COMMAND --help'" in result.out
 
@@ -66,10 +65,10 @@ def test_every_command_has_its_place_in_the_docs(name: str) -> None:
     assert f"\n### wshard {name}\n" in page
 
 
-def test_help_and_completion_import_neither_numpy_nor_the_library() -> None:
-    for arguments in ("['--help']", "['inspect', '--help']", "['--completion', 'bash']"):
+def test_help_imports_neither_numpy_nor_the_library() -> None:
+    for arguments in ("['--help']", "['inspect', '--help']"):
         code = (
-            "import sys\nfrom shard_cli.main import main\nfrom shard_cli.doors import WSHARD\n"
+            "import sys\nfrom shard_cli.main import main\nfrom shard_cli.programs import WSHARD\n"
             f"assert main({arguments}, WSHARD) == 0\n"
             "assert not {'numpy', 'zstandard', 'shard_format', 'wshard', 'dataclasses'} & set(sys.modules)"
         )
@@ -78,27 +77,6 @@ def test_help_and_completion_import_neither_numpy_nor_the_library() -> None:
 
 def test_version_names_the_door(wshard: Run) -> None:
     assert wshard("--version").out == f"wshard {__version__}\n"
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_for_this_program(shell: str, wshard: Run) -> None:
-    text = wshard("--completion", shell).out
-    for word in (*NAMES, "stats", "steps-per-frame"):
-        assert word in text
-    assert not re.search(r"(?<!w)_shard|complete -c shard|compdef shard", text)
-
-
-def test_bash_completes_episode_commands(wshard: Run, tmp_path: Path) -> None:
-    script = tmp_path / "completion.bash"
-    script.write_text(wshard("--completion", "bash").out)
-    for words, expected in (("wshard ins", "inspect"), ("wshard slice --prof", "--profile")):
-        count = len(words.split()) - 1
-        code = (
-            f"source {script}; COMP_WORDS=({words}); COMP_CWORD={count}; _wshard;"
-            ' echo "${COMPREPLY[@]}"'
-        )
-        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == expected
 
 
 def test_errors_and_usage_name_the_door(wshard: Run, tmp_path: Path) -> None:
@@ -155,7 +133,11 @@ def test_an_interrupt_does_not_wait_for_files_at_work(episode: Path) -> None:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"at work\n"
-    process.send_signal(signal.SIGINT)
+    for _ in range(10):  # Python loses a signal that comes just before it waits for a lock
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=5)
+            break
     out, err = process.communicate(timeout=20)
     assert process.returncode == Exit.INTERRUPTED
     assert (out, err) == (b"", b"wshard: interrupted\n")

@@ -32,7 +32,7 @@ def test_everything_flushed_comes_back_and_the_journal_stays(wshard: Run, journa
     before = journal.read_bytes()
     result = wshard("recover", journal)
     assert result.code == 0
-    assert "20 steps of ep_001 came back" in result.out
+    assert "recovered 20 steps of ep_001" in result.out
     assert journal.read_bytes() == before
     episode = load_wshard(journal.with_suffix(""))
     assert np.array_equal(episode.observations["state"].data[:, 0], np.arange(20))
@@ -75,9 +75,9 @@ def test_a_recording_in_chunks_comes_back_as_a_whole(wshard: Run, chunks: Path) 
     before = chunks.read_bytes(), finished.read_bytes(), finished.stat().st_mtime_ns
     result = wshard("recover", chunks)
     assert result.code == 0
-    assert "20 steps of ep_001 came back" in result.out
+    assert "recovered 20 steps of ep_001" in result.out
     assert result.out.count("8 steps, was finished") == 2
-    assert "4 steps, came back" in result.out
+    assert "4 steps, recovered" in result.out
     assert (chunks.read_bytes(), finished.read_bytes(), finished.stat().st_mtime_ns) == before
     episode = load_wshard(chunks.with_name("run_manifest.wshard"))
     assert np.array_equal(episode.observations["state"].data[:, 0], np.arange(20))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from shard_cli.exits import Exit
+from shard_train import EpisodeDataset, compute_stats, load_stats
 from tests.cli.conftest import flip_in
-from wshard import EpisodeDataset, compute_stats, load_stats
 
 if TYPE_CHECKING:
     from tests.cli.conftest import MakeEpisode, Run, Terminal
@@ -103,7 +103,7 @@ class TestAgain:
         second = wshard("stats", folder)
         assert second.code == Exit.OK
         assert second.out.splitlines()[:-1] == first.splitlines()[:-1]
-        assert second.out.endswith(": up to date, --force makes them anew\n")
+        assert second.out.endswith(": up to date; --force computes them again\n")
         assert written(folder).read_text() == text
         assert wshard("stats", "--json", folder).json["written"] is False
         assert wshard("stats", "--force", folder).code == Exit.OK
@@ -117,7 +117,7 @@ class TestAgain:
         result = wshard("stats", folder)
         assert result.code == Exit.FINDING
         assert "the data has changed since" in result.err
-        assert "give --force to make them anew (reference_mismatch)" in result.err
+        assert "give --force to make them again (reference_mismatch)" in result.err
         assert wshard("stats", "-f", folder).out.startswith("4 episodes")
 
     def test_other_quantiles_need_force(self, wshard: Run, folder: Path) -> None:
@@ -152,7 +152,7 @@ class TestInputs:
     def test_quantiles_are_shares(self, wshard: Run, folder: Path, quantiles: str) -> None:
         result = wshard("stats", "--quantiles", quantiles, folder)
         assert result.code == Exit.USAGE
-        assert "is no list of shares; write numbers from 0 to 1" in result.err
+        assert "is not a list of quantiles; write numbers from 0 to 1" in result.err
 
     def test_a_damaged_episode_is_named_and_nothing_written(
         self, wshard: Run, folder: Path
@@ -166,10 +166,10 @@ class TestInputs:
     def test_a_folder_that_is_not_there_is_said(self, wshard: Run, tmp_path: Path) -> None:
         result = wshard("stats", tmp_path / "none", "-o", tmp_path / "x")
         assert result.code == Exit.IO
-        assert "No such file" in result.err
+        assert "no such file" in result.err
 
     def test_a_folder_without_episodes_is_said(self, wshard: Run, tmp_path: Path) -> None:
         (tmp_path / "empty").mkdir()
         result = wshard("stats", tmp_path / "empty")
         assert result.code == Exit.USAGE
-        assert "there are no episodes" in result.err
+        assert "no episodes found" in result.err

@@ -11,7 +11,7 @@ import pytest
 
 from shard_cli.exits import Exit, exit_for
 from tests.cli.conftest import flip_in
-from wshard.sidecar import add_lane
+from wshard import add_lane
 
 if TYPE_CHECKING:
     from tests.cli.conftest import MakeEpisode, Run, Terminal

@@ -157,10 +157,10 @@ def test_a_folder_in_place_of_a_file_and_the_reverse_are_refused(
     run: Run, sample: Path, target: Path
 ) -> None:
     (target / "empty").mkdir(parents=True)
-    assert "a folder stands" in run("extract", sample, "-C", target, "--force").err
+    assert "there is a folder" in run("extract", sample, "-C", target, "--force").err
     (target / "empty").rmdir()
     (target / "meta").write_text("a file")
-    assert "a file stands" in run("extract", sample, "-C", target, "--force").err
+    assert "there is a file" in run("extract", sample, "-C", target, "--force").err
     assert files_in(target) == ["meta"]
 
 

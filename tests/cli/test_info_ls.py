@@ -141,7 +141,7 @@ def test_ls_chooses_by_pattern_and_prefix(run: Run, sample: Path) -> None:
 def test_a_pattern_that_fits_nothing_is_an_error(run: Run, sample: Path) -> None:
     result = run("ls", sample, "signal/*", "sgnal/*")
     assert (result.code, result.out) == (Exit.FINDING, "")
-    assert "fits 'sgnal/*'" in result.err
+    assert "matches 'sgnal/*'" in result.err
 
 
 def test_a_name_with_pattern_characters_fits_itself(run: Run, make: Make) -> None:

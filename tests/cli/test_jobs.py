@@ -6,37 +6,41 @@ import io
 import os
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from shard_cli import jobs as jobs_module
+from shard_cli.console import Console, ProgressBar
 from shard_cli.exits import Exit
 from shard_cli.jobs import in_order, processors, threads_in_each
-from shard_cli.output import Console
-from shard_cli.progress import Progress
+from shard_cli.kinds.model import Target
 from shard_format.errors import ShardIOError
 from tests.cli.conftest import flip_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.cli.conftest import MakeEpisode, Run
 
 
-def run(
-    items: list[int], work: Callable[[int, Callable[[int, int], None]], int], jobs: int | None
-) -> list[int]:
-    console = Console("test")
-    weights = [1] * len(items)
-    return list(in_order(items, work, jobs=jobs, weights=weights, console=console, label="test"))
+Work = Callable[[Target, Callable[[int, int], None]], int]
+
+
+def targets(items: list[int], size: int = 1) -> list[Target]:
+    return [Target(str(item), size) for item in items]
+
+
+def run(items: list[int], work: Work, jobs: int | None) -> list[int]:
+    return list(in_order(targets(items), work, jobs, Console("test")))
 
 
 @pytest.mark.parametrize("jobs", [None, 1, 3, 50])
 def test_results_come_in_the_order_of_the_items(jobs: int | None) -> None:
-    def work(item: int, _: object) -> int:
+    def work(target: Target, _: object) -> int:
+        item = int(target.path)
         time.sleep(0.002 * (item % 3))
         return item * item
 
@@ -47,9 +51,9 @@ def test_results_come_in_the_order_of_the_items(jobs: int | None) -> None:
 def test_so_many_are_worked_on_at_once_as_asked() -> None:
     barrier = threading.Barrier(3, timeout=20)
 
-    def work(item: int, _: object) -> int:
+    def work(target: Target, _: object) -> int:
         barrier.wait()
-        return item
+        return int(target.path)
 
     assert run([1, 2, 3], work, 3) == [1, 2, 3]
 
@@ -57,12 +61,12 @@ def test_so_many_are_worked_on_at_once_as_asked() -> None:
 def test_an_unexpected_error_is_raised_here_and_stops_the_rest() -> None:
     done: list[int] = []
 
-    def work(item: int, _: object) -> int:
-        if item == 1:
+    def work(target: Target, _: object) -> int:
+        if target.path == "1":
             raise ZeroDivisionError
-        done.append(item)
+        done.append(int(target.path))
         time.sleep(0.01)
-        return item
+        return 0
 
     with pytest.raises(ZeroDivisionError):
         run(list(range(100)), work, 1)
@@ -72,21 +76,19 @@ def test_an_unexpected_error_is_raised_here_and_stops_the_rest() -> None:
 def test_progress_adds_up_what_is_done_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
 
-    class Watched(Progress):
+    class Watched(ProgressBar):
         def update(self, done: int, total: int) -> None:
             seen.append((done, total))
 
     console = Console("test")
     monkeypatch.setattr(console, "progress", lambda label: Watched(label, io.StringIO()))
-    monkeypatch.setattr(jobs_module, "_REDRAW_SECONDS", 0.01)
 
-    def work(item: int, advance: Callable[[int, int], None]) -> int:
+    def work(target: Target, advance: Callable[[int, int], None]) -> int:
         advance(1, 2)
         time.sleep(0.1)
-        return item
+        return target.size
 
-    weights = [100, 300]
-    list(in_order([0, 1], work, jobs=1, weights=weights, console=console, label="test"))
+    list(in_order([Target("a", 100), Target("b", 300)], work, 1, console))
     assert (50, 400) in seen
     assert (250, 400) in seen
     assert seen[-1] == (400, 400)
@@ -102,7 +104,6 @@ def test_very_many_small_files_are_shared_between_processes(
     (tmp_path / "many" / "ep_7.wshard").write_bytes(b"")
     threads = [wshard(command, tmp_path / "many", "-j", "2") for command in ("verify", "inspect")]
     monkeypatch.setattr(jobs_module, "_MANY_FILES", 2)
-    monkeypatch.setattr(jobs_module, "_in_threads", None)
     processes = [wshard(command, tmp_path / "many", "-j", "2") for command in ("verify", "inspect")]
     assert processes == threads
     assert [result.code for result in processes] == [Exit.FINDING, Exit.FINDING]
@@ -115,9 +116,9 @@ def test_a_process_that_is_killed_is_an_error_not_a_wait(monkeypatch: pytest.Mon
         run([0, 0, 0, 0], partial(_ended, os._exit), 2)
 
 
-def _ended(end: Callable[[int], None], item: int, _: object) -> int:
-    end(item)
-    return item
+def _ended(end: Callable[[int], None], _: Target, __: object) -> int:
+    end(0)
+    return 0
 
 
 def test_threads_are_shared_between_files() -> None:

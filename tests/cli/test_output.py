@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shard_cli import text
-from shard_cli.arguments import range_argument, size_argument
-from shard_cli.progress import Progress
+from shard_cli.arguments import size_argument
+from shard_cli.commands.cat import range_argument
+from shard_cli.console import ProgressBar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +120,7 @@ class Clock:
 def test_quick_work_draws_nothing(screen: tuple[int, TextIO]) -> None:
     ours, stream = screen
     clock = Clock()
-    with Progress("verify", stream, clock) as bar:
+    with ProgressBar("verify", stream, clock) as bar:
         for clock.now in (0.0, 0.2, 0.49):
             bar.update(50, 100)
     stream.write("end")
@@ -132,7 +133,7 @@ def test_long_work_draws_bar_percent_rate_and_time_left_and_cleans_up(
 ) -> None:
     ours, stream = screen
     clock = Clock()
-    with Progress("verify a-file-with-a-rather-long-name.shard", stream, clock) as bar:
+    with ProgressBar("verify a-file-with-a-rather-long-name.shard", stream, clock) as bar:
         clock.now = 2.0
         bar.update(1 << 20, 4 << 20)
         drawn = os.read(ours, 1000).decode()
@@ -149,7 +150,7 @@ def test_long_work_draws_bar_percent_rate_and_time_left_and_cleans_up(
 def test_a_total_that_lies_does_not_break_the_bar(screen: tuple[int, TextIO]) -> None:
     ours, stream = screen
     clock = Clock()
-    with Progress("x", stream, clock) as bar:
+    with ProgressBar("x", stream, clock) as bar:
         for done, total in ((10, 5), (10, 0), (0, 0), (0, 1 << 70)):
             clock.now += 100
             bar.update(done, total)

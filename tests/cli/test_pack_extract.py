@@ -1,4 +1,4 @@
-"""`extract` and `unpack` of packs: keys are hostile until they are looked at."""
+"""`extract` of packs: keys are hostile until they are looked at."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ def make(path: Path, *records: tuple[str, str]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["extract", "unpack"])
 @pytest.mark.parametrize("key", HOSTILE)
 def test_unsafe_keys_are_refused_before_anything_is_written(
-    key: str, command: str, pack: Run, tmp_path: Path
+    key: str, pack: Run, tmp_path: Path
 ) -> None:
     shard = make(tmp_path / "x.shardpack", ("good", "txt"), (key, "txt"))
     out = tmp_path / "out" / "inner"
-    result = pack(command, shard, "-C", out)
+    result = pack("extract", shard, "-C", out)
     assert result.code == Exit.FINDING
     assert "(unsafe_path)" in result.err
     assert sorted(os.listdir(tmp_path)) in (["x.shardpack"], ["out", "x.shardpack"])
@@ -44,7 +43,6 @@ def test_unsafe_names_of_entries_are_refused_too(pack: Run, tmp_path: Path) -> N
     for layout in ("stem", "dir"):
         result = pack("extract", shard, "-C", tmp_path / "out", "--layout", layout)
         assert result.code == Exit.FINDING
-    assert pack("unpack", shard, "-C", tmp_path / "out").code == Exit.FINDING
 
 
 def test_the_rest_is_extracted_with_permission(pack: Run, tmp_path: Path) -> None:
@@ -55,8 +53,7 @@ def test_the_rest_is_extracted_with_permission(pack: Run, tmp_path: Path) -> Non
     assert (tmp_path / "out" / "good.txt").read_bytes() == b"\x01"
 
 
-@pytest.mark.parametrize("command", ["extract", "unpack"])
-def test_two_entries_for_one_path_are_refused(command: str, pack: Run, tmp_path: Path) -> None:
+def test_two_entries_for_one_path_are_refused(pack: Run, tmp_path: Path) -> None:
     for number, records in enumerate(
         (
             [("a", "b.c"), ("a.b", "c")],  # the same path
@@ -64,7 +61,7 @@ def test_two_entries_for_one_path_are_refused(command: str, pack: Run, tmp_path:
         )
     ):
         shard = make(tmp_path / f"{number}.shardpack", *records)
-        result = pack(command, shard, "-C", tmp_path / "out")
+        result = pack("extract", shard, "-C", tmp_path / "out")
         assert result.code == Exit.FINDING
         assert "(unsafe_path)" in result.err
         assert not (tmp_path / "out").exists()
@@ -76,17 +73,15 @@ def test_a_link_in_the_folder_leads_nowhere(pack: Run, tmp_path: Path) -> None:
     out.mkdir()
     outside.mkdir()
     (out / "sub").symlink_to(outside)
-    for command in ("extract", "unpack"):
-        assert pack(command, shard, "-C", out).code == Exit.FINDING
-        assert not list(outside.iterdir())
+    assert pack("extract", shard, "-C", out).code == Exit.FINDING
+    assert not list(outside.iterdir())
 
 
 def test_files_that_exist_are_kept(pack: Run, tmp_path: Path) -> None:
     shard = make(tmp_path / "x.shardpack", ("a", "txt"), ("b", "txt"))
     (tmp_path / "b.txt").write_text("mine")
-    for command in ("extract", "unpack"):
-        assert pack(command, shard, "-C", tmp_path).code == Exit.USAGE
-        assert not (tmp_path / "a.txt").exists()
+    assert pack("extract", shard, "-C", tmp_path).code == Exit.USAGE
+    assert not (tmp_path / "a.txt").exists()
     assert pack("extract", shard, "-C", tmp_path, "--force").code == 0
     assert (tmp_path / "b.txt").read_bytes() == b"\x01"
 

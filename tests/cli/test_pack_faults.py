@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 import shardpack
-from shard_cli import packing
-from shard_cli.doors import SHARDPACK
+from shard_cli.commands import create_pack
 from shard_cli.exits import Exit
 from shard_cli.main import main
+from shard_cli.programs import SHARDPACK
 from tests.cli.conftest import listen_to_interrupts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from shard_cli.samples import SourceFile
+    from shard_cli.commands.create_pack import SourceFile
     from tests.cli.conftest import Run
 
 # The slowest way to store: there is time to interrupt.
@@ -101,7 +101,7 @@ def test_an_interrupt_leaves_complete_shards_and_going_on_gives_the_same_bytes(
     _, err = process.communicate()
     assert process.returncode == code
     assert "so far" in err
-    assert "to go on, give the same command with --resume" in err
+    assert "to continue, give the same command with --resume" in err
     left = shards_in(folder)
     # Complete ones only, and nothing else.
     assert sorted(os.listdir(folder)) == sorted(left)
@@ -133,7 +133,7 @@ def test_a_kill_loses_only_the_shard_that_was_being_written(
     assert shards_in(folder) == whole
     partial = [name for name in os.listdir(folder) if name.endswith(".partial")]
     if partial:  # the kill came while a shard was being written, as it nearly always does
-        assert f"a run that was killed left {folder / partial[0]}" in result.err
+        assert f"a killed run left {folder / partial[0]}" in result.err
         # What was given to the system before the kill comes back.
         recovered = pack("recover", folder / partial[0], "-o", folder / "again.shardpack")
         assert recovered.code in (Exit.OK, Exit.IO)
@@ -194,14 +194,14 @@ def fault(request: pytest.FixtureRequest, photos: Path, monkeypatch: pytest.Monk
     """Something that happens to `cats/0005.jpg` between listing and packing it."""
     fault: Fault = FAULTS[request.param]
     path = photos / "cats" / "0005.jpg"
-    original = packing.read_unchanged
+    original = create_pack.read_file
 
-    def read(file: SourceFile) -> bytes:
+    def read(key: str, file: SourceFile) -> bytes:
         if file.path == str(path):
             fault.happen(path)
-        return original(file)
+        return original(key, file)
 
-    monkeypatch.setattr(packing, "read_unchanged", read)
+    monkeypatch.setattr(create_pack, "read_file", read)
     return fault
 
 
@@ -216,7 +216,7 @@ def test_a_file_that_vanishes_or_changes_stops_the_run_by_name(
     assert f"{photos / 'cats' / '0005.jpg'}: " in result.err
     assert fault.reason in result.err
     assert "record 'cats/0005'" in result.err
-    assert "to go on, give the same command with --resume" in result.err
+    assert "to continue, give the same command with --resume" in result.err
     assert [path.name for path in sorted(tmp_path.glob("*.shardpack"))] == ["set-00.shardpack"]
 
 
@@ -340,3 +340,74 @@ def test_going_on_packs_what_was_added_since(pack: Run, photos: Path, tmp_path: 
     with shardpack.open(tmp_path / "set-*.shardpack") as dataset:
         assert len(dataset) == 13
         assert [len(shard) for shard in dataset.shards] == [12, 1]
+
+
+@pytest.fixture
+def old_set(pack: Run, photos: Path, tmp_path: Path) -> dict[str, bytes]:
+    """A set of shards that is to be replaced, with more shards than the new one will have."""
+    pattern = tmp_path / "set-%02d.shardpack"
+    assert pack("create", "-i", photos / "dogs", "-o", pattern, "--shard-records", "1").code == 0
+    return shards_in(tmp_path)
+
+
+def test_force_puts_a_complete_new_set_in_place_of_the_old_one(
+    pack: Run, photos: Path, tmp_path: Path, old_set: dict[str, bytes]
+) -> None:
+    pattern = tmp_path / "set-%02d.shardpack"
+    assert len(old_set) == 6
+    assert pack("create", "-i", photos, "-o", pattern, "--shard-records", "6", "-f").code == 0
+    with shardpack.open(tmp_path / "set-*.shardpack") as dataset:
+        assert [len(shard) for shard in dataset.shards] == [6, 6]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "photos", "set-00.shardpack", "set-01.shardpack",
+    ]  # fmt: skip
+
+
+def test_force_keeps_the_old_set_if_an_input_fails(
+    fault: Fault, pack: Run, photos: Path, tmp_path: Path, old_set: dict[str, bytes]
+) -> None:
+    pattern = tmp_path / "set-%02d.shardpack"
+    result = pack("create", "-i", photos, "-o", pattern, "--shard-records", "1", "-f", "-j", "1")
+    assert result.code == Exit.FINDING
+    assert fault.reason in result.err
+    assert "the shards that were there are unchanged" in result.err
+    assert shards_in(tmp_path) == old_set
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_force_keeps_the_old_set_if_a_merge_finds_damage(
+    pack: Run, photos: Path, tmp_path: Path, old_set: dict[str, bytes]
+) -> None:
+    one = tmp_path / "one.shardpack"
+    assert pack("create", "-i", photos, "-o", one).code == 0
+    data = bytearray(one.read_bytes())
+    data[len(data) // 2] ^= 1
+    one.write_bytes(data)
+    pattern = tmp_path / "set-%02d.shardpack"
+    result = pack("merge", one, "-o", pattern, "--shard-records", "2", "-f")
+    assert result.code == Exit.FINDING
+    assert shards_in(tmp_path) == old_set
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_force_keeps_the_old_set_if_it_is_interrupted_or_killed(
+    number: signal.Signals, texts: Path, tmp_path: Path, pack: Run, old_set: dict[str, bytes]
+) -> None:
+    pattern = str(tmp_path / "set-%02d.shardpack")
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "shard_cli.shardpack", "create", "--force"),
+            *("--input", str(texts), "--output", pattern, *SLOW),
+        ],
+        stderr=subprocess.DEVNULL,
+        preexec_fn=listen_to_interrupts,  # noqa: PLW1509 - no threads run in the tests
+    )
+    while not any(tmp_path.glob(".*")):
+        assert process.poll() is None
+    process.send_signal(number)
+    process.communicate()
+    assert process.returncode != 0
+    assert shards_in(tmp_path) == old_set
+    assert pack("create", "-i", texts, "-o", pattern, *SLOW, "-f").code == 0
+    assert pack("verify", tmp_path / "set-*.shardpack").code == 0
+    assert len(shards_in(tmp_path)) == 6

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shard_cli.doors import SHARD, SHARDPACK, WSHARD
 from shard_cli.exits import Exit
 from shard_cli.main import build_parser
+from shard_cli.programs import SHARD, SHARDPACK, WSHARD
 from shard_format import __version__
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def test_every_command_that_was_promised_is_there() -> None:
         "from-tar",
         "to-tar",
         "from-mds",
-        "to-mds",
         "pack-episodes",
-        "unpack",
     }
 
 
@@ -81,15 +79,14 @@ def test_every_command_has_its_place_in_the_docs(name: str) -> None:
     assert f"\n### shardpack {name}\n" in (ROOT / "docs" / "cli.md").read_text()
 
 
-def test_help_and_completion_import_neither_numpy_nor_the_library() -> None:
+def test_help_imports_neither_numpy_nor_the_library() -> None:
     for arguments in (
         ["--help"],
         ["create", "--help"],
         ["from-tar", "--help"],
-        ["--completion", "bash"],
     ):
         code = (
-            "import sys\nfrom shard_cli.main import main\nfrom shard_cli.doors import SHARDPACK\n"
+            "import sys\nfrom shard_cli.main import main\nfrom shard_cli.programs import SHARDPACK\n"
             f"assert main({arguments!r}, SHARDPACK) == 0\n"
             "loaded = {'numpy', 'zstandard', 'shard_format', 'shardpack', 'dataclasses'}\n"
             "assert not loaded & set(sys.modules)"
@@ -99,30 +96,6 @@ def test_help_and_completion_import_neither_numpy_nor_the_library() -> None:
 
 def test_version_names_the_door(pack: Run) -> None:
     assert pack("--version").out == f"shardpack {__version__}\n"
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_command(shell: str, pack: Run) -> None:
-    text = pack("--completion", shell).out
-    for word in (*NAMES, "record-size-limit", "skip-unreadable"):
-        assert word in text
-
-
-def test_bash_completes_commands_options_and_choices(pack: Run, tmp_path: Path) -> None:
-    script = tmp_path / "completion.bash"
-    script.write_text(pack("--completion", "bash").out)
-    for words, expected in (
-        ("shardpack pack-", "pack-episodes"),
-        ("shardpack create --recor", "--record-size-limit"),
-        ("shardpack extract --layout d", "dir"),
-    ):
-        count = len(words.split()) - 1
-        code = (
-            f"source {script}; COMP_WORDS=({words}); COMP_CWORD={count}; _shardpack;"
-            ' echo "${COMPREPLY[@]}"'
-        )
-        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == expected
 
 
 def test_the_console_script_is_declared() -> None:

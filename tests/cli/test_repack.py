@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from shard_cli.exits import Exit
-from shard_format import Codec, Filters, ShardReader, ShardWriter, compute_identity, verify_identity
+from shard_format import (
+    Codec,
+    Filters,
+    ShardReader,
+    ShardWriter,
+    WriterOptions,
+    compute_identity,
+    verify_identity,
+)
 from shard_format.filters import Delta, Planes
 
 if TYPE_CHECKING:
@@ -123,7 +131,7 @@ def test_metadata_of_dropped_entries_goes_and_unknown_fields_stay(
     run: Run, tmp_path: Path, out: Path
 ) -> None:
     path = tmp_path / "described.shard"
-    with ShardWriter(path, schema={"x_odd": [1]}, fsync=False) as writer:
+    with ShardWriter(path, options=WriterOptions(schema={"x_odd": [1]}), fsync=False) as writer:
         writer.write_entry("a", b"", metadata={"x_mine": 1})
         writer.write_entry("b", b"", metadata={"description": "b"})
         writer.schema.fields["schema_id"] = writer.schema.schema_id()
@@ -161,7 +169,7 @@ def test_a_damaged_entry_stops_it_and_leaves_nothing(
 def test_large_entries_stream(
     run: Run, make: Make, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shard_cli.copying._LARGEST_IN_MEMORY", 1000)
+    monkeypatch.setattr("shard_cli.files._LARGEST_IN_MEMORY", 1000)
     path = make("large.shard", {"x": bytes(100_000)}, compression="lz4")
     for compression in ("zstd", "none", "lz4"):
         assert run("repack", path, out, "-c", compression, "--force").code == Exit.OK

@@ -3,7 +3,7 @@
 python peak_memory.py             the containers
 python peak_memory.py episodes    the episodes
 python peak_memory.py journals    the journals
-python peak_memory.py packs       the shards of data sets
+python peak_memory.py packs       the shards of datasets
 """
 
 from __future__ import annotations

@@ -215,14 +215,14 @@ def test_the_writer_gives_the_same_bytes(description: Path, tmp_path: Path) -> N
     case, path = load(description)
     encodings = {record["metadata_encoding"] for record in case["records"]} - {"none"}
     alignments = {record["alignment"] for record in case["records"]}
-    assert len(encodings) < 2
+    if "messagepack" in encodings:
+        pytest.skip("MessagePack is read, and copied, but no longer written")
     assert len(alignments) < 2
     with (
         ShardPackReader(path) as reader,
         ShardPackWriter(
             tmp_path / "out.shardpack",
             alignment=int(*alignments or ("8",)),
-            metadata_encoding="msgpack" if encodings == {"messagepack"} else "json",
             metadata=case["metadata"]["user"],
             created=case["metadata"]["created"],
             fsync=False,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from shard_format import Manifest, ShardError, ShardReader, compute_identity, verify_identity
-from shard_format._layout import align
 from shard_format.codecs import crc32c
+from shard_format.layout import align
 from shard_format.verify import check
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"

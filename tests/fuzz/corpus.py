@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shard_format import Codec, Role, ShardError, ShardReader
-from shard_format._layout import FILTERED
+from shard_format.layout import FILTERED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

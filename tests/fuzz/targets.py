@@ -1,7 +1,7 @@
 """What the fuzzer calls. Each target takes any bytes and may raise nothing but ShardError.
 
 `container` reads a whole file in every way, `episode` every lane of one, `journal` brings a recording back,
-`shardpack` reads and recovers a shard of a data set.
+`shardpack` reads and recovers a shard of a dataset.
 The others aim past checksums and sizes, at the parsers behind them, which random bytes would hardly ever reach.
 """
 
@@ -19,28 +19,18 @@ from xxhash import xxh64_intdigest
 
 import shardpack
 from shard_format import Limits, Manifest, ShardError, ShardReader, compute_identity
-from shard_format._frame_decoding import FrameDecoder
-from shard_format._json import canonical, parse_object
-from shard_format._layout import Codec
+from shard_format.canonical_json import canonical, parse_object
 from shard_format.codecs import check_sizes, crc32c, decode, decode_into, iter_decoded
 from shard_format.filters import Filters
-from shard_format.seekable import FOOTER, SeekTable, seek_table_size
+from shard_format.layout import Codec
+from shard_format.seekable import FOOTER, FrameDecoder, SeekTable, seek_table_size
 from shard_format.verify import check
 from shardpack import Record, ShardPackReader
-from wshard import (
-    ChunkManifest,
-    Episode,
-    Intervals,
-    load_wshard,
-    open_partial,
-    recover,
-    validate_chunk_continuity,
-)
-from wshard.channels import Channel
-from wshard.chunked import _open_chunk
+from wshard import Episode, Intervals, load_wshard, open_partial, recover, validate_chunk_continuity
+from wshard._chunk_manifest import ChunkManifest, open_chunk
+from wshard._metadata import parse_facts, parse_provenance, parse_rows
 from wshard.doctor import examine
-from wshard.metadata import parse_facts, parse_rows
-from wshard.provenance import parse_provenance
+from wshard.types import Channel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,9 +122,8 @@ def fuzz_seek_table(data: bytes) -> None:
         return
     out = bytearray(min(length, orig_size - start))
     decoder = FrameDecoder(table, LIMITS)
-    frames = decoder.frames_for(start, start + len(out))
-    first, end = decoder.stored_range(frames)
-    decoder.decode_into(frames, stored[first:end], start, memoryview(out), 1)
+    first, end = decoder.stored_range(decoder.frames_for(start, start + len(out)))
+    decoder.decode_into(stored[first:end], start, memoryview(out), 1)
 
 
 def fuzz_json(data: bytes) -> None:
@@ -225,12 +214,12 @@ def fuzz_chunk_manifest(data: bytes) -> None:
     for reference in plain.files[:64]:
         with contextlib.suppress(ShardError):
             assert plain.resolve(reference).startswith(folder + "/")
-    manifest = ChunkManifest._checked(plain, f"{folder}/manifest.wshard")
+    manifest = ChunkManifest.of(plain, f"{folder}/manifest.wshard")
     with contextlib.suppress(ShardError):
         validate_chunk_continuity(manifest, check_files=False)
     for reference in manifest.files.files[:64]:
         with contextlib.suppress(ShardError):
-            _open_chunk(manifest, reference).close()
+            open_chunk(manifest, reference).close()
 
 
 def fuzz_journal(data: bytes) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fastcrc import crc32
 from xxhash import xxh64_intdigest
 
-from shard_format import ShardWriter
+from shard_format import ShardWriter, WriterOptions
 from shard_format.errors import Truncated
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ LAYOUTS = ("moved", "declared", "reserved")
 def layout_options(layout: str, names: Sequence[str]) -> dict[str, Any]:
     """The writer's arguments for a layout that holds these names."""
     if layout == "declared":
-        return {"names": list(names)}
+        return {"reserve": list(names)}
     if layout == "reserved":
         room = sum(len(name.encode()) + 1 for name in names)
-        return {"max_entries": len(names) + -(-room // 64)}
+        return {"reserve": len(names) + -(-room // 64)}
     return {}
 
 
@@ -53,6 +53,8 @@ def prose(size: int) -> bytes:
 
 def write_shard(path: Path, entries: Mapping[str, bytes], **options: Any) -> Path:  # noqa: ANN401 - the writer's
     """A file with these entries, by the writer, without syncing."""
+    if "schema" in options:
+        options["options"] = WriterOptions(schema=options.pop("schema"))
     with ShardWriter(path, fsync=False, **options) as writer:
         for name, data in entries.items():
             writer.write_entry(name, data)

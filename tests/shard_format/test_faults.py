@@ -40,16 +40,16 @@ OLD = HandMade([Row(b"old", b"old content")]).to_bytes()
 # The start of scripts that write one file of several entries and a schema.
 WRITE_ONE = """
 import os, signal, sys
-from shard_format import ShardReader, ShardWriter
+from shard_format import ShardReader, ShardWriter, WriterOptions
 from shard_format import writer as writer_module
 
 NAMES = ["a", "b", "c", "d"]
 
 def options(layout):
-    return {"moved": {}, "declared": {"names": NAMES}, "reserved": {"max_entries": 8}}[layout]
+    return {"moved": {}, "declared": {"reserve": NAMES}, "reserved": {"reserve": 8}}[layout]
 
 def write(path, layout, seed):
-    with ShardWriter(path, schema={"seed": seed}, **options(layout)) as writer:
+    with ShardWriter(path, options=WriterOptions(schema={"seed": seed}), **options(layout)) as writer:
         writer.write_entry("a", bytes([seed % 256]) * 1000)
         writer.write_entry("b", bytes([seed % 256]) * 700_000, compression="zstd")
         writer.write_entry_stream("c", (bytes([seed % 256]) * 300_000 for _ in range(4)))
@@ -202,7 +202,7 @@ class TestKilled:
 
     def test_what_a_killed_writer_left_does_not_disturb_the_next(self, tmp_path: Path) -> None:
         script = WRITE_ONE + dedent("""
-            writer = ShardWriter(sys.argv[1], max_entries=5)
+            writer = ShardWriter(sys.argv[1], reserve=5)
             writer.write_entry("a", bytes(5_000_000))
             os.kill(os.getpid(), signal.SIGKILL)
         """)
@@ -225,7 +225,7 @@ class TestFullDisk:
     ) -> None:
         path = tmp_path / "a.shard"
         monkeypatch.setattr(writer_module, "_SPOOL_BYTES", spool)
-        monkeypatch.setattr(writer_module, "_INDEX_SPOOL_BYTES", spool // 50)
+        monkeypatch.setattr("shard_format._assembly._SPOOL_BYTES", spool // 50)
         state = {"calls": 0, "fatal": 0, "armed": False}
 
         def failing(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,6 +23,7 @@ from shard_format import (
     ShardError,
     ShardReader,
     ShardWriter,
+    WriterOptions,
     compute_identity,
     verify_identity,
 )
@@ -468,7 +469,7 @@ class TestFiles:
             if info.filtered:
                 assert info.disk_size < info.size * 9 // 10
             report = check(reader)
-            assert (report.errors, report.warnings) == ([], [])
+            assert (report.errors, report.warnings) == ((), ())
 
     def test_a_file_has_the_bytes_of_the_specification(self, tmp_path: Path) -> None:
         data = walk(1000).tobytes()
@@ -834,7 +835,7 @@ class TestWriteMany:
         options: dict[str, Any] = {"fsync": False, "compression": "zstd", "identity": identity}
         with ShardWriter(one, **options) as writer:
             self.write_one_by_one(writer, self.entries())
-        with ShardWriter(many, threads=threads, **options) as writer:
+        with ShardWriter(many, options=WriterOptions(threads=threads), **options) as writer:
             writer.write_many(iter(self.entries()))
         assert one.read_bytes() == many.read_bytes()
 

@@ -64,8 +64,8 @@ class TestComputing:
         options: list[dict[str, Any]] = [
             {"identity": True},
             {"schema": {"x": 1}},
-            {"max_entries": 9},
-            {"names": list(CONTENTS), "identity": True},
+            {"reserve": 9},
+            {"reserve": list(CONTENTS), "identity": True},
         ]
         for chosen in options:
             path = write_shard(tmp_path / "a.shard", CONTENTS, **chosen)
@@ -124,7 +124,7 @@ class TestVerifying:
     @pytest.mark.parametrize(
         ("change", "entry", "problem"),
         [
-            ({"b": b"x", "c": b"x"}, "b", "another content"),
+            ({"b": b"x", "c": b"x"}, "b", "other content"),
             ({"b": None, "c": b"x"}, "b", "missing"),
             ({"bb": b"new", "c": b"x"}, "bb", "was not there"),
             ({"a": None}, "a", "missing"),

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from shard_format import ShardReader, ShardWriter
-from shard_format._content import _checksum_in_parts
-from shard_format._crc import crc32c
+from shard_format import ShardReader, ShardWriter, _kernels
+from shard_format.codecs import crc32c
 from shard_format.errors import ChecksumMismatch
 
 if TYPE_CHECKING:
@@ -20,9 +19,12 @@ SIZE = (9 << 20) + 12_345
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
 @pytest.mark.parametrize("size", [1, 7, 1000, 65_537])
-def test_parts_give_the_checksum_of_the_whole(workers: int, size: int) -> None:
+def test_parts_give_the_checksum_of_the_whole(
+    workers: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content = np.random.default_rng(size).bytes(size)
-    assert _checksum_in_parts(content, workers) == crc32c(content)
+    monkeypatch.setattr(_kernels, "_CHECKED_BYTES_PER_THREAD", 1)
+    assert _kernels.crc32c_of_large(content, workers) == crc32c(content)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

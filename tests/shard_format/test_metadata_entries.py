@@ -52,6 +52,6 @@ def test_text_above_the_limit_is_refused_without_decoding_it(
     def refuse(*_: object, **__: object) -> bytes:
         pytest.fail("the entry was decoded")
 
-    monkeypatch.setattr("shard_format._content.decode", refuse)
+    monkeypatch.setattr("shard_format._content.decode_into", refuse)
     with ShardReader(path, limits=LIMITS) as reader, pytest.raises(LimitExceeded):
         read(reader)

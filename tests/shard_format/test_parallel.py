@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shard_format._parallel import for_each, map_in_order
+from shard_format.parallel import for_each, map_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

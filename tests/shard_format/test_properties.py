@@ -20,13 +20,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from xxhash import xxh64_intdigest
 
 from shard_format import Limits, ShardError, ShardReader, ShardWriter, compute_identity
-from shard_format._frame_decoding import FrameDecoder
-from shard_format._json import canonical, parse_object
-from shard_format._layout import align
-from shard_format._namehash import WORD_PADDING, hash_names
+from shard_format._kernels import WORD_PADDING, hash_names
+from shard_format.canonical_json import canonical, parse_object
 from shard_format.errors import Closed, InvalidArgument
+from shard_format.layout import align
 from shard_format.registry import DEFAULT_LIMITS
-from shard_format.seekable import SeekTable
+from shard_format.seekable import FrameDecoder, SeekTable
 from tests.shard_format.support import LAYOUTS, HandMade, Row, layout_options, noise, prose
 
 if TYPE_CHECKING:
@@ -531,7 +530,7 @@ class WriterMachine(RuleBasedStateMachine):
             self.path,
             alignment=alignment,
             fsync=False,
-            max_entries=20 if reserved else None,
+            reserve=20 if reserved else None,
             identity=identity,
         )
 

@@ -180,15 +180,39 @@ class TestNotAFile:
     """What cannot be read says so with an error of ours."""
 
     def test_a_missing_file_names_itself_and_keeps_errno(self, tmp_path: Path) -> None:
-        with pytest.raises(ShardIOError, match=r"nothing\.shard: cannot open: No such") as caught:
+        with pytest.raises(ShardIOError, match=r"nothing\.shard: cannot open: no such") as caught:
             ShardReader(tmp_path / "nothing.shard")
-        assert isinstance(caught.value, OSError)
+        assert isinstance(caught.value, FileNotFoundError)
         assert caught.value.errno == 2
         assert caught.value.filename == str(tmp_path / "nothing.shard")
 
     def test_a_folder_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(InvalidArgument, match="not a regular file"):
+        with pytest.raises(ShardIOError, match="this is a folder") as caught:
             ShardReader(tmp_path)
+        assert isinstance(caught.value, IsADirectoryError)
+
+    @pytest.mark.parametrize(
+        ("head", "what"),
+        [
+            (b"\x89HDF\r\n\x1a\n", "HDF5"),
+            (b"PK\x03\x04", "zip"),
+            (b"\x93NUMPY", "npy"),
+            (b"\x89PNG", "PNG"),
+            (b"\xff\xd8\xff", "JPEG"),
+            (b"PAR1", "Parquet"),
+            (b"\x89MCAP", "MCAP"),
+            (b"\x80\x05", "pickle"),
+            (b"\x1f\x8b", "gzip"),
+            (bytes(257) + b"ustar", "tar"),
+            (bytes(8) + b"SPR1", "ShardPack"),
+            (b"WSJ1", "journal"),
+        ],
+    )
+    def test_a_file_of_another_format_is_named(self, head: bytes, what: str) -> None:
+        with pytest.raises(BadMagic) as caught:
+            ShardReader(head + bytes(1000))
+        assert what in str(caught.value.hint)
+        assert what in caught.value.command_text()
 
     def test_a_pipe_is_refused_without_waiting_for_a_writer(self, tmp_path: Path) -> None:
         pipe = tmp_path / "pipe"
@@ -484,7 +508,7 @@ class TestViews:
 
     def test_a_source_without_memory_has_no_view(self, path: Path) -> None:
         for source in (PlainSource(path), io.BytesIO(path.read_bytes())):
-            with pytest.raises(NotViewable, match="cannot hand out views"):
+            with pytest.raises(NotViewable, match="cannot return views"):
                 ShardReader(source).view("raw/small")
 
     def test_a_view_of_an_entry_with_two_sizes_is_refused(self) -> None:
@@ -817,6 +841,69 @@ class TestChecks:
             ShardReader(data).read_entry("a")
 
 
+class TestPartsOfRawEntries:
+    """The first part that is read of a raw entry checks all of it, once for each process and file."""
+
+    def damaged(self, tmp_path: Path) -> Path:
+        path = tmp_path / "a.shard"
+        with ShardWriter(path, fsync=False) as writer:
+            writer.write_entry("empty", b"")
+            writer.write_entry("x", bytes(range(250)) * 40)
+        with ShardReader(path) as reader:
+            at = reader.info("x").data_offset + 9_000
+        content = bytearray(path.read_bytes())
+        content[at] ^= 1
+        path.write_bytes(content)
+        return path
+
+    def test_damage_elsewhere_in_the_entry_is_found(self, tmp_path: Path) -> None:
+        path = self.damaged(tmp_path)
+        target = np.empty(10, np.uint8)
+        with ShardReader(path) as reader:
+            with pytest.raises(ChecksumMismatch):
+                reader.read_range("x", 0, 10)
+            with pytest.raises(ChecksumMismatch):
+                reader.read_into("x", target, start=0, stop=10)
+            with pytest.raises(ChecksumMismatch):
+                reader.view("x")
+
+    def test_an_empty_entry_at_the_same_place_vouches_for_nothing(self, tmp_path: Path) -> None:
+        with ShardReader(self.damaged(tmp_path)) as reader:
+            assert reader.info("empty").data_offset == reader.info("x").data_offset
+            assert len(reader.view("empty")) == 0
+            with pytest.raises(ChecksumMismatch):
+                reader.view("x")
+
+    def test_unless_asked_not_to(self, tmp_path: Path) -> None:
+        with ShardReader(self.damaged(tmp_path), check=False) as reader:
+            assert reader.read_range("x", 0, 10) == bytes(range(10))
+
+    def test_a_file_that_was_checked_is_not_checked_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "a.shard"
+        with ShardWriter(path, fsync=False) as writer:
+            writer.write_entry("x", bytes(10_000))
+        with ShardReader(path) as reader:
+            reader.read_range("x", 0, 10)
+
+        def refuse(*_: object) -> int:
+            raise AssertionError("checked again")
+
+        monkeypatch.setattr("shard_format._content.crc32c_of_large", refuse)
+        with ShardReader(path) as reader:
+            assert reader.read_range("x", 10, 20) == bytes(10)
+
+    def test_a_file_that_was_replaced_is_checked_again(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.shard"
+        with ShardWriter(path, fsync=False) as writer:
+            writer.write_entry("x", bytes(range(250)) * 40)
+        with ShardReader(path) as reader:
+            reader.read_range("x", 0, 10)
+        with ShardReader(self.damaged(tmp_path)) as reader, pytest.raises(ChecksumMismatch):
+            reader.read_range("x", 0, 10)
+
+
 class TestLittleIsRead:
     """Opening costs the head, whatever follows it."""
 
@@ -850,7 +937,7 @@ class TestLittleIsRead:
             assert buffer == bytes(10)
 
     def test_a_reserved_head_for_many_is_read_once(self, tmp_path: Path) -> None:
-        path = write_shard(tmp_path / "a.shard", {"a": b"1"}, max_entries=1000)
+        path = write_shard(tmp_path / "a.shard", {"a": b"1"}, reserve=1000)
         source = PlainSource(path)
         ShardReader(source)
         assert source.bytes_read <= path.stat().st_size

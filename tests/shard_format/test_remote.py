@@ -39,8 +39,9 @@ from shard_format.errors import (
     Truncated,
 )
 from shard_format.filters import Filters, Planes
+from shard_format.opening import open_source
 from shard_format.remote import Fetch, HttpSource, open_url, plan_ranges
-from shard_format.sources import FileSource, SupportsReadRanges, open_source
+from shard_format.sources import FileSource, SupportsReadRanges
 from tests.shard_format import test_sources
 from tests.shard_format.support import check_python, noise
 
@@ -1105,7 +1106,7 @@ class TestUrls:
     def test_importing_the_package_loads_no_network_module(self) -> None:
         script = """
         import sys, shard_format
-        shard_format.sources.open_source(b"")
+        shard_format.opening.open_source(b"")
         print({"http", "http.client", "ssl", "urllib.request", "obstore"} & set(sys.modules))
         """
         assert check_python(script) == "set()\n"

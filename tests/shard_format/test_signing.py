@@ -152,7 +152,7 @@ class TestFiles:
         assert caught.value.rule == "S-SIG-2"
 
     def test_a_missing_signature_file_is_named(self, path: Path, tmp_path: Path) -> None:
-        with pytest.raises(ShardIOError, match=r"none\.sig: cannot read: No such"):
+        with pytest.raises(ShardIOError, match=r"none\.sig: cannot read: no such"):
             signing.verify(path, tmp_path / "none.sig", KEY.public_key())
 
 

@@ -10,14 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shard_format import ShardReader, ShardWriter
-from shard_format._slice_source import MappedSlice, SliceSource, slice_of
 from shard_format.errors import BadOffset, Closed, Truncated
 from shard_format.sources import (
     BytesSource,
     FileObjectSource,
     FileSource,
+    MappedSlice,
+    SliceSource,
     can_read_ranges,
     can_view,
+    slice_of,
 )
 from tests.shardpack.support import RangesOnly
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import gc
 import mmap
 import os
@@ -26,6 +27,7 @@ from shard_format import (
     ShardError,
     ShardReader,
     ShardWriter,
+    WriterOptions,
     compute_identity,
     verify_identity,
 )
@@ -276,7 +278,7 @@ class TestNames:
             for number in range(100_000):
                 writer.write_entry(str(number), b"")
             for again in ("0", "65535", "65536", "99999"):
-                with pytest.raises(InvalidArgument, match="written before"):
+                with pytest.raises(InvalidArgument, match="already written"):
                     writer.write_entry(again, b"")
             assert len(writer) == 100_000
         assert len(ShardReader(path)) == 100_000
@@ -284,12 +286,12 @@ class TestNames:
     def test_different_names_with_equal_hashes_are_both_written(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("shard_format._nameset.xxh64_intdigest", lambda name: 7)
-        monkeypatch.setattr("shard_format._head_writing.xxh64_intdigest", lambda name: 7)
+        monkeypatch.setattr("shard_format.writer_input.xxh64_intdigest", lambda name: 7)
+        monkeypatch.setattr("shard_format._assembly.xxh64_intdigest", lambda name: 7)
         with open_writer(path) as writer:
             writer.write_entry("a", b"1")
             writer.write_entry("b", b"2")
-            with pytest.raises(InvalidArgument, match="written before"):
+            with pytest.raises(InvalidArgument, match="already written"):
                 writer.write_entry("a", b"3")
         with ShardReader(path) as reader:
             assert [reader[name] for name in ("a", "b")] == [b"1", b"2"]
@@ -319,10 +321,9 @@ class TestOptions:
             {"role": 256},
             {"role": -1},
             {"role": "robot"},
-            {"max_entries": -1},
-            {"max_entries": 10_000_001},
-            {"max_entries": 1, "names": ["a"]},
-            {"names": ["a", ""]},
+            {"reserve": -1},
+            {"reserve": 10_000_001},
+            {"reserve": ["a", ""]},
         ],
         ids=str,
     )
@@ -334,14 +335,14 @@ class TestOptions:
         assert listing(path.parent) == []
 
     def test_repeated_declared_names_are_refused(self, path: Path) -> None:
-        with contextlib.suppress(InvalidArgument), open_writer(path, names=["a", "a"]) as writer:
+        with contextlib.suppress(InvalidArgument), open_writer(path, reserve=["a", "a"]) as writer:
             writer.write_entry("a", b"")
             writer.write_entry("a", b"")
         assert listing(path.parent) == []
 
     def test_a_bad_schema_is_refused(self, path: Path) -> None:
         with pytest.raises(BadMetadata, match="S-SCH-4"):
-            ShardWriter(path, schema={"tags": "one"})
+            ShardWriter(path, options=WriterOptions(schema={"tags": "one"}))
         assert listing(path.parent) == []
 
     @pytest.mark.parametrize(
@@ -412,7 +413,7 @@ class TestOptions:
         assert ShardReader(path).header.flags == 0x22
         write_shard(path, {"a": b""}, schema={"x": 1})
         assert ShardReader(path).header.flags == 0x22 | 0x10
-        write_shard(path, {"a": b""}, max_entries=3)
+        write_shard(path, {"a": b""}, reserve=3)
         assert ShardReader(path).header.flags == 0x22 | 0x40
 
     @pytest.mark.parametrize("alignment", [0, 16, 32, 64])
@@ -496,7 +497,7 @@ class TestCompression:
             (1009, 908, False),
         ):
             monkeypatch.setattr(
-                "shard_format._zstd.compress_frame", lambda *_, n=stored, **__: bytes(n)
+                "shard_format.codecs.compress_frame", lambda *_, n=stored, **__: bytes(n)
             )
             monkeypatch.setattr("cramjam.lz4.compress_block", lambda *_, n=stored, **__: bytes(n))
             with open_writer(path) as writer:
@@ -532,7 +533,9 @@ class TestCompression:
             assert reader.header.compression_default == Codec.ZSTD
 
     def test_compressed_entries_above_the_limit_are_refused(self, path: Path) -> None:
-        with open_writer(path, limits=Limits(max_decompressed_bytes=10_000)) as writer:
+        with open_writer(
+            path, options=WriterOptions(limits=Limits(max_decompressed_bytes=10_000))
+        ) as writer:
             with pytest.raises(LimitExceeded, match="S-CMP-2"):
                 writer.write_entry("a", bytes(10_001), compression="zstd")
             with pytest.raises(LimitExceeded, match="S-CMP-2"):
@@ -578,7 +581,7 @@ class TestLayouts:
         }
         moved = write_shard(path, self.CONTENTS, **options).read_bytes()
         again = write_shard(path, self.CONTENTS, **options).read_bytes()
-        declared = write_shard(path, self.CONTENTS, names=list(self.CONTENTS), **options)
+        declared = write_shard(path, self.CONTENTS, reserve=list(self.CONTENTS), **options)
         assert again == moved
         assert declared.read_bytes() == moved
 
@@ -602,7 +605,7 @@ class TestLayouts:
         expected = write_shard(path, self.CONTENTS).read_bytes()
         for size in (0, 1, 5, 60_000):
             monkeypatch.setattr(writer_module, "_SPOOL_BYTES", size)
-            monkeypatch.setattr(writer_module, "_INDEX_SPOOL_BYTES", size)
+            monkeypatch.setattr("shard_format._assembly._SPOOL_BYTES", size)
             assert write_shard(path, self.CONTENTS).read_bytes() == expected
             assert listing(path.parent) == ["a.shard"]
 
@@ -613,24 +616,24 @@ class TestLayouts:
         assert path.read_bytes() == HandMade(rows, alignment=32).to_bytes()
 
     def test_a_reserved_head_has_its_stated_size(self, path: Path) -> None:
-        write_shard(path, {"a": b"1"}, max_entries=10, alignment=64)
+        write_shard(path, {"a": b"1"}, reserve=10, alignment=64)
         header = ShardReader(path).header
         assert header.data_section_offset == 1216  # align(64 + 48 * 10 + 64 * 10) = align(1184)
         assert header.string_table_offset == 112
         assert not any(path.read_bytes()[114:1216])
 
     def test_a_full_reserved_head_refuses_the_entry_and_keeps_the_others(self, path: Path) -> None:
-        with open_writer(path, max_entries=2, alignment=0) as writer:
+        with open_writer(path, reserve=2, alignment=0) as writer:
             writer.write_entry("a" * 100, b"1")
             with pytest.raises(LimitExceeded, match="the reserved head is full") as caught:
                 writer.write_entry("b" * 100, b"2")
-            assert "max_entries" in str(caught.value.hint)
+            assert "reserve more" in str(caught.value.hint)
             writer.write_entry("b", b"2")
         with ShardReader(path) as reader:
             assert reader.names() == ["a" * 100, "b"]
 
     def test_a_declared_entry_that_is_missing_fails_the_file(self, path: Path) -> None:
-        writer = open_writer(path, names=["a", "b"])
+        writer = open_writer(path, reserve=["a", "b"])
         writer.write_entry("a", b"")
         with pytest.raises(InvalidArgument, match="next 'b'"):
             writer.close()
@@ -639,7 +642,7 @@ class TestLayouts:
             writer.write_entry("b", b"")
 
     def test_a_declared_entry_out_of_order_is_refused_and_can_follow(self, path: Path) -> None:
-        with open_writer(path, names=["a", "b"]) as writer:
+        with open_writer(path, reserve=["a", "b"]) as writer:
             with pytest.raises(InvalidArgument, match="not the next"):
                 writer.write_entry("b", b"2")
             writer.write_entry("a", b"1")
@@ -656,11 +659,13 @@ class TestLayouts:
             assert len(reader) == 0
 
     def test_the_limits_of_the_head_are_kept(self, path: Path) -> None:
-        with open_writer(path, limits=Limits(max_entries=1)) as writer:
+        with open_writer(path, options=WriterOptions(limits=Limits(max_entries=1))) as writer:
             writer.write_entry("a", b"")
             with pytest.raises(LimitExceeded, match="too many entries"):
                 writer.write_entry("b", b"")
-        with open_writer(path, limits=Limits(max_string_table_bytes=100)) as writer:
+        with open_writer(
+            path, options=WriterOptions(limits=Limits(max_string_table_bytes=100))
+        ) as writer:
             writer.write_entry("a", b"")
             with pytest.raises(LimitExceeded, match="bytes of names"):
                 writer.write_entry("b" * 100, b"")
@@ -703,7 +708,7 @@ class TestStreams:
     ) -> None:
         monkeypatch.setattr(writer_module, "_SPOOL_BYTES", 1_000)
         monkeypatch.setattr(writer_module, "_EXPAND_BYTES", 777)
-        monkeypatch.setattr("shard_format._blocks._READ_BACK_BYTES", 512)
+        monkeypatch.setattr("shard_format._assembly._READ_BACK_BYTES", 512)
         with open_writer(path, **layout_options(layout, ["a", "b", "c"])) as writer:
             writer.write_entry("a", b"1")
             chunks = [NOISE[:20_000], NOISE[20_000:]]
@@ -775,7 +780,9 @@ class TestStreams:
     def test_a_failed_stream_keeps_the_metadata_that_the_caller_gave_with_the_schema(
         self, path: Path
     ) -> None:
-        with open_writer(path, schema={"entry_metadata": {"a": {"kept": True}}}) as writer:
+        with open_writer(
+            path, options=WriterOptions(schema={"entry_metadata": {"a": {"kept": True}}})
+        ) as writer:
             with pytest.raises(RuntimeError):
                 writer.write_entry_stream("a", raising([b"x"], RuntimeError()))
             writer.write_entry("a", b"1")
@@ -857,7 +864,9 @@ class TestSeekable:
         data = prose(5 << 20)
         written = set()
         for threads in (1, 2, 7):
-            with open_writer(path, compression="zstd", threads=threads) as writer:
+            with open_writer(
+                path, compression="zstd", options=WriterOptions(threads=threads)
+            ) as writer:
                 writer.write_entry("a", data, frame_bytes=100_000)
                 writer.write_entry_stream("b", [data], frame_bytes=100_000)
             written.add(path.read_bytes())
@@ -883,7 +892,7 @@ class TestSchema:
 
     def test_fields_tags_and_metadata_come_back(self, path: Path) -> None:
         schema = {"producer": "test", "x-unknown": {"deep": [1, None, "ü"]}, "tags": ["t"]}
-        with open_writer(path, schema=schema) as writer:
+        with open_writer(path, options=WriterOptions(schema=schema)) as writer:
             writer.write_entry("a", b"", tags=["train", "hard"], metadata={"shape": [1, 2]})
             writer.write_entry_stream("b", [], tags=["hard"], metadata={"y": 1.5})
             writer.write_entry("c", b"", tags=0x8000)
@@ -924,7 +933,9 @@ class TestSchema:
 
     def test_a_null_field_stands_for_an_absent_one(self, path: Path) -> None:
         """S-SCH-4."""
-        with open_writer(path, schema={"entry_metadata": None, "tag_dictionary": None}) as writer:
+        with open_writer(
+            path, options=WriterOptions(schema={"entry_metadata": None, "tag_dictionary": None})
+        ) as writer:
             writer.write_entry("a", b"", metadata={"x": 1}, tags=["t"])
             with pytest.raises(RuntimeError):
                 writer.write_entry_stream("b", raising([], RuntimeError()))
@@ -938,7 +949,7 @@ class TestSchema:
     ) -> None:
         """The same schema for two files: the second must know nothing of the first."""
         given = wrap({"entry_metadata": {"other": {"x": 1}}})
-        with open_writer(path, schema=given) as writer:
+        with open_writer(path, options=WriterOptions(schema=given)) as writer:
             writer.write_entry("a", b"", tags=["t"], metadata={"y": 1})
         assert given == wrap({"entry_metadata": {"other": {"x": 1}}})
 
@@ -1088,10 +1099,15 @@ class TestAppearing:
         with pytest.raises(InvalidArgument, match="folder"):
             ShardWriter(tmp_path)
 
-    def test_a_missing_folder_is_an_error_with_errno(self, tmp_path: Path) -> None:
-        with pytest.raises(ShardIOError, match="cannot write: No such") as caught:
-            ShardWriter(tmp_path / "nowhere" / "a.shard")
-        assert caught.value.errno == 2
+    def test_a_missing_folder_is_made(self, tmp_path: Path) -> None:
+        path = write_shard(tmp_path / "new" / "folder" / "a.shard", {"a": b"1"})
+        assert ShardReader(path)["a"] == b"1"
+
+    def test_a_file_where_the_folder_would_be_is_an_error_with_errno(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(ShardIOError, match="cannot write") as caught:
+            ShardWriter(tmp_path / "file" / "a.shard")
+        assert caught.value.errno in (errno.EEXIST, errno.ENOTDIR)
 
     def test_a_path_with_a_nul_is_refused(self) -> None:
         with pytest.raises(ShardError):
@@ -1180,7 +1196,7 @@ class TestSyncing:
             fsync(descriptor)
 
         monkeypatch.setattr(os, "fsync", measure)
-        with ShardWriter(path, schema={"x": 1}) as writer:
+        with ShardWriter(path, options=WriterOptions(schema={"x": 1})) as writer:
             writer.write_entry("a", NOISE)
         assert sizes[0] == path.stat().st_size
 
@@ -1219,7 +1235,7 @@ class TestMemory:
         script = """
             piece = bytes(range(256)) * 4096
             path, codec, layout = sys.argv[1:]
-            with ShardWriter(path, fsync=False, max_entries=9 if layout == "reserved" else None) as writer:
+            with ShardWriter(path, fsync=False, reserve=9 if layout == "reserved" else None) as writer:
                 name, _, seekable = codec.partition(" ")
                 options = dict(compression=name, frame_bytes=1 << 20 if seekable else None)
                 writer.write_entry_stream("warm", [piece] * 2, **options)

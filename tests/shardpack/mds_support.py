@@ -1,4 +1,4 @@
-"""What the records of MDS data sets must hold: of files that are kept here, and of those made anew."""
+"""What the records of MDS datasets must hold: of files that are kept here, and of those made anew."""
 
 from __future__ import annotations
 

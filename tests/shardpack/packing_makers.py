@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardpack import Sample
-from shardpack._packing_worker import PIECE_BYTES
 from tests.shard_format.support import noise, prose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Around the sizes at which records go to the first process together, alone, and in pieces.
+PIECE_BYTES = 1 << 18
+# Of all magnitudes.
 SIZES = [0, 7, 300, 5000, PIECE_BYTES // 2, PIECE_BYTES - 150, PIECE_BYTES, 3 * PIECE_BYTES + 1]
 
 

@@ -20,7 +20,7 @@ FLIPS = (0xFF, 0x01)
 Content = tuple[dict[str, bytes], dict[str, Any]]
 
 
-@pytest.fixture(scope="module", params=["none", "zstd", "gzip", "lz4"])
+@pytest.fixture(scope="module", params=["none", "zstd", "lz4"])
 def shard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path: Path = tmp_path_factory.mktemp("damage") / "a.shardpack"
     with ShardPackWriter(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import zipfile
+from contextlib import suppress
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +17,10 @@ from PIL import Image
 import shardpack
 from shard_format import Limits
 from shard_format.errors import BadMetadata, BadValue, InvalidArgument, LimitExceeded
-from shardpack import Record, ShardPackWriter, _msgpack, decoding
+from shardpack import Record, ShardPackWriter, _msgpack, values
 from shardpack.content_types import ENDINGS, content_type_of, is_compressible
 from tests.shardpack.support import HandMadePack, HandMadeRecord, Part, write_pack
-from wshard import Episode
-from wshard.writer import save_wshard
+from wshard import Episode, load_wshard, save_wshard
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +48,7 @@ def npy(array: Any, **options: Any) -> bytes:  # noqa: ANN401 - what NumPy takes
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is forgotten afterwards."""
-    monkeypatch.setattr(decoding, "_registered", dict(decoding._registered))
+    monkeypatch.setattr(values, "_registered", dict(values._registered))
 
 
 class TestValues:
@@ -60,7 +61,6 @@ class TestValues:
             ("a.json", [1, 2]),
             ("json", "text"),
             ("a.txt", "hällo"),
-            ("a.msgpack", {"x": b"bytes", "y": [1, -1, 2**63, 1.5, None, True]}),
             ("A.JSON", {"x": 1}),
         ],
     )
@@ -240,47 +240,45 @@ class TestRegistry:
         assert found.content_type == "application/vnd.shard.episode"
         assert found.compression == "none"
         assert found.data == data
+        shardpack.register_decoder(found.content_type, load_wshard, from_source=True)
         loaded = found.decode()
         assert np.array_equal(loaded.observations["state"].data, states)
 
-
-@given(
-    value=st.recursive(
-        st.none()
-        | st.booleans()
-        | st.integers(-(2**63), 2**64 - 1)
-        | st.floats(allow_nan=False)
-        | st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
-        | st.binary(max_size=300),
-        lambda inner: (
-            st.lists(inner, max_size=20) | st.dictionaries(st.text("ab", max_size=3), inner)
-        ),
-        max_leaves=40,
-    )
-)
-def test_messagepack_comes_back(value: object) -> None:
-    assert _msgpack.unpack(_msgpack.pack(value)) == value
+    def test_an_installed_package_brings_a_decoder_as_an_entry_point(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        points = {
+            "shardpack.decoders": [EntryPoint("a/c", "builtins:bytes", "shardpack.decoders")],
+            "shardpack.source_decoders": [
+                EntryPoint("a/d", "operator:methodcaller", "shardpack.source_decoders")
+            ],
+        }
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points[group])
+        values._installed.cache_clear()
+        try:
+            assert entry("a/c", b"x").decode() == b"x"
+            assert values.is_read_in_parts("a/d")
+            assert not values.is_read_in_parts("a/c")
+            with pytest.raises(TypeError, match="method name"):  # it was called with a source
+                entry("a/d", b"x").decode()
+        finally:
+            values._installed.cache_clear()
 
 
 @given(data=st.binary(max_size=40))
 def test_any_bytes_are_messagepack_or_an_error_of_ours(data: bytes) -> None:
-    try:
-        value = _msgpack.unpack(data)
-    except BadMetadata:
-        return
-    # Equal but for NaN, which is not equal to itself.
-    assert repr(_msgpack.unpack(_msgpack.pack(value))) == repr(value)
+    with suppress(BadMetadata):
+        _msgpack.unpack(data)
 
 
 def test_messagepack_is_the_one_of_its_specification() -> None:
     stored = bytes.fromhex("82a7636f6d70616374c3a6736368656d6100")
     assert _msgpack.unpack(stored) == {"compact": True, "schema": 0}
-    assert _msgpack.pack({"compact": True, "schema": 0}) == stored
     assert _msgpack.unpack(bytes.fromhex("d6ff00000001")) == _msgpack.Extension(-1, b"\0\0\0\1")
     for size, start in ((31, "bf"), (32, "d920"), (256, "da0100"), (65536, "db00010000")):
-        assert _msgpack.pack("a" * size).hex().startswith(start)
-    for number, text in ((127, "7f"), (128, "cc80"), (-32, "e0"), (-33, "d0df"), (2**32, "cf")):
-        assert _msgpack.pack(number).hex().startswith(text)
+        assert _msgpack.unpack(bytes.fromhex(start) + b"a" * size) == "a" * size
+    for number, text in ((127, "7f"), (128, "cc80"), (-32, "e0"), (-33, "d0df")):
+        assert _msgpack.unpack(bytes.fromhex(text)) == number
 
 
 def test_endings_say_the_content_type() -> None:

@@ -5,19 +5,14 @@ from __future__ import annotations
 import io
 import struct
 import tracemalloc
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from xxhash import xxh64_intdigest
 
 import shardpack
 from shard_format import Limits
 from shard_format.errors import DuplicateName, LimitExceeded, ShardError
-from shardpack import _index
 from tests.shardpack.support import HandMadePack, HandMadeRecord, Part, prose
 
 if TYPE_CHECKING:
@@ -248,19 +243,3 @@ def test_a_stream_that_claims_much_gets_nothing(size: int, marker: bytes) -> Non
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
-
-
-@given(
-    st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 9) | st.just(0x7FF8 << 48), max_size=9),
-    st.integers(0, 2**62),  # the end of the records, in a file that there can be
-    st.booleans(),
-    st.sampled_from([5e-324, 0.0]),  # the smallest double, and what it is where it counts as 0
-)
-def test_offsets_ascend_or_are_refused_whatever_their_bits_are(
-    between: list[int], end: int, is_sorted: bool, smallest: float
-) -> None:
-    starts = [0, *(sorted(between) if is_sorted else between), end]
-    expected = all(a < b for a, b in pairwise(starts))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_index, "_SMALLEST", smallest)
-        assert _index._ascend(np.array(starts, "<u8")) == expected

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import shardpack
-from shard_format._atomic import AtomicFile
+from shard_format.atomic import AtomicFile
 from shardpack import ShardWriterSet
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-MODULES = ("_atomic.py", "writer.py", "writer_set.py")
+MODULES = ("atomic.py", "writer.py", "writer_set.py")
 
 
 class InterruptedAt:

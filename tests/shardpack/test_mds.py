@@ -1,4 +1,4 @@
-"""MDS data sets that the real `mosaicml-streaming` wrote: see data/make_mds.py.
+"""MDS datasets that the real `mosaicml-streaming` wrote: see data/make_mds.py.
 
 The package itself reads and writes the other side in tests/bridges/test_mds.py.
 """
@@ -51,7 +51,7 @@ def convert(folder: Path, tmp_path: Path, **options: Any) -> shardpack.Dataset: 
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """A data set to be damaged."""
+    """A dataset to damage."""
     return Path(shutil.copytree(HERE / "plain", tmp_path / "mds"))
 
 
@@ -246,7 +246,7 @@ class TestDamage:
 
 
 class TestValues:
-    """Values that lie about themselves, in a data set made by hand."""
+    """Values that lie about themselves, in a dataset made by hand."""
 
     @pytest.mark.parametrize(
         ("encoding", "data"),
@@ -300,7 +300,7 @@ class TestValues:
     @pytest.mark.parametrize("encoding", ["ndarray:complex64", "ndarray:int8:0", "ndarray:int8:a"])
     def test_an_array_of_an_unknown_kind_is_refused(self, tmp_path: Path, encoding: str) -> None:
         write_by_hand(tmp_path, encoding, [b"1"])
-        with pytest.raises(InvalidArgument, match="not known"):
+        with pytest.raises(InvalidArgument, match="unknown"):
             convert(tmp_path, tmp_path)
 
     def test_a_large_integer_stays_text(self, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_whole_shard_comes_back_byte_for_byte(shard: bytes, tmp_path: Path) ->
     assert found.is_complete
     assert found.records == 6
     assert (tmp_path / "out").read_bytes() == shard
-    assert str(found).endswith("6 records came back")
+    assert str(found).endswith("6 records recovered")
 
 
 @pytest.mark.parametrize("with_index", [True, False])

@@ -33,7 +33,7 @@ from shard_format.errors import (
     UnsafePath,
 )
 from shardpack.convert import from_tar, to_tar
-from shardpack.convert.tar import _header, split_name
+from shardpack.convert._tar import split_name
 from tests.shardpack.support import CREATED, noise, write_pack
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class TestReading:
             convert(tar_of([("a.txt", b"1"), ("a.txt", b"2")]), tmp_path)
 
     def test_a_sample_in_two_places_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(DuplicateName, match=r"'a'.*second time"):
+        with pytest.raises(DuplicateName, match=r"'a' occurs twice"):
             convert(tar_of([("a.txt", b"1"), ("b.txt", b"2"), ("a.cls", b"3")]), tmp_path)
 
     def test_an_entry_can_become_the_metadata(self, tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ class TestHostile:
             convert(data, tmp_path)
 
     def test_tar_files_that_were_put_together_are_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(BadHeader, match="given as a list"):
+        with pytest.raises(BadHeader, match="as a list"):
             convert(tar_of([("a.txt", b"1")]) + tar_of([("b.txt", b"2")]), tmp_path)
 
     def test_zeros_without_an_end_are_given_up(self, tmp_path: Path) -> None:
@@ -371,16 +371,6 @@ class TestWriting:
         ).stdout
         assert len(listed.splitlines()) == len(found)
 
-    @given(name=st.text(min_size=1, max_size=120), size=st.integers(0, 8**12))
-    def test_headers_are_those_of_pythons_own_module(self, name: str, size: int) -> None:
-        info = tarfile.TarInfo(name)
-        info.size = size
-        try:
-            expected = info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
-        except UnicodeEncodeError:
-            return
-        assert _header(name, size) == expected
-
     def test_it_writes_to_a_pipe(self, tmp_path: Path) -> None:
         path = write_pack(tmp_path / "in.shardpack", SAMPLES)
         with subprocess.Popen(
@@ -416,9 +406,9 @@ class TestWriting:
             ("a", {"label": 3, "name": "Größe"}, ("txt",)),
             ("b", {}, ("txt",)),
         ]
-        with pytest.raises(InvalidArgument, match=r"'a'.*no place"):
+        with pytest.raises(InvalidArgument, match=r"'a'.*cannot be stored"):
             to_tar(tmp_path / "in.shardpack", tmp_path / "x.tar", metadata_entry=None)
-        with pytest.raises(InvalidArgument, match=r"'a'.*no place"):
+        with pytest.raises(InvalidArgument, match=r"'a'.*cannot be stored"):
             to_tar(tmp_path / "in.shardpack", tmp_path / "x.tar", metadata_entry="txt")
 
     @pytest.mark.parametrize(("key", "name"), [("v1.2", "txt"), ("a", "lanes/x.txt"), ("a", "b/c")])

@@ -30,6 +30,7 @@ from shard_format import (
     ShardError,
     ShardReader,
     ShardWriter,
+    WriterOptions,
     compute_identity,
     verify_identity,
 )
@@ -42,10 +43,8 @@ from wshard import (
     Channel,
     ChunkedEpisodeReader,
     ChunkedEpisodeWriter,
-    ChunkManifest,
     DType,
     Episode,
-    Interval,
     Intervals,
     Modality,
     RaggedChannel,
@@ -54,17 +53,17 @@ from wshard import (
     Timebase,
     add_lane,
     compact,
-    compute_sign2nd_diff,
-    get_latent_actions,
     load_wshard,
-    pack_residual_bits,
     save_wshard,
-    unpack_residual_bits,
     validate_chunk_continuity,
 )
+from wshard._episode import LaneView
 from wshard.alignment import Aligned, AlignedChannel
+from wshard.chunked import ChunkManifest
 from wshard.doctor import examine
-from wshard.lanes import Extra, InnerLane, Lane
+from wshard.latent import get_latent_actions
+from wshard.residual import compute_sign2nd_diff, pack_residual_bits, unpack_residual_bits
+from wshard.types import Extra, Interval
 
 
 class OwnSource:
@@ -144,12 +143,10 @@ def writing(array: NDArray[np.float32], progress: Callable[[int, int], None]) ->
         role=Role.WSHARD,
         alignment=64,
         compression=Compression(Codec.ZSTD, 3),
-        names=["a"],
-        schema={"x": 1},
+        reserve=["a"],
         identity=True,
         fsync=False,
-        limits=Limits(),
-        threads=1,
+        options=WriterOptions(schema={"x": 1}, limits=Limits(), threads=1),
     ) as writer:
         assert_type(writer, ShardWriter)
         writer.write_entry("a", b"", compression="zstd:3", content_type=ContentType.JSON)
@@ -211,9 +208,9 @@ def episodes(array: NDArray[np.float32], file: BinaryIO) -> None:
         assert_type(episode.timebase, Timebase)
         assert_type(episode.metadata, dict[str, Any])
         assert_type(episode.timestep_range, tuple[int, int] | None)
-        assert_type(episode.observations, Lane[Channel])
+        assert_type(episode.observations, LaneView[Channel])
         assert_type(episode.observations["joint_pos"], Channel)
-        assert_type(episode.omens["joint_pos"], InnerLane[Channel])
+        assert_type(episode.omens["joint_pos"], LaneView[Channel])
         assert_type(episode.omens["joint_pos"]["dreamer"], Channel)
         assert_type(episode.uncerts["joint_pos"]["dreamer"]["std"], Channel)
         assert_type(episode.rewards, Channel | None)
@@ -236,7 +233,9 @@ def episodes(array: NDArray[np.float32], file: BinaryIO) -> None:
     load_wshard(5)  # type: ignore[arg-type]
     channel = episode.find("joint_pos")
     assert_type(channel.data, NDArray[Any])
-    assert_type(channel.dtype, DType)
+    assert_type(channel.dtype_name, DType)
+    assert_type(channel.step_shape, tuple[int, ...])
+    assert_type(channel.dtype, np.dtype[Any])
     assert_type(channel.shape, tuple[int, ...])
     assert_type(channel.read_steps(0, 5), NDArray[Any])
     assert_type(channel.timestamps_ns, NDArray[np.int64] | None)

@@ -35,8 +35,9 @@ def step(number: int) -> dict[str, Any]:
 def recorder(path: Path, **options: Any) -> WShardStreamWriter:  # noqa: ANN401 - the writer's
     """A recording that has begun: nothing is synced, and nothing written before it is asked for."""
     settings = {"fsync": "never", "flush_seconds": 1e6, "flush_steps": 5, **options}
+    timebase = settings.pop("timebase", None)
     writer = WShardStreamWriter(path, "ep", settings.pop("channels", CHANNELS), **settings)
-    writer.begin_episode(env_id="Test-v0")
+    writer.begin_episode("Test-v0", timebase)
     return writer
 
 

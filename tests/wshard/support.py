@@ -13,7 +13,6 @@ from tests.shard_format.support import REPOSITORY, HandMade, PlainSource, Row
 from wshard import (
     Channel,
     Episode,
-    Interval,
     Intervals,
     Modality,
     RaggedChannel,
@@ -22,6 +21,7 @@ from wshard import (
     Timebase,
     save_wshard,
 )
+from wshard.types import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,8 +105,8 @@ def channel_facts(channel: Channel | None) -> Any:  # noqa: ANN401 - a dictionar
         return None
     facts: dict[str, Any] = {
         "layout": channel.layout,
-        "dtype": channel.dtype.value,
-        "shape": tuple(channel.shape),
+        "dtype": channel.dtype_name.value,
+        "shape": tuple(channel.step_shape),
         "length": channel.length,
         "modality": channel.modality,
         "rate": channel.sampling_rate_hz,
@@ -130,7 +130,7 @@ def channel_facts(channel: Channel | None) -> Any:  # noqa: ANN401 - a dictionar
 def facts_of(ep: Episode) -> dict[str, Any]:
     """Everything that an episode says, in values that compare bit by bit."""
     rewards = channel_facts(ep.rewards)
-    if ep.rewards is not None and ep.rewards.dtype in ("f32", "f64"):
+    if ep.rewards is not None and ep.rewards.dtype_name in ("f32", "f64"):
         # Stored as f32 where that is exact: the numbers count.
         rewards["dtype"], rewards["array"] = "float", bits(ep.rewards.data.astype(np.float64))
     ends = [None if c is None else c.data.tolist() for c in (ep.terminations, ep.truncations)]

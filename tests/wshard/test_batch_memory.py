@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from wshard import _batch_memory
-from wshard._batch_memory import MOST_KEPT, new_array
+from wshard import windows
+from wshard.windows import MOST_KEPT, new_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,9 +24,9 @@ BYTE = np.dtype(np.uint8)
 @pytest.fixture(autouse=True)
 def _empty() -> Iterator[None]:
     gc.collect()
-    _batch_memory._kept.clear()
+    windows._kept.clear()
     yield
-    _batch_memory._kept.clear()
+    windows._kept.clear()
 
 
 def address(array: NDArray[Any]) -> int:
@@ -34,7 +34,7 @@ def address(array: NDArray[Any]) -> int:
 
 
 def kept_bytes() -> int:
-    return sum(memory.nbytes for memory in _batch_memory._kept)
+    return sum(memory.nbytes for memory in windows._kept)
 
 
 def test_memory_that_nobody_holds_is_used_again() -> None:

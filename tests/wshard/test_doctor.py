@@ -21,12 +21,12 @@ from wshard import (
     Residual,
     TextChannel,
     Timebase,
+    add_lane,
     load_wshard,
     save_wshard,
 )
 from wshard.chunked import ChunkedEpisodeWriter
-from wshard.doctor import CODES, ExamineOptions, Finding, Report, examine
-from wshard.sidecar import add_lane
+from wshard.doctor import CODES, EpisodeReport, ExamineOptions, Finding, examine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,13 +78,13 @@ def clean() -> Episode:
     return ep
 
 
-def examined(ep: Episode, folder: Path, **saving: Any) -> Report:  # noqa: ANN401 - as save_wshard
+def examined(ep: Episode, folder: Path, **saving: Any) -> EpisodeReport:  # noqa: ANN401 - as save_wshard
     path = folder / "ep.wshard"
     save_wshard(ep, path, fsync=False, **saving)
     return examine(path)
 
 
-def only(report: Report) -> Finding:
+def only(report: EpisodeReport) -> Finding:
     (finding,) = report.findings
     return finding
 
@@ -397,7 +397,7 @@ class TestJudgement:
         spoil(ep)
         report = examined(ep, tmp_path)
         finding = only(report)
-        assert (finding.code, finding.block, finding.step) == (code, block, step)
+        assert (finding.code, finding.entry, finding.step) == (code, block, step)
         if count is not None:
             assert finding.count == count
         assert finding.advice
@@ -478,9 +478,19 @@ class TestJudgement:
                 data=np.arange(320, dtype=np.float32), timestamps_ns=times
             )
         save_wshard(ep, tmp_path / "ep.wshard", fsync=False)
-        clocks = {f.block for f in examine(tmp_path / "ep.wshard").findings}
+        clocks = {f.entry for f in examine(tmp_path / "ep.wshard").findings}
         with ShardReader(tmp_path / "ep.wshard") as reader:
             assert len(clocks) == len(reader.prefix("time/signal/"))
+
+    def test_what_needs_the_time_of_the_steps_says_that_they_have_none(self) -> None:
+        ep = Episode("ep")
+        ep.observations["state"] = np.random.default_rng(0).normal(size=(T, 2))
+        ep.terminations = np.arange(T) == T - 1
+        assert examine(ep).findings == ()
+        ep.observations["mic"] = Channel(data=np.arange(9.0), start_ns=0, sampling_rate_hz=5.0)
+        ep.labels["speech"] = Intervals([(0, SECOND, "go")], unit="ns")
+        found = [(f.code, f.entry) for f in examine(ep).findings]
+        assert found == [("no_clock", "signal/mic"), ("no_clock", "label/speech")]
 
     def test_thresholds_can_be_moved(self) -> None:
         for spoil, options in (
@@ -516,7 +526,7 @@ def raw_file(
     """An episode as somebody else's writer might leave it."""
     episode = {"episode_id": "raw", "length_T": length, **fields}
     names = ["meta/episode", *entries]
-    with ShardWriter(path, role=Role.WSHARD, names=names, fsync=False) as writer:
+    with ShardWriter(path, role=Role.WSHARD, reserve=names, fsync=False) as writer:
         writer.write_entry("meta/episode", json.dumps(episode).encode(), content_type=2)
         for name, content in entries.items():
             writer.write_entry(name, content, content_type=2 if name.startswith("meta/") else 0)
@@ -543,7 +553,7 @@ class TestFiles:
             },
         )
         report = examine(path)
-        assert {(f.code, f.block, f.rule) for f in report.findings} == {
+        assert {(f.code, f.entry, f.rule) for f in report.findings} == {
             ("undescribed_block", "signal/x", "W-INF-1"),
             ("missing_block", "signal/gone", "W-CHN-6"),
         }
@@ -554,12 +564,12 @@ class TestFiles:
             tmp_path / "a.wshard", {**DONE, "signal/x": bytes(28), "meta/channels": rows(row)}
         )
         finding = only(examine(path))
-        assert (finding.code, finding.block, finding.count) == ("length_mismatch", "signal/x", 7)
+        assert (finding.code, finding.entry, finding.count) == ("length_mismatch", "signal/x", 7)
 
     def test_a_range_of_steps_that_does_not_fit_is_found(self, tmp_path: Path) -> None:
         path = raw_file(tmp_path / "a.wshard", DONE, timestep_range=[10, 20])
         finding = only(examine(path))
-        assert (finding.code, finding.block) == ("length_mismatch", "meta/episode")
+        assert (finding.code, finding.entry) == ("length_mismatch", "meta/episode")
 
     def test_done_that_is_not_the_union_breaks_a_rule(self, tmp_path: Path) -> None:
         path = raw_file(
@@ -568,7 +578,7 @@ class TestFiles:
         )
         finding = only(examine(path))
         assert (finding.code, finding.severity, finding.rule) == ("bad_value", "error", "W-END-3")
-        assert (finding.block, finding.step, finding.count) == ("done", 1, 1)
+        assert (finding.entry, finding.step, finding.count) == ("done", 1, 1)
 
     @pytest.mark.parametrize(
         ("block", "size", "rule"),
@@ -586,7 +596,7 @@ class TestFiles:
     ) -> None:
         path = raw_file(tmp_path / "a.wshard", {**DONE, block: bytes(size)})
         errors = examine(path).errors
-        assert [(f.code, f.block, f.rule) for f in errors] == [("size_mismatch", block, rule)]
+        assert [(f.code, f.entry, f.rule) for f in errors] == [("size_mismatch", block, rule)]
 
     def test_one_bad_block_does_not_hide_the_others(self, tmp_path: Path) -> None:
         path = raw_file(
@@ -612,7 +622,7 @@ class TestFiles:
             },
         )
         report = examine(path)
-        found = {(f.code, f.block) for f in report.findings}
+        found = {(f.code, f.entry) for f in report.findings}
         assert found >= {
             ("size_mismatch", "signal/x"),
             ("not_finite", "signal/y"),
@@ -651,7 +661,7 @@ class TestFiles:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 4 << 20
-        assert {(f.code, f.block) for f in report.errors} == {
+        assert {(f.code, f.entry) for f in report.errors} == {
             ("size_mismatch", "signal/x"),
             ("size_mismatch", "signal/z"),
         }
@@ -694,7 +704,7 @@ class TestFiles:
         report = examine(path)
         assert [f.code for f in report.errors] == [broken.code for broken in expected.errors]
         assert [f.code for f in report.warnings] == [odd.code for odd in expected.warnings]
-        assert report.errors[0].block == "signal/joints"
+        assert report.errors[0].entry == "signal/joints"
         assert report.errors[0].rule == "S-CRC-1"
 
     def test_values_of_damaged_blocks_are_not_judged(self, tmp_path: Path) -> None:
@@ -707,7 +717,9 @@ class TestFiles:
             content[reader.info("action/ctrl").data_offset] ^= 1
         path.write_bytes(content)
         assert examine(path).codes == ("checksum_mismatch",)
-        assert examine(path, options=ExamineOptions(check_container=False)).codes == ("not_finite",)
+        # Values are read through checksums too.
+        options = ExamineOptions(check_container=False)
+        assert examine(path, options=options).codes == ("checksum_mismatch",)
 
     def test_a_wrong_identity_is_an_error(self, tmp_path: Path) -> None:
         path = tmp_path / "ep.wshard"
@@ -723,7 +735,7 @@ class TestFiles:
                     content = np.ones(T, "<f4").tobytes()
                 writer.write_entry(name, content, content_type=reader.info(name).content_type)
         report = examine(changed)
-        assert [(f.code, f.block) for f in report.errors] == [("identity_mismatch", "reward")]
+        assert [(f.code, f.entry) for f in report.errors] == [("identity_mismatch", "reward")]
         assert examine(changed, options=ExamineOptions(check_identity=False)).ok
 
     def test_a_file_that_is_not_there_is_a_finding(self, tmp_path: Path) -> None:
@@ -761,7 +773,8 @@ class TestFiles:
         save_wshard(ep, path, fsync=False)
         add_lane(path, "omen/joints/other", np.asarray(ep.omens["joints"]["dreamer"]))
         not_finite(ep)
-        save_wshard(ep, path, fsync=False)
+        save_wshard(ep, tmp_path / "other.wshard", fsync=False)
+        (tmp_path / "other.wshard").replace(path)
         report = examine(path)
         assert [(f.code, f.rule) for f in report.errors] == [("reference_mismatch", "W-SID-2")]
         assert report.errors[0].path is not None
@@ -771,7 +784,7 @@ class TestFiles:
     def test_no_vector_makes_it_raise(self, folder: str) -> None:
         paths = sorted((VECTORS / folder).rglob("*.wshard"))
         for path in paths:
-            assert isinstance(examine(path), Report)
+            assert isinstance(examine(path), EpisodeReport)
 
     def test_what_only_checking_tools_find_is_found_in_the_vectors(self) -> None:
         seen = 0
@@ -792,7 +805,7 @@ class TestFiles:
             broken = bytearray(content)
             for at in rng.integers(0, len(broken), rng.integers(1, 4)).tolist():
                 broken[at] ^= 1 << int(rng.integers(8))
-            assert isinstance(examine(bytes(broken)), Report)
+            assert isinstance(examine(bytes(broken)), EpisodeReport)
         for length in range(0, len(content), 97):
             assert not examine(content[:length]).ok
 
@@ -818,12 +831,12 @@ class TestReports:
         assert (fields["ok"], fields["errors"], fields["warnings"]) == (True, 0, 1)
         (finding,) = fields["findings"]
         assert finding.keys() == {
-            "code", "severity", "message", "block", "step", "count", "advice"
+            "code", "severity", "message", "entry", "step", "count", "advice"
         }  # fmt: skip
 
     def test_a_finding_reads_as_one_line(self) -> None:
         finding = Finding("time_jump", "warning", "1 gap", "time/ticks", advice="look")
-        assert str(finding) == "warning time_jump: 'time/ticks': 1 gap"
+        assert str(finding) == "entry 'time/ticks': 1 gap"
 
     def test_progress_rises_to_the_total(self, tmp_path: Path) -> None:
         save_wshard(clean(), tmp_path / "ep.wshard", fsync=False)

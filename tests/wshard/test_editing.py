@@ -9,8 +9,9 @@ import pytest
 
 from shard_format.errors import ChunkDiscontinuity, InvalidArgument
 from tests.wshard.support import bits, described, facts_of, full_episode, hand_made, ramp, save
-from wshard import Channel, Episode, Interval, Intervals, Residual, Timebase, load_wshard
+from wshard import Channel, Episode, Intervals, Residual, Timebase, load_wshard
 from wshard.editing import differences, merge_episodes, slice_episode, split_episode
+from wshard.types import Interval
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,6 +109,16 @@ class TestMerging:
         assert merged.ticks.tolist() == [0, 1, 2, 3, 4]
         assert [row["id"] for row in merged.metadata["merged_from"]] == ["a", "b"]
 
+    def test_episodes_without_metadata_are_named_in_that_of_the_merged_one_only(
+        self, tmp_path: Path
+    ) -> None:
+        parts = [Episode(id=name, length=2) for name in "ab"]
+        files = [save(part, tmp_path / f"{part.id}.wshard") for part in parts]
+        first, second = map(load_wshard, files)
+        merged = load_wshard(save(merge_episodes([first, second]), tmp_path / "ab.wshard"))
+        assert [one["id"] for one in merged.metadata["merged_from"]] == ["a", "b"]
+        assert first.metadata == {}
+
     def test_intervals_that_touch_inside_a_part_stay_two(self) -> None:
         ep = Episode("e", length=6, labels={"l": [(0, 2, "x"), (2, 3, "x"), (4, 6, "y")]})
         whole = merge_episodes(split_episode(ep, at=[5]))
@@ -159,7 +170,11 @@ class TestDifferences:
             (lambda ep: ep.metadata.update(task="x"), "meta/episode", "metadata"),
             (lambda ep: setattr(ep.actions["ctrl"], "unit", "Nm"), "meta/channels", "description"),
             (lambda ep: ep.actions.update(ctrl=ramp(12)), "action/ctrl", "form"),
-            (lambda ep: ep.actions["ctrl"].data.__setitem__(3, 0.5), "action/ctrl", "values"),
+            (
+                lambda ep: setattr(ep.actions["ctrl"], "data", ep.actions["ctrl"].data + 1),
+                "action/ctrl",
+                "values",
+            ),
             (lambda ep: ep.labels["skill"].append((1, 2, "x")), "label/skill", "form"),
         ],
     )
@@ -173,6 +188,8 @@ class TestDifferences:
 
     def test_values_say_where_and_by_how_much(self) -> None:
         one, two = full_episode(), full_episode()
-        two.actions["ctrl"].data[3] += 0.25
+        changed = two.actions["ctrl"].data.copy()
+        changed[3] += 0.25
+        two.actions["ctrl"].data = changed
         (found,) = differences(one, two)
         assert found.detail == "1 of 12 steps differ, first at 3, by at most 0.25"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from shard_format import ShardWriter
-from shard_format._json import canonical
+from shard_format.canonical_json import canonical
 from shard_format.errors import ShardError, ShardIOError
 from wshard import load_wshard, validate_chunk_continuity
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from wshard.lanes import Extra
+    from wshard.types import Extra
 
 
 @pytest.mark.parametrize("letters", [300, 5_000])

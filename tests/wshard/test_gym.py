@@ -18,8 +18,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from shard_format.errors import InvalidArgument, ShardIOError
 from wshard import TextChannel, Timebase, load_wshard, open_partial, recover
-from wshard.gym import RecordEpisodes, RecordVectorEpisodes
-from wshard.gym.infos import info_channels
+from wshard.gym import RecordEpisodes, RecordingOptions, RecordVectorEpisodes
+from wshard.gym._channels import info_channels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,7 +124,14 @@ def files(folder: Path) -> list[str]:
 
 
 def record(env: Env, folder: Path, **options: Any) -> RecordEpisodes[Any, Any]:  # noqa: ANN401 - RecordEpisodes'
-    return RecordEpisodes(env, folder, fsync="never", **options)
+    return RecordEpisodes(env, folder, **split(options))
+
+
+def split(options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a recorder, with the rare ones in `RecordingOptions`; nothing is synced."""
+    names = {"channels", "infos", "autoreset_mode"} & options.keys()
+    rare = {name: options.pop(name) for name in names}
+    return {**options, "options": RecordingOptions(fsync="never", **rare)}
 
 
 def play(env: Env, steps: int, seed: int = 3, actions: int = 5) -> list[Rollout]:
@@ -183,7 +190,7 @@ class TestEpisodes:
         with load_wshard(tmp_path / "000000.wshard") as ep:
             check(ep, rollout)
             assert ep.rewards is not None
-            assert ep.rewards.dtype == "f64"
+            assert ep.rewards.dtype_name == "f64"
 
     def test_every_space_becomes_channels(self, tmp_path: Path) -> None:
         inner = Everything()
@@ -261,7 +268,7 @@ class TestEpisodes:
             assert camera.data[:, 0, 0, 0].tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
 
     def test_infos_are_kept_on_request(self, tmp_path: Path) -> None:
-        with record(Everything(), tmp_path, record_infos=True) as env:
+        with record(Everything(), tmp_path, infos=True) as env:
             env.reset()
             for _ in range(7):
                 env.step(env.action_space.sample())
@@ -286,7 +293,7 @@ class TestEpisodes:
                 return self.held, 0.0, bool(self.held[0] == 4), False, {"same": self.held}
 
         action = np.zeros(1, np.float32)
-        with record(Reusing(), tmp_path, record_infos=True) as env:
+        with record(Reusing(), tmp_path, infos=True) as env:
             env.reset()
             for number in range(4):
                 action[:] = number
@@ -327,7 +334,7 @@ class TestInfos:
             def step(self, action: Any) -> Any:  # noqa: ANN401 - an action
                 return (*super().step(action)[:4], {"odd": object()})
 
-        with record(Odd(1), tmp_path, record_infos=True) as env:
+        with record(Odd(1), tmp_path, infos=True) as env:
             env.reset()
             env.step(env.action_space.sample())
         with load_wshard(tmp_path / "000000.wshard") as ep:
@@ -435,7 +442,9 @@ class TestUnfinished:
         env = record(Wrong(cartpole(disable_env_checker=True)), tmp_path)
         env.reset()
         env.step(0)
-        with pytest.raises(InvalidArgument, match=r"another shape.*\[4\].*\[2\]") as caught:
+        with pytest.raises(
+            InvalidArgument, match=r"does not fit its space.*\[4\].*\[2\]"
+        ) as caught:
             env.step(1)
         assert caught.value.entry == "observation"
         with pytest.raises(InvalidArgument, match="no episode"):
@@ -454,7 +463,7 @@ class TestArguments:
     def test_spaces_of_no_fixed_size(self, space: spaces.Space[Any], tmp_path: Path) -> None:
         env = Everything()
         env.observation_space = spaces.Dict({"inner": space})
-        with pytest.raises(InvalidArgument, match="cannot be recorded") as caught:
+        with pytest.raises(InvalidArgument, match="cannot record this space") as caught:
             record(env, tmp_path)
         assert caught.value.entry == "inner"
 
@@ -462,10 +471,10 @@ class TestArguments:
         ("options", "match"),
         [
             ({"name": "same"}, "same name"),
-            ({"name": "{episode}-{other}"}, "no name for episodes"),
-            ({"name": "{episode}-{seed:d}"}, "no name for episodes"),
+            ({"name": "{episode}-{other}"}, "cannot make names"),
+            ({"name": "{episode}-{seed:d}"}, "cannot make names"),
             ({"render": True}, "does not render"),
-            ({"channels": {"legs": {}}}, "no such channel"),
+            ({"channels": {"legs": {}}}, "unknown channel"),
         ],
     )
     def test_options(self, options: dict[str, Any], match: str, tmp_path: Path) -> None:
@@ -513,7 +522,7 @@ class TestArguments:
             env.reset()
             said = "☃" * 5000
             env.step({"say": said})
-            leaf = env._recorder._settings.actions[0]
+            leaf = env._recorder._plan.actions[0]
         assert bytes(leaf.padded(said)).rstrip(b"\0").decode() == "☃" * (4096 // 3)
         with load_wshard(tmp_path / "000000.wshard") as ep:
             assert ep.actions["say"].data == [said]
@@ -523,6 +532,14 @@ class TestArguments:
             env.reset()
             env.step(0)
         assert load_wshard(tmp_path / "000000.wshard").timebase.tick_hz == 7
+
+    def test_an_environment_without_a_rate_gives_episodes_without_one(self, tmp_path: Path) -> None:
+        inner = Everything(1)
+        inner.metadata = {"render_modes": ["rgb_array"]}
+        with record(inner, tmp_path) as env:
+            env.reset()
+            env.step(env.action_space.sample())
+        assert load_wshard(tmp_path / "000000.wshard").timebase.tick_hz is None
 
     def test_without_gymnasium_the_error_says_what_to_install(self) -> None:
         script = (
@@ -570,7 +587,7 @@ class TestVectors:
         count, steps, seed = 3, 60, 11
         actions = np.random.default_rng(2).integers(2, size=(steps, count))
         with_recorder = RecordVectorEpisodes(
-            many(count, mode), tmp_path, name="{env}/{episode}", fsync="never"
+            many(count, mode), tmp_path, name="{env}/{episode}", **split({})
         )
         plain = many(count, mode)
         for envs in (with_recorder, plain):
@@ -617,8 +634,7 @@ class TestVectors:
             tmp_path,
             name="{env}-{episode}",
             render=True,
-            record_infos=True,
-            fsync="never",
+            **split({"infos": True}),
         )
         envs.action_space.seed(0)
         envs.reset(seed=[5, 6], options={"hard": True})
@@ -651,9 +667,12 @@ class TestVectorArguments:
         envs = many(1, AutoresetMode.NEXT_STEP)
         del envs.metadata["autoreset_mode"]
         assert RecordVectorEpisodes(envs, tmp_path)._mode == "NextStep"
-        assert RecordVectorEpisodes(envs, tmp_path, autoreset_mode="Disabled")._mode == "Disabled"
+        assert (
+            RecordVectorEpisodes(envs, tmp_path, **split({"autoreset_mode": "Disabled"}))._mode
+            == "Disabled"
+        )
         with pytest.raises(InvalidArgument, match="unknown autoreset mode"):
-            RecordVectorEpisodes(envs, tmp_path, autoreset_mode="sometimes")
+            RecordVectorEpisodes(envs, tmp_path, **split({"autoreset_mode": "sometimes"}))
         envs.close()
 
     def test_an_environment_that_hides_its_last_observation_is_refused(
@@ -661,7 +680,7 @@ class TestVectorArguments:
     ) -> None:
         envs = many(1, AutoresetMode.NEXT_STEP, lambda: cartpole(max_episode_steps=1))
         envs.metadata["autoreset_mode"] = AutoresetMode.SAME_STEP
-        recorder = RecordVectorEpisodes(envs, tmp_path, fsync="never")
+        recorder = RecordVectorEpisodes(envs, tmp_path, **split({}))
         recorder.reset()
         with pytest.raises(InvalidArgument, match="last observation"):
             recorder.step(np.array([0]))
@@ -672,7 +691,7 @@ class TestVectorArguments:
         envs = gymnasium.make_vec(
             "CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point"
         )
-        recorder = RecordVectorEpisodes(envs, tmp_path, fsync="never")
+        recorder = RecordVectorEpisodes(envs, tmp_path, **split({}))
         recorder.reset(seed=0)
         for _ in range(40):
             recorder.step(np.array([0, 1]))

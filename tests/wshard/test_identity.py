@@ -27,13 +27,13 @@ PUBLISHED = {
 def as_new(path: Path) -> Episode:
     """A golden episode made anew, as a user would."""
     old = load_wshard(path)
-    rate = round(old.timebase.tick_hz)
+    rate = round(old.timebase.tick_hz or 0)
     ep = Episode(old.id, old.env_id, old.length, Timebase(tick_hz=rate), metadata=old.metadata)
     for name, channel in old.observations.items():
-        ep.observations[name] = Channel(data=channel.data, dtype=channel.dtype)
+        ep.observations[name] = Channel(data=channel.data, dtype=channel.dtype_name)
         ep.observations[name].modality = channel.modality
     for name, channel in old.actions.items():
-        ep.actions[name] = Channel(data=channel.data, dtype=channel.dtype)
+        ep.actions[name] = Channel(data=channel.data, dtype=channel.dtype_name)
     ep.rewards, ep.terminations = old.rewards, old.terminations
     return ep
 
@@ -57,7 +57,6 @@ def test_the_published_identities_are_ours(tmp_path: Path, name: str) -> None:
         {"compression": "zstd"},
         {"profile": "training"},
         {"profile": "exchange"},
-        {"alignment": 16},
     ],
 )
 def test_storage_does_not_matter(tmp_path: Path, options: dict[str, str]) -> None:
@@ -84,6 +83,6 @@ def test_a_changed_file_is_found(tmp_path: Path) -> None:
     ep = Episode("e", observations={"a": ramp(5)})
     path = save(ep, tmp_path / "a.wshard", identity=True)
     wanted = str(episode_identity(path))
-    ep.observations["a"].data[2] = 0.5
+    ep.observations["a"] = [0, 1, 0.5, 3, 4]
     with pytest.raises(IdentityMismatch):
         verify_identity(save(ep, tmp_path / "b.wshard", identity=True), wanted)

@@ -159,7 +159,7 @@ class TestDamage:
             journal = small[:size] if number % 2 else small[:size] + b"\x5a" * 100
             partial.write_bytes(journal)
             if size < ends[0]:
-                with pytest.raises(nothing_in(partial), match="not even the start"):
+                with pytest.raises(nothing_in(partial), match="no complete start"):
                     recover(partial, out, fsync=False)
             else:
                 result = recover(partial, out, fsync=False)
@@ -246,23 +246,23 @@ class TestMisleading:
             (frame(1, RUN, floats(5, 6), entries=1), "frame 1 where frame 2"),
             (frame(2, 9, b""), "unknown kind 9"),
             (frame(2, RUN, floats(5, 6), entries=1, codec=2), "codec 2"),
-            (frame(2, RUN, floats(5, 6), entries=1, channel=1), "channel 1, of which nothing"),
+            (frame(2, RUN, floats(5, 6), entries=1, channel=1), "unknown channel 1"),
             (frame(2, RUN, floats(5, 6), entries=1, channel=65535), "channel 65535"),
             (frame(2, RUN, floats(5, 6), entries=2), "does not hold its entries"),
             (frame(2, RUN, floats(5, 6), entries=0xFFFFFFFF), "does not hold its entries"),
             (frame(2, RUN, b"", entries=0), "does not hold its entries"),
-            (frame(2, RUN, floats(5, 6), entries=1, content_size=16), "sizes in the head"),
-            (frame(2, RUN, floats(5, 6), entries=1, content_crc=1), "two checksums"),
+            (frame(2, RUN, floats(5, 6), entries=1, content_size=16), "two different sizes"),
+            (frame(2, RUN, floats(5, 6), entries=1, content_crc=1), "two different checksums"),
             (frame(2, RUN, floats(5, 6), entries=1, stored_crc=1, content_crc=1), "damaged"),
-            (frame(2, RUN, floats(5, 6), entries=1, codec=1), "in another way"),
-            (frame(2, RUN, floats(5, 6), entries=1, stored_size=0xFFFFFFFF), "sizes in the head"),
+            (frame(2, RUN, floats(5, 6), entries=1, codec=1), "another codec"),
+            (frame(2, RUN, floats(5, 6), entries=1, stored_size=0xFFFFFFFF), "two different sizes"),
             (
                 frame(2, RUN, b"", entries=1, stored_size=0xFFFFFFF8, content_size=0xFFFFFFF8),
                 "cut off",
             ),
             (
                 frame(2, RUN, b"", entries=1, codec=1, stored=b"x" * 9, content_size=1 << 31),
-                "sizes",
+                "too large",
             ),
             (start(X), "frame 0 where frame 2"),
             (frame(2, START, {"v": 1}), "second start"),
@@ -273,12 +273,15 @@ class TestMisleading:
             (frame(2, NOTE, {"length_T": -1}), "wrong type"),
             (frame(2, NOTE, {"length_T": True}), "wrong type"),
             (frame(2, NOTE, {"interval": {"start": 0}, "label": "l"}), "wrong type"),
-            (frame(2, NOTE, {"interval": {"start": 0, "end": 1, "text": ""}}), "labels nothing"),
-            (frame(2, NOTE, {"interval": 5, "label": "l", "unit": "years"}), "unknown unit"),
-            (frame(2, NOTE, {"channels": [X]}), "cannot be recorded"),
+            (frame(2, NOTE, {"interval": {"start": 0, "end": 1, "text": ""}}), "without a label"),
+            (
+                frame(2, NOTE, {"interval": 5, "label": "l", "unit": "years"}),
+                "neither 'steps' nor 'ns'",
+            ),
+            (frame(2, NOTE, {"channels": [X]}), "two channels"),
             (frame(2, NOTE, {"channels": 5}), "not a list"),
             (frame(2, NOTE, {"channels": [{**Y, "shape": ["a"]}]}), "integers"),
-            (frame(2, NOTE, {}, codec=1), "codec 1 in a frame of kind 3"),
+            (frame(2, NOTE, {}, codec=1), "kind 3 has codec 1"),
         ],
     )
     def test_reading_stops_before_a_frame_that_breaks_a_rule(
@@ -341,17 +344,23 @@ class TestMisleading:
             (zstandard.ZstdCompressor().compress(floats(5, 6)), "no checksum"),
             (
                 zstandard.ZstdCompressor(write_checksum=True).compress(floats(5, 7)),
-                "something else",
+                "other bytes",
             ),
-            (zstandard.ZstdCompressor(write_checksum=True).compress(floats(5)) * 2, "one frame"),
-            (zstandard.ZstdCompressor(write_checksum=True).compress(bytes(1 << 20)), "one frame"),
+            (
+                zstandard.ZstdCompressor(write_checksum=True).compress(floats(5)) * 2,
+                "one zstd frame",
+            ),
+            (
+                zstandard.ZstdCompressor(write_checksum=True).compress(bytes(1 << 20)),
+                "another size",
+            ),
             (
                 zstandard.ZstdCompressor(write_checksum=True, write_content_size=False).compress(
                     floats(5, 6)
                 ),
-                "one frame",
+                "another size",
             ),
-            (b"\x50\x2a\x4d\x18" + bytes(4), "one frame"),
+            (b"\x50\x2a\x4d\x18" + bytes(4), "one zstd frame"),
             (b"no zstd at all", "no zstd frame"),
             (b"\x28\xb5\x2f\xfd\xff" + bytes(20), ""),
         ],

@@ -26,8 +26,8 @@ from wshard import (
     load_wshard,
     save_wshard,
 )
-from wshard.plots.series import Clock, read_series
-from wshard.plotting import plot_episode
+from wshard.plot import plot_episode
+from wshard.plot._series import TimeAxis, read_series
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,6 +186,16 @@ class TestDrawing:
         assert axes.get_xlim() == pytest.approx((0.0, 4.0))
         assert any("outside the episode" in text.get_text() for text in axes.texts)
 
+    def test_an_episode_without_a_clock_is_drawn_over_steps(self) -> None:
+        ep = episode()
+        ep.timebase.tick_hz = None
+        figure = plot_episode(ep, channels=["joints", "mic", "phase"], steps=slice(10, 20))
+        assert figure.axes[-1].get_xlabel() == "steps (the episode has no clock)"
+        assert all(axes.get_xlim() == (10.0, 20.0) for axes in figure.axes)
+        assert "no clock" in figure.texts[1].get_text()
+        said = [text.get_text() for axes in figure.axes for text in axes.texts]
+        assert "the episode has no clock: spread over the whole width" in said
+
     @pytest.mark.parametrize(
         "change",
         [
@@ -258,9 +268,9 @@ class TestDecimation:
 
     def test_extremes_survive(self) -> None:
         ep = self.long()
-        series = read_series(ep, Clock.of(ep, None), ep.observations["x"])
+        series = read_series(TimeAxis.of(ep), ep.observations["x"])
         assert not series.is_exact
-        assert len(series.seconds) == 600
+        assert len(series.x) == 600
         assert series.high[:, 1].max() == 77
         x, y = series.line(1)
         assert len(x) == len(y) == 1200
@@ -274,7 +284,7 @@ class TestDecimation:
 
     def test_short_series_are_drawn_as_they_are(self) -> None:
         ep = episode()
-        series = read_series(ep, Clock.of(ep, None), ep.observations["joints"])
+        series = read_series(TimeAxis.of(ep), ep.observations["joints"])
         assert series.is_exact
         assert np.array_equal(series.mean, np.asarray(ep.observations["joints"]))
 

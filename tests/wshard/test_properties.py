@@ -40,7 +40,7 @@ COMPRESSIONS: tuple[dict[str, Any], ...] = (
     {"compression": "zstd"},
     {"compression": "lz4"},
     {"compression": "auto"},
-    {"compression": {"signal/*": "zstd:1", "a": "lz4", "*": "none"}, "steps_per_frame": 2},
+    {"compression": {"signal/*": "zstd:1", "action/*": "lz4", "*": "none"}, "steps_per_frame": 2},
     {"compression": "zstd", "steps_per_frame": 3},
     {"profile": "training"},
     {"profile": "training", "compression": "zstd:5", "steps_per_frame": {"signal/*": 4}},
@@ -234,10 +234,10 @@ class TestRoundTrip:
         path = save(ep, tmp_path / "a.wshard")
         other = ep.mapped(lambda channel: channel)
         for lane in (other.observations, other.actions, other.omens, other.labels, other.extras):
-            items: list[tuple[str, Any]] = data.draw(st.permutations(list(lane.items())))
+            items = data.draw(st.permutations(list(lane.to_dict().items())))
             lane.clear()
             for name, value in items:
-                lane.adopt(name, value)
+                lane[name] = value
         assert save(other, tmp_path / "b.wshard").read_bytes() == path.read_bytes()
 
 
@@ -313,7 +313,7 @@ class TestCutting:
         once = slice_episode(ep, b, c, id="x")
         twice = slice_episode(slice_episode(ep, a, d, id="x"), b - a, c - a, id="x")
         for key in ("observations", "actions", "rewards", "ends", "ticks", "stamps", "omens"):
-            if key == "observations" and ep.timestamps_ns is None:
+            if key in ("observations", "omens") and ep.timestamps_ns is None:
                 continue  # clocks of their own are cut at times that are rounded
             assert facts_of(once)[key] == facts_of(twice)[key], key
 
@@ -334,6 +334,7 @@ class TestCutting:
     def test_chunks_read_as_the_whole(
         self, tmp_path: Path, ep: Episode, steps: int, options: dict[str, Any]
     ) -> None:
+        options = {key: value for key, value in options.items() if key != "steps_per_frame"}
         writer = ChunkedEpisodeWriter(tmp_path / "chunks", "long", steps, fsync=False, **options)
         writer.write_episode(ep)
         manifest = writer.finalize_manifest()

@@ -25,22 +25,24 @@ from tests.wshard.recording_support import (
 from wshard import (
     ChannelDef,
     DType,
-    Interval,
     Timebase,
     WShardStreamWriter,
     _recorder,
+    add_lane,
     load_wshard,
     open_partial,
     recover,
 )
-from wshard.journaled import Journal
+from wshard._journal_episode import Journal
+from wshard.types import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from shard_format import Codec
     from shard_format.filters import Filters
-    from wshard.journal import Part
+    from shard_format.writer import StoredRun
 
 ONE = [{"id": "x", "dtype": "f32", "shape": [2]}]
 
@@ -67,7 +69,7 @@ class Gate:
         append = _recorder.Recorder._write_batch
 
         def guarded(recorder: _recorder.Recorder, batch: Any) -> None:  # noqa: ANN401 - the batch
-            if any(taken.parts for taken in batch):
+            if any(request.runs for request in batch):
                 self.reached.set()
                 self.open.wait()
             append(recorder, batch)
@@ -105,8 +107,7 @@ class TestFinishing:
         def refuse(*_: object) -> None:
             raise AssertionError("a run was decoded")
 
-        monkeypatch.setattr("wshard.journal.decode", refuse)
-        monkeypatch.setattr("wshard.journal.iter_decoded", refuse)
+        monkeypatch.setattr("wshard._journal.decode", refuse)
         writer.end_episode()
         check_file(path, 200)
         with ShardReader(path) as reader:
@@ -142,11 +143,11 @@ class TestFinishing:
         from shard_format.registry import Limits
 
         monkeypatch.setattr(
-            "wshard.recorded_blocks.DEFAULT_LIMITS", Limits(max_decompressed_bytes=1000)
+            "wshard._journal_episode.DEFAULT_LIMITS", Limits(max_decompressed_bytes=1000)
         )
         with recorder(path) as writer:
             record(writer, 0, 100)
-        assert "signal/rgb is stored raw" in caplog.text
+        assert "storing signal/rgb raw" in caplog.text
         with ShardReader(path) as reader:
             assert reader.info("signal/rgb").codec.label == "none"
         check_file(path, 100)
@@ -155,7 +156,7 @@ class TestFinishing:
         writer = recorder(path, channels=ONE)
         for number in range(7):
             writer.write_timestep({"x": [number, 0]})
-        with pytest.raises(InvalidArgument, match="no observation"):
+        with pytest.raises(InvalidArgument, match="do not have this observation"):
             writer.end_episode(final_observations={"y": [1, 2]})
         writer.end_episode(final_observations={"x": [7, 1]})
         with load_wshard(path) as episode:
@@ -415,7 +416,7 @@ class TestOwnClocks:
     def test_only_they_are_written_one_by_one(self, path: Path) -> None:
         with recorder(path, channels=self.CHANNELS) as writer:
             for name in ("x", "nothing"):
-                with pytest.raises(InvalidArgument, match=r"no clock of its own.*cam, imu"):
+                with pytest.raises(InvalidArgument, match=r"not have a clock of its own.*cam, imu"):
                     writer.write(name, 0, 0)
             with pytest.raises(InvalidArgument, match="nanoseconds"):
                 writer.write("imu", 0, 0.5)  # type: ignore[arg-type] # on purpose
@@ -497,15 +498,15 @@ class TestArguments:
             ({"id": "x", "layout": "ragged"}, "text and ragged channels cannot be recorded yet"),
             ({"id": "x", "layout": "text", "dtype": "u8"}, "cannot be recorded yet"),
             ({"id": "x", "dtype": "c64"}, "unknown dtype"),
-            ({"id": "x", "shape": [-1]}, "whole numbers"),
-            ({"id": "x", "shape": [2.0]}, "whole numbers"),
-            ({"id": "x", "shape": [0]}, "holds nothing"),
-            ({"id": "x", "shape": [1 << 40]}, "too much"),
+            ({"id": "x", "shape": [-1]}, "list of integers"),
+            ({"id": "x", "shape": [2.0]}, "list of integers"),
+            ({"id": "x", "shape": [0]}, "empty or too large"),
+            ({"id": "x", "shape": [1 << 40]}, "empty or too large"),
             ({"id": "x", "lane": "omen"}, "unknown lane"),
             ({"id": "x", "compression": "lz4"}, "cannot be joined"),
             ({"id": "x", "compression": "zip"}, "unknown compression"),
             ({"id": "x", "rate": -1.0}, "sampling_rate_hz"),
-            ({"id": "x", "extra": {"time_block": "y"}}, "of the channel's own"),
+            ({"id": "x", "extra": {"time_block": "y"}}, "channels have already"),
             ({"id": "x", "extra": {"y": object()}}, "signal/x"),
             ({"id": "../x"}, "a part '.' or '..'"),
             ({"id": "x", "color": "red"}, "found color"),
@@ -553,11 +554,115 @@ class TestArguments:
             writer.write_timestep({"x": [1, 2]})
         with load_wshard(path) as episode:
             found = episode.observations["x"]
-            assert (found.dtype, found.modality, found.extra) == ("f16", "depth", {"lens": 3})
+            assert (found.dtype_name, found.modality, found.extra) == ("f16", "depth", {"lens": 3})
 
-    def test_a_folder_that_is_not_there_is_a_clear_error(self, tmp_path: Path) -> None:
+    def test_a_missing_folder_is_created(self, tmp_path: Path) -> None:
+        path = tmp_path / "new" / "folder" / "ep.wshard"
+        with recorder(path) as writer:
+            record(writer, 0, 3)
+        check_file(path, 3)
+
+    def test_a_file_in_the_place_of_a_folder_is_a_clear_error(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
         with pytest.raises(ShardIOError, match="cannot record"):
-            recorder(tmp_path / "no" / "ep.wshard")
+            recorder(tmp_path / "file" / "ep.wshard")
+
+
+class TestOverwriting:
+    """A finished episode is replaced only on demand, and only by a complete one."""
+
+    @pytest.fixture(autouse=True)
+    def old(self, path: Path) -> bytes:
+        with recorder(path) as writer:
+            record(writer, 0, 4)
+        return path.read_bytes()
+
+    def test_a_finished_episode_is_not_replaced_unasked(self, path: Path, old: bytes) -> None:
+        with pytest.raises(InvalidArgument, match=r"finished episode exists.*overwrite=True"):
+            recorder(path)
+        assert path.read_bytes() == old
+        assert listing(path.parent) == ["ep.wshard"]
+
+    def test_nor_is_any_other_file_or_folder(self, tmp_path: Path) -> None:
+        other = tmp_path / "notes.txt"
+        other.write_text("mine")
+        with pytest.raises(InvalidArgument, match="exists"):
+            recorder(other)
+        with pytest.raises(InvalidArgument, match="folder"):
+            recorder(tmp_path, overwrite=True)
+        assert other.read_text() == "mine"
+
+    def test_the_old_one_stays_until_the_new_one_is_complete(self, path: Path, old: bytes) -> None:
+        writer = recorder(path, overwrite=True)
+        record(writer, 0, 9)
+        writer.flush()
+        assert path.read_bytes() == old
+        writer.end_episode()
+        check_file(path, 9)
+        assert listing(path.parent) == ["ep.wshard"]
+
+    def test_giving_up_leaves_the_old_one(self, path: Path, old: bytes) -> None:
+        writer = recorder(path, overwrite=True)
+        record(writer, 0, 9)
+        writer.abort()
+        assert path.read_bytes() == old
+        assert listing(path.parent) == ["ep.wshard"]
+
+    def test_a_failure_while_finishing_leaves_the_old_one_and_the_journal(
+        self, path: Path, old: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        writer = recorder(path, overwrite=True)
+        record(writer, 0, 9)
+
+        def full(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", full)
+            with pytest.raises(ShardIOError, match="wshard recover"):
+                writer.end_episode()
+        assert path.read_bytes() == old
+        out = path.with_name("again.wshard")
+        assert recover(path, out, fsync=False).steps == 9
+        check_file(out, 9)
+
+    def test_a_file_that_appears_meanwhile_is_not_replaced(self, tmp_path: Path) -> None:
+        path = tmp_path / "late.wshard"
+        writer = recorder(path)
+        record(writer, 0, 9)
+        path.write_text("mine")
+        with pytest.raises(InvalidArgument, match=r"appeared.*wshard recover"):
+            writer.end_episode()
+        assert path.read_text() == "mine"
+        out = tmp_path / "again.wshard"
+        assert recover(f"{path}.partial", out, fsync=False).steps == 9
+
+    def test_chunks_replace_the_old_file_when_the_manifest_names_them_all(
+        self, path: Path, old: bytes
+    ) -> None:
+        writer = recorder(path, overwrite=True, max_steps_per_file=4)
+        record(writer, 0, 9)
+        writer.flush()
+        assert path.read_bytes() == old
+        writer.end_episode()
+        assert not path.exists()
+        with load_wshard(writer.episode_path) as episode:
+            check_steps(episode, 9)
+
+    def test_an_episode_with_sidecars_is_not_replaced(self, path: Path, old: bytes) -> None:
+        add_lane(path, {"omen/state/m": np.zeros((4, 3), np.float32)})
+        with pytest.raises(InvalidArgument, match=r"sidecars.*remove_lane"):
+            recorder(path, overwrite=True)
+        assert path.read_bytes() == old
+
+    def test_an_episode_in_chunks_is_not_replaced(self, tmp_path: Path) -> None:
+        path = tmp_path / "long.wshard"
+        with recorder(path, max_steps_per_file=2) as writer:
+            record(writer, 0, 5)
+        before = listing(tmp_path)
+        with pytest.raises(InvalidArgument, match=r"chunked.*delete its files"):
+            recorder(path, overwrite=True)
+        assert listing(tmp_path) == before
 
 
 class TestOrder:
@@ -653,7 +758,7 @@ class TestPartials:
             writer.close()
         with recorder(path, on_partial="recover") as writer:
             record(writer, 0, 2)
-        assert "7 steps of 'ep' came back" in caplog.text
+        assert "recovered 7 steps of 'ep'" in caplog.text
         assert listing(path.parent) == [
             "ep.recovered-1.wshard",
             "ep.recovered-2.wshard",
@@ -675,7 +780,7 @@ class TestPartials:
     def test_what_cannot_be_brought_back_is_not_overwritten(self, path: Path) -> None:
         partial = path.with_name("ep.wshard.partial")
         partial.write_bytes(b"no journal at all")
-        with pytest.raises(ShardError, match="not even the start"):
+        with pytest.raises(ShardError, match="no complete start"):
             recorder(path, on_partial="recover")
         assert partial.read_bytes() == b"no journal at all"
 
@@ -692,7 +797,7 @@ class TestPartials:
         path.write_bytes(b"precious")
         with pytest.raises(InvalidArgument, match="say where"):
             recover(f"{path}.partial")
-        with pytest.raises(InvalidArgument, match="never touched"):
+        with pytest.raises(InvalidArgument, match="cannot save over"):
             recover(f"{path}.partial", f"{path}.partial")
         assert path.read_bytes() == b"precious"
         recover(f"{path}.partial", path.with_name("other.wshard"))
@@ -757,13 +862,15 @@ class TestLiveReading:
         record(writer, 0, 50)
         writer.flush()
         with open_partial(path) as episode:
-            (journal,) = episode._recording._parts
+            (journal,) = episode._opened
             assert isinstance(journal, Journal)
             content, read = journal.reader.content, []
 
-            def counting(part: Part, filters: Filters | None) -> bytes | memoryview:
-                read.append(part)
-                return content(part, filters)
+            def counting(
+                codec: Codec, run: StoredRun, filters: Filters | None
+            ) -> bytes | memoryview:
+                read.append(run)
+                return content(codec, run, filters)
 
             monkeypatch.setattr(journal.reader, "content", counting)
             assert episode.observations["rgb"][23:27].shape == (4, 8, 8)

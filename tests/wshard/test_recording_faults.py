@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shard_format import _atomic
+from shard_format import atomic
 from shard_format.errors import InvalidArgument, ShardIOError
 from tests.shard_format.support import check_python, listing
 from tests.wshard.recording_support import check_file, record, recorder
-from wshard import journal as journal_module
+from wshard import _journal as journal_module
 from wshard import open_partial, recover
+from wshard._journal import JournalWriter
 from wshard._recorder import Recorder
-from wshard.journal import JournalWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,13 +57,13 @@ def check(flushed, finished, length):
         try:
             result = recover(partial, out, fsync=False)
         except ShardError as error:
-            assert "not even the start" in str(error) and not flushed, error
+            assert "no complete start" in str(error) and not flushed, error
         else:
             came_back = check_file(out, result.steps)
         assert partial.read_bytes() == before
     if came_back < flushed:  # finished since it said so
         assert path.exists() and not partial.exists(), (came_back, flushed)
-    recorder(path, on_partial="discard").abort()  # the lock has died with its process
+    recorder(path, on_partial="discard", overwrite=True).abort()  # the lock has died with its process
     return came_back
 """
 
@@ -82,7 +82,7 @@ class TestKilled:
 
         def child(pipe):
             for episode in range(1_000_000):
-                writer = recorder(path, flush_steps=choose.choice((1, 3, 8, 50)))
+                writer = recorder(path, overwrite=True, flush_steps=choose.choice((1, 3, 8, 50)))
                 at = 0
                 while at < LENGTH:
                     more = min(LENGTH, at + choose.randrange(1, 12))
@@ -126,13 +126,31 @@ class TestKilled:
     def test_at_200_random_moments_all_flushed_steps_come_back(self, path: Path, seed: str) -> None:
         assert int(check_python(self.SCRIPT, path, seed, 200)) > 0
 
-    @pytest.mark.parametrize("when", ["before", "within", "after"])
-    def test_at_every_system_call_of_a_short_recording(self, path: Path, when: str) -> None:
-        """One child for every call that changes the disk, from the beginning to the finished file."""
+    @pytest.mark.parametrize(
+        ("when", "before"),
+        [
+            ("before", "nothing"),
+            ("within", "nothing"),
+            ("after", "nothing"),
+            ("after", "an episode"),
+        ],
+    )
+    def test_at_every_system_call_of_a_short_recording(
+        self, path: Path, when: str, before: str
+    ) -> None:
+        """One child for every call that changes the disk, from the beginning to the finished file.
+
+        An episode that is overwritten stays until the new one is complete.
+        """
         script = CHILDREN + dedent("""
             CALLS = "writev write fsync fdatasync replace chmod ftruncate posix_fallocate".split()
             CALLS += "copy_file_range unlink".split()
             when = sys.argv[2]
+            old = b""
+            if sys.argv[3] == "an episode":
+                with recorder(path) as writer:
+                    record(writer, 0, 5)
+                old = path.read_bytes()
 
             def die():
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -154,7 +172,7 @@ class TestKilled:
                     return guarded
                 for name in CALLS:
                     setattr(os, name, guard(name, getattr(os, name)))
-                writer = recorder(path, flush_steps=4, fsync="always")
+                writer = recorder(path, flush_steps=4, fsync="always", overwrite=bool(old))
                 for number in range(0, 12, 3):
                     record(writer, number, number + 3)
                     writer.flush()
@@ -169,6 +187,8 @@ class TestKilled:
             while not finished:
                 fatal += 1
                 path.unlink(missing_ok=True)
+                if old:
+                    path.write_bytes(old)
                 pipe, said = os.pipe()
                 pid = os.fork()
                 if pid == 0:
@@ -178,12 +198,14 @@ class TestKilled:
                 flushed, finished = told(pipe)
                 os.close(pipe)
                 assert status == (0 if finished else -signal.SIGKILL), status
+                if old and path.read_bytes() == old:
+                    path.unlink()
                 came_back.add(check(flushed, finished, 12))
                 for left in path.parent.glob(".*.partial"):
                     left.unlink()
             print(fatal, *sorted(came_back))
         """)
-        calls, *came_back = map(int, check_python(script, path, when).split())
+        calls, *came_back = map(int, check_python(script, path, when, before).split())
         assert calls > 20
         assert {3, 6, 9, 12} <= set(came_back)
 
@@ -220,7 +242,7 @@ class TestLock:
             assert process.stdout is not None
             assert process.stdout.readline() == b"recording\n"
             for choice in ("refuse", "recover", "discard"):
-                with pytest.raises(InvalidArgument, match="somebody else is recording"):
+                with pytest.raises(InvalidArgument, match="another writer is recording"):
                     recorder(path, on_partial=choice)
             with open_partial(path) as episode:
                 assert episode.length == 10
@@ -233,7 +255,7 @@ class TestLock:
 
     def test_a_second_writer_in_the_same_process_is_refused_too(self, path: Path) -> None:
         writer = recorder(path)
-        with pytest.raises(InvalidArgument, match="somebody else"):
+        with pytest.raises(InvalidArgument, match="another writer"):
             recorder(path, on_partial="discard")
         record(writer, 0, 4)
         writer.end_episode()
@@ -334,7 +356,7 @@ class TestForks:
 def full_disk(monkeypatch: pytest.MonkeyPatch, module: object, after: int) -> Callable[[], None]:
     """A disk with room for so many more bytes; the function that is returned frees it."""
     room = [after]
-    write_all = _atomic.write_all
+    write_all = atomic.write_all
 
     def limited(descriptor: int, buffers: Any) -> None:  # noqa: ANN401 - write_all's
         whole = b"".join(buffers)
@@ -415,9 +437,9 @@ class TestFullDisk:
     ) -> None:
         writer = recorder(path)
         record(writer, 0, 30)
-        from shard_format import _blocks
+        from shard_format import _assembly
 
-        free = full_disk(monkeypatch, _blocks, 100)
+        free = full_disk(monkeypatch, _assembly, 100)
         with pytest.raises(ShardIOError) as caught:
             writer.end_episode()
         assert caught.value.errno == errno.ENOSPC
@@ -426,6 +448,22 @@ class TestFullDisk:
         free()
         assert recover(f"{path}.partial").finished
         check_file(path, 30)
+
+    def test_no_room_for_the_finished_file_keeps_the_one_that_it_would_replace(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with recorder(path) as writer:
+            record(writer, 0, 5)
+        old = path.read_bytes()
+        writer = recorder(path, overwrite=True)
+        record(writer, 0, 30)
+        from shard_format import _assembly
+
+        full_disk(monkeypatch, _assembly, 100)
+        with pytest.raises(ShardIOError, match="wshard recover"):
+            writer.end_episode()
+        assert path.read_bytes() == old
+        assert listing(path.parent) == ["ep.wshard", "ep.wshard.partial"]
 
     def test_a_limit_on_file_sizes_is_reported_as_such(self, path: Path) -> None:
         script = """
@@ -547,7 +585,7 @@ def test_an_interrupt_while_a_buffer_changes_hands_loses_no_other_step(
 
     def record_until(line: int) -> int:
         """Steps that were recorded before the interrupt, or all."""
-        writer = recorder(path, flush_steps=2, on_partial="discard")
+        writer = recorder(path, flush_steps=2, on_partial="discard", overwrite=True)
         left, done = line, 0
 
         def trace(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - itself

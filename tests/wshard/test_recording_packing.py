@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shard_format import Codec, ShardReader
-from shard_format._zstd import compress_frame
 from shard_format.errors import InvalidArgument, ShardError
+from shard_format.filters import Filters, encode_frame
 from tests.wshard.recording_support import recorder
-from wshard import _packing, _recorder, load_wshard, open_partial, recover
-from wshard.journaled import read_journal
+from wshard import _record_buffers, _recorder, load_wshard, open_partial, recover
+from wshard._journal_episode import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,12 +68,11 @@ def recorded(path: Path, data: NDArray[Any]) -> None:
 
 def how(path: Path) -> tuple[set[Codec], bool]:
     """How the runs of `x` are stored in a journal, and whether they are filtered."""
-    journal = read_journal(f"{path}.partial", "nothing")
-    try:
-        runs = journal.runs[[row.id for row in journal.rows].index("x")]
-        return {runs[number].codec for number in range(len(runs.ends))}, runs.filters is not None
-    finally:
-        journal.reader.close()
+    journal = Journal.open(f"{path}.partial", "nothing")
+    journal.reader.close()
+    (runs,) = (each for each in journal.channels if each.row.id == "x")
+    assert runs.codec is not None
+    return {runs.codec}, runs.filters is not None
 
 
 class TestChoice:
@@ -116,7 +116,7 @@ class TestChoice:
         def refuse(*_: object, **__: object) -> bytes:
             raise AssertionError("compressed in vain")
 
-        monkeypatch.setattr(_packing, "compress_frame", refuse)
+        monkeypatch.setattr(_record_buffers, "encode_frame", refuse)
         for row in data[5:]:
             writer.write_timestep({"x": row})
         writer.flush()
@@ -148,7 +148,7 @@ class TestChoice:
             raise AssertionError("a run was decoded")
 
         with monkeypatch.context() as patched:
-            patched.setattr("wshard.journal.decode", refuse)
+            patched.setattr("wshard._journal.decode", refuse)
             writer.end_episode()
         with ShardReader(path) as reader:
             info = reader.info("signal/x")
@@ -160,15 +160,15 @@ class TestChoice:
     def test_a_large_run_is_tried_in_part(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(_packing, "_TRIED_BYTES", 1)
+        monkeypatch.setattr(_record_buffers, "_TRIED_BYTES", 1)
         data = camera(steps=5)
         tried = []
 
-        def telling(content: memoryview, level: int, *, checksum: bool) -> bytes:
+        def telling(content: memoryview, level: int, filters: Filters | None) -> bytes:
             tried.append(len(content))
-            return compress_frame(content, level, checksum=checksum)
+            return encode_frame(content, level, filters)
 
-        monkeypatch.setattr(_packing, "compress_frame", telling)
+        monkeypatch.setattr(_record_buffers, "encode_frame", telling)
         recorded(path, data)
         assert how(path) == ({Codec.ZSTD}, True)
         assert tried == [2 * 768, 2 * 768, 5 * 768]
@@ -201,34 +201,44 @@ class TestThreads:
 
     @pytest.fixture(autouse=True)
     def four(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(_packing, "available_threads", lambda: 4)
-        monkeypatch.setattr(_packing, "_SMALLEST_HANDED", 1)
+        monkeypatch.setattr(_recorder, "available_threads", lambda: 4)
+        monkeypatch.setattr(_recorder, "_SMALLEST_SUBMITTED", 1)
 
     def test_runs_stay_in_order_whoever_is_ready_first(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The second run waits for others, which helpers or the writer must then have taken."""
+        """The second run waits for others, which other threads must then have taken."""
         data = camera(steps=200)
-        names: set[str] = set()
-        others = threading.Semaphore(0)
+        threads: set[int] = set()
+        others, reached, go = threading.Semaphore(0), threading.Event(), threading.Event()
         count = [0]
+        write_batch = _recorder.Recorder._write_batch
 
-        def uneven(content: memoryview, level: int, *, checksum: bool) -> bytes:
+        def gated(recorder: _recorder.Recorder, batch: Any) -> None:  # noqa: ANN401 - the batch
+            if any(request.runs for request in batch):
+                reached.set()
+                assert go.wait(60)
+            write_batch(recorder, batch)
+
+        def uneven(content: memoryview, level: int, filters: Filters | None) -> bytes:
             number = count[0] = count[0] + 1
-            names.add(threading.current_thread().name)
-            stored = compress_frame(content, level, checksum=checksum)
+            threads.add(threading.get_ident())
+            stored = encode_frame(content, level, filters)
             if number == 4:  # two to choose, the first run, and now
                 assert others.acquire(timeout=60)
             elif number > 4:
                 others.release()
             return stored
 
-        monkeypatch.setattr(_packing, "compress_frame", uneven)
+        monkeypatch.setattr(_record_buffers, "encode_frame", uneven)
+        monkeypatch.setattr(_recorder.Recorder, "_write_batch", gated)
         writer = begun(path, data)
-        for row in data:
+        for number, row in enumerate(data):
             writer.write_timestep({"x": row})
+            assert number != 5 or reached.wait(60)  # so that the others come together
+        go.set()
         writer.end_episode()
-        assert "wshard packer" in names
+        assert len(threads) > 1
         with load_wshard(path) as episode:
             assert np.array_equal(episode.observations["x"].data, data)
 
@@ -237,23 +247,21 @@ class TestThreads:
     ) -> None:
         data = camera(steps=200)
         writer = begun(path, data)
-        refused = []
 
-        def refuse(thread: threading.Thread) -> None:
-            refused.append(thread.name)
+        def refuse(*_: object) -> int:
             raise RuntimeError("can't start new thread")
 
-        monkeypatch.setattr(threading.Thread, "start", refuse)
+        monkeypatch.setattr(_thread, "start_new_thread", refuse)
         for row in data:
             writer.write_timestep({"x": row})
         writer.end_episode()
-        assert set(refused) <= {"wshard packer"}
         with load_wshard(path) as episode:
             assert np.array_equal(episode.observations["x"].data, data)
 
     def test_threads_end_with_the_recording(self, path: Path) -> None:
+        before = set(threading.enumerate())
         recorded(path, camera(steps=200))
-        assert not [t for t in threading.enumerate() if t.name.startswith("wshard")]
+        assert set(threading.enumerate()) <= before
 
     @pytest.mark.parametrize("number", [1, 2, 3, 9])
     def test_a_failure_reaches_the_one_who_records_and_hides_nothing_before(
@@ -261,13 +269,13 @@ class TestThreads:
     ) -> None:
         count = [0]
 
-        def failing(content: memoryview, level: int, *, checksum: bool) -> bytes:
+        def failing(content: memoryview, level: int, filters: Filters | None) -> bytes:
             count[0] += 1
             if count[0] >= number:
                 raise MemoryError("as much as there is")
-            return compress_frame(content, level, checksum=checksum)
+            return encode_frame(content, level, filters)
 
-        monkeypatch.setattr(_packing, "compress_frame", failing)
+        monkeypatch.setattr(_record_buffers, "encode_frame", failing)
         data = camera(steps=4000)
         writer = begun(path, data, buffer_bytes=1)
         with pytest.raises(MemoryError, match="as much"):  # noqa: PT012 - any of the steps, or the end

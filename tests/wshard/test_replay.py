@@ -17,10 +17,10 @@ import pytest
 
 from shard_format.errors import Closed, EntryNotFound, InvalidArgument
 from wshard import Channel, Episode, add_lane, load_wshard, save_wshard
-from wshard.folders import following, in_order, is_being_recorded, reserve
+from wshard._folders import following, in_order, is_being_recorded, reserve
 from wshard.gym import RecordEpisodes
 from wshard.replay import ReplayBuffer
-from wshard.replay.priorities import FILE as PRIORITIES
+from wshard.replay._buffer import PRIORITIES_FILE as PRIORITIES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -294,7 +294,7 @@ class TestAdding:
     def test_recorders_may_fill_the_folder(self, tmp_path: Path) -> None:
         with ReplayBuffer(tmp_path, fsync="never") as replay:
             env = gymnasium.make("CartPole-v1", max_episode_steps=5)
-            with RecordEpisodes(env, tmp_path, fsync="never") as recorder:
+            with RecordEpisodes(env, tmp_path) as recorder:
                 recorder.reset(seed=0)
                 for step in range(5):
                     recorder.step(step % 2)
@@ -468,10 +468,10 @@ class TestArguments:
         ("arguments", "options", "match"),
         [
             ((0, 1), {}, "at least 1"),
-            ((1, 1, "often"), {}, "unknown way"),
+            ((1, 1, "often"), {}, "unknown value of how"),
             ((1, 1), {"padding": "mirror"}, "unknown padding"),
             ((1, 1, "recent"), {"half_life": 0}, "above 0"),
-            ((1, 9), {}, "no window of this length"),
+            ((1, 9), {}, "long enough for a window"),
         ],
     )
     def test_drawing(
@@ -483,7 +483,7 @@ class TestArguments:
     def test_an_empty_buffer(self, tmp_path: Path) -> None:
         with ReplayBuffer(tmp_path) as replay:
             assert (len(replay), replay.nbytes, replay.windows(1)) == (0, 0, 0)
-            with pytest.raises(InvalidArgument, match="no window"):
+            with pytest.raises(InvalidArgument, match="long enough for a window"):
                 replay.sample(1, 1)
 
     @pytest.mark.parametrize("values", [[1.0], [1.0, -1.0], [np.nan, 1.0], [np.inf, 1.0]])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from shard_format import ShardReader, ShardWriter
+from shard_format import ShardReader, ShardWriter, WriterOptions
 from tests.wshard.support import (
     GOLDEN,
     VECTORS,
@@ -72,7 +72,10 @@ class TestUnchanged:
     def test_a_schema_section_and_tags_are_kept(self, tmp_path: Path) -> None:
         entries = entries_of(save(full_episode(), tmp_path / "a.wshard"))
         with ShardWriter(
-            tmp_path / "b.wshard", role=5, schema={"description": "mine", "x": 1}, fsync=False
+            tmp_path / "b.wshard",
+            role=5,
+            options=WriterOptions(schema={"description": "mine", "x": 1}),
+            fsync=False,
         ) as writer:
             for name, content in entries.items():
                 writer.write_entry(name, content, content_type=6, tags=3)
@@ -214,6 +217,24 @@ class TestChanged:
         ep = load_wshard(golden)
         ep.timebase.tick_hz = 12.5
         assert load_wshard(save(ep, tmp_path / "a.wshard")).timebase.tick_hz == 12.5
+
+    def test_a_changed_block_keeps_its_codec_and_filters(self, tmp_path: Path) -> None:
+        ep = Episode("ep")
+        ep.observations["joints"] = np.cumsum(np.ones((4000, 7), np.float32), axis=0)
+        save_wshard(ep, tmp_path / "a.wshard", profile="training", fsync=False)
+        with load_wshard(tmp_path / "a.wshard") as loaded:
+            changed = loaded.observations["joints"].data + 1
+            loaded.observations["joints"].data = changed
+            save_wshard(loaded, tmp_path / "b.wshard", fsync=False)
+        with (
+            ShardReader(tmp_path / "a.wshard") as before,
+            ShardReader(tmp_path / "b.wshard") as now,
+        ):
+            assert before.filters("signal/joints") is not None
+            assert now.filters("signal/joints") == before.filters("signal/joints")
+            assert now.info("signal/joints").codec == before.info("signal/joints").codec
+        again = load_wshard(tmp_path / "b.wshard").observations["joints"].data
+        np.testing.assert_array_equal(again, changed)
 
     def test_an_identity_is_made_anew_where_there_was_one(self, path: Path, tmp_path: Path) -> None:
         ep = load_wshard(path)

@@ -164,7 +164,6 @@ class TestSecondDifference:
         whole = compute_sign2nd_diff(signal)
         codes, scales = quantize_delta(signal, signal[::-1], 6)
         monkeypatch.setattr(residual, "_TILE_VALUES", 40)
-        monkeypatch.setattr(residual, "_TILE_COLUMNS", 4)
         np.testing.assert_array_equal(compute_sign2nd_diff(signal), whole)
         packed = pack_multidim_residual_bits(whole)
         assert packed == slow_bits(whole)
@@ -212,8 +211,7 @@ class TestBits:
 
     def test_arrays_of_bytes_are_unpacked_also_with_gaps(self) -> None:
         spaced = np.array([0x12, 99, 0x01, 99], np.uint8)[::2]
-        for packed in (spaced, memoryview(spaced.data)):
-            assert (unpack_residual_bits(packed, 16) > 0).nonzero()[0].tolist() == [1, 4, 8]
+        assert (unpack_residual_bits(spaced, 16) > 0).nonzero()[0].tolist() == [1, 4, 8]
 
     @pytest.mark.parametrize(
         ("edge_rule", "edge"), [(None, -1), ("overlap", -1), ("pad", 0)], ids=str
@@ -251,7 +249,7 @@ class TestBits:
     def test_a_wrong_number_of_bytes_is_refused(self, size: int) -> None:
         with pytest.raises(InvalidArgument, match="2 x 10 bits") as caught:
             unpack_multidim_residual_bits(bytes(size), 10, 2)
-        assert (caught.value.expected, caught.value.found) == ("4 bytes", f"{size}")
+        assert (caught.value.expected, caught.value.found) == ("4 bytes", f"{size} of dtype uint8")
 
     def test_a_huge_length_is_refused_before_anything_is_allocated(self) -> None:
         with pytest.raises(InvalidArgument, match="do not fit"):
@@ -385,17 +383,17 @@ class TestQuantisedDifferences:
         assert scales.shape == (1,)
         assert dequantize_delta(codes, scales, 1 << 70)[1] == pytest.approx(2)
 
-    def test_what_is_not_finite_is_counted_and_located(self) -> None:
+    def test_the_first_value_that_is_not_finite_is_located(self) -> None:
         signal = np.zeros((600, 2, 3))
         signal[400, 1, 2] = math.nan
         signal[400, 1, 0] = math.inf
         signal[599, 0, 0] = -math.inf
         with pytest.raises(InvalidArgument, match="quantised") as caught:
             quantize_delta(signal, np.zeros((600, 2, 3)))
-        assert caught.value.found == "3 of 3600 not finite, the first at step 400, dimension [1, 0]"
+        assert caught.value.found == "the first at step 400, dimension [1, 0]"
         with pytest.raises(InvalidArgument, match="signal is NaN") as caught:
             quantize_delta([1.0, math.nan], None)
-        assert caught.value.found == "1 of 2 not finite, the first at step 1"
+        assert caught.value.found == "the first at step 1"
 
     def test_a_difference_that_overflows_is_not_finite(self) -> None:
         with pytest.raises(InvalidArgument, match="signal minus omen"):
@@ -439,7 +437,7 @@ class TestArguments:
             compute_sign2nd_diff(signal)
 
     def test_ragged_lists_and_single_numbers_are_refused(self) -> None:
-        with pytest.raises(InvalidArgument, match="not an array"):
+        with pytest.raises(InvalidArgument, match="cannot make an array"):
             compute_sign2nd_diff([[1, 2], [3]])
         with pytest.raises(InvalidArgument, match="time axis"):
             compute_sign2nd_diff(3.0)

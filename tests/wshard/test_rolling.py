@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,27 +19,27 @@ from tests.shard_format.support import listing
 from tests.wshard.recording_support import CHANNELS, check_file, check_steps, record, recorder
 from wshard import (
     DType,
-    Interval,
+    Timebase,
     WShardStreamWriter,
-    _finishing,
+    _file_roller,
     _recorder,
-    _rolling,
     load_wshard,
     open_partial,
     recover,
     save_wshard,
     validate_chunk_continuity,
 )
-from wshard.chunk_files import ManifestWriter
+from wshard._chunk_manifest import ManifestWriter
+from wshard._journal_episode import JournalBlock
 from wshard.chunked import ChunkManifest
 from wshard.editing import differences
-from wshard.recorded_blocks import RecordedBlock
+from wshard.types import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from wshard.journal import JournalWriter
+    from wshard._journal import JournalWriter
 
 
 @pytest.fixture
@@ -71,10 +72,7 @@ def finish_chunks(writer: WShardStreamWriter) -> None:
     """Returns when every journal but the last has become a chunk."""
     writer.flush()
     assert writer._roller is not None
-    finisher = writer._roller.finisher
-    with finisher._changed:
-        while finisher._waiting and finisher.failure is None:
-            finisher._changed.wait()
+    wait(writer._roller.finisher._futures, timeout=60)
 
 
 class TestChunks:
@@ -153,10 +151,10 @@ class TestChunks:
     ) -> None:
         from shard_format.registry import Limits
 
-        monkeypatch.setattr(_rolling, "LARGEST_ENTRY", 4000)
-        monkeypatch.setattr(_rolling, "_NEARLY_FULL", 3000)
+        monkeypatch.setattr(_file_roller, "LARGEST_ENTRY", 4000)
+        monkeypatch.setattr(_file_roller, "_NEARLY_FULL", 3000)
         monkeypatch.setattr(
-            "wshard.recorded_blocks.DEFAULT_LIMITS", Limits(max_decompressed_bytes=4000)
+            "wshard._journal_episode.DEFAULT_LIMITS", Limits(max_decompressed_bytes=4000)
         )
         with recorder(path) as writer:
             record(writer, 0, 300)  # 64 bytes a step in the compressed channel
@@ -168,7 +166,7 @@ class TestChunks:
     def test_unless_one_file_is_asked_for(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(_rolling, "_NEARLY_FULL", 3000)
+        monkeypatch.setattr(_file_roller, "_NEARLY_FULL", 3000)
         with recorder(path, may_roll=False) as writer:
             record(writer, 0, 300)
         assert listing(path.parent) == ["ep.wshard"]
@@ -191,7 +189,7 @@ class TestChunks:
         with recorder(path, max_steps_per_file=5) as writer:
             record(writer, 0, 12)
         before = {name: (path.parent / name).read_bytes() for name in listing(path.parent)}
-        with pytest.raises(InvalidArgument, match="episode in chunks of that name"):
+        with pytest.raises(InvalidArgument, match="chunked episode with this name"):
             recorder(path)
         assert {name: (path.parent / name).read_bytes() for name in before} == before
         assert listing(path.parent) == sorted(before)
@@ -321,7 +319,7 @@ class TestContent:
         for number in range(300):
             writer.write("cam", np.full(50, number % 256), number)
         writer.flush()
-        with pytest.raises(InvalidArgument, match="gone on to another file"):
+        with pytest.raises(InvalidArgument, match="moved on to another file"):
             writer.write_timestep({}, reward=1.0)
         writer.end_episode()
         assert len(chunk_lengths(path)) > 2
@@ -386,7 +384,11 @@ def test_chunks_hold_what_one_file_would(
     channels = [*CHANNELS, {"id": "cam", "dtype": "i16", "shape": [2], "own_clock": True}]
     for name, options in (("one", {}), ("many", limits)):
         writer = recorder(
-            tmp_path / f"{name}.wshard", channels=channels, flush_steps=flush_steps, **options
+            tmp_path / f"{name}.wshard",
+            channels=channels,
+            flush_steps=flush_steps,
+            timebase=Timebase(tick_hz=30),
+            **options,
         )
         for number in range(steps):
             values = {
@@ -503,7 +505,7 @@ class TestRecovering:
         validate_chunk_continuity(manifest_of(saved))
         assert os.path.samefile(chunk_of(saved, 0), chunk_of(path, 0))
         assert {name: (path.parent / name).read_bytes() for name in before} == before
-        with pytest.raises(InvalidArgument, match="already"):
+        with pytest.raises(InvalidArgument, match="exists"):
             recover(path, saved)
 
     def test_a_cut_journal_gives_its_whole_steps_and_says_what_is_lost(self, path: Path) -> None:
@@ -580,7 +582,7 @@ class TestRecovering:
         record(writer, 0, 10)
         finish_chunks(writer)
         for choice in ("refuse", "recover", "discard"):
-            with pytest.raises(InvalidArgument, match="somebody else"):
+            with pytest.raises(InvalidArgument, match="another writer"):
                 recorder(path, on_partial=choice)
         record(writer, 10, 12)
         writer.end_episode()
@@ -625,7 +627,7 @@ class TestFinisher:
             check_steps(episode, 40)
 
     def test_but_only_so_many_may_wait(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(_finishing, "_MOST_WAITING", 2)
+        monkeypatch.setattr(_file_roller, "_MOST_WAITING", 2)
         writer = recorder(path, max_steps_per_file=5, overflow="drop", buffer_bytes=1)
         go = hold_finisher(writer)
         values = {"state": np.zeros(3), "rgb": np.zeros((8, 8)), "ctrl": np.zeros(2)}
@@ -673,7 +675,7 @@ class TestFinisher:
 
         writer = recorder(path, max_steps_per_file=5)
         with monkeypatch.context() as patch:
-            patch.setattr(RecordedBlock, "copy_to", full)
+            patch.setattr(JournalBlock, "copy_to", full)
             record(writer, 0, 18)
             writer.flush()
             with pytest.raises(ShardIOError, match="wshard recover"):
@@ -690,10 +692,10 @@ def test_rewards_that_f32_holds_in_some_chunks_only_are_one_channel(path: Path) 
             writer.write_timestep({"x": 0.0}, reward=reward)
     with load_wshard(chunk_of(path, 0)) as chunk:
         assert chunk.rewards is not None
-        assert chunk.rewards.dtype is DType.FLOAT32
+        assert chunk.rewards.dtype_name is DType.FLOAT32
     with load_wshard(manifest_of(path)) as episode:
         assert episode.rewards is not None
-        assert episode.rewards.dtype is DType.FLOAT64
+        assert episode.rewards.dtype_name is DType.FLOAT64
         assert episode.rewards[1:5].tolist() == rewards[1:5]
         assert episode.rewards.data.tolist() == rewards
         save_wshard(episode, path)

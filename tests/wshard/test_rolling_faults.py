@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shard_format import _atomic
+from shard_format import atomic
 from shard_format.errors import ShardIOError
 from tests.shard_format.support import check_python, listing
 from tests.wshard.recording_support import check_steps, record, recorder
-from wshard import journal as journal_module
+from wshard import _journal as journal_module
 from wshard import load_wshard, recover, validate_chunk_continuity
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def check(flushed, finished):
             if found.chunks and out is None:  # twice is as good
                 assert recover(path, fsync=False).steps == came_back
         except ShardError as error:
-            assert "not even the start" in str(error) and not flushed, error
+            assert "no complete start" in str(error) and not flushed, error
     elif manifest.exists() or path.exists():
         came_back = load(manifest if manifest.exists() else path)
     after = contents()
@@ -205,7 +205,7 @@ class TestFullDisk:
     ) -> None:
         """Every write to a journal fails from some moment on, the start of the next journal too."""
         writer = recorder(path, flush_steps=2, max_steps_per_file=4)
-        write_all = _atomic.write_all
+        write_all = atomic.write_all
         done = 0
 
         def full(descriptor: int, buffers: Any) -> None:  # noqa: ANN401 - write_all's

@@ -19,9 +19,10 @@ from shard_format.errors import (
 )
 from tests.shard_format.support import listing
 from tests.wshard.support import assert_same, bits, entries_of, full_episode, ramp, save
-from wshard import Channel, Residual, load_wshard
+from wshard import Channel, Residual, add_lane, compact, load_wshard
+from wshard._sidecar import sidecar_files
 from wshard.chunked import ChunkedEpisodeWriter
-from wshard.sidecar import add_lane, compact, sidecar_files
+from wshard.types import SidecarWarning
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,17 +146,19 @@ class TestBinding:
     """A sidecar belongs to one content."""
 
     def test_a_sidecar_alone_is_no_episode(self, path: Path) -> None:
-        with pytest.raises(BadProfile, match="only adds lanes"):
+        with pytest.raises(BadProfile, match="adds lanes"):
             load_wshard(add(path, "omen/state/v2", ramp(T)))
 
     def test_a_changed_episode_refuses_it(self, path: Path) -> None:
         added = add(path, "omen/state/v2", ramp(T))
         ep = full_episode()
-        ep.observations["state"].data[0] = 9
-        save(ep, path)
+        ep.observations["state"] = ep.observations["state"].data + 9
+        save(ep, path.with_name("other.wshard")).replace(path)
         with pytest.raises(ReferenceMismatch, match="W-SID-2") as caught:
-            load_wshard(path)
+            load_wshard(path, sidecars="strict")
         assert added in str(caught.value)
+        with pytest.warns(SidecarWarning, match="add_lane"):
+            assert_same(load_wshard(path), ep)
         assert_same(load_wshard(path, sidecars=False), ep)
 
     def test_other_storage_is_the_same_content(self, path: Path) -> None:
@@ -173,7 +176,9 @@ class TestBinding:
         added = add(path, "omen/state/v2", ramp(T))
         shutil.copy(added, added.replace("omen.state.v2", "other"))
         with pytest.raises(DuplicateName, match="W-SID-3"):
-            load_wshard(path)
+            load_wshard(path, sidecars="strict")
+        with pytest.warns(SidecarWarning, match="W-SID-3"):
+            assert "v2" in load_wshard(path).omens["state"]
 
     def test_files_of_other_kinds_in_the_folder_do_no_harm(self, path: Path) -> None:
         add(path, "omen/state/v2", ramp(T))

@@ -8,7 +8,7 @@ import pytest
 import wshard
 from shard_format.errors import InvalidArgument
 from wshard import types
-from wshard.dtypes import bfloat16
+from wshard._values import bfloat16
 from wshard.types import Channel, DType, Episode, Modality, Timebase, TimebaseSpec, TimebaseType
 
 SIZES = {
@@ -100,7 +100,8 @@ class TestOtherTypes:
         assert TimebaseSpec is Timebase
         clock = TimebaseSpec(type=TimebaseType.TICKS, tick_hz=60.0, epoch_ns=5)
         assert clock.dt_ns == 16_666_667
-        assert Timebase() == TimebaseSpec(TimebaseType.TICKS, 30.0, 0)
+        assert Timebase() == TimebaseSpec(TimebaseType.TICKS, None, 0)
+        assert Timebase().dt_ns is None
         assert Timebase(tick_hz=5e-324).dt_ns == 2**63 - 1
 
     def test_channels_and_episodes_are_made_as_existing_code_makes_them(self) -> None:

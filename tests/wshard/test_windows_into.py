@@ -34,7 +34,7 @@ def test_a_window_equals_the_slice_however_it_is_stored(
     save_wshard(ep, tmp_path / "e.wshard", storage, steps_per_frame=16)
     loaded = load_wshard(tmp_path / "e.wshard")
     for name, channel in ep.observations.items():
-        out = np.zeros((64, *channel.shape), channel.data.dtype)
+        out = np.zeros((64, *channel.step_shape), channel.data.dtype)
         loaded.observations[name].read_steps_into(start, out)
         assert np.array_equal(out, channel.data[start : start + 64]), name
 

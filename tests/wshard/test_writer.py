@@ -22,6 +22,7 @@ from tests.wshard.support import (
     save,
 )
 from wshard import Channel, Episode, RaggedChannel, load_wshard, save_wshard
+from wshard.types import FileOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +77,7 @@ class TestCanonical:
         )
         assert entries["meta/episode"] == (
             b'{"env_id":"env","episode_id":"e","length_T":2,'
-            b'"timebase":{"dt_ns":33333333,"tick_hz":30,"type":"ticks"}}'
+            b'"timebase":{"tick_hz":null,"type":"ticks"}}'
         )
         assert entries["meta/channels"] == (
             b'{"channels":[{"dtype":"f32","id":"a","length":3,"shape":[2],"signal_block":"signal/a"},'
@@ -86,7 +87,7 @@ class TestCanonical:
         assert entries["time/ticks"] == np.arange(2, dtype="<i4").tobytes()
 
     def test_saving_twice_gives_the_same_bytes(self, tmp_path: Path) -> None:
-        for options in ({}, {"profile": "training"}, {"compression": "zstd", "threads": 2}):
+        for options in ({}, {"profile": "training"}, {"compression": "zstd"}):
             first = save(full_episode(), tmp_path / "a.wshard", **options)
             second = save(full_episode(), tmp_path / "b.wshard", **options)
             assert first.read_bytes() == second.read_bytes()
@@ -231,7 +232,7 @@ class TestCompression:
     def test_frames_too_large_for_filters_are_stored_without(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("wshard.compressing.LARGEST_FRAME", 100_000)
+        monkeypatch.setattr("wshard._storage.LARGEST_FRAME", 100_000)
         ep = Episode("e", observations={"a": np.round(smooth(20_000))})
         path = save(ep, tmp_path / "a.wshard", profile="training", steps_per_frame=1 << 30)
         with ShardReader(path) as reader:
@@ -275,7 +276,6 @@ class TestCompression:
             {"steps_per_frame": 0},
             {"steps_per_frame": 1.5},
             {"steps_per_frame": {"*": -1}},
-            {"alignment": 7},
         ],
     )
     def test_what_nobody_knows_is_refused(self, tmp_path: Path, options: dict[str, Any]) -> None:
@@ -296,8 +296,10 @@ class TestCompression:
         path = save(ep, tmp_path / "a.wshard", "zstd:7", steps_per_frame=50)
         loaded = load_wshard(path)
         loaded.actions["ctrl"] = ramp(500, 4) * 2
-        loaded.observations["state"].data[0] = 99
-        kept = save(loaded, tmp_path / "b.wshard", "keep")
+        changed = loaded.observations["state"].data.copy()
+        changed[0] = 99
+        loaded.observations["state"].data = changed
+        kept = save(loaded, tmp_path / "b.wshard")
         with ShardReader(path) as old, ShardReader(kept) as new:
             for name in ("signal/wrist/depth", "signal/noise", "time/ticks"):
                 assert b"".join(old.iter_stored(name)) == b"".join(new.iter_stored(name))
@@ -306,7 +308,8 @@ class TestCompression:
         assert again.actions["ctrl"].data.tolist() == (ramp(500, 4) * 2).tolist()
 
     def test_alignment_may_be_chosen_and_is_kept(self, tmp_path: Path, ep: Episode) -> None:
-        path = save(ep, tmp_path / "a.wshard", alignment=16)
+        path = tmp_path / "a.wshard"
+        save_wshard(ep, path, options=FileOptions(alignment=16, threads=1))
         assert ShardReader(save(load_wshard(path), tmp_path / "b.wshard")).header.alignment == 16
 
 
@@ -331,7 +334,7 @@ class TestAtomic:
         place = damaged.find(ep.observations["wrist/rgb"].data.tobytes())
         damaged[place + 5] ^= 1
         with pytest.raises(Exception, match="CRC-32C mismatch"):
-            save(load_wshard(bytes(damaged)), path)
+            save(load_wshard(bytes(damaged)), path, "lz4")
         assert path.read_bytes() == before
         assert listing(tmp_path) == ["a.wshard"]
 

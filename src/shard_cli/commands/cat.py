@@ -1,125 +1,78 @@
-"""`shard cat`: entries to stdout."""
+"""`cat` and `get`: contents to stdout or to a file."""
 
 from __future__ import annotations
 
+import argparse
 import base64
+import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from shard_cli.arguments import Command, add_force, add_max_decompressed, range_argument
+from shard_cli import arguments as arg
 from shard_cli.exits import Exit
-from shard_cli.opening import open_shard
-from shard_cli.pack_files import is_pack
+from shard_cli.files import STDIN, refuse_overwrite, same_file, write_file
+from shard_cli.kinds import readable_kind
+from shard_cli.text import printable, size
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator
 
-    from shard_cli.output import Console
-    from shard_format import ShardReader
+    from shard_cli.console import Console
+    from shard_cli.kinds.model import NamedContent
 
-# As much as is looked at to tell text from binary.
-_LOOK_BYTES = 4096
-_RANGE_BYTES = 4 << 20
-
-
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="a file of the Shard family")
-    parser.add_argument("entries", nargs="+", metavar="ENTRY", help="names of entries, in order")
-    parser.add_argument(
-        "--range",
-        type=range_argument,
-        metavar="START:STOP",
-        help="only these bytes of each entry; either end may be left out",
-    )
-    add_force(parser, "write binary data to a terminal too")
-    add_max_decompressed(parser)
+# This much is enough to tell text from binary.
+_LOOK_BYTES: Final = 4096
+_LONGEST_FILE_NAME: Final = 255
+# What file systems reject, or what means something to one of them or to a shell.
+_UNWANTED: Final = re.compile(r'[\x00-\x1f\x7f-\x9f<>:"|?*]')
 
 
-def _run(args: argparse.Namespace, console: Console) -> Exit:
-    if is_pack(args.file):
-        return _of_pack(args, console)
-    with open_shard(args.file, max_decompressed=args.max_decompressed) as reader:
-        # Nothing is printed if one of the names is wrong.
-        infos = [reader.info(name) for name in args.entries]
+def range_argument(text: str) -> tuple[int, int | None]:
+    """Start and stop from `START:STOP`; either may be left out."""
+    match = re.fullmatch(r"(\d*):(\d*)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a range; write START:STOP in bytes")
+    return int(match[1] or 0), int(match[2]) if match[2] else None
+
+
+def _key_of(member: NamedContent) -> dict[str, Any]:
+    return {name: value for name, value in member.fields.items() if name == "key"}
+
+
+# --- cat
+
+
+def _cat(args: argparse.Namespace, console: Console) -> Exit:
+    kind, wanted = readable_kind(args.file, console.program), args.range
+    # A wrong name or a wrong range raises before anything is printed.
+    with kind.members(args.file, args.names, args) as members:
         if console.as_json:
-            entries = [_fields(reader, name, args.range) for name in args.entries]
-            console.document({"file": args.file, "entries": entries})
+            entries = [_content_fields(member, wanted) for member in members]
+            console.document({"file": args.file, **_key_of(members[0]), "entries": entries})
             return Exit.OK
         if console.out_is_terminal and not args.force:
-            for info in infos:
-                _refuse_binary(reader, info.name, args.range)
+            for member in members:
+                _refuse_binary(member, wanted, args.file, console)
         sys.stdout.flush()
-        for name in args.entries:
-            for piece in iter_content(reader, name, args.range):
+        for member in members:
+            for piece in member.pieces(wanted):
                 sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
     return Exit.OK
 
 
-def _of_pack(args: argparse.Namespace, console: Console) -> Exit:
-    """Of a pack, the first name is a key."""
-    from shard_cli.commands.packs.cat import write_entries
+def _refuse_binary(
+    member: NamedContent, wanted: tuple[int, int | None] | None, path: str, console: Console
+) -> None:
     from shard_format.errors import InvalidArgument
 
-    if len(args.entries) < 2 or args.range is not None:
-        raise InvalidArgument(
-            "this is a pack of samples",
-            path=args.file,
-            expected="the key of a record, and names of its entries: FILE KEY NAME",
-        )
-    return write_entries(
-        args.file,
-        args.entries[0],
-        args.entries[1:],
-        console,
-        force=args.force,
-        max_decompressed=args.max_decompressed,
-    )
-
-
-def iter_content(
-    reader: ShardReader, name: str, wanted: tuple[int, int | None] | None
-) -> Iterator[bytes | memoryview]:
-    """The bytes of an entry, or of a range of it, in pieces."""
-    if wanted is None:
-        yield from reader.iter_entry(name)
-        return
-    start, stop = _bounds(reader, name, wanted)
-    # An entry that is compressed as a whole is decoded for every range: ask once.
-    in_parts = reader.info(name).codec == 0 or reader.seek_table(name) is not None
-    step = _RANGE_BYTES if in_parts else max(stop - start, 1)
-    for at in range(start, stop, step):
-        yield reader.read_range(name, at, min(at + step, stop))
-
-
-def _bounds(reader: ShardReader, name: str, wanted: tuple[int, int | None]) -> tuple[int, int]:
-    from shard_format.errors import InvalidArgument
-
-    size = reader.info(name).size
-    start, stop = wanted[0], size if wanted[1] is None else wanted[1]
-    if not start <= stop <= size:
-        raise InvalidArgument(
-            "the range is outside the entry",
-            path=reader.name,
-            entry=name,
-            expected=f"START <= STOP <= {size}",
-            found=f"{start}:{stop}",
-        )
-    return start, stop
-
-
-def _refuse_binary(reader: ShardReader, name: str, wanted: tuple[int, int | None] | None) -> None:
-    from shard_format.errors import InvalidArgument
-
-    for piece in iter_content(reader, name, wanted):
-        if is_text(bytes(piece[:_LOOK_BYTES])):
-            return
+    piece = next(iter(member.pieces(wanted)), b"")
+    if not is_text(bytes(piece[:_LOOK_BYTES])):
         raise InvalidArgument(
             "this is binary data, and stdout is a terminal",
-            path=reader.name,
-            entry=name,
-            hint="redirect it, use 'shard get', or give --force",
+            path=path,
+            entry=member.fields["name"],
+            hint=f"redirect it, use '{console.program} get', or give --force",
         )
 
 
@@ -132,31 +85,119 @@ def is_text(data: bytes) -> bool:
     )
 
 
-def _fields(
-    reader: ShardReader, name: str, wanted: tuple[int, int | None] | None
-) -> dict[str, Any]:
-    return {"name": name, **data_fields(b"".join(iter_content(reader, name, wanted)))}
-
-
-def data_fields(data: bytes) -> dict[str, Any]:
-    """Content as `--json` shows it: as text, or as base64 where it is not UTF-8."""
+def _content_fields(member: NamedContent, wanted: tuple[int, int | None] | None) -> dict[str, Any]:
+    """Content as `--json` shows it: as text, or as base64 if it is not UTF-8."""
+    data = b"".join(member.pieces(wanted))
     try:
         encoding, text = "utf-8", data.decode("utf-8")
     except UnicodeDecodeError:
         encoding, text = "base64", base64.b64encode(data).decode("ascii")
-    return {"size": len(data), "encoding": encoding, "data": text}
+    fields = {key: value for key, value in member.fields.items() if key != "key"}
+    return {**fields, "size": len(data), "encoding": encoding, "data": text}
 
 
-COMMAND = Command(
-    name="cat",
-    summary="write entries to stdout",
-    description="Entries are checked against their checksum; a mismatch shows after the last byte.\n"
-    "With --json the document holds the data as text, or as base64 where it is not UTF-8.",
-    examples=(
-        ("shard cat episode.wshard meta/episode | jq .", "a metadata entry"),
-        ("shard cat data.shard signal/rgb > rgb.bin", "any entry, streamed"),
-        ("shard cat data.shard log --range 0:1000", "its first 1000 bytes"),
+# --- get
+
+
+def _get(args: argparse.Namespace, console: Console) -> Exit:
+    from shard_format.errors import InvalidArgument
+
+    if args.output == STDIN:
+        hint = f"'{console.program} cat' writes to stdout"
+        raise InvalidArgument("get writes to a file", hint=hint)
+    kind = readable_kind(args.file, console.program)
+    with kind.members(args.file, args.names, args) as members:
+        if len(members) > 1:
+            raise InvalidArgument("get writes one entry", found=f"{len(members)} names")
+        member = members[0]
+        path = args.output or file_name(member.name)
+        refuse_overwrite(path, force=args.force)
+        if any(same_file(path, file) for file in kind.files(args.file)):
+            raise InvalidArgument("this would replace the file that is being read", path=path)
+        with console.progress(f"get {member.name}") as bar:
+            add = bar.adding_to(member.size)
+
+            def counted() -> Iterator[bytes | memoryview]:
+                for piece in member.pieces(None):
+                    yield piece
+                    add(len(piece))
+
+            written = write_file(path, counted())
+    facts = {"entry": member.fields["name"], "output": path, "size": written}
+    shown = f"{printable(path)}: {size(written)}"
+    console.report({"file": args.file, **_key_of(member), **facts}, shown)
+    return Exit.OK
+
+
+def file_name(name: str) -> str:
+    """A plain file name for an entry: the last part of its name, without dangerous characters."""
+    last = re.split(r"[/\\]", name)[-1]
+    # Not printable: direction marks and other invisible characters.
+    plain = "".join(c if c.isprintable() else "_" for c in _UNWANTED.sub("_", last))
+    plain = plain.encode()[:_LONGEST_FILE_NAME].decode(errors="ignore")
+    return "entry" if plain.strip(". ") == "" else plain
+
+
+CAT = arg.Command(
+    "cat",
+    _cat,
+    (
+        arg.FILE,
+        arg.positional(
+            "names",
+            "ENTRY",
+            "names of entries, in order; for a pack, the key of a record and names of its entries",
+            nargs="+",
+        ),
+        arg.option(
+            "--range START:STOP",
+            "only these bytes of each entry; you may leave out either end; not of a pack",
+            type=range_argument,
+        ),
+        arg.force("also write binary data to a terminal"),
+        arg.MAX_DECOMPRESSED,
     ),
-    add_arguments=_add_arguments,
-    run=_run,
+    """
+write entries to stdout
+
+Entries are checked against their checksum; a mismatch is reported after the last byte, in a pack before the first.
+With --json the document holds the data as text, or as base64 if it is not UTF-8.
+
+shard cat episode.wshard meta/episode | jq .  # a metadata entry
+shard cat data.shard signal/rgb > rgb.bin     # any entry, streamed
+shard cat data.shard log --range 0:1000       # its first 1000 bytes
+shardpack cat train-000000.shardpack cats/0001 json | jq .  # one entry of record cats/0001
+shardpack cat 'train-*.shardpack' cats/0001 jpg > cat.jpg   # from a set of shards
+""",
+)
+GET = arg.Command(
+    "get",
+    _get,
+    (
+        arg.FILE,
+        arg.positional(
+            "names",
+            "ENTRY",
+            "the name of an entry; for a pack, the key of a record and the name of its entry",
+            nargs="+",
+        ),
+        arg.option(
+            "-o --output OUT",
+            "the file to write (default: the last part of the name, for a pack of KEY.NAME, in the "
+            "current folder)",
+        ),
+        arg.force(),
+        arg.MAX_DECOMPRESSED,
+    ),
+    """
+write one entry to a file
+
+The file appears when it is complete and its checksum fits.
+
+shard get data.shard images/0001.png                 # to 0001.png in the current folder
+shard get data.shard weights -o weights.bin          # to a file of your choice
+shard get data.shard weights -o weights.bin --force  # and replace it
+shardpack get train-000000.shardpack cats/0001 jpg     # to 0001.jpg in the current folder
+shardpack get train/ cats/0001 jpg -o cat.jpg --force  # to a file of your choice
+""",
 )

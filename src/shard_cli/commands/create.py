@@ -1,24 +1,32 @@
-"""`shard create`: a new file from files, folders and stdin."""
+"""`shard create`: a new container from files, folders and stdin."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+import stat
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final
 
-from shard_cli.arguments import Command, add_dry_run, add_force, add_storage, parse_storage
+from shard_cli import arguments as arg
 from shard_cli.exits import Exit
-from shard_cli.files import refuse_overwrite
+from shard_cli.files import (
+    STDIN,
+    kind_of,
+    read_argument,
+    refuse_overwrite,
+    same_file,
+    write_content,
+)
 from shard_cli.text import count, percent, printable, size
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from shard_cli.inputs import Input, Inputs
-    from shard_cli.output import Console
-    from shard_cli.progress import Progress
+    from shard_cli.console import Console
 
-_SUFFIXES_BY_TYPE = {
+_SUFFIXES_BY_TYPE: Final = {
     "json": "json",
     "text": "txt md csv tsv log yaml yml toml xml html",
     "image": "png jpg jpeg gif bmp webp tif tiff",
@@ -26,59 +34,31 @@ _SUFFIXES_BY_TYPE = {
     "video": "mp4 mkv webm avi mov",
     "protobuf": "pb",
 }
-_TYPE_BY_SUFFIX = {
+_TYPE_BY_SUFFIX: Final = {
     suffix: kind for kind, suffixes in _SUFFIXES_BY_TYPE.items() for suffix in suffixes.split()
 }
 # What verifying will ask of a file with this role (S-ROL-2, S-ROL-3).
-_PROMISED_ENTRIES = {4: "meta/manifest", 5: "meta/episode"}
-
-
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("output", metavar="OUT", help="the file to write")
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        metavar="INPUT",
-        help="a file, a folder (all files in it), NAME=PATH, or NAME=- for stdin",
-    )
-    add_storage(parser, compression="none", alignment="64")
-    parser.add_argument("--role", default="unknown", help="name or number (default: unknown)")
-    parser.add_argument(
-        "--content-type",
-        default="auto",
-        metavar="TYPE",
-        help="name or number for all entries; auto goes by the suffix (default: auto)",
-    )
-    parser.add_argument("--prefix", default="", metavar="TEXT", help="put TEXT before all names")
-    parser.add_argument(
-        "--tag", action="append", default=[], metavar="TAG", help="tag all entries; may be repeated"
-    )
-    parser.add_argument("--schema", metavar="FILE.json", help="the schema section, a JSON object")
-    parser.add_argument(
-        "--identity", action="store_true", help="add the entry meta/identity, for later checking"
-    )
-    add_force(parser, "replace OUT if it exists")
-    add_dry_run(parser)
+_PROMISED_ENTRIES: Final = {4: "meta/manifest", 5: "meta/episode"}
+_PIECE: Final = 1 << 20
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
-    from shard_cli.copying import Storage, write_content
-    from shard_cli.inputs import collect
-    from shard_format import ShardWriter
+    from shard_format import ShardWriter, WriterOptions
     from shard_format.codecs import NO_COMPRESSION
     from shard_format.registry import parse_content_type, parse_role
 
-    compression = parse_storage(args) or NO_COMPRESSION
-    if args.content_type != "auto":
-        args.content_type = parse_content_type(args.content_type)
+    compression = arg.parse_storage(args) or NO_COMPRESSION
+    kind = None if args.content_type == "auto" else parse_content_type(args.content_type)
     role = parse_role(args.role)
     refuse_overwrite(args.output, force=args.force)
-    inputs = collect(args.inputs, prefix=args.prefix, output=args.output)
-    for path, reason in inputs.skipped:
-        console.warn(f"skipped {path}: {reason}")
+    inputs = _InputFiles(args.output)
+    for argument in args.inputs:
+        inputs.add(args.prefix, *arg.split_name(argument))
+    for one in inputs.skipped:
+        console.warn(f"skipped {one['path']}: {one['reason']}")
     promised = _PROMISED_ENTRIES.get(role)
-    if promised is not None and all(file.name != promised for file in inputs.files):
-        console.warn(f"the role promises an entry {promised}, which is not among the inputs")
+    if promised is not None and promised not in inputs.files:
+        console.warn(f"files of this role have an entry {promised}, which is not among the inputs")
     schema = None if args.schema is None else _read_schema(args.schema)
     if not args.dry_run:
         with (
@@ -88,103 +68,196 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
                 role=role,
                 alignment=64 if args.alignment is None else args.alignment,
                 compression=compression,
-                names=[file.name for file in inputs.files],
-                schema=schema,
+                reserve=list(inputs.files),
                 identity=args.identity,
+                options=WriterOptions(schema=schema),
             ) as writer,
         ):
-            packing = _Packing(bar, sum(file.size or 0 for file in inputs.files))
-            for file in inputs.files:
-                kind = _content_type(file, args.content_type)
-                storage = Storage(compression, args.frame_bytes, kind, args.tag)
-                write_content(writer, file.name, packing.counted(file), file.size, storage, console)
-                console.detail(printable(file.name))
+            add = bar.adding_to(inputs.size)
+            for name, (path, nbytes) in inputs.files.items():
+                storage: dict[str, Any] = {
+                    "compression": compression,
+                    "frame_bytes": args.frame_bytes,
+                    "content_type": _content_type(path, name) if kind is None else kind,
+                    "tags": args.tag,
+                }
+                write_content(writer, name, _pieces(path, add), nbytes, storage, console)
+                console.detail(printable(name))
     _report(args, inputs, console)
     return Exit.OK
 
 
-class _Packing:
-    """Tells the bar how far all inputs together are."""
-
-    def __init__(self, bar: Progress, total: int) -> None:
-        self._bar = bar
-        self._total = total
-        self._done = 0
-
-    def counted(self, file: Input) -> Iterator[bytes]:
-        for piece in file.iter_pieces():
+def _pieces(path: str, add: Callable[[int], None]) -> Iterator[bytes]:
+    """The content of a file, or of stdin."""
+    with nullcontext(sys.stdin.buffer) if path == STDIN else open(path, "rb", buffering=0) as file:
+        while piece := file.read(_PIECE):
             yield piece
-            self._done += len(piece)
-            self._bar.update(self._done, max(self._total, self._done))
+            add(len(piece))
 
 
-def _content_type(file: Input, wanted: str | int) -> str | int:
-    if wanted != "auto":
-        return wanted
+def _content_type(path: str, name: str) -> str:
     # Either may have a suffix: `page.html=-`, `page=index.html`.
-    suffixes = [os.path.splitext(text)[1][1:].lower() for text in (file.path, file.name)]
-    known = [_TYPE_BY_SUFFIX[suffix] for suffix in suffixes if suffix in _TYPE_BY_SUFFIX]
-    return known[0] if known else "unknown"
+    suffixes = [os.path.splitext(text)[1][1:].lower() for text in (path, name)]
+    return next((kind for kind in map(_TYPE_BY_SUFFIX.get, suffixes) if kind), "unknown")
 
 
 def _read_schema(path: str) -> dict[str, Any]:
-    from shard_format._json import parse_object
-    from shard_format.errors import ShardError, ShardIOError
+    from shard_format.canonical_json import parse_object
+    from shard_format.errors import ShardError
     from shard_format.registry import DEFAULT_LIMITS
     from shard_format.schema import Schema
 
+    text = read_argument(path)
     try:
-        with open(path, "rb") as file:
-            text = file.read(DEFAULT_LIMITS.max_json_bytes + 1)
         return Schema(parse_object(text, "the schema", DEFAULT_LIMITS)).fields
     except ShardError as error:
         raise error.located(path=path) from None
-    except OSError as error:
-        raise ShardIOError.wrap(error, "cannot read", path) from error
 
 
-def _report(args: argparse.Namespace, inputs: Inputs, console: Console) -> None:
-    content = sum(file.size or 0 for file in inputs.files)
+def _report(args: argparse.Namespace, inputs: _InputFiles, console: Console) -> None:
     written = None if args.dry_run else os.stat(args.output).st_size
-    if console.as_json:
-        console.document(
-            {
-                "output": args.output,
-                "dry_run": args.dry_run,
-                "entries": [
-                    {"name": file.name, "path": file.path, "size": file.size}
-                    for file in inputs.files
-                ],
-                "file_size": written,
-                "skipped": [{"path": path, "reason": why} for path, why in inputs.skipped],
-            }
-        )
-        return
     entries = count(len(inputs.files), "entry")
-    skipped = f"; skipped {count(len(inputs.skipped), 'file')}" if inputs.skipped else ""
     if written is None:
-        for file in inputs.files:
-            console.line(f"{printable(file.name)}\t{'-' if file.size is None else file.size}")
-        console.said(f"would write {entries}, {size(content)}{skipped}")
-        return
-    packed = f"{entries}, {size(written)}"
-    if all(file.size is not None for file in inputs.files) and content:
-        packed += f" ({percent(written, content)} of {size(content)})"
-    console.said(f"{printable(args.output)}: {packed}{skipped}")
+        for name, (_, nbytes) in () if console.as_json else inputs.files.items():
+            console.line(f"{printable(name)}\t{'-' if nbytes is None else nbytes}")
+        text = f"would write {entries}, {size(inputs.size)}"
+    else:
+        text = f"{printable(args.output)}: {entries}, {size(written)}"
+        if inputs.size and all(nbytes is not None for _, nbytes in inputs.files.values()):
+            text += f" ({percent(written, inputs.size)} of {size(inputs.size)})"
+    skipped = f"; skipped {count(len(inputs.skipped), 'file')}" if inputs.skipped else ""
+    console.report(
+        {
+            "output": args.output,
+            "dry_run": args.dry_run,
+            "entries": [
+                {"name": name, "path": path, "size": nbytes}
+                for name, (path, nbytes) in inputs.files.items()
+            ],
+            "file_size": written,
+            "skipped": inputs.skipped,
+        },
+        text + skipped,
+    )
 
 
-COMMAND = Command(
-    name="create",
-    summary="make a file from files, folders or stdin",
-    description="Names are the file names, or for a folder the paths inside it. Links inside folders\n"
-    "and special files are skipped and counted.",
-    examples=(
-        ("shard create data.shard images/ notes.txt", "a folder and a file"),
-        ("shard create data.shard -c zstd weights=model.bin", "compressed, under another name"),
-        ("shard create data.shard -c zstd --frame-bytes 1M big.bin", "seekable"),
-        ("curl -s URL | shard create data.shard page.html=-", "from stdin"),
-        ("shard create --dry-run data.shard images/", "what would be packed"),
+class _InputFiles:
+    """Everything that the arguments name, in order; folders sorted.
+
+    Args:
+        output: the file to be written, which is never one of the inputs.
+    """
+
+    def __init__(self, output: str) -> None:
+        self._output = output
+        self.files: dict[str, tuple[str, int | None]] = {}
+        """Path and size by name. The size is None where only reading shows it: stdin and pipes."""
+        self.skipped: list[dict[str, str]] = []
+        """Paths that are not packed, with the reason."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files whose size is known."""
+        return sum(nbytes or 0 for _, nbytes in self.files.values())
+
+    def add(self, prefix: str, name: str, path: str) -> None:
+        """Adds a file, a folder or stdin; `name` is empty if none was given."""
+        from shard_format.errors import InvalidArgument, ShardIOError
+
+        if path == STDIN:
+            if not name:
+                raise InvalidArgument("stdin needs a name", expected="NAME=-", found="-")
+            self._add_file(prefix + name, STDIN, None)
+            return
+        try:
+            mode = os.stat(path).st_mode
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot read", path) from error
+        if stat.S_ISDIR(mode):
+            if os.path.islink(path):
+                raise InvalidArgument(
+                    "a symbolic link to a folder is not followed",
+                    path=path,
+                    hint="give the folder itself, or put a / behind the link",
+                )
+            self._add_folder(path, prefix + (f"{name}/" if name else ""))
+        elif stat.S_ISSOCK(mode) or stat.S_ISBLK(mode):
+            self._skip(path, kind_of(mode))
+        else:
+            # A pipe given by hand, as the shell's <(…) is one, can be read once: that is enough.
+            self._add_file(prefix + (name or os.path.basename(path)), path, mode)
+
+    def _add_folder(self, folder: str, prefix: str) -> None:
+        with os.scandir(folder) as scan:
+            children = sorted(scan, key=lambda child: os.fsencode(child.name))
+        for child in children:
+            mode = child.stat(follow_symlinks=False).st_mode
+            if stat.S_ISDIR(mode):
+                self._add_folder(child.path, f"{prefix}{child.name}/")
+            elif stat.S_ISREG(mode):
+                self._add_file(prefix + child.name, child.path, mode)
+            else:
+                self._skip(child.path, kind_of(mode))
+
+    def _add_file(self, name: str, path: str, mode: int | None) -> None:
+        from shard_format.errors import InvalidArgument
+
+        if mode is not None and same_file(path, self._output):
+            self._skip(path, "the output itself")
+            return
+        if name in self.files:
+            raise InvalidArgument(
+                f"{self.files[name][0]} and {path} would have the same name",
+                entry=name,
+                rule="S-NAM-4",
+                hint="rename one with NAME=PATH",
+            )
+        is_regular = mode is not None and stat.S_ISREG(mode)
+        self.files[name] = path, os.stat(path).st_size if is_regular else None
+
+    def _skip(self, path: str, reason: str) -> None:
+        self.skipped.append({"path": path, "reason": reason})
+
+
+SHARD = arg.Command(
+    "create",
+    _run,
+    (
+        arg.positional("output", "OUT", "the file to write"),
+        arg.positional(
+            "inputs",
+            "INPUT",
+            "a file, a folder (all files in it), NAME=PATH, or NAME=- for stdin",
+            nargs="+",
+        ),
+        *arg.storage("none", "64"),
+        arg.option(
+            "--role ROLE", "role of the file, name or number (default: unknown)", default="unknown"
+        ),
+        arg.option(
+            "--content-type TYPE",
+            "content type of all entries, name or number; auto goes by the suffix (default: auto)",
+            default="auto",
+        ),
+        arg.option("--prefix TEXT", "put TEXT before every name", default=""),
+        arg.repeated("--tag TAG", "add TAG to every entry"),
+        arg.option("--schema JSON", "a file with the schema section, a JSON object"),
+        arg.flag(
+            "--identity", "add the entry meta/identity, so that the content can be checked later"
+        ),
+        arg.force(),
+        arg.DRY_RUN,
     ),
-    add_arguments=_add_arguments,
-    run=_run,
+    """
+make a file from files, folders or stdin
+
+Entries have the names of the files, or for a folder the paths inside it. Links inside folders and
+special files are skipped and counted.
+
+shard create data.shard images/ notes.txt                 # a folder and a file
+shard create data.shard -c zstd weights=model.bin         # compressed, under another name
+shard create data.shard -c zstd --frame-bytes 1M big.bin  # seekable
+curl -s URL | shard create data.shard page.html=-         # from stdin
+shard create --dry-run data.shard images/                 # what would be packed
+""",
 )

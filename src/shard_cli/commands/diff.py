@@ -1,85 +1,61 @@
-"""`shard diff`: what differs between two files."""
+"""`diff`: what two files differ in."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from shard_cli.arguments import Command, add_max_decompressed
+from shard_cli import arguments as arg
 from shard_cli.exits import Exit
-from shard_cli.opening import open_shard
-from shard_cli.pack_files import is_pack
-from shard_cli.text import count, fit, printable, size
+from shard_cli.kinds import is_pack, kind_of
+from shard_cli.text import printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
 
-    from shard_cli.comparing import Difference
-    from shard_cli.output import Console
+    from shard_cli.console import Console
+    from shard_cli.kinds.model import Change
 
-_LONGEST_VALUE = 60
-_MARKS = {
+_MARKS: Final = {
     "only_in_a": ("-", "red"),
     "only_in_b": ("+", "green"),
-    "content": ("~", "yellow"),
     "metadata": ("*", "yellow"),
+    "description": ("*", "yellow"),
     "file": ("*", "yellow"),
 }
-_TOTALS = {
+_CHANGED: Final = ("~", "yellow")
+_TOTALS: Final = {
     "only_in_a": "only in A",
     "only_in_b": "only in B",
     "content": "changed",
+    "form": "of another form",
+    "values": "with other values",
     "metadata": "described differently",
+    "description": "about channels",
     "file": "about the whole file",
 }
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", metavar="A", help="one file")
-    parser.add_argument("b", metavar="B", help="the other")
-    parser.add_argument(
-        "--stored",
-        action="store_true",
-        help="also compare how entries are stored: codec, alignment",
-    )
-    parser.add_argument(
-        "--brief", action="store_true", help="stop at the first difference and only say that"
-    )
-    add_max_decompressed(parser)
+_BRIEF: Final = (
+    arg.flag("--brief", "stop at the first difference and only say that there is one"),
+    arg.MAX_DECOMPRESSED,
+)
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
-    from shard_cli.commands.packs.diff import diff_packs
-    from shard_cli.comparing import compare
-
-    if is_pack(args.a) and is_pack(args.b):
-        return diff_packs(args, console)
-    limit = args.max_decompressed
-    with (
-        open_shard(args.a, max_decompressed=limit) as a,
-        open_shard(args.b, max_decompressed=limit) as b,
-        console.progress("diff") as bar,
-    ):
-        differences = compare(a, b, stored=args.stored, progress=bar.update)
-        return show_differences(differences, args, console, count(len(a), "entry"))
-
-
-def show_differences(
-    differences: Iterable[Difference], args: argparse.Namespace, console: Console, same: str
-) -> Exit:
-    """Prints differences as they are found; `same` says what there is if there are none."""
-    found: list[Difference] = []
-    for difference in differences:
-        found.append(difference)
-        if args.brief:
-            break
-        if not console.as_json:
-            mark, colour = _MARKS[difference.kind]
-            console.line(f"{console.style(mark, colour)} {_text(difference)}")
+    # `shard` compares packs if both are packs.
+    kind = kind_of(args.a if is_pack(args.b) else args.b, console.program)
+    found: list[Change] = []
+    with console.progress("diff") as bar, kind.compare(args, bar.update) as (changes, same):
+        for change in changes:
+            found.append(change)
+            if args.brief:
+                break
+            if not console.as_json:
+                mark, colour = _MARKS.get(change.kind, _CHANGED)
+                console.line(f"{console.style(mark, colour)} {change.text}")
     if console.as_json:
-        document = {"a": args.a, "b": args.b, "same": not found}
-        fields = [] if args.brief else [one.to_fields() for one in found]
-        console.document({**document, "differences": fields})
+        shown = [] if args.brief else [change.fields for change in found]
+        console.document({"a": args.a, "b": args.b, "same": not found, "differences": shown})
     elif found and args.brief:
         console.line(f"{printable(args.a)} and {printable(args.b)} differ")
     elif found:
@@ -89,45 +65,55 @@ def show_differences(
     return Exit.FINDING if found else Exit.OK
 
 
-def _text(difference: Difference) -> str:
-    entry = "file" if difference.entry is None else printable(difference.entry)
-    if difference.kind == "only_in_a":
-        return f"{entry}: only in A, {size(difference.a)}"
-    if difference.kind == "only_in_b":
-        return f"{entry}: only in B, {size(difference.b)}"
-    if difference.kind == "content":
-        sizes = size(difference.a)
-        if difference.a != difference.b:
-            sizes = f"{difference.a:,} bytes -> {difference.b:,} bytes"
-        return f"{entry}: {sizes}, differs from byte {difference.offset:,} on"
-    field = printable(str(difference.field))
-    return f"{entry}: {field} {_value(difference.a)} -> {_value(difference.b)}"
-
-
-def _value(value: object) -> str:
-    from shard_cli.summary import short_json
-
-    if value is None or value == []:
-        return "none"
-    text = ", ".join(value) if isinstance(value, list) and isinstance(value[0], str) else None
-    return printable(fit(text or short_json(value), _LONGEST_VALUE))
-
-
-def _totals(found: list[Difference]) -> str:
+def _totals(found: list[Change]) -> str:
     counts = {kind: sum(one.kind == kind for one in found) for kind in _TOTALS}
     return ", ".join(f"{counts[kind]:,} {text}" for kind, text in _TOTALS.items() if counts[kind])
 
 
-COMMAND = Command(
-    name="diff",
-    summary="compare two files entry by entry",
-    description="Content is compared after decompression: two files that differ only in codec, order or\n"
-    "alignment are the same. Exit code 0 the same, 1 different.",
-    examples=(
-        ("shard diff old.shard new.shard", "- only in A, + only in B, ~ changed, * described"),
-        ("shard diff --brief a.shard b.shard && echo same", "for scripts"),
-        ("shard diff --stored a.shard b.shard", "codec and alignment, too"),
+DIFF = arg.Command(
+    "diff",
+    _run,
+    (
+        arg.positional("a", "A", "one file, or one pack"),
+        arg.positional("b", "B", "the other one"),
+        arg.flag(
+            "--stored", "also compare how entries are stored: codec, alignment, order of records"
+        ),
+        *_BRIEF,
     ),
-    add_arguments=_add_arguments,
-    run=_run,
+    """
+compare two files entry by entry, packs record by record
+
+Compares content after decompression: two files that differ only in codec, order, alignment or number of
+shards are the same. Exit code 0 if they are the same, 1 if not.
+
+shard diff old.shard new.shard                   # - only in A, + only in B, ~ changed, * described
+shard diff --brief a.shard b.shard && echo same  # for scripts
+shard diff --stored a.shard b.shard              # codec and alignment, too
+shardpack diff old.shardpack new.shardpack              # - only in A, + only in B, ~ changed, * described
+shardpack diff --brief 'a-*.shardpack' b/ && echo same  # for scripts
+""",
+)
+WSHARD = arg.Command(
+    "diff",
+    _run,
+    (
+        arg.positional("a", "A", "one episode"),
+        arg.positional("b", "B", "the other one"),
+        arg.flag(
+            "--no-values", "compare facts, names, types and shapes only, without reading the blocks"
+        ),
+        arg.NO_SIDECARS,
+        *_BRIEF,
+    ),
+    """
+compare two episodes: facts, metadata, channels, values
+
+How episodes are stored does not matter: compression, order, chunks or one file. Exit code 0
+if they are the same, 1 if not. 'shard diff' compares files byte by byte.
+
+wshard diff old.wshard new.wshard                   # - only in A, + only in B, ~ changed, * described
+wshard diff --brief a.wshard b.wshard && echo same  # for scripts
+wshard diff --no-values a.wshard b.wshard           # without reading the blocks
+""",
 )

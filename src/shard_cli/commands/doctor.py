@@ -1,125 +1,176 @@
-"""`shard doctor`: what is wrong with a file, what that means, and what to do about it."""
+"""`doctor`: what is wrong or odd about files, what that means, and what to do about it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
 
-from shard_cli.arguments import Command, add_max_decompressed
-from shard_cli.exits import Exit, message_of, worst
-from shard_cli.opening import limits_with
-from shard_cli.pack_files import is_pack, shards_of
-from shard_cli.text import count, fit, printable
+from shard_cli import arguments as arg
+from shard_cli.exits import Exit, worst
+from shard_cli.kinds import kind_of
+from shard_cli.text import count, printable
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
-    from shard_cli.diagnosis import Diagnosis
-    from shard_cli.output import Console
+    from shard_cli.console import Console
+    from shard_cli.kinds.model import Diagnosis
 
-# A file with a thousand damaged entries does not need a thousand explanations.
-_MOST_SHOWN: Final = 20
-
-
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="files of the Shard family")
-    parser.add_argument(
-        "--strict", action="store_true", help="warnings and advice give exit code 1, too"
-    )
-    add_max_decompressed(parser)
+_COLOURS: Final = {"error": ("red",), "warning": ("yellow",), "note": ("dim",), "advice": ()}
+_SEVERITIES: Final = ("error", "warning", "note")
+_VERDICTS: Final = {
+    "healthy": ("green",),
+    "readable": ("yellow",),
+    "suspicious": ("yellow",),
+    "damaged": ("red", "bold"),
+    "does not open": ("red", "bold"),
+}
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
-    from shard_cli.diagnosis import diagnose, diagnose_shard
-
-    limits = limits_with(args.max_decompressed)
-    diagnoses = []
-    paths = [
-        (one, is_of_pack)
-        for path in args.files
-        for is_of_pack in (is_pack(path),)
-        for one in (shards_of(path) if is_of_pack else [path])
-    ]
-    for number, (path, is_of_pack) in enumerate(paths):
-        look = diagnose_shard if is_of_pack else diagnose
-        diagnosis = look(path, limits, console)
-        diagnoses.append(diagnosis)
-        if not console.as_json:
-            if number:
-                console.said("")
-            _show(diagnosis, console)
+    is_episodes = console.program == "wshard"
+    args.ignored = _ignored(args.ignore) if is_episodes else frozenset()
+    diagnoses: list[Diagnosis] = []
+    # Episodes are examined several at once.
+    for files in [args.files] if is_episodes else [[path] for path in args.files]:
+        for diagnosis in kind_of(files[0], console.program).diagnose(files, args, console):
+            diagnoses.append(diagnosis)
+            if not console.as_json:
+                _show(diagnosis, console, strict=args.strict and is_episodes)
+    codes = [diagnosis.exit(strict=args.strict) for diagnosis in diagnoses]
     if console.as_json:
-        console.document({"files": [diagnosis.to_fields() for diagnosis in diagnoses]})
-    return worst([diagnosis.exit(strict=args.strict) for diagnosis in diagnoses])
+        document: dict[str, Any] = {"ok": not any(codes), "strict": args.strict}
+        document["files"] = [
+            {"file": one.file, "ok": not one.of("error"), **one.fields} for one in diagnoses
+        ]
+        if is_episodes:
+            document |= {"ignored": sorted(args.ignored), "summary": _summary(diagnoses)}
+        console.document(document)
+    elif is_episodes and len(diagnoses) > 1 and not console.quiet:
+        _show_summary(diagnoses, console)
+    return worst(codes)
 
 
-def _show(diagnosis: Diagnosis, console: Console) -> None:
-    name = console.style(printable(diagnosis.file), "bold")
-    if not diagnosis.errors:
-        console.said(f"{name}: {console.style('healthy', 'green')}, {_readable(diagnosis)}")
-    elif diagnosis.opens:
-        console.line(f"{name}: {console.style('damaged', 'red', 'bold')}, {_readable(diagnosis)}")
-    else:
-        console.line(f"{name}: {console.style('does not open', 'red', 'bold')}")
-    for error in diagnosis.errors[:_MOST_SHOWN]:
-        _show_one(console, "error", "red", error.code, message_of(error, under=diagnosis.file))
-    if len(diagnosis.errors) > _MOST_SHOWN:
-        console.line(f"  … and {count(len(diagnosis.errors) - _MOST_SHOWN, 'more error')}")
-    if diagnosis.header is not None and (not diagnosis.opens or console.verbose):
-        _show_header(diagnosis, console)
-    if not diagnosis.opens and diagnosis.header is not None:
-        console.line(f"  {_readable(diagnosis)}")
-    if not console.quiet:
-        for warning in diagnosis.warnings:
-            _show_one(console, "warning", "yellow", warning.code, printable(str(warning)))
-        for advice in diagnosis.advice:
-            console.line(f"  advice: {advice.code}: {printable(advice.message)}")
-            console.line(f"    do: {advice.remedy}")
+def _ignored(arguments: Sequence[str]) -> frozenset[str]:
+    from shard_cli.exits import EXPLANATIONS
+    from shard_format.errors import InvalidArgument
+    from wshard.doctor import CODES
+
+    codes = [code.strip() for argument in arguments for code in argument.split(",")]
+    known = sorted({*EXPLANATIONS, *CODES})
+    for code in codes:
+        if code not in known:
+            import difflib
+
+            near = difflib.get_close_matches(code, known, 1)
+            raise InvalidArgument(
+                "--ignore takes codes of findings",
+                found=repr(code),
+                hint=f"did you mean {near[0]}?" if near else "the code comes before each finding",
+            )
+    return frozenset(codes)
 
 
-def _readable(diagnosis: Diagnosis) -> str:
-    if diagnosis.listed is None:
-        return "no entry can be read: the index is lost"
-    if diagnosis.readable == diagnosis.listed:
-        return (
-            f"all {count(diagnosis.listed, 'entry')} readable" if diagnosis.listed else "no entries"
+def _show(diagnosis: Diagnosis, console: Console, *, strict: bool) -> None:
+    from shard_cli.kinds.model import MOST_SHOWN
+
+    verdict = console.style(diagnosis.verdict, *_VERDICTS[diagnosis.verdict])
+    tail = f", {diagnosis.summary}" if diagnosis.summary else ""
+    heading = f"{console.style(printable(diagnosis.file), 'bold')}: {verdict}{tail}"
+    is_bad = diagnosis.verdict in ("damaged", "does not open", "suspicious")
+    (console.line if is_bad else console.said)(heading)
+    severe = ("error", "warning") if strict else ("error",)
+    findings = diagnosis.of(*severe)
+    findings += [] if console.quiet else diagnosis.of(*(set(_COLOURS) - set(severe)))
+    shown = findings if console.verbose else findings[:MOST_SHOWN]
+    for finding in shown:
+        label = console.style(f"{finding.severity}:", *_COLOURS[finding.severity])
+        console.line(f"  {label} {finding.code}: {finding.text}")
+        if finding.meaning:
+            console.line(f"    means: {finding.meaning}")
+        if finding.remedy:
+            console.line(f"    do: {finding.remedy}")
+    for detail in diagnosis.details:
+        console.line(f"  {detail}")
+    if len(shown) < len(findings):
+        console.line(f"  … and {count(len(findings) - len(shown), 'more finding')}; see -v")
+
+
+def _summary(diagnoses: Sequence[Diagnosis]) -> list[dict[str, Any]]:
+    """Each code that occurs: how often, and in how many episodes; errors first."""
+    found = [[(one.severity, one.code) for one in diagnosis.findings] for diagnosis in diagnoses]
+    findings = Counter(key for keys in found for key in keys)
+    episodes = Counter(key for keys in found for key in set(keys))
+    rows = sorted(findings, key=lambda key: (_SEVERITIES.index(key[0]), -episodes[key], key[1]))
+    return [
+        {
+            "code": key[1],
+            "severity": key[0],
+            "episodes": episodes[key],
+            "findings": findings[key],
+        }
+        for key in rows
+    ]
+
+
+def _show_summary(diagnoses: Sequence[Diagnosis], console: Console) -> None:
+    rows = _summary(diagnoses)
+    console.line()
+    if rows:
+        console.table(
+            ["CODE", "SEVERITY", "EPISODES", "FINDINGS"],
+            [list(map(str, row.values())) for row in rows],
+            right=(2, 3),
         )
-    return f"{diagnosis.readable:,} of {count(diagnosis.listed, 'entry')} readable"
+    bad = sum(bool(one.of("error")) for one in diagnoses)
+    odd = sum(bool(one.of("warning")) and not one.of("error") for one in diagnoses)
+    facts = [count(len(diagnoses), "episode"), f"{len(diagnoses) - bad - odd:,} healthy"]
+    facts += [f"{odd:,} with warnings"] if odd else []
+    facts += [f"{bad:,} damaged"] if bad else []
+    console.line(console.style(", ".join(facts), "bold" if bad else "dim"))
 
 
-def _show_one(console: Console, label: str, colour: str, code: str, text: str) -> None:
-    from shard_cli.explanations import EXPLANATIONS
-
-    explanation = EXPLANATIONS[code]
-    console.line(f"  {console.style(f'{label}:', colour)} {code}: {text}")
-    console.line(f"    means: {explanation.meaning}")
-    console.line(f"    do: {explanation.remedy}")
-
-
-def _show_header(diagnosis: Diagnosis, console: Console) -> None:
-    from shard_cli.summary import flag_names
-
-    assert diagnosis.header is not None
-    console.line("  header:")
-    for name, value in diagnosis.header.items():
-        text = fit(printable(str(value)), 40)
-        if name == "flags" and isinstance(value, int):
-            text = f"0x{value:04x} ({', '.join(flag_names(value)) or 'none'})"
-        if name in diagnosis.wrong_fields:
-            text += "  " + console.style(f"<- {printable(diagnosis.wrong_fields[name])}", "red")
-        console.line(f"    {name:<20}{text}")
-
-
-COMMAND = Command(
-    name="doctor",
-    summary="explain what is wrong with files and what to do",
-    description="Also for files that do not open: shows the header, which field is wrong, and how many\n"
-    "entries can still be read. Says what could be stored better. Warnings and advice do not\n"
-    "change the exit code without --strict.",
-    examples=(
-        ("shard doctor data.shard", "one file"),
-        ("shard doctor broken.shard --json", "for programs"),
-        ("shard doctor --strict *.shard", "fail on warnings, too"),
+SHARD = arg.Command(
+    "doctor",
+    _run,
+    (
+        arg.FILES,
+        arg.flag("--strict", "also exit with code 1 for warnings and advice"),
+        arg.MAX_DECOMPRESSED,
     ),
-    add_arguments=_add_arguments,
-    run=_run,
+    """
+explain what is wrong with files and what to do
+
+Also works on files that do not open: shows the header, which field is wrong, and how many
+entries can still be read. Says what could be stored better. Warnings and advice do not change the
+exit code without --strict.
+
+shard doctor data.shard           # one file
+shard doctor broken.shard --json  # for programs
+shard doctor --strict *.shard     # fail on warnings, too
+""",
+)
+WSHARD = arg.Command(
+    "doctor",
+    _run,
+    (
+        arg.EPISODES,
+        arg.flag("--strict", "also exit with code 1 for warnings"),
+        arg.repeated("--ignore CODE,…", "leave out findings with these codes, even errors"),
+        arg.JOBS,
+        arg.MAX_DECOMPRESSED,
+    ),
+    """
+say what is wrong or odd, and what to do
+
+Checks everything that 'wshard verify' checks, and looks for what is allowed but likely to
+cause problems: clocks that jump, dead dimensions, NaN, frozen cameras, lanes without a description. Warnings
+do not change the exit code without --strict.
+
+wshard doctor ep_001.wshard                                   # one episode
+wshard doctor recordings/                                     # a folder, with a summary by code at the end
+wshard doctor --strict --ignore no_end,time_jump recordings/  # for a pipeline
+wshard doctor --json recordings/ | jq .summary                # for programs
+""",
 )

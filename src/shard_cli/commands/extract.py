@@ -1,160 +1,155 @@
-"""`shard extract`: entries to files under a folder."""
+"""`extract`: contents to files under a folder."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
 
-from shard_cli.arguments import (
-    Command,
-    add_dry_run,
-    add_force,
-    add_max_decompressed,
-    add_patterns,
-)
+from shard_cli import arguments as arg
 from shard_cli.exits import Exit, error_fields, message_of
 from shard_cli.files import check_targets, write_file
-from shard_cli.opening import open_shard
-from shard_cli.pack_files import is_pack
-from shard_cli.selection import choose
+from shard_cli.kinds import readable_kind
 from shard_cli.text import count, printable, size
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
 
-    from shard_cli.output import Console
-    from shard_cli.progress import Progress
-    from shard_cli.safe_paths import Refused
-    from shard_format import ShardError, ShardReader
-
-
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="a file of the Shard family")
-    add_patterns(parser, "extract")
-    parser.add_argument(
-        "-C", "--directory", metavar="DIR", default=".", help="where to (default: current folder)"
-    )
-    parser.add_argument(
-        "--skip-unsafe",
-        action="store_true",
-        help="extract the rest if some names cannot be trusted as paths; exit code 1",
-    )
-    add_force(parser, "replace files that exist")
-    add_dry_run(parser)
-    add_max_decompressed(parser)
+    from shard_cli.console import Console
+    from shard_cli.kinds.model import NamedContent
+    from shard_format import ShardError
+    from shard_format.safe_paths import Refused
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
-    from shard_cli.commands.packs.extract import extract_records
-    from shard_cli.safe_paths import plan_extraction
-
-    if is_pack(args.file):
-        return extract_records(args.file, args, console)
-    with open_shard(args.file, max_decompressed=args.max_decompressed) as reader:
-        plan = plan_extraction(choose(reader, args.patterns, args.prefix), args.directory)
-        if plan.refused and not args.skip_unsafe:
-            raise _unsafe(reader, plan.refused)
-        for refused in plan.refused:
-            console.warn(f"skipped {refused.name!r}: {refused.reason} (unsafe_path)")
-        check_targets(plan.targets.values(), [args.file], force=args.force)
-        extraction = _Extraction(reader, console)
+    kind = readable_kind(args.file, console.program)
+    failures: list[ShardError] = []
+    with kind.chosen(args.file, args) as members:
+        targets, refused = _plan(members, args.directory)
+        if refused and not args.skip_unsafe:
+            raise _unsafe(args.file, refused)
+        for one in refused:
+            console.warn(f"skipped {one.name!r}: {one.reason} (unsafe_path)")
+        check_targets([path for _, path in targets], kind.files(args.file), force=args.force)
         if not args.dry_run:
-            extraction.write(plan.targets)
-    _report(args, console, plan.targets, plan.refused, extraction)
-    return Exit.FINDING if plan.refused or extraction.failures else Exit.OK
+            targets, failures = _write(targets, console)
+    nbytes = 0 if args.dry_run else sum(member.size for member, _ in targets)
+    for _, path in targets if args.dry_run and not console.as_json else ():
+        console.line(printable(path))
+    text = f"{'would extract' if args.dry_run else 'extracted'} {count(len(targets), 'entry')}"
+    if not args.dry_run:
+        text += f", {size(nbytes)}"
+        text += f"; skipped {count(len(refused), 'unsafe name')}" if refused else ""
+        text += f"; {len(failures):,} failed" if failures else ""
+    console.report(
+        {
+            "file": args.file,
+            "directory": args.directory,
+            "dry_run": args.dry_run,
+            "extracted": [{**_place(member), "path": path} for member, path in targets],
+            "bytes": nbytes,
+            "skipped": [{"name": one.name, "reason": one.reason} for one in refused],
+            "errors": [error_fields(error) for error in failures],
+        },
+        text,
+    )
+    return Exit.FINDING if refused or failures else Exit.OK
 
 
-class _Extraction:
-    """Writes entries and counts what was written. Owns: the counts and the failures."""
+def _plan(
+    members: list[NamedContent], folder: str
+) -> tuple[list[tuple[NamedContent, str]], list[Refused]]:
+    """Where everything goes, and what cannot be a path below the folder."""
+    from shard_format.safe_paths import Refused, plan_extraction
 
-    def __init__(self, reader: ShardReader, console: Console) -> None:
-        self._reader = reader
-        self._console = console
-        self.written: list[str] = []
-        self.bytes = 0
-        self.failures: list[ShardError] = []
-
-    def write(self, targets: Mapping[str, str]) -> None:
-        from shard_format.errors import FormatError
-
-        total = sum(self._reader.info(name).size for name in targets)
-        with self._console.progress("extract") as bar:
-            for name, path in targets.items():
-                os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-                try:
-                    write_file(path, self._counted(name, bar, total))
-                except FormatError as error:  # one damaged entry does not hide the others
-                    self.failures.append(error)
-                    self._console.error(message_of(error), error.code)
-                    continue
-                self.written.append(name)
-                self._console.detail(printable(path))
-
-    def _counted(self, name: str, bar: Progress, total: int) -> Iterator[memoryview]:
-        for piece in self._reader.iter_entry(name):
-            yield piece
-            self.bytes += len(piece)
-            bar.update(self.bytes, total)
+    by_name: dict[str, list[NamedContent]] = {}
+    for member in members:
+        by_name.setdefault(member.name, []).append(member)
+    plan = plan_extraction((name for name, same in by_name.items() if len(same) == 1), folder)
+    refused = [
+        Refused(name, "two entries have this path")
+        for name, same in by_name.items()
+        if len(same) > 1
+    ]
+    targets = [(by_name[name][0], path) for name, path in plan.targets.items()]
+    return targets, [*refused, *plan.refused]
 
 
-def _unsafe(reader: ShardReader, refused: list[Refused]) -> ShardError:
+def _write(
+    targets: list[tuple[NamedContent, str]], console: Console
+) -> tuple[list[tuple[NamedContent, str]], list[ShardError]]:
+    """Writes the files and returns those that it wrote, and what went wrong.
+
+    One damaged entry does not keep the others from being written.
+    """
+    from shard_format.errors import FormatError
+
+    written: list[tuple[NamedContent, str]] = []
+    failures: list[ShardError] = []
+    with console.progress("extract") as bar:
+        add = bar.adding_to(sum(member.size for member, _ in targets))
+        for member, path in targets:
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            try:
+                add(write_file(path, member.pieces(None)))
+            except FormatError as error:
+                failures.append(error)
+                console.error(message_of(error), error.code)
+                continue
+            written.append((member, path))
+            console.detail(printable(path))
+    return written, failures
+
+
+def _place(member: NamedContent) -> dict[str, Any]:
+    return {key: member.fields[key] for key in ("key", "name") if key in member.fields}
+
+
+def _unsafe(path: str, refused: list[Refused]) -> ShardError:
     from shard_format.errors import UnsafePath
 
     others = "" if len(refused) == 1 else f", and {count(len(refused) - 1, 'more name')} like it"
     return UnsafePath(
         f"the name cannot be a path: {refused[0].reason}{others}; nothing was written",
-        path=reader.name,
+        path=path,
         entry=refused[0].name,
         rule="S-NAM-8",
         hint="--skip-unsafe extracts the rest",
     )
 
 
-def _report(
-    args: argparse.Namespace,
-    console: Console,
-    targets: Mapping[str, str],
-    refused: list[Refused],
-    extraction: _Extraction,
-) -> None:
-    names = list(targets) if args.dry_run else extraction.written
-    if console.as_json:
-        document: dict[str, Any] = {
-            "file": args.file,
-            "directory": args.directory,
-            "dry_run": args.dry_run,
-            "extracted": [{"name": name, "path": targets[name]} for name in names],
-            "bytes": extraction.bytes,
-            "skipped": [{"name": one.name, "reason": one.reason} for one in refused],
-            "errors": [error_fields(error) for error in extraction.failures],
-        }
-        console.document(document)
-        return
-    if args.dry_run:
-        for name in names:
-            console.line(printable(targets[name]))
-        console.said(f"would extract {count(len(names), 'entry')}")
-        return
-    text = f"extracted {count(len(names), 'entry')}, {size(extraction.bytes)}"
-    if refused:
-        text += f"; skipped {count(len(refused), 'unsafe name')}"
-    if extraction.failures:
-        text += f"; {len(extraction.failures):,} failed"
-    console.said(text)
-
-
-COMMAND = Command(
-    name="extract",
-    summary="write entries to files under a folder",
-    description="Names become paths below the folder. Names that could lead elsewhere, or two names\n"
-    "for one file, are refused before anything is written.",
-    examples=(
-        ("shard extract data.shard -C out", "everything, into out/"),
-        ("shard extract data.shard 'images/*' -C out", "only some entries"),
-        ("shard extract --dry-run data.shard", "what would be written"),
-        ("shard extract --skip-unsafe odd.shard -C out", "leave out names like ../x"),
+EXTRACT = arg.Command(
+    "extract",
+    _run,
+    (
+        arg.FILE,
+        *arg.patterns("extract"),
+        arg.DIRECTORY,
+        arg.option(
+            "--layout",
+            "of a pack: stem for KEY.NAME, as 'create' and tar files group files; dir for KEY/NAME (default: stem)",
+            choices=("stem", "dir"),
+            default="stem",
+        ),
+        arg.flag(
+            "--skip-unsafe", "extract the rest if some names are unsafe as paths; exit code 1"
+        ),
+        arg.force("replace files that exist"),
+        arg.DRY_RUN,
+        arg.MAX_DECOMPRESSED,
     ),
-    add_arguments=_add_arguments,
-    run=_run,
+    """
+write entries to files under a folder
+
+Names become paths below the folder, of a pack key and name together. Names that could lead outside it, or
+two names for one file, are refused before anything is written.
+
+shard extract data.shard -C out               # everything, into out/
+shard extract data.shard 'images/*' -C out    # only some entries
+shard extract --dry-run data.shard            # what would be written
+shard extract --skip-unsafe odd.shard -C out  # leave out names like ../x
+shardpack extract train-000000.shardpack -C out        # everything: out/KEY.NAME
+shardpack extract 'train-*.shardpack' 'cats/*' -C out  # only some records
+shardpack extract runs.shardpack -C out --layout dir   # a folder for each record
+shardpack extract train-000000.shardpack --dry-run     # where everything would go
+""",
 )

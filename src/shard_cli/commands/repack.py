@@ -1,244 +1,307 @@
-"""`shard repack`: the same entries, stored in another way."""
+"""`repack`: the same content, stored in another way."""
 
 from __future__ import annotations
 
+import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from shard_cli.arguments import (
-    Command,
-    add_force,
-    add_max_decompressed,
-    add_storage,
-    parse_storage,
-)
+from shard_cli import arguments as arg
+from shard_cli import episode_options
 from shard_cli.exits import Exit, message_of
-from shard_cli.files import beside, put_in_place, refuse_overwrite, same_file
-from shard_cli.opening import limits_with, open_shard
-from shard_cli.selection import choose
+from shard_cli.files import refuse_overwrite, replacing, same_file, write_content
 from shard_cli.text import count, percent, printable, size
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from shard_cli.copying import Storage
-    from shard_cli.output import Console
-    from shard_cli.progress import Progress
-    from shard_format import Compression, EntryInfo, Filters, Schema, ShardReader
+    from shard_cli.console import Console
+    from shard_format import Compression, EntryInfo, Schema, ShardReader
+    from wshard import Episode
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="IN", help="the file to read")
-    parser.add_argument("output", metavar="OUT", help="the file to write; IN itself with --force")
-    add_storage(parser, compression="that of each entry", alignment="that of IN")
-    for option, what in (("--only", "keep only"), ("--drop", "leave out")):
-        parser.add_argument(
-            option,
-            action="append",
-            default=[],
-            metavar="PATTERN",
-            help=f"{what} entries whose name fits; may be repeated",
-        )
-    add_force(parser, "replace OUT if it exists")
-    add_max_decompressed(parser)
-
-
-def _run(args: argparse.Namespace, console: Console) -> Exit:
-    compression = parse_storage(args)
-    refuse_overwrite(args.output, force=args.force)
-    if same_file(args.file, args.output):
-        console.note(f"{args.output} is replaced when the new file is complete and checked")
-    with open_shard(args.file, max_decompressed=args.max_decompressed) as reader:
-        repacking = _Repacking(reader, args, compression, console)
-        temporary = beside(args.output)
-        try:
-            repacking.write(temporary)
-            repacking.check(temporary)
-            before = reader.header.total_file_size
-            after = os.stat(temporary).st_size
-            put_in_place(temporary, args.output)
-        finally:
-            if os.path.exists(temporary):
-                os.unlink(temporary)
-    facts: dict[str, Any] = {
-        "file": args.file,
-        "output": args.output,
-        "entries": repacking.count,
-        "dropped": repacking.dropped,
-        "size_before": before,
-        "size_after": after,
-        "identity": repacking.identity,
-    }
-    if console.as_json:
-        console.document(facts)
-    dropped = f", {len(repacking.dropped):,} dropped" if repacking.dropped else ""
-    console.said(
-        f"{printable(args.output)}: {count(repacking.count, 'entry')}{dropped}, "
-        f"{size(before)} before, {size(after)} after ({percent(after, before)})"
-    )
+def _report(
+    console: Console, args: argparse.Namespace, what: str, sizes: tuple[int, int], **facts: object
+) -> Exit:
+    before, after = sizes
+    ends = f"{size(before)} before, {size(after)} after ({percent(after, before)})"
+    document = {"file": args.file, "output": args.output, **facts}
+    document |= {"size_before": before, "size_after": after}
+    console.report(document, f"{printable(args.output)}: {what}, {ends}")
     return Exit.OK
 
 
-class _Repacking:
-    """One file on its way into another. Owns: what is kept, and the hashes of what went through."""
+# --- containers
 
-    def __init__(
-        self,
-        reader: ShardReader,
-        args: argparse.Namespace,
-        compression: Compression | None,
-        console: Console,
-    ) -> None:
-        from shard_format.identity import IDENTITY_ENTRY
 
-        self._reader = reader
-        self._args = args
-        self._compression = compression
-        self._console = console
+def _run(args: argparse.Namespace, console: Console) -> Exit:
+    from shard_cli.kinds.container import choose
+    from shard_cli.kinds.model import open_shard
+    from shard_format.identity import IDENTITY_ENTRY
+
+    compression = arg.parse_storage(args)
+    refuse_overwrite(args.output, force=args.force)
+    if same_file(args.file, args.output):
+        console.note(f"{args.output} is replaced when the new file is complete and checked")
+    with open_shard(args.file, args) as reader, replacing(args.output) as temporary:
         names = choose(reader, args.only) if args.only else reader.names()
         gone = set(choose(reader, args.drop)) if args.drop else set()
-        self.kept = [name for name in names if name not in gone and name != IDENTITY_ENTRY]
-        staying = {*self.kept, IDENTITY_ENTRY}
-        self.dropped = [name for name in reader.names() if name not in staying]
-        self._carries_identity = IDENTITY_ENTRY in reader and IDENTITY_ENTRY not in gone
-        self.identity = "none"
-        """What became of a stored identity: none, rewritten or dropped."""
-        self._hashes: dict[str, str] = {}
-        self._done = 0
+        kept = [name for name in names if name not in gone and name != IDENTITY_ENTRY]
+        dropped = [name for name in reader.names() if name not in {*kept, IDENTITY_ENTRY}]
+        identity = "none"
+        if IDENTITY_ENTRY in reader and IDENTITY_ENTRY not in gone:
+            identity = _judge_identity(reader, console)
+        _copy(reader, temporary, kept, compression, identity == "rewritten", args, console)
+        before, after = reader.header.total_file_size, os.stat(temporary).st_size
+    entries = len(kept) + (identity == "rewritten")
+    what = count(entries, "entry") + (f", {len(dropped):,} dropped" if dropped else "")
+    facts = {"entries": entries, "dropped": dropped, "identity": identity}
+    return _report(console, args, what, (before, after), **facts)
 
-    @property
-    def count(self) -> int:
-        """Entries of the new file."""
-        return len(self.kept) + (self.identity == "rewritten")
 
-    def write(self, path: str) -> None:
-        """Writes the new file to a path of its own."""
-        from shard_cli.copying import write_content
-        from shard_format import ShardWriter
+def _judge_identity(reader: ShardReader, console: Console) -> str:
+    """What becomes of a stored identity: a wrong one must not become right."""
+    from shard_format import verify_identity
+    from shard_format.errors import BadMetadata, IdentityMismatch
 
-        reader, args = self._reader, self._args
-        header = reader.header
-        self._judge_identity()
-        infos = [reader.info(name) for name in self.kept]
-        total = sum(info.size for info in infos)
-        with (
-            self._console.progress("repack") as bar,
-            ShardWriter(
-                path,
-                role=reader.role,
-                alignment=header.alignment if args.alignment is None else args.alignment,
-                compression=self._compression,
-                names=self.kept,
-                schema=self._schema(),
-                identity=self.identity == "rewritten",
-                limits=reader.limits,
-            ) as writer,
-        ):
-            for info in infos:
-                pieces = self._hashed(info.name, bar, total)
-                storage = self._storage(info)
-                write_content(writer, info.name, pieces, info.size, storage, self._console)
-                self._console.detail(printable(info.name))
+    try:
+        with console.progress("check identity") as bar:
+            verify_identity(reader, progress=bar.update)
+    except (IdentityMismatch, BadMetadata) as error:
+        console.warn(f"the stored identity is wrong and left out: {message_of(error)}")
+        return "dropped"
+    return "rewritten"
 
-    def check(self, path: str) -> None:
-        """Reads the new file back: it must hold what was read from the old one."""
-        from shard_format import ShardReader, compute_identity
-        from shard_format.errors import IdentityMismatch
 
-        limits = limits_with(self._args.max_decompressed)
-        with ShardReader(path, limits=limits) as written, self._console.progress("check") as bar:
-            found = compute_identity(written, progress=bar.update).entries
-        if found != self._hashes:
+def _copy(
+    reader: ShardReader,
+    path: str,
+    kept: list[str],
+    compression: Compression | None,
+    identity: bool,
+    args: argparse.Namespace,
+    console: Console,
+) -> None:
+    """Writes the new file, reads it back and compares: it must hold what was read from the old one."""
+    from shard_format import ShardReader, ShardWriter, WriterOptions, compute_identity
+    from shard_format.errors import IdentityMismatch
+
+    hashes: dict[str, str] = {}
+    infos = [reader.info(name) for name in kept]
+    with (
+        console.progress("repack") as bar,
+        ShardWriter(
+            path,
+            role=reader.role,
+            alignment=reader.header.alignment if args.alignment is None else args.alignment,
+            compression=compression,
+            reserve=kept,
+            identity=identity,
+            options=WriterOptions(schema=_schema(reader, kept), limits=reader.limits),
+        ) as writer,
+    ):
+        add = bar.adding_to(sum(info.size for info in infos))
+        for info in infos:
+            pieces = _hashed(reader, info.name, hashes, add)
+            storage = _storage(reader, info, compression, args.frame_bytes)
+            write_content(writer, info.name, pieces, info.size, storage, console)
+            console.detail(printable(info.name))
+    with ShardReader(path, limits=reader.limits) as written, console.progress("check") as bar:
+        if compute_identity(written, progress=bar.update).entries != hashes:
             raise IdentityMismatch(
                 "the new file does not hold what was read; it was not put in place",
-                path=self._args.output,
+                path=args.output,
             )
 
-    def _judge_identity(self) -> None:
-        """A stored identity is made anew only if it was right: a wrong one must not become right."""
-        from shard_format import verify_identity
-        from shard_format.errors import BadMetadata, IdentityMismatch
 
-        if not self._carries_identity:
-            return
-        try:
-            with self._console.progress("check identity") as bar:
-                verify_identity(self._reader, progress=bar.update)
-            self.identity = "rewritten"
-        except (IdentityMismatch, BadMetadata) as error:
-            self.identity = "dropped"
-            self._console.warn(f"the stored identity is wrong and left out: {message_of(error)}")
+def _hashed(
+    reader: ShardReader, name: str, hashes: dict[str, str], add: Callable[[int], None]
+) -> Iterator[memoryview]:
+    """The content of an entry; its hash is kept."""
+    import hashlib
 
-    def _hashed(self, name: str, bar: Progress, total: int) -> Iterator[memoryview]:
-        import hashlib
+    digest = hashlib.sha256()
+    for piece in reader.iter_entry(name):
+        digest.update(piece)
+        yield piece
+        add(len(piece))
+    hashes[name] = digest.hexdigest()
 
-        digest = hashlib.sha256()
-        for piece in self._reader.iter_entry(name):
-            digest.update(piece)
-            yield piece
-            self._done += len(piece)
-            bar.update(self._done, total)
-        self._hashes[name] = digest.hexdigest()
 
-    def _storage(self, info: EntryInfo) -> Storage:
-        from shard_cli.copying import Storage
-        from shard_format.codecs import Codec, Compression
+def _storage(
+    reader: ShardReader, info: EntryInfo, compression: Compression | None, frame_bytes: int | None
+) -> dict[str, Any]:
+    """How an entry shall be stored: as it is, but for what was asked for."""
+    from shard_format.codecs import Codec, Compression
+    from shard_format.filters import LARGEST_FRAME
 
-        compression = self._compression or Compression(info.codec)
-        frame_bytes = None
-        if compression.codec is Codec.ZSTD:
-            frame_bytes = self._args.frame_bytes or self._frame_bytes_now(info.name)
-        filters = None
-        if info.filtered and compression.codec is Codec.ZSTD:
-            filters = self._filters_kept(info, frame_bytes)
-        return Storage(compression, frame_bytes, info.content_type, info.tag_bits, filters)
-
-    def _filters_kept(self, info: EntryInfo, frame_bytes: int | None) -> Filters | None:
-        """The filters of an entry, unless frames of the new size cannot have them."""
-        from shard_format.filters import LARGEST_FRAME
-
-        filters = self._reader.filters(info.name)
+    compression = compression or Compression(info.codec)
+    filters = None
+    if compression.codec is Codec.ZSTD:
+        table = reader.seek_table(info.name)
+        if not frame_bytes and table is not None and len(table):
+            frame_bytes = int(table.content_starts[1]) or None
+        filters = reader.filters(info.name) if info.filtered else None
         largest = info.size if frame_bytes is None else frame_bytes
-        if filters is None or largest > LARGEST_FRAME or (frame_bytes or 0) % filters.unit:
-            return None
-        return filters
-
-    def _frame_bytes_now(self, name: str) -> int | None:
-        """The frame size of an entry that is seekable already."""
-        table = self._reader.seek_table(name)
-        return None if table is None or len(table) == 0 else int(table.content_starts[1]) or None
-
-    def _schema(self) -> Schema | None:
-        """The schema section with all its fields, without what it says about dropped entries."""
-        from shard_format.schema import Schema
-
-        schema = self._reader.schema
-        if schema is None or not self.dropped or "entry_metadata" not in schema.fields:
-            return schema
-        fields = dict(schema.fields)
-        gone = set(self.dropped)
-        fields["entry_metadata"] = {
-            name: facts for name, facts in schema.entry_metadata.items() if name not in gone
-        }
-        changed = Schema(fields)
-        if fields.get("schema_id") == schema.schema_id():
-            changed.fields["schema_id"] = changed.schema_id()
-        return changed
+        # Frames of the new size cannot always have the filters.
+        if filters and (largest > LARGEST_FRAME or (frame_bytes or 0) % filters.unit):
+            filters = None
+    return {
+        "compression": compression,
+        "frame_bytes": frame_bytes if compression.codec is Codec.ZSTD else None,
+        "filters": filters,
+        "content_type": info.content_type,
+        "tags": info.tag_bits,
+    }
 
 
-COMMAND = Command(
-    name="repack",
-    summary="rewrite a file: compression, alignment, frames, fewer entries",
-    description="Keeps order, role, content types, tags and all fields of the schema section. The new\n"
-    "file is read back and compared before it is put in place.",
-    examples=(
-        ("shard repack in.shard out.shard -c zstd:19", "compress everything"),
-        ("shard repack in.shard out.shard -c none --alignment 64", "ready for mmap"),
-        ("shard repack in.shard out.shard --frame-bytes 1M", "seekable zstd entries"),
-        ("shard repack in.shard out.shard --drop 'debug/*'", "without some entries"),
-        ("shard repack data.shard data.shard -c zstd --force", "in place"),
+def _schema(reader: ShardReader, kept: list[str]) -> Schema | None:
+    """The schema section with all its fields, without what it says about dropped entries."""
+    from shard_format.identity import IDENTITY_ENTRY
+    from shard_format.schema import Schema
+
+    schema = reader.schema
+    staying = {*kept, IDENTITY_ENTRY}
+    gone = set(reader.names()) - staying
+    if schema is None or not gone or "entry_metadata" not in schema.fields:
+        return schema
+    fields = dict(schema.fields)
+    fields["entry_metadata"] = {
+        name: facts for name, facts in schema.entry_metadata.items() if name not in gone
+    }
+    changed = Schema(fields)
+    if fields.get("schema_id") == schema.schema_id():
+        changed.fields["schema_id"] = changed.schema_id()
+    return changed
+
+
+# --- episodes
+
+
+def _run_episode(args: argparse.Namespace, console: Console) -> Exit:
+    from shard_cli.kinds.model import limits_of, open_episode
+    from shard_format.errors import InvalidArgument
+    from wshard import save_wshard
+    from wshard.editing import sidecar_files
+    from wshard.types import FileOptions
+
+    episode_options.check_output(args.output, console, force=args.force)
+    in_place = same_file(args.file, args.output)
+    with open_episode(args.file, args, sidecars=False) as episode:
+        assert episode.origin is not None
+        origin = episode.origin
+        if in_place and origin.chunks:
+            raise InvalidArgument(
+                "a manifest cannot be replaced by its episode: the chunks would remain",
+                path=origin.path,
+                hint="give another OUT for one file with everything",
+            )
+        sidecars = sidecar_files(origin.path)
+        storage: dict[str, Any] = {"compression": "keep"}
+        # Frames of another size need new compression.
+        if args.compression or args.profile is not None or args.steps_per_frame is not None:
+            storage = episode_options.storage_of(args, episode)
+        with replacing(args.output) as temporary:
+            save_wshard(
+                episode,
+                temporary,
+                steps_per_frame=args.steps_per_frame,
+                identity=args.identity,
+                options=FileOptions(alignment=args.alignment, limits=limits_of(args)),
+                **storage,
+            )
+            _compare(episode, temporary, args, fits_sidecars=in_place and bool(sidecars))
+            after = os.stat(temporary).st_size
+        before = sum(one.header.total_file_size for one in (origin.reader, *origin.chunks))
+        steps = episode.length
+    if sidecars and not in_place:
+        console.note(
+            f"{count(len(sidecars), 'sidecar')} beside {args.file} not copied; "
+            "'wshard compact' folds them in"
+        )
+    return _report(console, args, count(steps, "step"), (before, after), steps=steps)
+
+
+def _compare(
+    episode: Episode, written: str, args: argparse.Namespace, *, fits_sidecars: bool
+) -> None:
+    """Reads the new file back: it must hold the same, and the sidecars beside it must still fit."""
+    from shard_cli.kinds.model import open_episode
+    from shard_format.errors import IdentityMismatch, InvalidArgument
+    from wshard.editing import differences, fingerprint
+
+    with open_episode(written, args, sidecars=False) as copy:
+        found = differences(episode, copy)
+        if found:
+            raise IdentityMismatch(
+                f"the new file differs: {found[0].detail}",
+                path=args.output,
+                entry=found[0].block,
+                hint="nothing was replaced",
+            )
+        assert episode.origin is not None
+        assert copy.origin is not None
+        if fits_sidecars and fingerprint(episode.origin.reader) != fingerprint(copy.origin.reader):
+            raise InvalidArgument(
+                "the sidecars would no longer fit the episode",
+                path=args.output,
+                hint="'wshard compact' folds them in first",
+            )
+
+
+SHARD = arg.Command(
+    "repack",
+    _run,
+    (
+        arg.positional("file", "IN", "the file to read"),
+        arg.positional("output", "OUT", "the file to write; IN itself with --force"),
+        *arg.storage("that of each entry", "that of IN"),
+        arg.repeated("--only PATTERN", "keep only entries whose names match"),
+        arg.repeated("--drop PATTERN", "leave out entries whose names match"),
+        arg.force(),
+        arg.MAX_DECOMPRESSED,
     ),
-    add_arguments=_add_arguments,
-    run=_run,
+    """
+rewrite a file: compression, frames, fewer entries
+
+Keeps order, role, content types, tags and all fields of the schema section. Reads the new
+file back and compares it before it is put in place.
+
+shard repack in.shard out.shard -c zstd:19              # compress everything
+shard repack in.shard out.shard -c none --alignment 64  # ready for mmap
+shard repack in.shard out.shard --frame-bytes 1M        # seekable zstd entries
+shard repack in.shard out.shard --drop 'debug/*'        # without some entries
+shard repack data.shard data.shard -c zstd --force      # in place
+""",
+)
+WSHARD = arg.Command(
+    "repack",
+    _run_episode,
+    (
+        arg.EPISODE_OR_MANIFEST,
+        *episode_options.output("the episode to write; FILE itself with --force"),
+        arg.option(
+            "--steps-per-frame N",
+            "decode N steps of large zstd blocks together (default: chosen by size)",
+        ),
+        arg.alignment((0, 16, 32, 64), None, "that of FILE"),
+        arg.option(
+            "--identity",
+            "store the episode's identity, or not (default: as FILE does)",
+            action=argparse.BooleanOptionalAction,
+        ),
+        *episode_options.storage("blocks stay as they are stored"),
+    ),
+    """
+store an episode in another way
+
+Without options every block stays as it is stored. Reads the new file back and compares it
+before it is put in place.
+
+wshard repack ep.wshard -o small.wshard --profile training    # smallest, fast windows
+wshard repack ep.wshard -o out.wshard --profile exchange      # for all readers
+wshard repack ep.wshard -o raw.wshard -c none                 # every array a view of the file
+wshard repack ep.wshard -o out.wshard -c zstd -c rgb=zstd:19  # by channel
+wshard repack ep.wshard -o ep.wshard --identity --force       # in place
+""",
 )

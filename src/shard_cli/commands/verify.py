@@ -1,132 +1,139 @@
-"""`shard verify`: is every byte as it should be?"""
+"""`verify`: whether every byte of files is as it should be."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shard_cli.arguments import Command, add_max_decompressed
-from shard_cli.exits import Exit, message_of, worst
-from shard_cli.pack_files import is_pack
+from shard_cli import arguments as arg
+from shard_cli.exits import Exit, worst
+from shard_cli.kinds import is_pack, kind_of
 from shard_cli.text import count, printable, size
 
 if TYPE_CHECKING:
     import argparse
 
-    from shard_cli.checking import Checked
-    from shard_cli.output import Console
-    from shard_cli.pack_checking import CheckedPack
-
-
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="files of the Shard family")
-    parser.add_argument(
-        "--identity", metavar="HEX", help="the identity that the one FILE must have, 64 hex digits"
-    )
-    parser.add_argument(
-        "--signature", metavar="SIG", help="a detached signature of the one FILE; with --public-key"
-    )
-    parser.add_argument(
-        "--public-key", metavar="PEM", help="the Ed25519 public key you trust, a PEM file"
-    )
-    parser.add_argument(
-        "--no-follow", action="store_true", help="do not check the files that a manifest names"
-    )
-    parser.add_argument(
-        "--allow-outside",
-        action="store_true",
-        help="follow manifest paths that leave the manifest's folder",
-    )
-    add_max_decompressed(parser)
+    from shard_cli.console import Console
+    from shard_cli.kinds.model import Checked
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
-    from shard_cli.checking import Demands, check_path
-    from shard_cli.commands.packs.verify import check_pack
-
-    _check_usage(args)
-    demands = Demands(
-        identity=None if args.identity is None else args.identity.lower(),
-        signature=args.signature,
-        public_key=args.public_key,
-        follow=not args.no_follow,
-        allow_outside=args.allow_outside,
-        max_decompressed=args.max_decompressed,
-    )
-    results: list[Checked | CheckedPack] = []
-    for path in args.files:
-        if is_pack(path):
-            _check_no_demands(args, path)
-            results += check_pack(path, args.max_decompressed, console)
-            continue
-        checked = check_path(path, demands, console)
-        results.append(checked)
-        if not console.as_json:
-            _show(checked, console, "")
+    is_episodes = console.program == "wshard"
+    if console.program == "shard":
+        _check_demands(args)
+    checked: list[Checked] = []
+    # Episodes are checked several at once, and so are the shards of each pack.
+    for files in [args.files] if is_episodes else [[path] for path in args.files]:
+        for one in kind_of(files[0], console.program).verify(files, args, console):
+            checked.append(one)
+            if not console.as_json:
+                _show(one, console, "")
+    failed = sum(one.exit is not Exit.OK for one in checked)
+    nbytes = sum(one.fields["bytes"] for one in checked)
     if console.as_json:
-        console.document({"files": [checked.to_fields() for checked in results]})
-    return worst([checked.exit for checked in results])
+        number = {"episodes": len(checked)} if is_episodes else {}
+        totals = {"ok": not failed, **number, "failed": failed, "bytes": nbytes}
+        console.document({**totals, "files": [one.to_fields() for one in checked]})
+    elif len(checked) > 1:
+        noun = {"wshard": "episode", "shardpack": "shard"}.get(console.program, "file")
+        facts = [count(len(checked), noun)]
+        if noun == "shard":
+            facts.append(count(sum(one.fields["records"] for one in checked), "record"))
+        facts += [f"{failed:,} failed" if failed else "all ok", f"{size(nbytes)} read"]
+        console.said(console.style(", ".join(facts), "bold" if failed else "dim"))
+    return worst([one.exit for one in checked])
 
 
-def _check_usage(args: argparse.Namespace) -> None:
+def _check_demands(args: argparse.Namespace) -> None:
     from shard_format.errors import InvalidArgument
 
     if (args.signature is None) != (args.public_key is None):
         raise InvalidArgument("--signature and --public-key belong together")
-    if len(args.files) > 1 and (args.identity or args.signature):
+    if not args.identity and not args.signature:
+        return
+    if len(args.files) > 1:
         raise InvalidArgument(
             "--identity and --signature are about one file", found=f"{len(args.files)} files"
         )
-
-
-def _check_no_demands(args: argparse.Namespace, path: str) -> None:
-    from shard_format.errors import InvalidArgument
-
-    if args.identity or args.signature:
-        raise InvalidArgument("a pack of samples has no identity", path=path)
+    if is_pack(args.files[0]):
+        raise InvalidArgument("a pack of samples has no identity", path=args.files[0])
 
 
 def _show(checked: Checked, console: Console, indent: str) -> None:
+    from shard_cli.kinds.model import MOST_SHOWN
+
     file = indent + printable(checked.file)
     if checked.errors:
         failed = console.style("FAILED", "red", "bold")
         console.line(f"{file}: {failed}, {count(len(checked.errors), 'error')}")
-        for error in checked.errors:
-            console.line(
-                f"{indent}  {console.style(error.code, 'red')}: {message_of(error, under=checked.file)}"
-            )
+        shown = checked.errors if console.verbose else checked.errors[:MOST_SHOWN]
+        for error in shown:
+            console.line(f"{indent}  {console.style(error.code, 'red')}: {error.text}")
+        if len(shown) < len(checked.errors):
+            more = count(len(checked.errors) - len(shown), "more error")
+            console.line(f"{indent}  … and {more}; see -v")
     else:
-        _show_good(checked, console, file)
+        console.said(f"{file}: {console.style('ok', 'green')}, {checked.good}")
     if console.verbose or checked.errors:
         for warning in checked.warnings:
             label = console.style(warning.code, "yellow")
-            console.said(f"{indent}  {label}: {printable(str(warning))}")
+            console.said(f"{indent}  {label}: {warning.text}")
     for reference in checked.references:
         _show(reference, console, indent + "  ")
 
 
-def _show_good(checked: Checked, console: Console, file: str) -> None:
-    facts = [count(checked.entries, "entry"), size(checked.bytes)]
-    if checked.identity is not None:
-        facts.append(f"identity {checked.identity[:16]}… fits")
-    if checked.references:
-        facts.append(f"names {count(len(checked.references), 'file')}")
-    if checked.warnings:
-        facts.append(count(len(checked.warnings), "warning"))
-    console.said(f"{file}: {console.style('ok', 'green')}, {', '.join(facts)}")
-
-
-COMMAND = Command(
-    name="verify",
-    summary="check every byte of files, and what manifests name",
-    description="Reads all entries, compares checksums, the schema section, what the role promises, and\n"
-    "the identity where one is stored. 'shard doctor' explains what is found.",
-    examples=(
-        ("shard verify data.shard", "one file"),
-        ("shard verify -q *.shard", "many; prints only what is wrong"),
-        ("shard verify dataset.shard --no-follow", "a manifest without its files"),
-        ("shard verify data.shard --identity 9f86…0f00", "against an identity you trust"),
-        ("shard verify data.shard --signature data.shard.sig --public-key pub.pem", "signed"),
+SHARD = arg.Command(
+    "verify",
+    _run,
+    (
+        arg.FILES,
+        arg.option("--identity HEX", "the identity that the one FILE must have, 64 hex digits"),
+        arg.option("--signature SIG", "a detached signature of the one FILE; with --public-key"),
+        arg.option("--public-key PEM", "the Ed25519 public key that you trust, a PEM file"),
+        arg.flag("--no-follow", "do not check the files that a manifest names"),
+        arg.flag("--allow-outside", "follow manifest paths that lead out of the manifest's folder"),
+        arg.MAX_DECOMPRESSED,
     ),
-    add_arguments=_add_arguments,
-    run=_run,
+    """
+check every byte, and the files that manifests name
+
+Reads all entries and compares checksums, the schema section, what the role promises, and the
+identity if one is stored. 'shard doctor' explains what it finds.
+
+shard verify data.shard                                                  # one file
+shard verify -q *.shard                                                  # many; prints only what is wrong
+shard verify dataset.shard --no-follow                                   # a manifest without its files
+shard verify data.shard --identity 9f86…0f00                             # against an identity that you trust
+shard verify data.shard --signature data.shard.sig --public-key pub.pem  # signed
+""",
+)
+SHARDPACK = arg.Command(
+    "verify",
+    _run,
+    (arg.PACKS, arg.JOBS, arg.MAX_DECOMPRESSED),
+    """
+check every byte of packs
+
+Reads the index, every record and every entry, compares checksums, decompresses, and finds
+keys that are in a set twice.
+
+shardpack verify train-000000.shardpack              # one shard
+shardpack verify 'train-{000000..000009}.shardpack'  # a set, several shards at once
+shardpack verify -q train/                           # a folder; prints only what is wrong
+""",
+)
+WSHARD = arg.Command(
+    "verify",
+    _run,
+    (arg.EPISODES, arg.JOBS, arg.MAX_DECOMPRESSED),
+    """
+check every byte and every rule of episodes
+
+Reads everything: checksums, the identity if one is stored, and all rules of the format, also of
+chunks and sidecars. 'wshard doctor' also says what is odd, and what to do.
+
+wshard verify ep_001.wshard                    # one episode
+wshard verify recordings/                      # all episodes below a folder
+wshard verify -q recordings/ --jobs 4          # prints only what is wrong
+wshard verify --json recordings/ | jq .failed  # for programs
+""",
 )

@@ -1,17 +1,16 @@
-"""Bridges to other formats, one module each; what needs a package of its own says which extra has it."""
+"""Converters between packs and other formats. A converter that needs an extra package says which one."""
 
-from shardpack.convert._result import Converted
-from shardpack.convert.images import from_image_folder
-from shardpack.convert.mds import from_mds, to_mds
-from shardpack.convert.tables import from_table
-from shardpack.convert.tar import from_tar, to_tar
+from shardpack.convert._images import from_image_folder
+from shardpack.convert._mds import from_mds
+from shardpack.convert._tables import from_table
+from shardpack.convert._tar import from_tar, to_tar
+from shardpack.writer_set import WrittenShards
 
 __all__ = [
-    "Converted",
+    "WrittenShards",
     "from_image_folder",
     "from_mds",
     "from_table",
     "from_tar",
-    "to_mds",
     "to_tar",
 ]

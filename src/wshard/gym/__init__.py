@@ -1,4 +1,4 @@
-"""Recording Gymnasium environments: every episode becomes a file. Needs the extra `gym`.
+"""Record Gymnasium environments: every episode becomes a file. Needs the extra `gym`.
 
     import gymnasium
     from wshard.gym import RecordEpisodes
@@ -7,9 +7,9 @@
         observation, info = env.reset(seed=0)
         ...
 
-What the files hold is said at `RecordEpisodes`.
+`RecordEpisodes` says what the files hold.
 """
 
-from wshard.gym.wrappers import RecordEpisodes, RecordVectorEpisodes
+from wshard.gym._recorder import RecordEpisodes, RecordingOptions, RecordVectorEpisodes
 
-__all__ = ["RecordEpisodes", "RecordVectorEpisodes"]
+__all__ = ["RecordEpisodes", "RecordVectorEpisodes", "RecordingOptions"]

@@ -6,6 +6,6 @@ with ReplayBuffer("replay", max_steps=1_000_000, seed=0) as replay:
     batch = replay.sample(16, 64)
 """
 
-from wshard.replay.buffer import ReplayBuffer
+from wshard.replay._buffer import ReplayBuffer
 
 __all__ = ["ReplayBuffer"]

@@ -1,4 +1,4 @@
-"""Finding episodes, and windows of them, by what was observed: vectors in a database, data in the files.
+"""Find episodes, and windows of them, by what was observed: vectors in a database, data in the files.
 
     from wshard.search import TrajectoryIngestor, TrajectoryRetriever
 
@@ -6,24 +6,24 @@
     best = TrajectoryRetriever("http://localhost:8080").search_episodes(observation, top_k=5)[0]
     best.load().observations["joint_pos"][100:164]
 
-The database holds one vector with a few facts for each episode and each window; the files stay the
-truth, so that an index that was lost is made again from them. `documents` says what is stored,
-`bridge_dialect` and `server_dialect` how a server is told, `transport` brings it there.
+The database holds one vector with a few facts for each episode and each window. If the index is lost, ingest the
+files again. Needs urllib3: pip install 'shard-format[search]'.
 """
 
-from wshard.search.embed import PaddedProjection
-from wshard.search.ingest import Failure, FolderReport, Ingested, TrajectoryIngestor
-from wshard.search.references import EpisodeRef, WindowRef
-from wshard.search.retrieve import TrajectoryRetriever
-from wshard.search.transport import SearchServerError
+from wshard.search._client import SearchServerError, ServerOptions
+from wshard.search._ingest import FolderReport, Ingested, IngestFailure, TrajectoryIngestor
+from wshard.search._retrieve import EpisodeRef, TrajectoryRetriever, WindowRef
+from wshard.search._vectors import Embedder, PaddedProjection
 
 __all__ = [
+    "Embedder",
     "EpisodeRef",
-    "Failure",
     "FolderReport",
+    "IngestFailure",
     "Ingested",
     "PaddedProjection",
     "SearchServerError",
+    "ServerOptions",
     "TrajectoryIngestor",
     "TrajectoryRetriever",
     "WindowRef",

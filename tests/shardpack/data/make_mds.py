@@ -1,10 +1,10 @@
-"""Writes the MDS data sets beside this file, with the `mosaicml-streaming` package itself.
+"""Writes the MDS datasets beside this file, with the `mosaicml-streaming` package itself.
 
     pip install mosaicml-streaming==0.13.0
     python make_mds.py
 
 The package needs an older NumPy than the tests do, and some hundred MB of others, so that its output is
-kept here instead: a few KB for each data set. `rows` is what the tests expect to read.
+kept here instead: a few KB for each dataset. `rows` is what the tests expect to read.
 """
 
 from __future__ import annotations

@@ -1,0 +1,562 @@
+"""Packs: datasets of samples in sharded files, as `shardpack` sees them."""
+
+from __future__ import annotations
+
+import base64
+import math
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from xxhash import xxh64_intdigest
+
+import shardpack
+from shard_cli.files import known_size
+from shard_cli.jobs import in_order
+from shard_cli.kinds.container import difference, field_changes, first_difference
+from shard_cli.kinds.container_checks import diagnosis
+from shard_cli.kinds.model import (
+    Change,
+    Checked,
+    Diagnosis,
+    NamedContent,
+    Problem,
+    TableRows,
+    Target,
+    field_lines,
+    limits_of,
+    matches,
+    open_pack,
+)
+from shard_cli.text import count, exact_size, percent, size
+from shard_format.errors import (
+    BadOffset,
+    DuplicateName,
+    EntryNotFound,
+    InvalidArgument,
+    ShardError,
+    shorten,
+)
+from shardpack.dataset import expand
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from shard_cli.console import Console, ProgressBar
+    from shard_cli.kinds.model import Progress
+    from shard_format import Limits
+    from shardpack import Dataset, Entry, Record, ShardPackReader
+
+_VERSION: Final = 1  # the only one that readers open
+# `info` answers at once: it reads the fields of this many shards, and only counts the others.
+_MOST_READ: Final = 64
+_KNOWN_FIELDS: Final = ("created", "schema", "user", "version")
+_JOINS: Final = {"stem": ".", "dir": "/"}
+
+
+def files(path: str) -> list[str]:
+    """The shards behind an argument, in order."""
+    return [str(shard) for shard in expand(path)]
+
+
+@contextmanager
+def open_watched(
+    shards: Sequence[str], args: argparse.Namespace, bar: ProgressBar
+) -> Iterator[Dataset]:
+    """A dataset that updates the progress bar while its records are read."""
+    open_pack(shards[0], args).close()  # says what else it might be
+    with _WatchedDataset(list(shards), limits=limits_of(args)) as dataset:
+        total = sum(shard.footer.index_offset for shard in dataset.shards)
+        dataset.add = bar.adding_to(total)
+        yield dataset
+
+
+class _WatchedDataset(shardpack.Dataset):
+    """A dataset that counts the bytes of the records that are asked for."""
+
+    add: Callable[[int], None]
+
+    def _count(self, record: Record) -> Record:
+        self.add(record.size)
+        return record
+
+    def records(self, start: int = 0, stop: int | None = None) -> Iterator[Record]:
+        return map(self._count, super().records(start, stop))
+
+    def take(self, indices: Iterable[int], **options: Any) -> list[Record]:  # noqa: ANN401 - of Dataset
+        return [self._count(record) for record in super().take(indices, **options)]
+
+
+# --- facts
+
+
+def facts(path: str, args: argparse.Namespace) -> dict[str, Any]:
+    """What the footers and the metadata of the shards say, and the alignment of the first record."""
+    with open_pack(path, args) as dataset:
+        shards: list[dict[str, Any]] = []
+        index_size = 0
+        for shard in dataset.shards:  # one by one: there may be more than are held open
+            footer = shard.footer
+            shards.append({"file": shard.name, "records": len(shard), "size": footer.total_size})
+            index_size += footer.total_size - footer.index_offset
+        first = dataset.shards[0]
+        fields = as_json(first.metadata)
+        schema, complete = _merged_schema(dataset)
+        found: dict[str, Any] = {
+            "file": path,
+            "format": "shardpack",
+            "version": _VERSION,
+            "shards": shards,
+            "records": sum(shard["records"] for shard in shards),
+            "file_size": sum(shard["size"] for shard in shards),
+            "index_size": index_size,
+            "created": fields.get("created"),
+            "alignment": first.record(0).alignment if len(first) else None,
+            "metadata": fields.get("user", {}),
+            "schema": schema,
+            "schema_is_complete": complete,
+        }
+        others = {key: value for key, value in fields.items() if key not in _KNOWN_FIELDS}
+        return {**found, "other_fields": others} if others else found
+
+
+def _merged_schema(dataset: Dataset) -> tuple[dict[str, Any], bool]:
+    """Content type and number of records of every entry name, over the first shards."""
+    merged: dict[str, dict[str, Any]] = {}
+    complete = len(dataset.shards) <= _MOST_READ
+    for number in range(min(len(dataset.shards), _MOST_READ)):
+        schema = dataset.shards[number].metadata.get("schema")
+        if not isinstance(schema, dict):
+            complete = False
+            continue
+        for name, found in schema.items():
+            if not isinstance(found, dict):
+                continue
+            kind, records = found.get("content_type"), found.get("records")
+            known = merged.setdefault(name, {"content_type": kind, "records": 0})
+            if known["content_type"] != kind:
+                known["content_type"] = ""
+            known["records"] += records if type(records) is int else 0
+    return merged, complete
+
+
+def as_json(value: Any) -> Any:  # noqa: ANN401 - any metadata
+    """Metadata as JSON can say it: MessagePack has bytes, keys that are not text, and NaN."""
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str) else repr(key): as_json(one) for key, one in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [as_json(one) for one in value]
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {"base64": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value if isinstance(value, (str, int, float, type(None))) else repr(value)
+
+
+def show_facts(facts: dict[str, Any], console: Console) -> None:
+    """Prints the facts for people."""
+    console.facts(facts["file"], _lines(facts, console))
+
+
+def _lines(facts: Mapping[str, Any], console: Console) -> Iterator[tuple[str, str]]:
+    records, shards = facts["records"], facts["shards"]
+    alignment = facts["alignment"]
+    aligned = "" if alignment is None else f", entries aligned to {count(alignment, 'byte')}"
+    yield "format", f"ShardPack, version {facts['version']}{aligned}"
+    yield "records", f"{records:,} in {count(len(shards), 'shard')}"
+    yield "file size", exact_size(facts["file_size"])
+    yield "index", size(facts["index_size"])
+    if facts["created"] is not None:
+        yield "created", str(facts["created"])
+    schema = facts["schema"]
+    if schema or records:
+        yield "entries", count(len(schema), "name") if schema else "too many names to list"
+    for name, found in schema.items():
+        kind = found["content_type"] or "several types"
+        often = "" if found["records"] == records else f", in {count(found['records'], 'record')}"
+        yield f"  {name}:", f"{kind}{often}"
+    if schema and not facts["schema_is_complete"]:
+        yield "", "(not of all shards)"
+    fields = facts["metadata"]
+    if fields:
+        yield "metadata", count(len(fields), "field")
+        yield from field_lines(fields if isinstance(fields, dict) else {"user": fields})
+    if console.verbose and len(shards) > 1:
+        for shard in shards:
+            text = f"{count(shard['records'], 'record')}, {size(shard['size'])}"
+            yield f"  {shard['file']}:", text
+
+
+# --- rows
+
+
+def _chosen_records(dataset: Dataset, path: str, args: argparse.Namespace) -> Iterator[Record]:
+    """The records whose keys match one of the patterns and the prefix, in order.
+
+    Raises:
+        EntryNotFound: after the last record, if a pattern matches nothing. A typing mistake must not
+            look like an empty result.
+    """
+    patterns, prefix = args.patterns, args.prefix
+    if patterns and prefix is None and not any(set(pattern) & set("*?[") for pattern in patterns):
+        # The index finds exact keys without looking at every record.
+        numbers = {pattern: dataset.find(pattern) for pattern in dict.fromkeys(patterns)}
+        yield from dataset.take(sorted(one for one in numbers.values() if one is not None))
+        unused = [pattern for pattern, number in numbers.items() if number is None]
+    else:
+        missing = dict.fromkeys(patterns)
+        for record in dataset.records():
+            key = record.key
+            if prefix is not None and not key.startswith(prefix):
+                continue
+            fitting = [pattern for pattern in patterns if matches(key, pattern)]
+            if fitting or not patterns:
+                yield record
+            for pattern in fitting:
+                missing.pop(pattern, None)
+        unused = list(missing)
+    if unused:
+        raise EntryNotFound(
+            f"no record matches {shorten(unused[0])}",
+            path=path,
+            hint="'shardpack ls' lists the records",
+        )
+
+
+_SORT_KEYS: Final[dict[str, Callable[[Record], Any]]] = {
+    "name": lambda record: record.key,
+    "size": lambda record: (-_content_size(record), record.key),
+    "stored": lambda record: (-record.size, record.key),
+    "offset": lambda _: 0,  # as they are
+}
+
+
+def _sorted(records: Iterator[Record], args: argparse.Namespace) -> Iterable[Record]:
+    return sorted(records, key=_SORT_KEYS[args.sort]) if args.sort else records
+
+
+@contextmanager
+def names(path: str, args: argparse.Namespace) -> Iterator[Iterator[str]]:
+    """The keys that patterns choose."""
+    with open_pack(path, args) as dataset:
+        yield (record.key for record in _sorted(_chosen_records(dataset, path, args), args))
+
+
+def listing(path: str, args: argparse.Namespace, console: Console) -> TableRows:
+    """The records that patterns choose; with `--long` a row for each of their entries."""
+    with open_pack(path, args) as dataset:
+        records = [
+            _record_fields(record, long=args.long)
+            for record in _sorted(_chosen_records(dataset, path, args), args)
+        ]
+    show_size = str if args.bytes or not console.out_is_terminal else size
+    headings = ["KEY", "SIZE", "STORED", "ENTRIES"]
+    right: tuple[int, ...] = (1, 2)
+    rows = [
+        [
+            record["key"],
+            show_size(record["size"]),
+            show_size(record["stored"]),
+            " ".join(entry["name"] for entry in record["entries"]),
+        ]
+        for record in records
+    ]
+    if args.long:
+        headings = ["KEY", "ENTRY", "SIZE", "STORED", "RATIO", "CODEC", "TYPE", "OFFSET", "CRC-32C"]
+        right = (2, 3, 4, 7)
+        rows = [
+            [
+                record["key"],
+                entry["name"],
+                show_size(entry["size"]),
+                show_size(entry["stored"]),
+                percent(entry["stored"], entry["size"]),
+                entry["codec"],
+                entry["content_type"] or "-",
+                str(entry["offset"]),
+                entry["crc32c"],
+            ]
+            for record in records
+            for entry in record["entries"]
+        ]
+    what = count(len(records), "record") + (f", {count(len(rows), 'entry')}" if args.long else "")
+    total, stored = (sum(record[key] for record in records) for key in ("size", "stored"))
+    return TableRows(
+        {"file": path, "records": records},
+        headings,
+        rows,
+        right,
+        f"{what}, {size(total)}, stored {size(stored)}",
+    )
+
+
+def _record_fields(record: Record, *, long: bool) -> dict[str, Any]:
+    entries = []
+    for entry in record.file_entries():
+        fields: dict[str, Any] = {
+            "name": entry.name,
+            "content_type": entry.content_type,
+            "size": entry.size,
+            "stored": entry.stored_size,
+            "codec": entry.compression,
+        }
+        if long:
+            fields |= {"offset": entry.offset, "crc32c": f"{entry.crc32c:08x}"}
+        entries.append(fields)
+    return {
+        "key": record.key,
+        "size": sum(entry["size"] for entry in entries),
+        "stored": record.size,
+        "metadata": as_json(record.metadata),
+        "entries": entries,
+    }
+
+
+# --- contents
+
+
+@contextmanager
+def members(
+    path: str, names: Sequence[str], args: argparse.Namespace
+) -> Iterator[list[NamedContent]]:
+    """Entries of one record: `names` is its key, and the names of the entries."""
+    if len(names) < 2 or getattr(args, "range", None) is not None:
+        raise InvalidArgument(
+            "this is a pack of samples",
+            path=path,
+            expected="the key of a record, and names of its entries: FILE KEY NAME",
+        )
+    with open_pack(path, args) as dataset:
+        key = names[0]
+        record = dataset[key]
+        found = [_member(key, record[name], ".") for name in names[1:]]
+        for name in names[1:]:  # damage shows before anything is written
+            _ = record[name].data
+        yield found
+
+
+@contextmanager
+def chosen(path: str, args: argparse.Namespace) -> Iterator[list[NamedContent]]:
+    """The entries of the records that patterns choose."""
+    join = _JOINS[args.layout]
+    with open_pack(path, args) as dataset:
+        yield [
+            _member(record.key, entry, join)
+            for record in _chosen_records(dataset, path, args)
+            for entry in record.file_entries()
+        ]
+
+
+def _member(key: str, entry: Entry, join: str) -> NamedContent:
+    def pieces(_: tuple[int, int | None] | None = None) -> Iterator[memoryview]:
+        yield entry.data
+
+    fields = {"key": key, "name": entry.name, "content_type": entry.content_type}
+    return NamedContent(f"{key}{join}{entry.name}", fields, entry.size, pieces)
+
+
+# --- comparing
+
+
+@contextmanager
+def compare(args: argparse.Namespace, progress: Progress) -> Iterator[tuple[Iterator[Change], str]]:
+    """Compares records by key: metadata, and entries after decompression."""
+    with open_pack(args.a, args) as a, open_pack(args.b, args) as b:
+        yield _changes(a, b, progress, stored=args.stored), count(len(a), "record")
+
+
+def _changes(a: Dataset, b: Dataset, progress: Progress, *, stored: bool) -> Iterator[Change]:
+    """All differences, in the order of A and then of B."""
+    ours, theirs = (as_json(dataset.metadata.get("user") or {}) for dataset in (a, b))
+    yield from _metadata_changes(None, ours, theirs)
+    total = sum(shard.footer.index_offset for dataset in (a, b) for shard in dataset.shards)
+    done = 0
+    for number, record in enumerate(a.records()):
+        progress(done, total)
+        done += record.size
+        other = b.find(record.key)
+        if other is None:
+            yield difference("only_in_a", record.key, a=_content_size(record))
+            continue
+        if stored and other != number:
+            yield difference("metadata", record.key, "number", number, other)
+        yield from _record_changes(record, b[other], stored=stored)
+    for record in b.records():
+        progress(done, total)
+        done += record.size
+        if record.key not in a:
+            yield difference("only_in_b", record.key, b=_content_size(record))
+
+
+def _content_size(record: Record) -> int:
+    return sum(entry.size for entry in record.file_entries())
+
+
+def _metadata_changes(entry: str | None, ours: Any, theirs: Any) -> Iterator[Change]:  # noqa: ANN401 - any metadata
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        yield from field_changes(entry, ours, theirs, "metadata.")
+    else:
+        yield from field_changes(entry, {"metadata": ours}, {"metadata": theirs})
+
+
+def _record_changes(record: Record, other: Record, *, stored: bool) -> Iterator[Change]:
+    key = record.key
+    yield from _metadata_changes(key, as_json(record.metadata), as_json(other.metadata))
+    for entry in record.file_entries():
+        # Key and name, as `extract` joins them.
+        place = f"{key}.{entry.name}"
+        if entry.name not in other:
+            yield difference("only_in_a", place, a=entry.size)
+            continue
+        twin = other[entry.name]
+        at = first_difference(entry.data, twin.data)
+        if at is not None:
+            yield difference("content", place, a=entry.size, b=twin.size, offset=at)
+        ours, theirs = (
+            {"content_type": one.content_type, **({"codec": one.compression} if stored else {})}
+            for one in (entry, twin)
+        )
+        yield from field_changes(place, ours, theirs)
+    for entry in other.file_entries():
+        if entry.name not in record:
+            yield difference("only_in_b", f"{key}.{entry.name}", b=entry.size)
+
+
+# --- checking
+
+
+@dataclass(slots=True)
+class ShardCheck:
+    """What checking one shard found."""
+
+    file: str
+    opens: bool = False
+    records: int = 0
+    listed: int = 0
+    """Entries of the records that can be read."""
+    entries: int = 0
+    """Those of them that are undamaged."""
+    bytes: int = 0
+    errors: list[ShardError] = field(default_factory=list)
+    hashes: NDArray[np.uint64] | None = None
+    """Of the keys, by record, to find those that are in two shards; None if the lookup is damaged."""
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Keeps an error: one damaged part does not hide the others."""
+        try:
+            yield
+        except ShardError as error:
+            self.errors.append(error)
+
+
+def verify(
+    arguments: Sequence[str], args: argparse.Namespace, console: Console
+) -> Iterator[Checked]:
+    """Checks the shards of each pack, several at once, and finds keys that are in a set twice."""
+    for found in _check_packs(arguments, args, console):
+        errors = [Problem.of(error, found.file) for error in found.errors]
+        counts = f"{count(found.records, 'record')}, {count(found.entries, 'entry')}"
+        fields: dict[str, Any] = {
+            "records": found.records,
+            "entries": found.entries,
+            "bytes": found.bytes,
+            "errors": [error.fields for error in errors],
+        }
+        yield Checked(found.file, f"{counts}, {size(found.bytes)}", fields, errors)
+
+
+def diagnose(
+    arguments: Sequence[str], args: argparse.Namespace, console: Console
+) -> Iterator[Diagnosis]:
+    """What is wrong with each shard."""
+    for found in _check_packs(arguments, args, console):
+        state = found.opens, found.listed if found.opens else None, found.entries
+        yield diagnosis(found.file, found.errors, (), state, {"header": None, "wrong_fields": {}})
+
+
+def _check_packs(
+    packs: Sequence[str], args: argparse.Namespace, console: Console
+) -> Iterator[ShardCheck]:
+    for pack in packs:
+        targets = [Target(shard, known_size(shard)) for shard in files(pack)]
+        work = partial(check_shard, limits=limits_of(args))
+        found = list(in_order(targets, work, getattr(args, "jobs", None), console, "shard"))
+        _find_repeated(found, limits_of(args))
+        yield from found
+
+
+def check_shard(target: Target, progress: Progress, *, limits: Limits) -> ShardCheck:
+    """Reads all of a shard; that it does not open is a result, too. Can run in another process."""
+    found = ShardCheck(target.path)
+    with found.noting(), shardpack.ShardPackReader(target.path, limits=limits) as reader:
+        found.opens = True
+        found.bytes = reader.footer.total_size
+        with found.noting():
+            _ = reader.metadata
+        with found.noting():
+            found.hashes = reader.key_hashes()
+        offsets = reader.get_index()
+        for number in range(len(reader)):
+            progress(offsets[number], reader.footer.index_offset)
+            with found.noting():
+                _check_record(reader, number, found)
+    return found
+
+
+def _check_record(reader: ShardPackReader, number: int, found: ShardCheck) -> None:
+    record = reader.record(number)
+    key = record.key
+    _ = record.metadata
+    entries = record.file_entries()
+    if found.hashes is not None:
+        if xxh64_intdigest(key.encode()) != int(found.hashes[number]):
+            raise BadOffset(
+                f"the lookup does not find record {shorten(key)}",
+                path=reader.name,
+                offset=record.offset,
+                rule="P-IDX-6",
+            )
+        reader.find(key)  # raises if the key is there twice
+    found.records += 1
+    found.listed += len(record)
+    for entry in entries:
+        with found.noting():
+            _ = entry.data
+            found.entries += 1
+
+
+def _find_repeated(shards: list[ShardCheck], limits: Limits) -> None:
+    """Adds an error to each shard that has a key of an earlier shard of the set."""
+    parts = [np.unique(found.hashes) for found in shards if found.hashes is not None]
+    if len(parts) < 2:
+        return
+    hashes, counts = np.unique(np.concatenate(parts), return_counts=True)
+    suspects = hashes[counts > 1]
+    # Hashes collide: compare the keys themselves.
+    seen: dict[str, str] = {}
+    for found in shards:
+        if found.hashes is None or not np.isin(found.hashes, suspects).any():
+            continue
+        numbers = np.flatnonzero(np.isin(found.hashes, suspects)).tolist()
+        with shardpack.ShardPackReader(found.file, limits=limits) as reader:
+            for number in numbers:
+                with suppress(ShardError):  # damaged; the check has said so
+                    key = reader.record(number).key
+                    other = seen.setdefault(key, found.file)
+                    if other != found.file:
+                        found.errors.append(
+                            DuplicateName(
+                                f"the key {shorten(key)} is in another shard, too",
+                                path=found.file,
+                                found=other,
+                                rule="P-REC-10",
+                            )
+                        )

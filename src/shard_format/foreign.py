@@ -1,0 +1,117 @@
+"""Naming files of other formats, so that an error can say what a file is and what to do with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from shard_format.errors import ShardError
+    from shard_format.sources import ByteSource
+
+__all__ = ["HEAD_BYTES", "explain", "looks_like"]
+
+HEAD_BYTES: Final = 1024
+"""How many bytes from the start of a file `looks_like` needs."""
+
+
+class _KnownFormat(NamedTuple):
+    offset: int
+    magic: bytes
+    what: str
+    hint: str | None = None
+    """What to do in Python."""
+    command: str | None = None
+    """What to do on the command line; None if it is the same."""
+
+
+_PACK: Final = (
+    "a ShardPack",
+    "open it with shardpack.open(path)",
+    "'shardpack' works on it",
+)
+_FORMATS: Final = (
+    _KnownFormat(0, b"\x89HDF\r\n\x1a\n", "an HDF5 file", "read it with h5py"),
+    _KnownFormat(0, b"PK\x03\x04", "a zip archive, as .npz files are", "read an .npz file with numpy.load"),
+    _KnownFormat(0, b"PK\x05\x06", "an empty zip archive"),
+    _KnownFormat(257, b"ustar", "a tar archive", "shardpack.convert reads WebDataset archives", "'shardpack from-tar' converts WebDataset archives"),
+    _KnownFormat(0, b"\x1f\x8b", "gzip data", "unpack it first"),
+    _KnownFormat(0, b"\x28\xb5\x2f\xfd", "zstd data", "unpack it first"),
+    _KnownFormat(0, b"\x04\x22\x4d\x18", "lz4 data", "unpack it first"),
+    _KnownFormat(0, b"BZh", "bzip2 data", "unpack it first"),
+    _KnownFormat(0, b"\xfd7zXZ\x00", "xz data", "unpack it first"),
+    _KnownFormat(0, b"SQLite format 3\x00", "an SQLite database"),
+    _KnownFormat(0, b"PAR1", "a Parquet file", "read it with pyarrow.parquet or the converters of shardpack"),
+    _KnownFormat(0, b"ARROW1", "an Arrow file", "read it with pyarrow"),
+    _KnownFormat(0, b"\x93NUMPY", "a NumPy .npy file", "read it with numpy.load"),
+    _KnownFormat(0, b"\x89MCAP", "an MCAP file", "read it with the package mcap"),
+    _KnownFormat(0, b"\x89PNG", "a PNG image"),
+    _KnownFormat(0, b"\xff\xd8\xff", "a JPEG image"),
+    *(_KnownFormat(0, bytes((0x80, n)), "a Python pickle", "do not unpickle files you do not trust") for n in (2, 3, 4, 5)),
+    _KnownFormat(8, b'{"', "a safetensors file", "read it with the package safetensors"),
+    _KnownFormat(8, b"SPR1", *_PACK),
+    _KnownFormat(8, b"SPI1", *_PACK),
+    _KnownFormat(
+        0,
+        b"WSJ1",
+        "the journal of a recording that was not finished",
+        "wshard.recover(path) makes an episode of it",
+        "'wshard recover' makes an episode of it",
+    ),
+    _KnownFormat(
+        0,
+        b"SHRD",
+        "a Shard file",
+        "open it with shard_format.ShardReader(path)",
+        "'shard info' says what is in it",
+    ),
+    _KnownFormat(0, b"%PDF", "a PDF document"),
+    _KnownFormat(0, b"\x7fELF", "a program"),
+    _KnownFormat(0, b"version https://git-lfs", "a Git LFS pointer", "fetch the file with: git lfs pull"),
+)  # fmt: skip
+
+
+def looks_like(head: bytes) -> str | None:
+    """What a file with these first bytes seems to be; None if nothing fits."""
+    found = _recognise(head)
+    return None if found is None else found.what
+
+
+def explain(error: ShardError, source: ByteSource) -> None:
+    """Adds to an error about a file that is not of the expected format what it is, and what to do.
+
+    Errors that have a hint keep it.
+    """
+    if error.hint is not None:
+        return
+    found = _recognise(source.read_at(0, min(HEAD_BYTES, source.size())))
+    # A file that starts with the right magic is cut short; only an empty one says nothing about itself.
+    if found is None or (error.code != "bad_magic" and source.size()):
+        return
+    error.hint = f"it looks like {found.what}" + (f": {found.hint}" if found.hint else "")
+    if found.command is not None:
+        error.command = f"it looks like {found.what}: {found.command}"
+
+
+def _recognise(head: bytes) -> _KnownFormat | None:
+    if not head:
+        return _KnownFormat(0, b"", "an empty file")
+    for known in _FORMATS:
+        if head.startswith(known.magic, known.offset):
+            return known
+    if not any(head):
+        return _KnownFormat(0, b"", "zero bytes only, as an unfinished download or a sparse file")
+    text = _text_kind(head)
+    return None if text is None else _KnownFormat(0, b"", text)
+
+
+def _text_kind(head: bytes) -> str | None:
+    # The last character may be cut.
+    text = head.decode("utf-8", errors="ignore")
+    if len(text.encode()) < len(head) - 3 or any(c < " " and c not in "\t\n\r\f" for c in text):
+        return None
+    start = text.lstrip().lower()
+    if start.startswith(("<!doctype html", "<html")):
+        return "a web page, perhaps an error that was saved by a download"
+    if start.startswith(("{", "[")):
+        return "JSON text"
+    return "text"

@@ -1,0 +1,195 @@
+"""Which files a caller means: one file, a numbered range, a pattern, or all files below a folder."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from shard_format.errors import InvalidArgument, ShardIOError
+from shard_format.sources import is_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["FolderListing", "ListedFile", "expand", "expand_braces", "natural_key", "walk_folder"]
+
+_DIGITS = re.compile(r"([0-9]+)")
+_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+_MOST_NAMES: Final = 10_000_000
+
+
+def natural_key(name: str) -> list[tuple[int, int, str]]:
+    """A sort key under which `ep_9` comes before `ep_10`."""
+    return [
+        (0, int(part), "") if _DIGITS.fullmatch(part) else (1, 0, part)
+        for part in _DIGITS.split(name)
+    ]
+
+
+def expand_braces(text: str) -> list[str]:
+    """The names behind ranges such as `train-{000000..000099}.shardpack`; the text itself if it has none.
+
+    Both ends are included. Numbers have at least as many digits as the first one.
+
+    Raises:
+        InvalidArgument: a range runs backwards, or there are more than ten million names.
+    """
+    names = [text]
+    while (match := _RANGE.search(names[0])) is not None:
+        first, last, width = int(match[1]), int(match[2]), len(match[1])
+        if last < first or (last - first + 1) * len(names) > _MOST_NAMES:
+            raise InvalidArgument(
+                "the range runs backwards or is too long", path=text, found=match[0]
+            )
+        # The first range is at the same place in every name: what lies before it has no range any more.
+        names = [
+            _RANGE.sub(f"{number:0{width}d}", name, count=1)
+            for name in names
+            for number in range(first, last + 1)
+        ]
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file as it was when its folder was read."""
+
+    name: str
+    """The path below the folder, with `/` between its parts."""
+    size: int
+    """Bytes; -1 for a link that leads nowhere."""
+    mtime_ns: int
+    """When it was changed; -1 for a link that leads nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderListing:
+    """The files below a folder."""
+
+    folder: str
+    """The folder itself."""
+    files: list[ListedFile]
+    """In natural order of their names."""
+    folders: dict[str, int]
+    """When each folder was changed (`mtime_ns`), by its path below the folder; `"."` is the folder itself."""
+
+    def paths(self) -> list[str]:
+        """The path of every file."""
+        return [os.path.join(self.folder, file.name) for file in self.files]
+
+
+def walk_folder(
+    folder: str,
+    suffixes: str | tuple[str, ...],
+    *,
+    enter: Callable[[str], bool] | None = None,
+) -> FolderListing:
+    """All files below a folder whose names end in one of `suffixes`.
+
+    Hidden files and folders (`.name`) are skipped, and links to folders are not followed.
+
+    Args:
+        folder: where to start.
+        suffixes: such as `".wshard"`.
+        enter: called with the name of each subfolder; False skips it.
+
+    Raises:
+        ShardIOError: a folder cannot be read.
+    """
+    found: list[ListedFile] = []
+    folders: dict[str, int] = {}
+    waiting = ["."]
+    while waiting:
+        inner = waiting.pop()
+        path = folder if inner == "." else os.path.join(folder, inner)
+        prefix = "" if inner == "." else inner + "/"
+        try:
+            # The time is taken first, so that a file added while we look shows as a change the next time.
+            folders[inner] = os.stat(path).st_mtime_ns
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if name.startswith("."):
+                        continue
+                    if entry.is_dir():
+                        if not entry.is_symlink() and (enter is None or enter(name)):
+                            waiting.append(prefix + name)
+                    elif name.endswith(suffixes):
+                        file = _listed(entry, prefix + name)
+                        if file is not None:
+                            found.append(file)
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot look into", path) from error
+    found.sort(key=lambda file: natural_key(file.name))
+    return FolderListing(folder, found, folders)
+
+
+def _listed(entry: os.DirEntry[str], name: str) -> ListedFile | None:
+    """The facts of a file; None if it has been deleted meanwhile."""
+    try:
+        facts = entry.stat()
+    except FileNotFoundError:
+        # Listed all the same: opening a link to nowhere says what is wrong.
+        return ListedFile(name, -1, -1) if entry.is_symlink() else None
+    return ListedFile(name, facts.st_size, facts.st_mtime_ns)
+
+
+def expand(
+    text: str,
+    suffixes: str | tuple[str, ...],
+    *,
+    enter: Callable[[str], bool] | None = None,
+    keep: Callable[[str], bool] | None = None,
+) -> list[str]:
+    """The single files or URLs that a text means, in natural order.
+
+    A file or URL means itself, also if its name looks like a pattern. A folder means the files below it with one
+    of the suffixes. `{000..099}` is a range of numbers; `*`, `?`, `[…]` and `**` are patterns of local names, and
+    a folder that a pattern finds means its files.
+
+    Args:
+        text: what the caller gave.
+        suffixes: which files of a folder are meant.
+        enter: called with the name of each subfolder; False skips it.
+        keep: called with each path that a pattern finds; False skips it.
+
+    Raises:
+        InvalidArgument: a folder or a pattern holds no such file.
+    """
+    if not is_url(text):
+        if os.path.isfile(text):
+            return [text]
+        if os.path.isdir(text):
+            paths = walk_folder(text, suffixes, enter=enter).paths()
+            if not paths:
+                raise _nothing("no such files in this folder or below it", text, suffixes)
+            return paths
+        if os.path.lexists(text):  # a link to nowhere, or no regular file
+            return [text]
+    names = expand_braces(text)
+    if names != [text]:
+        return [path for name in names for path in expand(name, suffixes, enter=enter, keep=keep)]
+    if is_url(text) or not glob.has_magic(text):  # a URL has a query after its question mark
+        return [text]
+    found: list[str] = []
+    for path in sorted(glob.glob(text, recursive=True), key=natural_key):
+        if keep is not None and not keep(path):
+            continue
+        if os.path.isdir(path):
+            if enter is None or enter(os.path.basename(path)):
+                found += walk_folder(path, suffixes, enter=enter).paths()
+        else:
+            found.append(path)
+    if not found:
+        raise _nothing("the pattern finds no files", text, suffixes)
+    return list(dict.fromkeys(found))
+
+
+def _nothing(problem: str, text: str, suffixes: str | tuple[str, ...]) -> InvalidArgument:
+    wanted = (suffixes,) if isinstance(suffixes, str) else suffixes
+    return InvalidArgument(
+        problem, path=text, expected=" or ".join(f"*{suffix}" for suffix in wanted)
+    )

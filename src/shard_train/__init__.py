@@ -1,0 +1,35 @@
+"""Training on episodes and samples: datasets, order, mixing, statistics, and bridges to other libraries.
+
+    from shard_train import EpisodeDataset, Plan
+
+    dataset = EpisodeDataset("episodes", window=64)
+    for numbers in Plan(len(dataset), batch_size=16, seed=7).batches():
+        batch = dataset.batch(numbers)
+
+The bridges are `shard_train.torch`, `.grain`, `.huggingface`, `.tensordict` and `.torchrl`.
+"""
+
+from shard_train._batches import MixedBatch, SampleBatch, WindowBatch
+from shard_train._episode_dataset import EpisodeDataset
+from shard_train._episodes.catalogue import EpisodeInfo
+from shard_train._mix import MixedDataset, mix
+from shard_train._plan import BatchSampler, Plan
+from shard_train._sample_dataset import SampleDataset
+from shard_train.statistics import Stats, compute_stats, load_stats, save_stats
+
+__all__ = [
+    "BatchSampler",
+    "EpisodeDataset",
+    "EpisodeInfo",
+    "MixedBatch",
+    "MixedDataset",
+    "Plan",
+    "SampleBatch",
+    "SampleDataset",
+    "Stats",
+    "WindowBatch",
+    "compute_stats",
+    "load_stats",
+    "mix",
+    "save_stats",
+]

@@ -1,0 +1,404 @@
+"""Windows of many episodes as a map-style dataset."""
+
+from __future__ import annotations
+
+import operator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from xxhash import xxh64
+
+from shard_format.errors import InvalidArgument, ShardError, check_choice
+from shard_format.findings import SkipCounter
+from shard_format.parallel import for_each, thread_count
+from shard_train._batches import WindowBatch
+from shard_train._episodes.cache import make_cache
+from shard_train._episodes.index import CatalogueOpener, select
+from shard_train._episodes.layouts import WindowNumbers, make_layout
+from shard_train._episodes.store import EpisodeStore, opened_packs
+from shard_train._normalizing import make_normalizer
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from shard_train._batches import Sample, SampleBatch
+    from shard_train._episodes.catalogue import Catalogue, EpisodeInfo, EpisodeLocations
+    from shard_train._episodes.layouts import StepBuffers
+    from shard_train._episodes.scan import Files
+    from shard_train._normalizing import Normalize, StatsSource
+    from shard_train._stats import Stats
+    from wshard.types import Channel, Episode
+    from wshard.windows import Windows
+
+__all__ = ["EpisodeDataset"]
+
+_OWN_KEYS: Final = ("episode", "start")
+# With `on_error="skip"`: after this many unreadable episodes in a row, the episodes are not the problem.
+_MOST_TRIES: Final = 100
+
+
+class EpisodeDataset:
+    """Windows of episodes, numbered from 0 on, each a dictionary of arrays.
+
+        ds = EpisodeDataset("episodes", window=64, channels=["rgb", "state", "ctrl"])
+        ds[0]["rgb"]                      # [64, 64, 64, 3]
+        ds.batch([3, 1, 4])["rgb"]        # [3, 64, 64, 64, 3], decoded in parallel
+
+        ds = EpisodeDataset("episodes", delta_timestamps={"rgb": [-0.1, 0.0], "ctrl": [0.0, 0.1, 0.2]})
+        ds[0]["rgb"], ds[0]["rgb_is_pad"] # one step: [2, 64, 64, 3], [2]
+
+    A window has its channels by name; `reward` (float32), `terminated` and `truncated`, which are zero where the
+    episode has none; `episode` and `start`, its episode and its first step; and with padding `is_pad`. A channel
+    whose name is one of these, or that is both an observation and an action, has its lane in front:
+    `signal/arm`.
+
+    Episodes may have different lengths, may be in chunks (pass the manifest) or in packs, and may have sidecars.
+    All must have the same channels. The dataset saves what it knows about a folder or pack beside it, in
+    `<folder>.wshard-index`, and can be opened from that file too.
+
+    Safe for threads, and in forked and spawned workers; pickles without any open file.
+
+    Args:
+        files: a folder, which is searched recursively except for hidden folders; a file, a URL, a pack of
+            episodes, a pattern such as `"runs/*/ep_*.wshard"`, a range such as `"eps-{000..009}.shardpack"`, or a
+            list of these; an open `shardpack.Dataset`; or a saved index, which is used without scanning the files
+            again. Folders and patterns are read in natural order: `ep_9` before `ep_10`.
+        window: steps of a window; 64 if left out.
+        stride: steps from the start of one window to the start of the next.
+        channels: names, or block names such as `"omen/state/dreamer"`. If left out, all plain observations and
+            actions that follow the steps, and with `align` also those with clocks of their own.
+        pad: `"none"`: windows lie within an episode, and shorter episodes have none. `"edge"` or `"zero"`: a
+            window starts at every `stride`-th step, and steps after the end repeat the last step, or are zero.
+        next_observations: whether observations have one entry more: what followed the last step. Windows then
+            use only the steps whose following observation is known, as `ReplayBuffer.sample` does.
+        delta_timestamps: instead of windows, take every `stride`-th step with entries of these channels at other
+            times: for each key a list of seconds relative to the step. `<key>` has one entry for each time, and
+            `<key>_is_pad` marks those that lie outside the episode, where its first or last entry stands. All
+            other channels have the one step, without a time axis.
+        tolerance_s: how far an entry may be from its time. With `delta_timestamps` a step without an entry that
+            near is an error, and the default is 0.0001. With `align` entries further away count as missing, and
+            the default is any distance.
+        align: how channels with clocks of their own are resampled to the times of the steps: `"nearest"`,
+            `"previous"`, `"linear"` or `"exact"`, as for `Episode.align`. `<key>_is_pad` marks missing entries.
+        episodes: numbers of the episodes to use; all if left out.
+        where: a function that is called with the facts of each episode (`path`, `id`, `env_id`, `length`,
+            `metadata`) and keeps the episode if it returns something true:
+            `where=lambda episode: episode.length > 100 and episode.metadata.get("success")`.
+        transform: called with each window; what it returns replaces the window.
+        threads: how many threads read a batch; None for one per processor, up to 8; in loader workers, one.
+        max_open: how many episodes, and how many packs, stay open. An open compressed episode may keep decoded
+            small channels, and blocks that can only be decoded as a whole.
+        index: whether to use and save the index of a folder or pack; or the path of an index, which also works
+            for a list of files. The index of URLs is used until you delete it.
+        on_error: `"raise"`, or `"skip"`: files and windows that cannot be read are counted in `skipped` and logged
+            to `wshard`. The window at the same place of the next episode, or the nearest place that it has,
+            replaces such a window, so that the order stays a pure function of the files.
+        storage_options: for files that are URLs, as for `load_wshard`.
+        normalize: scales channels to a common range, before any transform. True: floating-point channels and
+            images to mean 0 and deviation 1, as float32 (float64 stays). `"mean_std"`, `"min_max"` or
+            `"quantile"`: the same channels in this way. A mapping such as `{"state": "mean_std", "ctrl":
+            "min_max"}`: only these channels. Statistics, or the path of their file: as True, with these.
+        stats: the statistics to normalise by, or the path of their file; if left out, those beside the folder.
+            See `compute_stats`.
+        cache: a folder on a local disk. The first time an episode is opened, a decoded copy of its channels is
+            written there, and windows are read from the copy from then on, by all workers and later runs.
+            Uncompressed local episodes are not copied.
+        cache_bytes: how large the cache may become; the copies that were opened longest ago go first. None for
+            no limit.
+
+    Raises:
+        InvalidArgument: an argument is invalid, or the episodes have no window.
+        ShardError: a subclass that says which file cannot be read and why.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        window: int | None = None,
+        stride: int = 1,
+        channels: Iterable[str] | None = None,
+        pad: str = "none",
+        *,
+        next_observations: bool = False,
+        delta_timestamps: Mapping[str, Iterable[float]] | None = None,
+        tolerance_s: float | None = None,
+        align: str | None = None,
+        episodes: Iterable[int] | None = None,
+        where: Callable[[EpisodeInfo], object] | None = None,
+        transform: Callable[[Sample], Sample] | None = None,
+        threads: int | None = None,
+        max_open: int = 128,
+        index: bool | str | os.PathLike[str] = True,
+        on_error: str = "raise",
+        storage_options: Mapping[str, Any] | None = None,
+        normalize: Normalize = False,
+        stats: StatsSource | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_bytes: int | None = None,
+    ) -> None:
+        for name, count in (("stride", stride), ("max_open", max_open), ("threads", threads)):
+            if count is not None and operator.index(count) < 1:
+                raise InvalidArgument(f"{name} must be at least 1", found=count)
+        check_choice("on_error", on_error, ("raise", "skip"))
+        if isinstance(channels, str):
+            raise InvalidArgument("channels takes a list of names", hint=f"channels=[{channels!r}]")
+        self._layout = make_layout(
+            window, pad, next_observations, delta_timestamps, tolerance_s, align
+        )
+        self.window = self._layout.window
+        """Steps of an item; 1 with `delta_timestamps`."""
+        self.stride = operator.index(stride)
+        self.pad = pad
+        self.next_observations = self._layout.next_observations
+        self.transform = transform
+        self.on_error = on_error
+        self.skipped = SkipCounter("wshard", "window")
+        """How many windows could not be read, by file; 0 for a file that was left out as a whole."""
+        self._threads = threads
+        copies = make_cache(cache, cache_bytes)
+        options = dict(storage_options) if storage_options else None
+        catalogue = CatalogueOpener(index, self.leave_out, options).open(files)
+        self.folder = catalogue.base if catalogue.folders else None
+        """The folder that the files are from; None if they were listed."""
+        self.data_fingerprint = _data_fingerprint(catalogue)
+        """Changes with the lengths and sizes of all episodes, chosen or not; statistics are bound to it."""
+        chosen = select(catalogue, episodes, where)
+        lengths = np.array(chosen.rows["length"], np.int64)
+        lengths.flags.writeable = False
+        self._store = EpisodeStore(
+            chosen.locations,
+            lengths,
+            self._layout,
+            storage_options=options,
+            max_open=max_open,
+            packs=opened_packs(files),
+            cache=copies,
+        )
+        self._usable = lengths
+        if next_observations:
+            observed = np.array(chosen.rows["observed"], np.int64)
+            self._usable = np.minimum(lengths, np.maximum(observed - 1, 0))
+        self._numbers = WindowNumbers(
+            self._usable, self.window, self.stride, padded=self.pad != "none"
+        )
+        if not len(self._numbers):
+            raise self._without_windows()
+        self._wanted = self._store.find_channels(
+            np.flatnonzero(np.diff(self._numbers.firsts))[:_MOST_TRIES].tolist(),
+            None if channels is None else list(channels),
+            _OWN_KEYS,
+            self._skip_episode,
+        )
+        self._normalizer = make_normalizer(normalize, stats, self._wanted, self)
+
+    def _without_windows(self) -> InvalidArgument:
+        more = " and the observation after them" if self.next_observations else ""
+        return InvalidArgument(
+            "no episode is long enough for a window",
+            expected=f"an episode of {self.window} steps{more}",
+            found=f"{len(self.lengths)} episodes, the longest of {self.lengths.max()} steps",
+            hint="use a shorter window, or pass pad='edge' or pad='zero'",
+        )
+
+    def leave_out(self, path: str, error: ShardError) -> None:
+        """Raise the error of a file that cannot be read; with `on_error="skip"`, count the file instead."""
+        if self.on_error == "raise":
+            raise error
+        self.skipped.leave_out(path, error)
+
+    def _skip_episode(self, path: str, error: ShardError) -> None:
+        if self.on_error == "raise":
+            raise error
+        self.skipped.add(path, error, 0)
+
+    # --- what is in it
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def paths(self) -> EpisodeLocations:
+        """The files of the episodes, in order; in a pack the pack, a slash and the file name it had."""
+        return self._store.locations
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The steps of each episode."""
+        return self._store.lengths
+
+    @property
+    def channels(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+        """The type of each channel and the shape of one step, by the names that windows use."""
+        normalizer = self._normalizer
+        return {
+            want.key: (
+                normalizer.dtype_of(want.key, want.dtype) if normalizer else want.dtype,
+                want.shape,
+            )
+            for want in self._wanted
+        }
+
+    @property
+    def observation_keys(self) -> frozenset[str]:
+        """Those of the channels that are observations."""
+        return frozenset(want.key for want in self._wanted if want.is_observation)
+
+    @property
+    def stats(self) -> Stats | None:
+        """The statistics that channels are normalised by."""
+        return None if self._normalizer is None else self._normalizer.stats
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the names and lengths of the episodes, and with the options that define windows."""
+        locations = self._store.locations
+        digest = xxh64(locations.names.blob)
+        digest.update(self.lengths.astype("<i8").tobytes())
+        what = [(want.key, str(want.dtype), want.shape) for want in self._wanted]
+        digest.update(repr((what, self.window, self.stride, self.pad)).encode())
+        if len(locations.packs):
+            digest.update(locations.packs.blob + locations.pack_of.astype("<i4").tobytes())
+        options = self._layout.options()
+        if options:
+            digest.update(repr(options).encode())
+        if self._normalizer is not None:
+            digest.update(self._normalizer.fingerprint.encode())
+        return digest.hexdigest()
+
+    def episode_of(self, number: int) -> tuple[int, int]:
+        """Return the number of a window's episode, and the step at which the window starts."""
+        episodes, starts = self.locate([number])
+        return int(episodes[0]), int(starts[0])
+
+    def locate(self, numbers: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Do the same for many windows at once; negative numbers count from the end."""
+        return self._numbers.locate(self._numbers.checked(numbers))
+
+    # --- reading
+
+    def __getitem__(self, number: int) -> Sample:
+        """Read one window. Negative numbers count from the end."""
+        sample: Sample = self.__getitems__([operator.index(number)])[0]
+        return sample
+
+    def __getitems__(self, numbers: Sequence[int]) -> WindowBatch | SampleBatch:
+        """Read many windows with one call: a sequence of them, whose `arrays` are the whole batch."""
+        arrays = self._read(numbers, None)
+        batch = WindowBatch(arrays, len(arrays["episode"]))
+        return batch if self.transform is None else batch.transformed(self.transform)
+
+    def batch(
+        self, numbers: ArrayLike, *, out: Mapping[str, NDArray[Any]] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Read many windows as one array for each channel, `[B, window, ...]`.
+
+        Args:
+            numbers: of the windows.
+            out: what an earlier call for as many windows returned; its memory is filled again, which saves
+                the system finding new memory. Not together with a transform.
+        """
+        if self.transform is None:
+            return self._read(numbers, out)
+        if out is not None:
+            raise InvalidArgument("out= and a transform cannot be used together: leave out= out")
+        arrays = self._read(numbers, None)
+        return WindowBatch(arrays, len(arrays["episode"])).transformed(self.transform).arrays
+
+    def _read(
+        self, numbers: ArrayLike, out: Mapping[str, NDArray[Any]] | None
+    ) -> dict[str, NDArray[Any]]:
+        episodes, starts = self.locate(numbers)
+        readable = out if self._normalizer is None else self._normalizer.readable(out)
+        buffers = self._layout.buffers(len(episodes), self._wanted, readable)
+
+        stops = np.minimum(starts + self.window, self._usable[episodes])
+        places = list(zip(*(a.tolist() for a in (episodes, starts, stops)), strict=True))
+
+        def fill(row: int) -> None:
+            episode, start, stop = places[row]
+            try:
+                buffers.fill(row, self._store[episode], start, stop)
+            except ShardError as error:
+                if self.on_error == "raise":
+                    raise
+                episodes[row], starts[row] = self._fill_other(buffers, row, episode, start, error)
+
+        # Neighbours together: an episode that several windows are from is opened once.
+        order = sorted(range(len(places)), key=places.__getitem__)
+        for_each(order, fill, thread_count(self._threads, buffers.nbytes))
+        arrays = buffers.arrays
+        if self._normalizer is not None:
+            is_zero = arrays["is_pad"] if self.pad == "zero" else None
+            arrays = self._normalizer.apply(arrays, out, self._threads, zero=is_zero)
+        return {**arrays, "episode": episodes, "start": starts}
+
+    def _fill_other(
+        self, buffers: Windows | StepBuffers, row: int, episode: int, start: int, error: ShardError
+    ) -> tuple[int, int]:
+        """Read another window in place of one that cannot be read; return its episode and start."""
+        self.skipped.add(self.paths[episode], error, 1)
+        for _ in range(_MOST_TRIES):
+            episode, other = self._numbers.following(episode, start)
+            stop = min(other + self.window, int(self._usable[episode]))
+            try:
+                buffers.fill(row, self._store[episode], other, stop)
+            except ShardError as another:
+                self.skipped.add(self.paths[episode], another, 0)
+                error = another
+            else:
+                return episode, other
+        raise error
+
+    # --- files
+
+    def open_episode(self, number: int) -> Episode:
+        """Open an episode by its number, in a file or in a pack; close it when you are done.
+
+        Raises:
+            ReferenceMismatch: the episode has changed since the dataset was opened.
+        """
+        return self._store.load_as_listed(number)
+
+    @contextmanager
+    def open_channels(self, number: int) -> Iterator[dict[str, Channel]]:
+        """Open the stored channels of an episode, by the names that windows use, and `reward` if it has one."""
+        path = self.paths[number]
+        with self._store.load_as_listed(number) as episode:
+            try:
+                found = {want.key: want.of(episode) for want in self._wanted}
+                if episode.rewards is not None:
+                    found["reward"] = episode.rewards
+                yield found
+            except ShardError as error:
+                raise error.located(path=path) from None
+
+    @property
+    def open_count(self) -> int:
+        """How many episodes are open now."""
+        return len(self._store)
+
+    def close(self) -> None:
+        """Close all files. They are opened again when they are needed."""
+        self._store.close()
+
+    def __repr__(self) -> str:
+        # The same in every process, for loaders that compare it when they resume.
+        asked = self._layout.options()
+        options = "".join(f"{name}={value!r}, " for name, value in asked.items())
+        return (
+            f"EpisodeDataset(episodes={len(self.lengths)}, windows={len(self)}, "
+            f"window={self.window}, stride={self.stride}, pad={self.pad!r}, {options}"
+            f"fingerprint={self.fingerprint!r})"
+        )
+
+
+def _data_fingerprint(catalogue: Catalogue) -> str:
+    """Return a text that is the same wherever the files are and whatever their names are."""
+    rows = catalogue.rows[catalogue.rows["length"] >= 0]
+    digest = xxh64(rows["length"].astype("<i8").tobytes())
+    digest.update(rows["size"].astype("<i8").tobytes())
+    return digest.hexdigest()

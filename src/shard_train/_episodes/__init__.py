@@ -1,0 +1,1 @@
+"""The parts of `EpisodeDataset`: files, catalogue, layouts of items, cache."""

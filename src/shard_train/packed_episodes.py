@@ -1,0 +1,166 @@
+"""Episodes in packs: whole `.wshard` files as entries, which you open in place and restore byte for byte.
+
+A file `run/ep_7.wshard` becomes the entry `wshard` of the record `run/ep_7`. Files in the folder
+`run/ep_7.wshard.lanes` go along as `wshard.lanes/dreamer.wshard` and so on. A record's key, a dot and an entry's
+name make the path of a file, as in tar files of samples, so that `shardpack.unpack` restores the files.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from shard_format.errors import EntryNotFound, InvalidArgument, shorten
+from shardpack.files import InputFile, walk
+from shardpack.writer_set import ShardWriterSet
+from wshard import load_wshard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shardpack.columns import AnyRecord
+    from wshard import Episode
+
+__all__ = ["PackedEpisodes", "episode_names", "open_episode", "open_episode_entry", "pack_episodes"]
+
+_SUFFIX: Final = ".wshard"
+# The folder of added lanes, beside its episode: spec/wshard.md, section 12.
+_LANES: Final = ".lanes"
+_EPISODE: Final = "wshard"
+_SIDECARS: Final = _EPISODE + _LANES + "/"
+_ALIGNMENT: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PackedEpisodes:
+    """What `pack_episodes` did."""
+
+    paths: list[str]
+    """The shards."""
+    episodes: int
+    """Records that were written."""
+    sidecars: int
+    """Files with added lanes that went along."""
+    left_out: list[str]
+    """Files of the folder that are not in the shards: not episodes, or unfinished recordings."""
+
+
+def pack_episodes(
+    folder: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    progress: Callable[[int], None] | None = None,
+    **options: Any,  # noqa: ANN401 - checked by the writer
+) -> PackedEpisodes:
+    """Pack all `.wshard` files below a folder into shards, in the order of their paths.
+
+    Each file is stored as it is, on a multiple of 64 bytes, so that you can use it in place. Added lanes
+    (`<file>.lanes/`) are part of its record. Links are not followed. The chunks of a chunked episode are ordinary
+    records; its manifest names files, so unpack the shards before you open it.
+
+    Args:
+        folder: searched with all folders in it.
+        output: `"train-%06d.shardpack"` for a set of shards, or one file.
+        progress: called with the size of each episode after it is written.
+        options: what `shardpack.ShardWriterSet` takes: `append`, `overwrite`, `max_bytes`, `metadata` and so on. With
+            `append=True`, episodes that are in the set already are not packed again.
+
+    Raises:
+        InvalidArgument: the folder holds no episode, or a file's name cannot be a key.
+        ShardIOError: a file cannot be read, or changed while it was read.
+    """
+    root = os.fspath(folder)
+    if not os.path.isdir(root):
+        raise InvalidArgument("not a folder", path=root)
+    options.setdefault("alignment", _ALIGNMENT)
+    episodes, left_out = _find(root)
+    if not episodes:
+        raise InvalidArgument(
+            "the folder holds no episodes", path=root, expected=f"files *{_SUFFIX}"
+        )
+    packed = sidecars = 0
+    skip_known = bool(options.get("append"))
+    with ShardWriterSet(output, **options) as writer:
+        for key, files in episodes.items():
+            if skip_known and key in writer:
+                continue
+            with ExitStack() as inputs:
+                entries = {
+                    name: inputs.enter_context(InputFile(path)).data for name, path in files.items()
+                }
+                try:
+                    writer.write(key, entries)
+                except InvalidArgument as error:
+                    raise error.located(path=files[_EPISODE]) from None
+            packed += 1
+            sidecars += len(files) - 1
+            if progress is not None:
+                progress(sum(map(len, entries.values())))
+    return PackedEpisodes(writer.paths, packed, sidecars, left_out)
+
+
+def _find(root: str) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """The files of each episode by entry name, by key, in order; and all other files."""
+    episodes: dict[str, dict[str, str]] = {}
+    lanes: dict[str, dict[str, str]] = {}
+    left_out: list[str] = []
+    for relative, path, is_file in walk(root):
+        head, between, inside = relative.partition(_SUFFIX + _LANES + "/")
+        if not is_file:
+            left_out.append(path)
+        elif between:
+            lanes.setdefault(head, {})[_SIDECARS + inside] = path
+        elif relative.endswith(_SUFFIX) and os.path.basename(path) != _SUFFIX:
+            episodes[relative.removesuffix(_SUFFIX)] = {_EPISODE: path}
+        else:
+            left_out.append(path)
+    for key, files in lanes.items():
+        if key in episodes:
+            episodes[key].update(files)
+        else:
+            left_out += files.values()  # lanes without their episode
+    return episodes, sorted(left_out)
+
+
+def open_episode(record: AnyRecord, **options: Any) -> Episode:  # noqa: ANN401 - of `load_wshard`
+    """The episode of a record that `pack_episodes` wrote, with its added lanes.
+
+    Only its descriptions are read until you access more, and uncompressed arrays are views of the shard.
+
+    Args:
+        record: of a dataset, a shard or a stream.
+        options: what `wshard.load_wshard` takes: `channels`, `lanes`, `check` and so on.
+    """
+    found = [_EPISODE] if _EPISODE in record else episode_names(record)
+    if len(found) != 1:
+        raise EntryNotFound(
+            f"record {shorten(record.key)} has {len(found)} episodes",
+            expected="one entry whose name ends in 'wshard'",
+            found=", ".join(map(shorten, record.names[:5])),
+            hint="open_episode_entry(record, name) opens one of several",
+        )
+    return open_episode_entry(record, found[0], **options)
+
+
+def episode_names(record: AnyRecord) -> list[str]:
+    """The entries of a record that are episodes; added lanes are not listed."""
+    return [
+        name
+        for name in record.names
+        if name == _EPISODE or (name.endswith(_SUFFIX) and not _is_lane(record, name))
+    ]
+
+
+def _is_lane(record: AnyRecord, name: str) -> bool:
+    episode, between, _ = name.partition(_LANES + "/")
+    return bool(between) and episode in record
+
+
+def open_episode_entry(record: AnyRecord, name: str, **options: Any) -> Episode:  # noqa: ANN401 - of `load_wshard`
+    """The episode in one entry of a record, with its added lanes; see `open_episode`."""
+    lanes = name + _LANES + "/"
+    sidecars = sorted(n for n in record.names if n.startswith(lanes) and n.endswith(_SUFFIX))
+    options.setdefault("sidecars", [record[sidecar].source() for sidecar in sidecars])
+    return load_wshard(record[name].source(), **options)

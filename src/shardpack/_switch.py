@@ -1,0 +1,247 @@
+"""Replacing a set of shards by another one, so that a crash leaves all of the old set or all of the new one.
+
+A rename replaces one file at a time, a set has many. So the new shards are first written, complete and synced,
+into a hidden folder beside the old ones. Then a journal is written, the hidden file `.shardpack-switch`: from
+that moment on the new set counts. The new shards are renamed over the old ones, old shards that have no
+successor are removed, and at last the journal is removed.
+
+A process that dies before the journal is written leaves the old set untouched, and a hidden folder that the next
+replacement removes. A process that dies afterwards leaves the journal. Whoever opens the set next, to read or to
+write, carries out the rest of it first. A lock on the journal keeps two processes from doing so at once; the
+kernel releases it when a process dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import json
+import os
+import secrets
+import shutil
+from typing import TYPE_CHECKING, Any, Final
+
+from shard_format.atomic import sync_folder, write_all
+from shard_format.codecs import crc32c
+from shard_format.errors import ShardIOError, UnsafePath
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+JOURNAL: Final = ".shardpack-switch"
+_SUFFIX: Final = ".new"
+_LOCK: Final = "lock"
+
+
+class Replacement:
+    """New shards that take the place of old ones all at once.
+
+    Owns: a hidden folder with the new shards, locked while this process writes to it.
+
+    Args:
+        folder: where the old shards are.
+        label: names the set, so that the next replacement finds what a killed one left.
+        fsync: whether to sync files and folders.
+    """
+
+    def __init__(self, folder: str, label: str, *, fsync: bool) -> None:
+        self._folder = folder or os.curdir
+        self._fsync = fsync
+        self._is_decided = False
+        start = os.path.join(self._folder, f".{label}.")
+        for leftover in glob.glob(f"{glob.escape(start)}*{_SUFFIX}"):
+            _remove_abandoned(leftover)
+        self._staging = f"{start}{secrets.token_hex(6)}{_SUFFIX}"
+        try:
+            os.mkdir(self._staging)
+            self._lock = os.open(os.path.join(self._staging, _LOCK), os.O_CREAT | os.O_RDWR)
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot write", self._staging) from error
+        _lock(self._lock, wait=False)
+
+    def path_of(self, name: str) -> str:
+        """Where to write the new shard of this name."""
+        return os.path.join(self._staging, name)
+
+    def commit(self, new: list[str], find_old: Callable[[], list[str]]) -> None:
+        """Put the new shards in place of the old ones.
+
+        Args:
+            new: names of the new shards, all of which are complete.
+            find_old: lists the names of the old shards, as they are at that moment.
+        """
+        try:
+            if self._fsync:
+                sync_folder(self._staging)
+            with _locked_journal(self._folder, create=True) as journal:
+                _carry_out(self._folder, journal)  # what another set's replacement has left
+                plan = {
+                    "staging": os.path.basename(self._staging),
+                    "new": new,
+                    # Identified exactly, so that a file put there later is not removed.
+                    "old": [
+                        [name, *_identity(os.path.join(self._folder, name))]
+                        for name in find_old()
+                        if name not in new
+                    ],
+                }
+                text = json.dumps(plan).encode("utf-8")
+                self._is_decided = True
+                write_all(journal, [b"%08x\n%s\n" % (crc32c(text), text)])
+                if self._fsync:
+                    os.fsync(journal)
+                    sync_folder(self._folder)
+                _finish(self._folder, journal, fsync=self._fsync)
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot replace the shards", self._folder) from error
+        finally:
+            self._unlock()
+
+    def abort(self) -> None:
+        """Drop the new shards, unless the journal counts already. You can call it at any time, also twice."""
+        self._unlock()
+        if not self._is_decided:
+            shutil.rmtree(self._staging, ignore_errors=True)
+
+    def _unlock(self) -> None:
+        descriptor, self._lock = self._lock, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def finish_replacements(folders: Iterable[str]) -> bool:
+    """Finish replacements that a killed process has begun; True if there was one.
+
+    Costs one look into each folder.
+
+    Args:
+        folders: where shards are.
+
+    Raises:
+        ShardIOError: the process may not write there.
+    """
+    found = False
+    for folder in folders:
+        if not os.access(os.path.join(folder or os.curdir, JOURNAL), os.F_OK):
+            continue
+        try:
+            with _locked_journal(folder or os.curdir, create=False) as journal:
+                if journal >= 0:
+                    _finish(folder or os.curdir, journal)
+        except OSError as error:
+            raise ShardIOError.wrap(
+                error,
+                "a replacement of these shards was interrupted and cannot be finished",
+                folder,
+            ) from error
+        found = True
+    return found
+
+
+def _finish(folder: str, journal: int, *, fsync: bool = True) -> None:
+    """Carry out what a locked journal says, then remove it."""
+    _carry_out(folder, journal, fsync=fsync)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(folder, JOURNAL))
+    if fsync:
+        sync_folder(folder)
+
+
+def _carry_out(folder: str, journal: int, *, fsync: bool = True) -> None:
+    """Carry out what a locked journal says, and empty it. Doing it twice does no harm."""
+    plan = _read_plan(folder, journal)
+    if plan is not None:
+        staging = os.path.join(folder, plan["staging"])
+        for name in plan["new"]:
+            with contextlib.suppress(FileNotFoundError):  # it is in its place already
+                os.replace(os.path.join(staging, name), os.path.join(folder, name))
+        if fsync:
+            sync_folder(folder)
+        for name, *identity in plan["old"]:
+            path = os.path.join(folder, name)
+            with contextlib.suppress(FileNotFoundError):
+                if _identity(path) == identity:
+                    os.unlink(path)
+        if fsync:
+            sync_folder(folder)
+        shutil.rmtree(staging, ignore_errors=True)
+    os.ftruncate(journal, 0)
+    os.lseek(journal, 0, os.SEEK_SET)
+
+
+def _read_plan(folder: str, journal: int) -> dict[str, Any] | None:
+    """What the journal says; None if it was not written completely, so that the old set counts."""
+    os.lseek(journal, 0, os.SEEK_SET)
+    with os.fdopen(os.dup(journal), "rb") as file:
+        checksum, _, text = file.read().partition(b"\n")
+    text = text.removesuffix(b"\n")
+    if not text or checksum != b"%08x" % crc32c(text):
+        return None
+    plan: dict[str, Any] = json.loads(text)
+    names = [plan["staging"], *plan["new"], *(row[0] for row in plan["old"])]
+    # A journal that came with a foreign folder must not reach other folders.
+    if any(name in ("", os.curdir, os.pardir) or name != os.path.basename(name) for name in names):
+        raise UnsafePath(
+            "the journal of a replacement names a path outside of its folder",
+            path=os.path.join(folder, JOURNAL),
+            hint="remove the file if you do not trust the folder",
+        )
+    return plan
+
+
+@contextlib.contextmanager
+def _locked_journal(folder: str, *, create: bool) -> Iterator[int]:
+    """The open journal, locked; -1 if another process has just removed it."""
+    path = os.path.join(folder, JOURNAL)
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0))
+        except FileNotFoundError:
+            yield -1
+            return
+        try:
+            _lock(descriptor, wait=True)
+            # Another process may have removed the file while this one waited.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    yield descriptor
+                    return
+        finally:
+            os.close(descriptor)
+
+
+def _identity(path: str) -> list[int]:
+    found = os.stat(path)
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
+
+
+def _remove_abandoned(staging: str) -> None:
+    """Remove a hidden folder unless a living process writes to it."""
+    try:
+        descriptor = os.open(os.path.join(staging, _LOCK), os.O_RDWR)
+    except OSError:
+        # Without a lock: a process is making it right now, or died just then.
+        with contextlib.suppress(OSError):
+            os.rmdir(staging)
+        return
+    try:
+        if _lock(descriptor, wait=False):
+            shutil.rmtree(staging, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, *, wait: bool) -> bool:
+    """Whether this process got the lock."""
+    try:
+        import fcntl
+    except ImportError:
+        # Windows has no such call; there, do not replace and open a set at the same time.
+        return wait
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        if wait:
+            raise
+        return False
+    return True

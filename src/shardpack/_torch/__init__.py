@@ -1,1 +1,0 @@
-"""What `shardpack.torch` and `wshard.torch` are made of."""

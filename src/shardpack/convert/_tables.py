@@ -1,0 +1,314 @@
+"""Tables: Parquet, Arrow and Feather files, and pyarrow objects in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from shard_format.errors import BadValue, InvalidArgument, ShardError, ShardIOError, shorten
+from shard_format.extras import require
+from shardpack.convert._naming import bytes_name, ending_of, entry_name, json_value, row_key
+from shardpack.dataset import expand
+from shardpack.writer_set import ShardWriterSet, WrittenShards
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+__all__ = ["from_table"]
+
+_ROWS: Final = 256
+_ARROW_MAGIC: Final = b"ARROW1"
+_PARQUET_MAGIC: Final = b"PAR1"
+
+Fields: TypeAlias = dict[str, Any]
+Put: TypeAlias = Callable[[Any, Fields, Fields], None]
+"""Takes a pyarrow value that is not null and puts it into the entries or the metadata of a record."""
+
+
+def from_table(
+    tables: Any,  # noqa: ANN401 - paths, or anything of pyarrow with rows
+    output: str | os.PathLike[str],
+    *,
+    key: str | None = None,
+    columns: Iterable[str] | None = None,
+    entries: Mapping[str, str] | None = None,
+    batch_rows: int = _ROWS,
+    **options: Any,  # noqa: ANN401 - checked by the writer
+) -> WrittenShards:
+    """Make shards of tables, one record per row, with a few hundred rows in memory at a time.
+
+    Columns of bytes become entries, and so do images and sounds of Hugging Face datasets (a struct of `bytes` and
+    `path`); the suffix of the name says what they hold: `image.jpg`. Lists of numbers and tensors of a fixed shape
+    become `.npy` entries. Everything else becomes metadata of the record: numbers, text, nested values, JSON; times
+    and decimals as text; NaN and infinities by name; bytes inside nested values as base64. A null in a column of bytes becomes a null in the
+    metadata instead of an entry.
+
+    Args:
+        tables: paths of `.parquet`, `.arrow` or `.feather` files, patterns as `shardpack.open` takes them, a
+            `pyarrow.Table`, a `RecordBatchReader`, record batches, or a list of these.
+        output: one file, or `"train-%06d.shardpack"` for a set of shards.
+        key: the column that has the keys; None for the number of the row.
+        columns: only these; None for all.
+        entries: entry names for columns, such as `{"text": "text.txt", "img": "image.png"}`: for text that you want
+            as an entry, or bytes whose type you know.
+        batch_rows: rows in memory at a time.
+        options: what `ShardWriterSet` takes: `overwrite`, `max_bytes`, `compression` and so on.
+
+    Raises:
+        MissingExtra: pyarrow is not installed.
+        ShardError: the message says which table, row and column.
+    """
+    require("pyarrow", "arrow")
+    if batch_rows < 1:
+        raise InvalidArgument("batch_rows is too small", expected="1 or more", found=batch_rows)
+    wanted = None if columns is None else list(columns)
+    names = dict(entries or {})
+    records = 0
+    with ShardWriterSet(output, **options) as writer:
+        for name, batches in _opened(tables, batch_rows):
+            row = 0
+            try:
+                for batch in batches:
+                    converters = _converters(batch.schema, wanted, key, names)
+                    rows = [
+                        (column, put, _decoded(batch.column(column)))
+                        for column, put in converters.items()
+                    ]
+                    keys = None if key is None else batch.column(key)
+                    for at in range(batch.num_rows):
+                        found: dict[str, Any] = {}
+                        fields: dict[str, Any] = {}
+                        for column, put, values in rows:
+                            value = values[at]
+                            if value.is_valid:
+                                put(value, found, fields)
+                            else:
+                                fields[column] = None
+                        own = row_key(records) if keys is None else _key(keys[at], key, row)
+                        writer.write(own, found, json_value(fields))
+                        records += 1
+                        row += 1
+            except ShardError as error:
+                error.problem = (
+                    f"row {row}: {error.problem}" if error.path is None else error.problem
+                )
+                raise error.located(path=name) from None
+    return WrittenShards(writer.paths, records)
+
+
+def _key(value: Any, column: str | None, row: int) -> str:  # noqa: ANN401 - a pyarrow scalar
+    plain = value.as_py()
+    if plain is None or isinstance(plain, (bytes, dict, list)):
+        raise BadValue(
+            "not a valid key",
+            entry=column,
+            expected="text or a number",
+            found=repr(plain)[:80],
+        )
+    return str(plain)
+
+
+# --- opening
+
+
+def _opened(tables: Any, rows: int) -> Iterator[tuple[str, Iterable[Any]]]:  # noqa: ANN401 - as for from_table
+    """The name for errors and the batches of each table."""
+    pa = require("pyarrow", "arrow")
+    if isinstance(tables, (pa.Table, pa.RecordBatch)):
+        yield "<table>", _batches_of(tables, rows)
+    elif isinstance(tables, pa.RecordBatchReader):
+        yield "<batches>", (part for batch in tables for part in _batches_of(batch, rows))
+    elif isinstance(tables, (str, os.PathLike)):
+        for path in expand(tables):
+            yield path, _read_file(path, rows)
+    elif hasattr(tables, "__iter__"):
+        for one in tables:
+            yield from _opened(one, rows)
+    else:
+        raise InvalidArgument(
+            "not a table",
+            expected="a path, a pyarrow.Table, a RecordBatchReader, or a list of these",
+            found=type(tables).__name__,
+        )
+
+
+def _batches_of(table: Any, rows: int) -> Iterator[Any]:  # noqa: ANN401 - of pyarrow
+    pa = require("pyarrow", "arrow")
+    whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
+    yield from whole.to_batches(max_chunksize=rows)
+
+
+def _read_file(path: str, rows: int) -> Iterator[Any]:
+    """The batches of a file, each checked, because Arrow does not check the offsets in a file."""
+    pa = require("pyarrow", "arrow")
+    try:
+        with open(path, "rb") as file:
+            start = file.read(8)
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot open", path) from error
+    try:
+        if start.startswith(_PARQUET_MAGIC):
+            parquet = require("pyarrow.parquet", "arrow")
+            with parquet.ParquetFile(path) as table:
+                for batch in table.iter_batches(batch_size=rows):
+                    batch.validate(full=True)
+                    yield batch
+            return
+        with pa.memory_map(path) as mapped:
+            for batch in _ipc_batches(mapped, is_file=start.startswith(_ARROW_MAGIC)):
+                batch.validate(full=True)
+                yield from _batches_of(batch, rows)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, ShardError):
+            raise
+        raise BadValue(
+            f"the table cannot be read: {error}",
+            path=path,
+            expected="a Parquet, Arrow or Feather file",
+        ) from None
+
+
+def _ipc_batches(mapped: Any, *, is_file: bool) -> Iterator[Any]:  # noqa: ANN401 - of pyarrow
+    pa = require("pyarrow", "arrow")
+    if not is_file:
+        yield from pa.ipc.open_stream(mapped)
+        return
+    reader = pa.ipc.open_file(mapped)
+    for number in range(reader.num_record_batches):
+        yield reader.get_batch(number)
+
+
+# --- columns
+
+
+def _converters(
+    schema: Any,  # noqa: ANN401 - of pyarrow
+    wanted: list[str] | None,
+    key: str | None,
+    names: Mapping[str, str],
+) -> dict[str, Put]:
+    """A function for each column that puts its values into a record."""
+    there = schema.names
+    if len(set(there)) != len(there):
+        raise InvalidArgument("two columns have the same name", found=", ".join(there))
+    for name in (*(wanted or ()), *names, *(() if key is None else (key,))):
+        if name not in there:
+            raise InvalidArgument(
+                "the column does not exist",
+                expected=", ".join(map(repr, there)) or "columns",
+                found=repr(name),
+            )
+    return {
+        field.name: _converter(field.name, field.type, names.get(field.name))
+        for field in schema
+        if wanted is None or field.name in wanted
+    }
+
+
+def _converter(column: str, kind: Any, name: str | None) -> Put:  # noqa: ANN401 - a type of pyarrow
+    pa = require("pyarrow", "arrow")
+    types = require("pyarrow.types", "arrow")
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    is_bytes = (
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_fixed_size_binary(kind)
+        or types.is_binary_view(kind)
+    )
+    is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    npy = name or entry_name(column, "npy")
+    if is_bytes or (name is not None and is_text):
+        return _to_entry(name or bytes_name(column), lambda value: memoryview(value.as_buffer()))
+    if types.is_struct(kind) and {part.name for part in kind} == {"bytes", "path"}:
+        return partial(_put_file, column, name)
+    if _is_list_of_numbers(kind):
+        return partial(_put_array, column, npy)
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return _to_entry(npy, lambda value: value.to_numpy())
+    if name is not None:
+        raise InvalidArgument(
+            "this column cannot be an entry",
+            entry=column,
+            expected="bytes, text, an image or numbers",
+            found=str(kind),
+        )
+    # Older versions of pyarrow do not have this type.
+    if isinstance(kind, getattr(pa, "JsonType", ())):
+        return _to_field(column, lambda value: json.loads(value.as_py()))
+    if types.is_duration(kind):
+        return _to_field(column, lambda value: f"{value.value} {kind.unit}")
+    if types.is_interval(kind):
+        raise InvalidArgument(
+            "intervals of months and days cannot be stored",
+            entry=column,
+            hint="columns=[…] leaves the column out",
+            command="give --column for each of the others",
+        )
+    if types.is_temporal(kind) or types.is_decimal(kind):
+        # Python's own types lose nanoseconds.
+        return _to_field(column, lambda value: value.cast("string").as_py())
+    return _to_field(column, lambda value: value.as_py())
+
+
+def _to_entry(name: str, convert: Callable[[Any], Any]) -> Put:
+    def put(value: Any, entries: Fields, fields: Fields) -> None:  # noqa: ANN401 - a scalar of pyarrow
+        entries[name] = convert(value)
+
+    return put
+
+
+def _to_field(column: str, convert: Callable[[Any], Any]) -> Put:
+    def put(value: Any, entries: Fields, fields: Fields) -> None:  # noqa: ANN401 - a scalar of pyarrow
+        try:
+            fields[column] = convert(value)
+        except (ValueError, RecursionError) as error:
+            raise BadValue(f"not a valid value: {error}", entry=column) from None
+
+    return put
+
+
+def _decoded(column: Any) -> Any:  # noqa: ANN401 - an array of pyarrow
+    """The values of a column that is dictionary-encoded."""
+    types = require("pyarrow.types", "arrow")
+    return column.dictionary_decode() if types.is_dictionary(column.type) else column
+
+
+def _is_list_of_numbers(kind: Any) -> bool:  # noqa: ANN401 - a type of pyarrow
+    types = require("pyarrow.types", "arrow")
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(
+        is_list and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type))
+    )
+
+
+def _put_array(column: str, name: str, value: Any, entries: Fields, fields: Fields) -> None:  # noqa: ANN401 - a scalar of pyarrow
+    if value.values.null_count:
+        fields[column] = value.as_py()  # an array cannot hold a null
+    else:
+        entries[name] = value.values.to_numpy(zero_copy_only=False)
+
+
+def _put_file(
+    column: str,
+    name: str | None,
+    value: Any,  # noqa: ANN401 - a scalar of pyarrow
+    entries: Fields,
+    fields: Fields,
+) -> None:
+    """An image or a sound of a Hugging Face dataset."""
+    content, path = value["bytes"], value["path"].as_py()
+    if not content.is_valid:
+        raise BadValue(
+            "the row has the path of a file, not its content",
+            entry=column,
+            found=shorten(str(path)),
+            hint="embed the files before you save the dataset",
+        )
+    data = memoryview(content.as_buffer())
+    entries[name or entry_name(column, ending_of(data, path))] = data
+    if path is not None:
+        fields[f"{column}_path"] = path

@@ -1,0 +1,286 @@
+"""The channels of a recording: what the user declares, and what fits into them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shard_format import Codec, Compression
+from shard_format.canonical_json import canonical
+from shard_format.codecs import zstd_level
+from shard_format.errors import InvalidArgument
+from wshard._channel_rows import basic_fields, check_row
+from wshard._channels import as_modality
+from wshard._journal import LARGEST_RUN
+from wshard._lanes import DONE, REWARD, TERMINATED, TIMESTAMPS, TRUNCATED
+from wshard._values import DType, as_array, convert
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["STEP_FIELDS", "ChannelDef", "RecordedChannel", "StepSchema", "nanoseconds"]
+
+STEP_FIELDS: Final = {
+    REWARD: DType.FLOAT64,
+    DONE: DType.BOOL,
+    TERMINATED: DType.BOOL,
+    TRUNCATED: DType.BOOL,
+    TIMESTAMPS: DType.INT64,
+}
+"""What a step may have besides its channels. A finished episode stores rewards as f32 where that is exact."""
+
+_RAW: Final = Compression(Codec.NONE)
+_I64: Final = range(-(1 << 63), 1 << 63)
+_LANES: Final = ("signal", "action")
+_TEXT: Final = frozenset({"text", "str", "string", "utf8", "object"})
+
+
+class RecordedChannel:
+    """A channel while it is recorded: its block, its row in the journal, and what fits."""
+
+    __slots__ = ("block", "dtype", "level", "number", "row", "shape", "step_bytes", "stored")
+
+    def __init__(
+        self,
+        block: str,
+        row_id: str,
+        dtype: DType,
+        shape: tuple[int, ...] = (),
+        compression: Compression = _RAW,
+    ) -> None:
+        self.block = block
+        self.dtype = dtype
+        self.stored = dtype.numpy_dtype
+        self.shape = shape
+        self.step_bytes = prod(shape) * dtype.size
+        if not 0 < self.step_bytes <= LARGEST_RUN:
+            raise InvalidArgument(
+                "one step of this channel is empty or too large",
+                entry=block,
+                expected=f"1 to {LARGEST_RUN} bytes",
+                found=f"{self.step_bytes}: {dtype} {list(shape)}",
+            )
+        if compression.codec is Codec.LZ4:
+            raise InvalidArgument(
+                "lz4 cannot be recorded: its blocks cannot be joined",
+                entry=block,
+                hint="use 'zstd:1', and 'wshard repack' later",
+            )
+        self.level = None if compression.codec is Codec.NONE else zstd_level(compression)
+        """The zstd level; None for raw."""
+        self.number = -1
+        """Its number in the journal."""
+        self.row = basic_fields(row_id, block, dtype, shape)
+
+    def checked(self, value: Any) -> NDArray[Any]:  # noqa: ANN401 - anything array-like
+        """Returns the value as this channel stores it; raises if it does not fit."""
+        if type(value) is np.ndarray and value.dtype is self.stored and value.shape == self.shape:
+            return value
+        try:
+            array = as_array(value)
+            converted = array
+            if array.dtype != self.stored:
+                with np.errstate(over="ignore"):
+                    converted = convert(array, self.dtype)[0]
+        except InvalidArgument as error:
+            raise error.located(entry=self.block) from None
+        if array.shape == self.shape:
+            return converted
+        raise InvalidArgument(
+            "a value has another shape than its channel",
+            entry=self.block,
+            expected=f"{list(self.shape)}",
+            found=f"{list(array.shape)}",
+        )
+
+
+@dataclass(frozen=True)
+class ChannelDef:
+    """A channel of a recording."""
+
+    id: str
+    """Its name."""
+    dtype: DType | str = DType.FLOAT32
+    """The stored type."""
+    shape: Sequence[int] = ()
+    """The shape of one step."""
+    compression: str | Compression | None = None
+    """`"none"`, `"zstd"` or `"zstd:LEVEL"`; None for the writer's default."""
+    lane: str = "signal"
+    """`"signal"` or `"action"`."""
+    modality: str | None = None
+    """The kind of sensor."""
+    rate: float | None = None
+    """Entries per second."""
+    unit: str = ""
+    """Such as `"rad"`."""
+    own_clock: bool = False
+    """True for a channel whose entries have times of their own; record them with `write`."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Any other fields for its description."""
+
+    @classmethod
+    def of(cls, given: ChannelDef | Mapping[str, Any]) -> ChannelDef:
+        """Takes a `ChannelDef` or a dictionary with the same fields."""
+        if isinstance(given, ChannelDef):
+            return given
+        if not isinstance(given, Mapping):
+            raise InvalidArgument(
+                "cannot use this as a channel",
+                expected="a ChannelDef or a dictionary",
+                found=repr(given),
+            )
+        unknown = given.keys() - cls.__dataclass_fields__.keys()
+        if given.get("layout") not in (None, "dense"):
+            raise _not_recordable(str(given.get("id")), given["layout"])
+        if unknown or "id" not in given:
+            raise InvalidArgument(
+                "a channel has unknown fields" if unknown else "a channel has no id",
+                entry=str(given.get("id", "")) or None,
+                expected=", ".join(cls.__dataclass_fields__),
+                found=", ".join(sorted(map(str, unknown))) or "no id",
+            )
+        return cls(**given)
+
+    def recorded(self, default: Compression, lane: str | None = None) -> RecordedChannel:
+        """The channel as the recorder uses it; in another lane, and with a compression if it states none."""
+        lane = lane or self.lane
+        if lane not in _LANES:
+            raise InvalidArgument(
+                "unknown lane", entry=self.id, expected="'signal' or 'action'", found=repr(lane)
+            )
+        if str(self.dtype).lower() in _TEXT:
+            raise _not_recordable(self.id, self.dtype)
+        block = f"{lane}/{self.id}"
+        try:
+            chosen = default if self.compression is None else Compression.parse(self.compression)
+            shape = tuple(_dimension(size) for size in self.shape)
+            recorded = RecordedChannel(block, self.id, DType.parse(self.dtype), shape, chosen)
+            if self.modality is not None:
+                recorded.row["modality"] = str(as_modality(self.modality))
+            if self.rate is not None:
+                recorded.row["sampling_rate_hz"] = float(self.rate)
+            if self.unit:
+                recorded.row["unit"] = self.unit
+            recorded.row = {**self.extra, **recorded.row}
+            canonical(recorded.row)
+            check_row(recorded.row, self.extra)
+        except InvalidArgument as error:
+            raise error.located(entry=block) from None
+        return recorded
+
+
+class StepSchema:
+    """What every step of a group of channels has: channels by their keys, and the types of other fields, None for
+    one that it must not have.
+    """
+
+    def __init__(
+        self, named: dict[str, RecordedChannel], fields: Mapping[str, DType | None], path: str
+    ) -> None:
+        self.named = named
+        self._path = path
+        self._slots = list(named.items())
+        self._fields = [(block, _PYTHON_TYPES[dtype]) for block, dtype in fields.items()]
+        self.channels = list(named.values())
+        """All channels, in the order in which `store` takes places."""
+        self.channels += [RecordedChannel(b, b, dtype) for b, dtype in fields.items() if dtype]
+        self._trial = [np.empty(c.shape, c.stored) for c in self.channels]
+
+    def store(
+        self, values: Mapping[str, Any], extras: Sequence[Any], places: Sequence[NDArray[Any]]
+    ) -> None:
+        """Copies a step into its places, in the order of `channels`; `extras` are those of `fields`.
+
+        Raises if anything does not fit; the places then hold garbage and must not count.
+        """
+        if len(values) != len(self.named):
+            raise self._wrong_channels(values)
+        try:
+            for (key, channel), place in zip(self._slots, places, strict=False):
+                place[...] = channel.checked(values[key])
+        except KeyError:
+            if self.named.keys() <= values.keys():
+                raise  # the value raised it, not our lookup
+            raise self._wrong_channels(values) from None
+        at = len(self._slots)
+        for (block, kind), extra in zip(self._fields, extras, strict=True):
+            if kind is None:
+                if extra is not None:
+                    raise InvalidArgument(
+                        "a step has a field that the first step lacked",
+                        path=self._path,
+                        entry=block,
+                        hint="give it at every step, from the first one on",
+                    )
+                continue
+            try:
+                places[at][...] = kind(extra)
+            except (TypeError, ValueError):
+                raise InvalidArgument(
+                    "expected one value"
+                    if extra is not None
+                    else "a step lacks a field that the first step had",
+                    path=self._path,
+                    entry=block,
+                    found=None if extra is None else repr(extra)[:80],
+                ) from None
+            at += 1
+
+    def check(self, values: Mapping[str, Any], extras: Sequence[Any]) -> None:
+        """Raises if anything of a step does not fit."""
+        self.store(values, extras, self._trial)
+
+    def _wrong_channels(self, values: Mapping[str, Any]) -> InvalidArgument:
+        missing = [channel.block for key, channel in self.named.items() if key not in values]
+        if missing:
+            return InvalidArgument("a step lacks a channel", path=self._path, entry=missing[0])
+        return InvalidArgument(
+            "a step has a channel that was not declared",
+            path=self._path,
+            entry=str(min(values.keys() - self.named.keys(), key=str)),
+            expected=", ".join(self.named) or "no channels",
+        )
+
+
+# An end that a later step leaves out is False: bool(None).
+_PYTHON_TYPES: Final[dict[DType | None, type | None]] = {
+    DType.FLOAT64: float,
+    DType.BOOL: bool,
+    DType.INT64: int,
+    None: None,
+}
+
+
+def nanoseconds(value: Any, name: str) -> int:  # noqa: ANN401 - checked here
+    """A timestamp as a 64-bit integer; `name` is the channel, for error messages."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        number = int(value)
+        if number in _I64:
+            return number
+    raise InvalidArgument(
+        "a timestamp is not an integer of nanoseconds",
+        entry=name,
+        expected="an integer of 64 bits",
+        found=repr(value)[:80],
+        hint="use time.monotonic_ns()",
+    )
+
+
+def _dimension(size: Any) -> int:  # noqa: ANN401 - checked here
+    if isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 0:
+        return int(size)
+    raise InvalidArgument("a shape is not a list of integers", found=repr(size))
+
+
+def _not_recordable(name: str, kind: object) -> InvalidArgument:
+    return InvalidArgument(
+        "text and ragged channels cannot be recorded yet",
+        entry=name,
+        found=repr(kind),
+        hint="record bytes of a fixed length, or add the channel to the finished episode",
+    )

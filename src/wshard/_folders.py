@@ -1,0 +1,230 @@
+"""The files of episodes: their order in a folder, names that are free, names of chunks, and the files of a recording."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Final
+
+from shard_format.errors import ShardError, ShardIOError
+from wshard._journal import PARTIAL_SUFFIX, JournalReader
+
+SUFFIX: Final = ".wshard"
+_CHUNK: Final = re.compile(r"_chunk_([0-9]{4,9})$")
+_MANIFEST: Final = "_manifest"
+_DIGITS = re.compile(r"([0-9]+)")
+_LAST_DIGITS = re.compile(r"[0-9]+$")
+
+
+def in_order(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts names as people count: `ep_9` before `ep_10`."""
+    return [
+        (0, int(part), "") if _DIGITS.fullmatch(part) else (1, 0, part)
+        for part in _DIGITS.split(name)
+    ]
+
+
+def following(name: str | None) -> str:
+    """A name that comes after another one, and after all that this one comes after."""
+    if name is None:
+        return "000000"
+    found = _LAST_DIGITS.search(name)
+    if found is None:
+        return f"{name}-000001"
+    digits = found[0]
+    return name[: found.start()] + str(int(digits) + 1).zfill(len(digits))
+
+
+def reserve(path: str) -> bool:
+    """Puts an empty journal where the episode will be recorded; False if that name is taken.
+
+    Of many processes that try the same name one gets it.
+    """
+    partial = path + PARTIAL_SUFFIX
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+    except FileExistsError:
+        return False  # it is being recorded, or waits to be recovered
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot record", partial) from error
+    # Looked for now: it may have been finished since, and its journal removed.
+    if os.path.exists(path):
+        os.unlink(partial)
+        return False
+    return True
+
+
+def is_being_recorded(partial: str) -> bool:
+    """Whether a process holds the lock of a journal (J-4)."""
+    try:
+        import fcntl
+    except ImportError:  # Windows does not let go of a file that is written
+        return True
+    try:
+        descriptor = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+# --- chunks and recordings
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkNames:
+    """The names of the chunks and the manifest of an episode (spec/wshard.md, section 11)."""
+
+    folder: str
+    """The folder that they are in."""
+    stem: str
+    """How the names begin."""
+
+    @classmethod
+    def of(cls, path: str) -> ChunkNames:
+        """The names that belong to `<stem>.wshard`."""
+        folder, name = os.path.split(path)
+        return cls(folder, name.removesuffix(SUFFIX))
+
+    @classmethod
+    def of_member(cls, path: str) -> tuple[ChunkNames, int | None]:
+        """The names that belong to a chunk or a manifest, and its index: -1 for a manifest, None for another file."""
+        names = cls.of(path)
+        if names.stem.endswith(_MANIFEST):
+            return replace(names, stem=names.stem.removesuffix(_MANIFEST)), -1
+        found = _CHUNK.search(names.stem)
+        if found is None:
+            return names, None
+        return replace(names, stem=names.stem[: found.start()]), int(found[1])
+
+    def chunk(self, index: int) -> str:
+        """The path of a chunk."""
+        return os.path.join(self.folder, f"{self.stem}_chunk_{index:04d}{SUFFIX}")
+
+    @property
+    def manifest(self) -> str:
+        """The path of the manifest."""
+        return os.path.join(self.folder, f"{self.stem}{_MANIFEST}{SUFFIX}")
+
+    def existing(self) -> str | None:
+        """The manifest or first chunk of an episode that has these names already, or None."""
+        paths = (self.manifest, self.chunk(0))
+        return next((path for path in paths if os.path.lexists(path)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingFiles:
+    """The files of a recording (spec/journal.md, section 9).
+
+    The first journal has the name of the file that it becomes if it stays the only one. A chunk has a journal until
+    the manifest names it, and the next journal is opened before the one before it is finished. So the files that
+    exist tell how far the recording got.
+    """
+
+    path: str
+    """The file that the recording was begun for."""
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> RecordingFiles:
+        """The recording of a journal, a chunk, a manifest, or the file that it was begun for."""
+        location = os.fspath(path).removesuffix(PARTIAL_SUFFIX)
+        names, index = ChunkNames.of_member(location)
+        if index is None or not _is_member(location, index):
+            return cls(location)
+        base = os.path.join(names.folder, names.stem)
+        has_no_suffix = os.path.exists(base + PARTIAL_SUFFIX)
+        return cls(base if has_no_suffix else base + SUFFIX)
+
+    @property
+    def names(self) -> ChunkNames:
+        """The names of its chunks."""
+        return ChunkNames.of(self.path)
+
+    def journal(self, index: int) -> str:
+        """The path of the journal of a chunk."""
+        return (self.names.chunk(index) if index else self.path) + PARTIAL_SUFFIX
+
+    def has_journal(self, index: int) -> bool:
+        """Whether a chunk has a journal that is not empty."""
+        return _size(self.journal(index)) > 0
+
+    def has_chunk(self, index: int) -> bool:
+        """Whether a chunk is finished."""
+        return os.path.exists(self.names.chunk(index))
+
+    @property
+    def is_rolled(self) -> bool:
+        """Whether the recording has, or had, more than one journal."""
+        # The second is opened before the first is finished, and finished after the first is removed.
+        if os.path.exists(self.journal(1)):
+            return True
+        return not self.has_journal(0) and self.has_chunk(0)
+
+    def in_the_way_of(self, index: int) -> str | None:
+        """A file that a chunk, or the first manifest, would replace, or None."""
+        existing = self.names.existing() if index == 1 else None
+        path = self.names.chunk(index)
+        return existing or (path if os.path.lexists(path) else None)
+
+    def journals(self) -> list[str]:
+        """The journals that are not empty, in order."""
+        if not self.is_rolled:
+            return [self.journal(0)] if self.has_journal(0) else []
+        found = []
+        for index in count():
+            if self.has_journal(index):
+                found.append(self.journal(index))
+            elif not self.has_chunk(index):
+                break
+        return found
+
+    def remove_chunks(self) -> None:
+        """Deletes everything except the first journal, in an order that is sound at any moment."""
+        last = 0
+        while self.has_chunk(last) or os.path.exists(self.journal(last + 1)):
+            last += 1
+        for index in range(last, 0, -1):
+            _unlink(self.journal(index))
+        _unlink(self.names.manifest)
+        for index in range(last, -1, -1):
+            _unlink(self.names.chunk(index))
+
+
+def _is_member(location: str, index: int) -> bool:
+    """Whether a file that is named like a chunk or a manifest is one."""
+    journal = location + PARTIAL_SUFFIX
+    if index <= 0 or not _size(journal):
+        return index < 0 or os.path.exists(location)
+    try:
+        reader = JournalReader(journal)
+    except ShardError:
+        return True
+    try:
+        for frame in reader.frames():
+            return "chunk" in reader.fields(frame)
+    except ShardError:
+        pass  # reading the recording will raise it again
+    finally:
+        reader.close()
+    return True
+
+
+def _size(path: str) -> int:
+    """0 also for a missing file."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _unlink(path: str) -> None:
+    if os.path.lexists(path):
+        os.unlink(path)

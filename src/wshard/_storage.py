@@ -1,0 +1,239 @@
+"""How each block is stored: what the caller asks for, or what trying shows to be best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final
+
+from shard_format import Codec, Compression
+from shard_format.errors import InvalidArgument
+from shard_format.filters import LARGEST_FRAME, Delta, Filters, Planes, encoded_size
+from wshard._lanes import not_found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from wshard._plan_episode import PlannedEntry
+
+__all__ = ["Storage", "StoragePolicy"]
+
+AUTO: Final = "auto"
+KEEP: Final = "keep"
+TRAINING: Final = "training"
+EXCHANGE: Final = "exchange"
+
+# Frames of about this size: large enough to compress well, small enough that a window wastes little.
+_FRAME_BYTES = 192 << 10
+# Differences need several steps in a frame to pay.
+_FEWEST_DELTA_STEPS = 16
+_LARGEST_DELTA_FRAME = 32 << 20
+# Blocks below this stay raw when we choose: a few bytes saved are not worth a decoder.
+_SMALLEST_AUTO = 1 << 10
+_SAMPLE_BYTES = 512 << 10
+# A filter, or a higher level, must save this much more to be taken: simpler is faster.
+_WORTH_A_FILTER = 0.97
+_RAW = Compression(Codec.NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How one block is stored."""
+
+    compression: Compression
+    frame_bytes: int | None = None
+    """Content of one frame of a seekable block; None for one frame."""
+    filters: Filters | None = None
+
+
+class StoragePolicy:
+    """Decides for every block of a file.
+
+    Args:
+        compression: `"none"`, `"zstd"`, `"zstd:LEVEL"`, `"lz4"`, `"auto"`, `"keep"`, or a mapping of block
+            names, channel names or patterns to these; None for `"keep"`, or for `"auto"` with a profile.
+        profile: `"training"`, `"exchange"` or None.
+        steps_per_frame: steps in one frame of a seekable block, or a mapping as for `compression`; None to
+            choose by size.
+    """
+
+    def __init__(
+        self,
+        compression: str | Compression | Mapping[str, str | Compression] | None = None,
+        profile: str | None = None,
+        steps_per_frame: int | Mapping[str, int] | None = None,
+    ) -> None:
+        if profile not in (None, TRAINING, EXCHANGE):
+            raise InvalidArgument(
+                "unknown profile", expected=f"{TRAINING!r} or {EXCHANGE!r}", found=repr(profile)
+            )
+        if compression is None:
+            compression = AUTO if profile else KEEP
+        self._rules = _rules(compression)
+        self._seekable = profile != EXCHANGE
+        self._filters = profile == TRAINING
+        self._auto_filters = profile != EXCHANGE
+        self._steps = (
+            dict(steps_per_frame) if isinstance(steps_per_frame, Mapping) else steps_per_frame
+        )
+        for steps in self._steps.values() if isinstance(self._steps, dict) else [self._steps]:
+            if steps is not None and (int(steps) != steps or steps < 1):
+                raise InvalidArgument(
+                    "steps_per_frame must be an integer of at least 1", found=repr(steps)
+                )
+
+    def check_names(self, entries: Iterable[PlannedEntry]) -> None:
+        """Refuses rules for blocks that are not there: a name without a wildcard must fit one of the entries."""
+        known = {entry.name for entry in entries}
+        known |= {name.partition("/")[2] for name in known if "/" in name}
+        for what, rules in (("compression", self._rules), ("steps_per_frame", self._steps)):
+            for name in rules if isinstance(rules, dict) else ():
+                if name not in known and not set(name) & set("*?["):
+                    raise not_found(
+                        f"{what} names a block that the episode does not have: {name!r}",
+                        name,
+                        sorted(known),
+                    )
+
+    @property
+    def default(self) -> Compression:
+        """What the header names as the file's codec."""
+        only = next(iter(self._rules.values())) if list(self._rules) == ["*"] else _RAW
+        return only if isinstance(only, Compression) else _RAW
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether the file is to be stored as the one it was loaded from."""
+        return self._rules == {"*": KEEP}
+
+    def keeps(self, entry: PlannedEntry) -> bool:
+        """Whether an entry shall be copied as its file has it."""
+        return bool(_lookup(self._rules, entry.name, _RAW) == KEEP)
+
+    def for_entry(
+        self, entry: PlannedEntry, before: Codec = Codec.NONE, filters: Filters | None = None
+    ) -> Storage:
+        """How to store it. Reads it if that must be tried.
+
+        Args:
+            entry: the block.
+            before: how the file that the episode was loaded from stores a block of this name.
+            filters: what that file does to the block before it is compressed.
+        """
+        if entry.name.startswith("meta/") or entry.content_type == 2:
+            return Storage(_RAW)
+        wanted = _lookup(self._rules, entry.name, _RAW)
+        if wanted == KEEP:  # it was changed: store it as it was stored before
+            wanted = Compression(before)
+            frame = self._frame_bytes(entry, wanted, filtered=filters is not None)
+            known = [each for each, _ in _candidates(entry, 3, False, self._auto_filters)]
+            if filters in known[1:] and (frame or entry.nbytes) <= LARGEST_FRAME:  # S-FLT-5
+                return Storage(wanted, frame, filters)
+        if wanted == AUTO:
+            return self._by_trying(entry, None, self._auto_filters)
+        assert isinstance(wanted, Compression)
+        if wanted.codec is Codec.ZSTD and self._filters:
+            return self._by_trying(entry, wanted, True)
+        return Storage(wanted, self._frame_bytes(entry, wanted, filtered=False))
+
+    def _frame_bytes(
+        self, entry: PlannedEntry, compression: Compression, *, filtered: bool
+    ) -> int | None:
+        if compression.codec is not Codec.ZSTD or not self._seekable:
+            return None
+        step = entry.step_bytes
+        steps = self._steps
+        if isinstance(steps, dict):
+            steps = _lookup(steps, entry.name, None)
+        if steps is not None:
+            steps *= entry.items_per_step
+        else:
+            steps = max(1, _FRAME_BYTES // step)
+            if filtered and steps < _FEWEST_DELTA_STEPS:
+                steps = max(steps, min(_FEWEST_DELTA_STEPS, _LARGEST_DELTA_FRAME // step))
+            # A power of two: windows of usual lengths then start on frames more often.
+            steps = 1 << (steps.bit_length() - 1) if steps else 1
+        frame = steps * step
+        return frame if frame < entry.nbytes else None
+
+    def _by_trying(
+        self, entry: PlannedEntry, wanted: Compression | None, may_filter: bool
+    ) -> Storage:
+        if entry.nbytes < _SMALLEST_AUTO and wanted is None:
+            return Storage(_RAW)
+        flat = entry.flat()
+        level = 3 if wanted is None or wanted.level is None else wanted.level
+        plain_frame = self._frame_bytes(entry, Compression(Codec.ZSTD), filtered=False)
+        delta_frame = self._frame_bytes(entry, Compression(Codec.ZSTD), filtered=True)
+        raw_sample = 0
+        best: tuple[float, Storage] | None = None
+        for filters, tried_level in _candidates(entry, level, wanted is None, may_filter):
+            frame = delta_frame if filters is not None else plain_frame
+            if filters is not None and (frame or entry.nbytes) > LARGEST_FRAME:
+                continue  # S-FLT-5
+            size = total = 0
+            for piece in _sample(flat, frame or entry.nbytes, entry.step_bytes):
+                size += encoded_size(piece.data, tried_level, filters)
+                total += piece.nbytes
+            raw_sample = max(raw_sample, total)
+            ratio = size / total if total else 1.0
+            if best is None or ratio < best[0] * _WORTH_A_FILTER:
+                best = ratio, Storage(Compression(Codec.ZSTD, tried_level), frame, filters)
+        assert best is not None
+        return best[1] if best[0] < 0.9 else Storage(_RAW)
+
+
+def _rules(compression: Any) -> dict[str, Any]:  # noqa: ANN401 - checked here
+    if not isinstance(compression, Mapping):
+        compression = {"*": compression}
+    rules: dict[str, Any] = {}
+    for pattern, value in compression.items():
+        rules[pattern] = value if value in (AUTO, KEEP) else Compression.parse(value)
+    return rules
+
+
+def _lookup(rules: Mapping[str, Any], block: str, default: Any) -> Any:  # noqa: ANN401 - a rule's value
+    """The rule for a block: its full name, then its channel's, then the first pattern that fits."""
+    channel = block.partition("/")[2]
+    for name in (block, channel):
+        if name in rules:
+            return rules[name]
+    for pattern, value in rules.items():
+        if fnmatchcase(block, pattern) or fnmatchcase(channel, pattern):
+            return value
+    return default
+
+
+def _candidates(
+    entry: PlannedEntry, level: int, choose_level: bool, may_filter: bool
+) -> Iterator[tuple[Filters | None, int]]:
+    """What to try, from simple to elaborate."""
+    yield None, level
+    if not may_filter or not entry.is_array:
+        return
+    width, row = entry.dtype.size, entry.step_bytes
+    if row % width:
+        return
+    if width == 1:
+        if choose_level:
+            yield Filters(Delta(order=1, width=1, row=row)), 1
+        yield Filters(Delta(order=1, width=1, row=row)), level
+        return
+    planes = Planes(width)
+    yield Filters(planes=planes), level
+    yield Filters(Delta(order=1, width=width, row=row), planes), level
+    yield Filters(Delta(order=2, width=width, row=row), planes), level
+
+
+def _sample(flat: NDArray[np.uint8], frame: int, step: int) -> Iterator[NDArray[np.uint8]]:
+    """A few whole frames from the start, the middle and the end; no more than is worth reading."""
+    frame = min(frame, max(step, _SAMPLE_BYTES // step * step))
+    frames = -(-len(flat) // frame) if frame else 0
+    for number in sorted({0, frames // 2, max(0, frames - 2)}):
+        piece = flat[number * frame : (number + 1) * frame]
+        if len(piece):
+            yield piece

@@ -1,1 +1,0 @@
-"""What `wshard.doctor` looks at, one module for each part of an episode."""

@@ -1,1 +1,0 @@
-"""What `wshard.plotting` draws with."""

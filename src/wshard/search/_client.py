@@ -1,0 +1,391 @@
+"""The client of a search server: sends what a dialect words, in bounded time, size and tries.
+
+HTTP itself is urllib3's. Redirects are not followed, so the token never goes to another host.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import random
+import re
+import ssl
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from shard_format import __version__
+from shard_format.errors import InvalidArgument, ShardIOError
+from shard_format.extras import require
+from wshard.search._dialects import DIALECTS, UnexpectedAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from typing_extensions import Unpack
+    from urllib3 import BaseHTTPResponse
+
+    from shard_format.errors import Facts
+    from wshard.search._dialects import DialectName, Document, Filter, Hit, Key, Request
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 30.0
+_MOST_ANSWERED: Final = 64 << 20
+_MOST_REFUSAL: Final = 4096
+# The server refused before it did anything: any request may be sent again.
+_BUSY: Final = frozenset({429, 503})
+# The server may have done something: only a repeatable request may be sent again.
+_UNSURE: Final = frozenset({408, 502, 504})
+# A server that knows neither the address nor the fields of a request may speak the other dialect.
+_MISUNDERSTOOD: Final = frozenset({400, 404, 405, 422})
+_OTHER: Final = {"bridge": "server", "server": "bridge"}
+_HINTS: Final = {
+    401: "give the server's token as api_key=",
+    403: "the token lacks a permission that this needs",
+    404: "check the URL and the collection's name; ensure_collections() creates the collections",
+    413: "lower batch_size",
+    429: "the server limits requests: raise batch_size, lower jobs, or try later",
+    500: "check that the collection exists (ingesting creates it); the server's log may say more",
+    503: "the server is starting or overloaded: try later",
+}
+_sleep = time.sleep
+Parsed = TypeVar("Parsed")
+
+
+class SearchServerError(ShardIOError):
+    """The server cannot be reached, refuses, or gives an unusable answer.
+
+    `path` is the address without secrets, `errno` says what kind of failure it is.
+    """
+
+    status: int | None = None
+    """Of the HTTP answer; None if there was none."""
+    answer: str = ""
+    """The beginning of what the server said when it refused."""
+    may_retry: bool = False
+    """Whether sending the request again is safe and may help."""
+    retry_after_s: float = 0.0
+    """How long the server asks to wait before that."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rebuild, (kind, problem, state) = super().__reduce__()
+        return rebuild, (kind, problem, {**state, "status": self.status, "answer": self.answer})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """How to talk to a search server; the defaults suit a server nearby."""
+
+    timeout: float = 30.0
+    """Seconds for one try, the whole answer included."""
+    retries: int = 3
+    """How often to send a request again after a failure, where that is safe."""
+    batch_size: int = 256
+    """Documents in one request, at most."""
+    episodes: str = "traj_episodes"
+    """The collection of episodes."""
+    windows: str = "traj_timesteps"
+    """The collection of windows."""
+
+    def __post_init__(self) -> None:
+        for name, value, fits, expected in (
+            ("timeout", self.timeout, 0 < self.timeout <= 86_400, "above 0, at most 86400 seconds"),
+            ("retries", self.retries, self.retries >= 0, "at least 0"),
+            ("batch_size", self.batch_size, 1 <= self.batch_size <= 10_000, "1 to 10000"),
+        ):
+            if not fits:
+                raise InvalidArgument(f"{name} is out of range", expected=expected, found=value)
+
+
+class Client:
+    """Collections, documents and searches on one server. Safe to use from several threads.
+
+    Args:
+        url: `http://host:port` or `https://…`, with a path in front of the server's own if needed.
+        dialect: `"bridge"` or `"server"`.
+        api_key: the server's token, sent as `Authorization: Bearer …`.
+        options: timeouts, retries, batches and names.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        dialect: DialectName = "bridge",
+        api_key: str | None = None,
+        options: ServerOptions | None = None,
+    ) -> None:
+        self.options = options or ServerOptions()
+        self.url = _checked_url(url)
+        """Of the server, without secrets."""
+        if dialect not in DIALECTS:
+            raise InvalidArgument(
+                "unknown dialect", expected=" or ".join(DIALECTS), found=repr(dialect)
+            )
+        if api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", api_key):
+            raise InvalidArgument("api_key has characters that a header cannot have")
+        self.dialect = dialect
+        self._words = DIALECTS[dialect]
+        self._key = api_key
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        headers["User-Agent"] = f"shard-format/{__version__}"
+        if api_key is not None:
+            headers["Authorization"] = f"Bearer {api_key}"
+        urllib3 = require("urllib3", "search")
+        self._connections = urllib3.connection_from_url(self.url, maxsize=8, headers=headers)
+
+    def create(self, collection: str, dimension: int) -> None:
+        """Create a collection, unless there is one of that name."""
+        requests = self._words.create(collection, dimension)
+        for request in requests:
+            try:
+                self._send(request, lambda answer: None)
+            except SearchServerError as error:
+                exists = error.status == 400 and "already exists" in error.answer.lower()
+                if exists or error.status == 409:
+                    return
+                if error.status == 403 and request is not requests[-1]:
+                    continue
+                raise
+            return
+
+    def insert(self, collection: str, documents: Sequence[Document]) -> None:
+        """Store documents, in one request.
+
+        Raises:
+            SearchServerError: the server refused all or some of them; the others are stored.
+        """
+        request = self._words.insert(collection, documents)
+        refused = self._send(request, partial(self._words.refused, count=len(documents)))
+        if refused:
+            number, reason = min(refused.items())
+            place = (
+                f" for {documents[number].facts['file_path']}" if number < len(documents) else ""
+            )
+            raise self._error(
+                request,
+                f"the server stored {len(documents) - len(refused)} of {len(documents)} documents",
+                errno.EIO,
+                found=f"{reason!r:.200}{place}",
+                hint="if the collection has another dimension, drop it or name other collections",
+            )
+
+    def search(
+        self,
+        collection: str,
+        vector: Sequence[float],
+        top_k: int,
+        filters: Sequence[Filter] = (),
+    ) -> list[Hit]:
+        """The nearest documents that pass all filters, nearest first."""
+        request = self._words.search(collection, vector, top_k, filters)
+        return self._send(request, self._words.hits)[:top_k]
+
+    def stored_ids(
+        self, collection: str, vector: Sequence[float], keys: Collection[Key]
+    ) -> list[Any]:
+        """The ids of documents about these episodes; none where storing replaces them anyway."""
+        names = sorted({episode_id for episode_id, _ in keys})
+        wanted: dict[Any, bool] = {}
+        while names:
+            # A page that brings nothing new is the last; servers may give short ones before.
+            known = len(wanted)
+            request = self._words.stored(collection, vector, names, known)
+            for hit in [] if request is None else self._send(request, self._words.hits):
+                key = hit.metadata.get("episode_id"), hit.metadata.get("chunk_index")
+                wanted[hit.id] = any(key == one for one in keys)
+            if len(wanted) == known:
+                break
+        return [id_ for id_, is_wanted in wanted.items() if is_wanted]
+
+    def delete(self, collection: str, ids: Sequence[Any]) -> None:
+        """Remove documents, one request each."""
+        for id_ in ids:
+            self._send(self._words.delete(collection, id_), lambda answer: None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.url, self.dialect, self._key, self.options)
+
+    # --- HTTP
+
+    def _send(self, request: Request, parse: Callable[[Any], Parsed]) -> Parsed:
+        """The answer, parsed by the dialect. Pauses and tries again where that is safe."""
+        failures = 0
+        while True:
+            try:
+                return self._attempt(request, parse)
+            except SearchServerError as error:  # noqa: PERF203 - the loop is for this
+                if not error.may_retry or failures == self.options.retries:
+                    raise
+                pause_s = _FIRST_PAUSE_S * 2**failures * random.uniform(0.5, 1.0)
+                _sleep(min(max(pause_s, error.retry_after_s), _LONGEST_PAUSE_S))
+                failures += 1
+
+    def _attempt(self, request: Request, parse: Callable[[Any], Parsed]) -> Parsed:
+        urllib3 = require("urllib3", "search")
+        deadline = time.monotonic() + self.options.timeout
+        body = json.dumps(request.body, allow_nan=False, separators=(",", ":")).encode()
+        response: BaseHTTPResponse | None = None
+        try:
+            response = self._connections.request(
+                "POST",
+                urlsplit(self.url).path + request.path,
+                body=body,
+                timeout=urllib3.Timeout(total=self.options.timeout),
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+            most = _MOST_REFUSAL if response.status >= 300 else _MOST_ANSWERED
+            answered = _read(response, most, deadline)
+        except (urllib3.exceptions.HTTPError, TimeoutError) as error:
+            raise self._broken(request, error) from error
+        finally:
+            if response is not None:
+                response.close()
+        if response.status >= 300:
+            raise self._refusal(request, response, answered)
+        if len(answered) > most:
+            found = f"more than {most} bytes"
+            raise self._error(request, "the answer is too large", errno.EMSGSIZE, found=found)
+        try:
+            answer = json.loads(answered, parse_constant=_refuse_constant) if answered else None
+            return parse(answer)
+        except UnexpectedAnswer as misfit:
+            problem = f"the answer does not fit the {self.dialect} dialect"
+            hint = self._other_dialect()
+            failure = self._error(request, problem, errno.EPROTO, expected=str(misfit), hint=hint)
+        except (ValueError, RecursionError):
+            found = repr(self._shown(answered, 80))
+            hint = "is this the address of the vector database?"
+            problem = "the answer is not JSON"
+            failure = self._error(request, problem, errno.EPROTO, found=found, hint=hint)
+        failure.status = response.status
+        raise failure
+
+    # --- failures
+
+    def _error(
+        self, request: Request, problem: str, number: int, **facts: Unpack[Facts]
+    ) -> SearchServerError:
+        """The error for a request, with its address."""
+        where = self.url + request.path
+        error = SearchServerError(problem, **facts)
+        error.path = where
+        error.errno, error.strerror, error.filename = number, problem, where
+        return error
+
+    def _other_dialect(self) -> str:
+        return f'a server that speaks the other dialect needs dialect="{_OTHER[self.dialect]}"'
+
+    def _refusal(
+        self, request: Request, response: BaseHTTPResponse, answered: bytes
+    ) -> SearchServerError:
+        status = response.status
+        text = self._shown(answered, 200)
+        hints = [_HINTS[status]] if status in _HINTS else []
+        if status < 400:
+            target = response.headers.get("Location", "").partition("?")[0]
+            where = self._shown(target.encode(), 200)
+            hints = [f"redirects are not followed: use the address it points to, {where}"]
+        if status in _MISUNDERSTOOD:
+            hints.append(self._other_dialect())
+        error = self._error(
+            request,
+            f"the server answered {status}" + (f": {text}" if text else ""),
+            errno.EACCES if status in (401, 403) else errno.EIO,
+            hint="; ".join(hints) or None,
+        )
+        error.status, error.answer = status, text
+        error.may_retry = status in _BUSY or (status in _UNSURE and request.is_repeatable)
+        after = response.headers.get("Retry-After", "")
+        error.retry_after_s = float(after) if re.fullmatch(r"\d{1,6}", after) else 0.0
+        return error
+
+    def _broken(self, request: Request, error: Exception) -> SearchServerError:
+        """What to say about a failed connection, and whether the request may be sent again."""
+        known = require("urllib3", "search").exceptions
+        later = (
+            "try again later"
+            if request.is_repeatable
+            else "it may have been carried out: ingesting again replaces what is there"
+        )
+        cause = error.__cause__ or (error.args[0] if error.args else None)
+        reason = getattr(cause, "strerror", None) or cause
+        may_retry = False
+        if isinstance(error, known.NameResolutionError):
+            problem, number = f"the server's name cannot be resolved: {reason}", errno.EHOSTUNREACH
+            hint = "check the URL and the network"
+        elif isinstance(error, known.NewConnectionError):  # before timeouts: it counts as one, too
+            problem = f"cannot reach the server: {reason}"
+            number = getattr(cause, "errno", None) or errno.ECONNREFUSED
+            hint = "start the server, or check host and port of the URL"
+            may_retry = isinstance(cause, ConnectionError)
+        elif isinstance(error, (known.TimeoutError, TimeoutError)):
+            problem = f"the server did not answer within {self.options.timeout:g} s"
+            number, hint = errno.ETIMEDOUT, f"raise timeout=; {later}"
+            may_retry = request.is_repeatable or isinstance(error, known.ConnectTimeoutError)
+        elif isinstance(cause, ssl.SSLCertVerificationError):
+            problem = f"the server's certificate is not trusted: {cause.verify_message}"
+            number = errno.EACCES
+            hint = "the environment variable SSL_CERT_FILE can name authorities to trust"
+        elif isinstance(error, known.SSLError):
+            reason = getattr(cause, "reason", None) or type(cause).__name__
+            problem, number = f"no secure connection can be made: {reason}", errno.EPROTO
+            hint = "does the server speak https? Otherwise give a URL with http://"
+        else:
+            problem = f"the connection broke ({type(cause or error).__name__})"
+            number, hint = errno.ECONNRESET, later
+            may_retry = request.is_repeatable
+        failure = self._error(request, problem, number, hint=hint)
+        failure.may_retry = may_retry
+        return failure
+
+    def _shown(self, said: bytes, most: int) -> str:
+        """What a server says, fit to be shown: one line, and without the token if it repeats that."""
+        text = said.decode("utf-8", "replace")
+        if self._key is not None:
+            text = text.replace(self._key, "…")
+        text = " ".join(text.split())
+        text = "".join(letter if letter.isprintable() else "?" for letter in text)
+        return text if len(text) <= most else text[:most] + "…"
+
+
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _read(response: BaseHTTPResponse, most: int, deadline: float) -> bytes:
+    """The body, up to one byte more than `most`; gives up at the deadline if it only drips in."""
+    body = bytearray()
+    while len(body) <= most:
+        piece = response.read1(min(1 << 16, most + 1 - len(body)))
+        if not piece:
+            break
+        body += piece
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    return bytes(body)
+
+
+def _checked_url(url: str) -> str:
+    """The address with its port. Refuses the parts of a URL that may be secret, without showing them."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except (TypeError, ValueError, AttributeError):
+        raise InvalidArgument("not a URL", expected="http://host:port") from None
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise InvalidArgument(
+            "the URL has more than an address",
+            expected="http://host:port",
+            found="a user, a query or a fragment, not shown",
+            hint="give the server's token as api_key=",
+        )
+    if parts.scheme not in ("http", "https") or not host or re.search(r"[^\x21-\x7e]", url):
+        raise InvalidArgument(
+            "not the address of a server", expected="http://host:port", found=repr(url)
+        )
+    shown = f"[{host}]" if ":" in host else host
+    port = port or (443 if parts.scheme == "https" else 80)
+    return f"{parts.scheme}://{shown}:{port}{parts.path.rstrip('/')}"

@@ -1,0 +1,21 @@
+"""The Hypothesis profile of the suite: the same examples in every run, and no files left."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis.configuration import set_hypothesis_home_dir
+
+set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "shard-hypothesis")
+settings.register_profile(
+    "shard_train",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=40,
+    # tmp_path is shared by the examples of one test: each writes the same file again.
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("shard_train")
