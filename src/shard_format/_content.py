@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from shard_format import seekable
 from shard_format._kernels import crc32c, crc32c_of_large, filled_bytes
 from shard_format.cache import BoundedCache
+from shard_format.canonical_json import check_length
 from shard_format.codecs import check_sizes, decode_into, iter_decoded
 from shard_format.errors import (
     BadFilter,
@@ -71,6 +72,7 @@ class Content:
     """
 
     __slots__ = (
+        "_can_view",
         "_check",
         "_has_checksums",
         "_header",
@@ -84,6 +86,7 @@ class Content:
         self, source: ByteSource, header: Header, limits: Limits, threads: int | None, check: bool
     ) -> None:
         self._source = source
+        self._can_view = can_view(source)
         self._header = header
         self._limits = limits
         self._threads = threads
@@ -187,6 +190,11 @@ class Content:
             return data
         return self._decoded(row, codec, self._stored(row.data_offset, row.disk_size))
 
+    def read_json_text(self, row: IndexRow) -> bytes:
+        """The whole content of a row that must be JSON, refused before it is read if it is too long."""
+        check_length(row.orig_size, "the entry", self._limits)
+        return self.read(row)
+
     def decode(self, row: IndexRow, stored: bytes) -> bytes:
         """The content behind stored bytes that were fetched before, checked."""
         codec = self.check_sizes(row)
@@ -198,18 +206,19 @@ class Content:
     def read_view(self, row: IndexRow) -> memoryview:
         """The whole content, checked, as read-only memory: a view of the source if that saves a copy."""
         codec = self.check_sizes(row)
-        source = self._source
         if codec is not _RAW:
             # NumPy's memory: it asks for huge pages.
             out = np.empty(row.orig_size, np.uint8).data
             self._decode_into(row, codec, self._stored(row.data_offset, row.disk_size), out)
             return out.toreadonly()
-        if can_view(source) and (
+        source: Any = self._source
+        if self._can_view and (
             row.disk_size > _SMALL or type(source) is not FileSource or source.is_mapped
         ):
             self._verify_once(row)
-            return source.view(row.data_offset, row.disk_size)
-        data = source.read_at(row.data_offset, row.disk_size)
+            view: memoryview = source.view(row.data_offset, row.disk_size)
+            return view
+        data: bytes = source.read_at(row.data_offset, row.disk_size)
         self._compare(row, data)
         return memoryview(data)
 
@@ -344,7 +353,7 @@ class Content:
             return source.read_at(offset, length)
         view = source.view(offset, length)
         # More than that may still be on the disk, which works while we do.
-        if is_needed and type(source) is FileSource and _EXPECTED <= length <= _MOST_EXPECTED:
+        if is_needed and _EXPECTED <= length <= _MOST_EXPECTED and type(source) is FileSource:
             source.expect(offset, length)
         return view
 
@@ -370,8 +379,10 @@ class Content:
 
     def _compare(self, row: IndexRow, content: bytes | memoryview) -> None:
         """Compares the whole content with the row's checksum, if it has one."""
-        if self._check and (self._has_checksums or row.crc32c):
-            self._compare_checksum(row, crc32c_of_large(content, self._threads))
+        if self._check:
+            computed = crc32c_of_large(content, self._threads)
+            if computed != row.crc32c:
+                self._compare_checksum(row, computed)
 
     def _compare_checksum(self, row: IndexRow, computed: int) -> None:
         if computed != row.crc32c and self._check and self.has_checksum(row):

@@ -8,6 +8,7 @@ opening does.
 from __future__ import annotations
 
 import codecs
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -43,7 +44,7 @@ from shard_format.parallel import for_each, thread_count
 from shard_format.sources import can_read_into
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
@@ -65,6 +66,8 @@ _ROW_BITS = 24
 _ROW_MASK = (1 << _ROW_BITS) - 1
 _MOST_ROWS = 1 << _ROW_BITS
 _HASH_MASK = ((1 << 64) - 1) ^ _ROW_MASK
+# `IndexRow._make` without its check of the length, which the struct makes sure of.
+_AS_ROW: Final[Callable[[tuple[int, ...]], IndexRow]] = partial(tuple.__new__, IndexRow)
 
 
 def read_head(source: ByteSource, limits: Limits) -> tuple[Header, Index]:
@@ -211,7 +214,7 @@ def parse_header(head: bytes, file_size: int, limits: Limits) -> Header:
 class Index:
     """The checked index of one file: rows by number, names by row, rows by name.
 
-    Owns: the head's bytes, and a dictionary of names (few entries) or sorted lookup keys (many).
+    Owns: the head's bytes, and a dictionary of rows (few entries) or sorted lookup keys (many).
     Read-only after construction, so that any number of threads may use it.
 
     Args:
@@ -223,16 +226,16 @@ class Index:
         FormatError: the file breaks one of S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3.
     """
 
-    __slots__ = ("_keys", "_memory", "_table", "by_name", "count")
+    __slots__ = ("_by_name", "_keys", "_memory", "_table", "count")
 
     def __init__(self, header: Header, head: bytes | memoryview) -> None:
         self.count = header.entry_count
         self._memory = memoryview(head)
         self._table = self._memory[header.string_table_offset : header.data_section_offset]
-        self.by_name: dict[str, int] | None = None
+        self._by_name: dict[str, IndexRow] | None = None
         self._keys: NDArray[np.uint64] | None = None
         if self.count <= FEW_ENTRIES:
-            self.by_name = self._check_few(header)
+            self._by_name = self._check_few(header)
         else:
             self._keys = self._check_many(header)
 
@@ -257,26 +260,32 @@ class Index:
         """The name of one row."""
         return self.name_bytes(number).decode()
 
-    def names(self, numbers: Iterable[int] | None = None) -> list[str]:
-        """The names of these rows, or of all."""
-        if self.by_name is not None and numbers is None:
-            return list(self.by_name)
-        rows = self.rows if numbers is None else self.rows[np.fromiter(numbers, np.int64)]
+    def names(self) -> list[str]:
+        """All names."""
+        return self._names_of(self.rows) if self._by_name is None else list(self._by_name)
+
+    def _names_of(self, rows: NDArray[Any]) -> list[str]:
         offsets = rows["name_offset"].tolist()
         lengths = rows["name_length"].tolist()
         table = bytes(self._table)
         return [table[o : o + n].decode() for o, n in zip(offsets, lengths, strict=True)]
 
-    def find(self, name: str) -> int | None:
+    def sizes(self) -> dict[str, int]:
+        """The uncompressed size of every entry, by name."""
+        if self._by_name is not None:
+            return {name: row.orig_size for name, row in self._by_name.items()}
+        return dict(zip(self.names(), self.rows["orig_size"].tolist(), strict=True))
+
+    def find(self, name: str) -> IndexRow | None:
         """The row of a name, or None."""
-        if self.by_name is not None:
-            return self.by_name.get(name)
+        if self._by_name is not None:
+            return self._by_name.get(name)
         try:
             return self._search(name.encode())
         except UnicodeEncodeError:  # a lone surrogate, which no name can hold (S-NAM-3)
             return None
 
-    def _search(self, key: bytes) -> int | None:
+    def _search(self, key: bytes) -> IndexRow | None:
         keys = self._keys
         assert keys is not None
         wanted = xxh64_intdigest(key) & _HASH_MASK
@@ -285,16 +294,16 @@ class Index:
             candidate = int(keys[at])
             if candidate & _HASH_MASK != wanted:
                 return None
-            row = candidate & _ROW_MASK
-            if self.name_bytes(row) == key:
-                return row
+            number = candidate & _ROW_MASK
+            if self.name_bytes(number) == key:
+                return self.row(number)
             at += 1
         return None
 
-    def with_prefix(self, prefix: str) -> list[int]:
-        """The rows whose names start with the prefix, in index order."""
-        if self.by_name is not None:
-            return [row for name, row in self.by_name.items() if name.startswith(prefix)]
+    def names_with_prefix(self, prefix: str) -> list[str]:
+        """The names that start with the prefix, in index order."""
+        if self._by_name is not None:
+            return [name for name in self._by_name if name.startswith(prefix)]
         wanted = prefix.encode(errors="surrogatepass")
         offsets, lengths = self._name_columns()
         rows = np.flatnonzero(lengths >= len(wanted))
@@ -304,12 +313,12 @@ class Index:
             word = np.uint64(int.from_bytes(piece, "little"))
             mask = np.uint64((1 << 8 * len(piece)) - 1)
             rows = rows[load_words(table, offsets[rows] + at, "<u8") & mask == word]
-        return [int(row) for row in rows]
+        return self._names_of(self.rows[rows])
 
     def first_wrong_hash(self) -> int | None:
         """The first row whose stored hash is not that of its name (S-NAM-5)."""
-        if self.by_name is not None:
-            hashes = [xxh64_intdigest(name.encode()) for name in self.by_name]
+        if self._by_name is not None:
+            hashes = [xxh64_intdigest(name.encode()) for name in self._by_name]
             computed = np.array(hashes, np.uint64)
         else:
             computed = hash_names(self._padded_table(), *self._name_columns())
@@ -318,27 +327,27 @@ class Index:
 
     # --- checks, few entries
 
-    def _check_few(self, header: Header) -> dict[str, int]:
-        by_name: dict[str, int] = {}
+    def _check_few(self, header: Header) -> dict[str, IndexRow]:
+        by_name: dict[str, IndexRow] = {}
         end = header.data_section_offset
-        table, is_in_order = self._table, True
+        table, is_in_order = self._table.tobytes(), True
         # Of bytes: Python 3.11 crashes if it collects the iterator together with a memoryview.
         rows = INDEX_ENTRY.iter_unpack(
             self._memory[HEADER_SIZE : header.string_table_offset].tobytes()
         )
-        for number, (_, name_offset, name_length, _, start, size, _, _, _, _) in enumerate(rows):
+        for row in map(_AS_ROW, rows):
+            _, name_offset, name_length, _, start, size, _, _, _, _ = row
             encoded = table[name_offset : name_offset + name_length]
             if not name_length or len(encoded) != name_length:
-                self._refuse_name(number)
+                self._find_bad_name(range(self.count))
             try:
-                name = str(encoded, "utf-8")
+                by_name[encoded.decode()] = row
             except UnicodeDecodeError:
-                self._refuse_name(number)
-            if name in by_name:
-                self._find_duplicate(range(self.count))
-            by_name[name] = number
+                self._find_bad_name(range(self.count))
             is_in_order &= start >= end
             end = start + size
+        if len(by_name) != self.count:
+            self._find_duplicate(range(self.count))
         if not is_in_order or end > header.total_file_size:
             self._check_ranges(header)
         return by_name

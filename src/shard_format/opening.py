@@ -7,7 +7,14 @@ import os
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from shard_format.errors import InvalidArgument
-from shard_format.sources import ByteSource, BytesSource, FileObjectSource, FileSource, is_url
+from shard_format.sources import (
+    ByteSource,
+    BytesSource,
+    FileObjectSource,
+    FileSource,
+    is_url,
+    open_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,12 +24,18 @@ if TYPE_CHECKING:
 __all__ = ["open_source"]
 
 
-def open_source(source: SourceLike, storage_options: Mapping[str, Any] | None = None) -> ByteSource:
+def open_source(
+    source: SourceLike,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    read_whole: int = -1,
+) -> ByteSource:
     """The `ByteSource` for a path, URL, bytes, an open binary file, or a source, returned as is.
 
     Args:
         source: what to read.
         storage_options: for a URL, as `remote.open_url` takes them.
+        read_whole: a local file of at most this many bytes is read at once, so that none stays open.
     """
     if isinstance(source, str) and is_url(source):
         from shard_format.remote import open_url  # imports what HTTP needs
@@ -37,7 +50,7 @@ def open_source(source: SourceLike, storage_options: Mapping[str, Any] | None = 
             found=f"{type(source).__name__} and {', '.join(sorted(map(str, storage_options)))}",
         )
     if isinstance(source, (str, os.PathLike)):
-        return FileSource(source)
+        return open_file(source, read_whole)
     if isinstance(source, (bytes, bytearray, memoryview)):
         return BytesSource(source)
     # Only these two are known to have the bytes of their descriptor; a GzipFile has a fileno too.

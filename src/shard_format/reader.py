@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from shard_format import foreign
 from shard_format._content import Content
 from shard_format._index import FEW_ENTRIES, read_head
 from shard_format._kernels import filled_bytes
-from shard_format.canonical_json import check_length, parse_object
+from shard_format.canonical_json import parse_object
 from shard_format.errors import (
     BadMagic,
     Closed,
@@ -45,6 +45,9 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 __all__ = ["EntryInfo", "PartReader", "ShardReader"]
+
+# Files up to this size are read at once: one read costs less than a map, and leaves no open file.
+_SMALL_FILE: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class ShardReader:
 
     Opening reads the head of the file and checks its structure; the time does not depend on how much data follows. A
     reader never changes after opening: threads may share it, forked processes inherit it, and it pickles as its
-    location.
+    location. A local file of at most 64 KiB is read at once and pickles as its bytes.
 
     What is checked against CRC-32C:
 
@@ -117,7 +120,7 @@ class ShardReader:
     ) -> None:
         if threads is not None and threads < 1:
             raise InvalidArgument("threads must be at least 1", found=threads)
-        self._source = open_source(source, storage_options)
+        self._source = open_source(source, storage_options, read_whole=_SMALL_FILE)
         self._owns_source = self._source is not source
         self._limits = limits
         self._threads = threads
@@ -174,23 +177,18 @@ class ShardReader:
         """The index as a read-only structured array, one row per entry, without a copy."""
         return self._index.rows
 
-    def index_row(self, number: int) -> IndexRow:
-        """The fields of one row of the index."""
-        return self._index.row(number)
-
-    def sizes(self) -> list[int]:
-        """The uncompressed size of every entry, in the order of the index."""
-        sizes: list[int] = self.index["orig_size"].tolist()
-        return sizes
+    def sizes(self) -> dict[str, int]:
+        """The uncompressed size of every entry by name, in the order of the index."""
+        return self._index.sizes()
 
     def names(self) -> list[str]:
         """All names, in the order of the index."""
         return self._index.names()
 
-    def row_of(self, name: str) -> int:
-        """The row of an entry in the index."""
-        number = self._index.find(name)
-        if number is None:
+    def row_of(self, name: str) -> IndexRow:
+        """The fields of an entry's row of the index."""
+        row = self._index.find(name)
+        if row is None:
             self._ensure_open()
             error = EntryNotFound(
                 f"no entry {shorten(name)}",
@@ -201,11 +199,11 @@ class ShardReader:
             if self._index.count <= FEW_ENTRIES:
                 error.wanted, error.candidates = name, self.names()
             raise error
-        return number
+        return row
 
     def prefix(self, prefix: str) -> list[str]:
         """The names that start with `prefix`, in the order of the index."""
-        return self._index.names(self._index.with_prefix(prefix))
+        return self._index.names_with_prefix(prefix)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._index.find(name) is not None
@@ -221,13 +219,14 @@ class ShardReader:
 
     def info(self, name: str) -> EntryInfo:
         """What the index says about an entry. The entry itself is not read."""
-        return self.info_at(self.row_of(name), name)
+        return self._info(self.row_of(name), name)
 
-    def info_at(self, number: int, name: str | None = None) -> EntryInfo:
+    def info_at(self, number: int) -> EntryInfo:
         """What the index says about the entry in row `number`."""
-        self._check_row_number(number)
-        row = self._index.row(number)
-        name = self._index.name(number) if name is None else name
+        name = self.info_name(number)
+        return self._info(self._index.row(number), name)
+
+    def _info(self, row: IndexRow, name: str) -> EntryInfo:
         try:
             codec = self._content.codec(row)
         except ShardError as error:
@@ -246,7 +245,10 @@ class ShardReader:
 
     def info_name(self, number: int) -> str:
         """The name of the entry in row `number`."""
-        self._check_row_number(number)
+        if not 0 <= number < self._index.count:
+            raise InvalidArgument(
+                "no such row", path=self.name, expected=f"0 to {len(self) - 1}", found=number
+            )
         return self._index.name(number)
 
     def first_wrong_name_hash(self) -> str | None:
@@ -257,7 +259,7 @@ class ShardReader:
     def infos(self) -> Iterator[EntryInfo]:
         """What the index says about each entry, in its order, one at a time."""
         for number, name in enumerate(self.names()):
-            yield self.info_at(number, name)
+            yield self._info(self._index.row(number), name)
 
     @property
     def schema(self) -> Schema | None:
@@ -394,12 +396,7 @@ class ShardReader:
 
     def read_json_text(self, name: str) -> bytes:
         """The text of an entry that `read_json` would parse, as short as that demands."""
-
-        def read(row: IndexRow) -> bytes:
-            check_length(row.orig_size, "the entry", self._limits)
-            return self._content.read(row)
-
-        return self._on(name, read)
+        return self._on(name, self._content.read_json_text)
 
     def parse_json(self, name: str, text: bytes, *, rule: str = "S-SCH-2") -> dict[str, Any]:
         """What `read_json` makes of an entry's text."""
@@ -521,19 +518,13 @@ class ShardReader:
         if self.closed:
             raise Closed("the reader is closed", path=self.name)
 
-    def _check_row_number(self, number: int) -> None:
-        if not 0 <= number < self._index.count:
-            raise InvalidArgument(
-                "no such row", path=self.name, expected=f"0 to {len(self) - 1}", found=number
-            )
-
     def _row(self, name: str) -> IndexRow:
         """The row of an entry that is about to be read."""
-        number = self._index.find(name)
-        if number is None or self.closed:
+        row = self._index.find(name)
+        if row is None or self.closed:
             self._ensure_open()
-            number = self.row_of(name)
-        return self._index.row(number)
+            row = self.row_of(name)  # says that there is none
+        return row
 
     def _on(
         self,

@@ -87,12 +87,11 @@ class FileBlock(_FileBlockFields):
     @classmethod
     def of(cls, reader: ShardReader, name: str) -> FileBlock:
         """The entry of that name."""
-        return cls(reader, name, reader.index_row(reader.row_of(name)).orig_size)
+        return cls(reader, name, reader.row_of(name).orig_size)
 
     @cached_property
     def is_compressed(self) -> bool:
-        row = self.reader.index_row(self.reader.row_of(self.name))
-        return row.flags & COMPRESSED == COMPRESSED
+        return self.reader.row_of(self.name).flags & COMPRESSED == COMPRESSED
 
     @property
     def path(self) -> str | None:

@@ -20,7 +20,7 @@ from shard_format.errors import (
 from wshard._episode import Origin
 from wshard._joining import join
 from wshard._metadata import LARGEST
-from wshard._reader import episode_of, open_reader
+from wshard._reader import episode_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -340,8 +340,8 @@ def open_chunk(
             rule="W-CHK-7",
         )
     if like is None:
-        return open_reader(path)
-    return open_reader(path, limits=like.limits, threads=like.threads)
+        return ShardReader(path)
+    return ShardReader(path, limits=like.limits, threads=like.threads)
 
 
 def open_chunked(reader: ShardReader) -> Episode:

@@ -464,10 +464,9 @@ class Episode(Strict):
             unknown: what descriptions say that this library does not know, for an episode without a file.
         """
         episode = cls.__new__(cls)
-        # A copy, even of an empty one: what the file said is compared with when the episode is saved.
-        metadata = deepcopy(facts.metadata) if facts.metadata else {}
-        facts = EpisodeFacts(*facts[:4], metadata, *facts[5:])
         _start(episode, facts, origin, route, unknown)
+        # A copy, even of an empty one: what the file said is compared with when the episode is saved.
+        episode.metadata = deepcopy(facts.metadata) if facts.metadata else {}
         return episode
 
     def become(self, other: Episode) -> None:

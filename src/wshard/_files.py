@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from shard_format import ShardReader
 from shard_format.atomic import sync_folder
 from shard_format.errors import InvalidArgument
 from shard_format.registry import DEFAULT_LIMITS, Limits, Role
@@ -14,7 +15,7 @@ from wshard._channels import Channel
 from wshard._chunk_manifest import open_chunked
 from wshard._labels import Intervals
 from wshard._lanes import block_name
-from wshard._reader import episode_of, keep_only, open_reader
+from wshard._reader import episode_of, keep_only
 from wshard._sidecar import (
     EDIT_FILE,
     attach,
@@ -30,7 +31,7 @@ from wshard.residual import Residual
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from shard_format import Compression, ShardReader
+    from shard_format import Compression
     from shard_format.sources import SourceLike
     from wshard._episode import Episode
     from wshard._lanes import Address
@@ -75,7 +76,7 @@ def load_wshard(
         ShardError: a subclass that says which rule of spec/wshard.md or spec/shard.md the file breaks.
         EntryNotFound: a channel or lane is missing; suggests similar names.
     """
-    reader = open_reader(
+    reader = ShardReader(
         source, limits=limits, threads=threads, check=check, storage_options=storage_options
     )
     return open_episode(reader, sidecars, channels, lanes)
@@ -180,8 +181,8 @@ def _save_with_sidecars(
             options=options,
         )
         with (
-            episode_of(open_reader(path, limits=options.limits)) as old,
-            episode_of(open_reader(beside, limits=options.limits)) as new,
+            episode_of(ShardReader(path, limits=options.limits)) as old,
+            episode_of(ShardReader(beside, limits=options.limits)) as new,
         ):
             _check_ground_truth(path, sidecars, old, new)
             # An edit that was read is part of the new file. Until it is removed, it says what that file says.
@@ -234,7 +235,7 @@ def _check_ground_truth(path: str, sidecars: list[str], old: Episode, new: Episo
     if (old.id, old.length) != (new.id, new.length):
         changed = ["meta/episode"]
     for sidecar in sidecars:
-        with open_reader(sidecar) as reader:
+        with ShardReader(sidecar) as reader:
             names = [name for name in reader.names() if not name.startswith("meta/")]
             changed += [name for name in names if name in new.origin.reader]
     if changed:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from fnmatch import fnmatchcase
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format import Limits, ShardReader
 from shard_format.errors import BadProfile, FormatError, InvalidArgument, ShardError
 from shard_format.identity import IDENTITY_ENTRY
-from shard_format.registry import DEFAULT_LIMITS, Role
-from shard_format.sources import is_url, open_file
+from shard_format.registry import Role
 from wshard._blocks import Extra, FileBlock
 from wshard._channel_rows import channel_from_row, guessed_channel
 from wshard._channels import Channel
@@ -58,12 +55,10 @@ from wshard.residual import Residual, StoredResidual
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from shard_format.sources import SourceLike
+    from shard_format import ShardReader
     from wshard._blocks import Block
     from wshard._metadata import EpisodeFacts
 
-# Files up to this size are read at once: one read costs less than a map, and leaves no open file.
-_SMALL_FILE: Final = 1 << 16
 _DESCRIPTIONS: Final = (META_EPISODE, META_WSHARD, META_CHANNELS)
 _KNOWN_META: Final = frozenset(
     (*_DESCRIPTIONS, META_PROVENANCE, META_SIDECAR, META_EDIT, IDENTITY_ENTRY)
@@ -86,27 +81,6 @@ _EPISODE_ROLE: Final = int(Role.WSHARD)
 _CHANNELS: Final = frozenset(("signal", "action", "omen", "uncert"))
 
 
-def open_reader(
-    source: SourceLike,
-    *,
-    limits: Limits = DEFAULT_LIMITS,
-    threads: int | None = None,
-    check: bool = True,
-    storage_options: Mapping[str, Any] | None = None,
-) -> ShardReader:
-    """A reader of the file; small local files are brought into memory, so that none stays open."""
-    if isinstance(source, (str, os.PathLike)) and not (
-        storage_options or is_url(os.fspath(source))
-    ):
-        opened = open_file(source, _SMALL_FILE)
-        reader = ShardReader(opened, limits=limits, threads=threads, check=check)
-        reader.adopt_source()
-        return reader
-    return ShardReader(
-        source, limits=limits, threads=threads, check=check, storage_options=storage_options
-    )
-
-
 # --- descriptions
 
 # The episodes of a dataset mostly have the same `meta/wshard` and `meta/channels`: each text is parsed once, which
@@ -114,9 +88,8 @@ def open_reader(
 _known_texts: dict[tuple[str, bytes], Any] = {}
 
 
-def _parse_once(
-    reader: ShardReader, entry: str, text: bytes, make: Callable[[dict[str, Any]], Any]
-) -> Any:  # noqa: ANN401 - what `make` makes
+def _read_once(reader: ShardReader, entry: str, make: Callable[[dict[str, Any]], Any]) -> Any:  # noqa: ANN401 - what `make` makes
+    text = reader.read_json_text(entry)
     known = _known_texts.get((entry, text))
     if known is None:
         known = make(reader.parse_json(entry, text, rule="W-JSN-1"))
@@ -151,29 +124,27 @@ def _read_descriptions(reader: ShardReader, is_sidecar: bool) -> tuple[EpisodeFa
             hint="ShardReader opens any file of the family",
             command="'shard info' says what it is",
         )
-    if not is_sidecar and META_SIDECAR in reader:
+    sizes = reader.sizes()
+    if not is_sidecar and META_SIDECAR in sizes:
         raise BadProfile(
             "this is a sidecar, which adds lanes to an episode",
             entry=META_SIDECAR,
             hint="open the episode itself; its sidecars are read with it",
             rule="W-ROL-2",
         )
-    episode_text, wshard_text, channels_text = (
-        reader.read_json_text(name) if name in reader else None for name in _DESCRIPTIONS
-    )
-    if episode_text is None:
+    if META_EPISODE not in sizes:
         raise BadProfile("the episode is not described", entry=META_EPISODE, rule="W-ROL-2")
     wshard: dict[str, Any] = {}
-    if wshard_text is not None:
-        wshard = _parse_once(reader, META_WSHARD, wshard_text, dict)
-    episode = reader.parse_json(META_EPISODE, episode_text, rule="W-JSN-1")
+    if META_WSHARD in sizes:
+        wshard = _read_once(reader, META_WSHARD, dict)
+    episode = reader.read_json(META_EPISODE, rule="W-JSN-1")
     facts = parse_facts(episode, wshard)
     channels: dict[str, Any] = {}
     rows: dict[str, Row] = {}
-    if channels_text is not None:
-        channels, rows = _parse_once(reader, META_CHANNELS, channels_text, _fields_and_rows)
+    if META_CHANNELS in sizes:
+        channels, rows = _read_once(reader, META_CHANNELS, _fields_and_rows)
     if "omen_channels" in wshard or "action_spaces" in episode:
-        rows = {**rows, **_older_rows(rows, _sizes(reader), facts.length, episode, wshard)}
+        rows = {**rows, **_older_rows(rows, sizes, facts.length, episode, wshard)}
     return facts, Origin(reader, wshard, episode, channels, rows)
 
 
@@ -201,11 +172,6 @@ def _older_rows(
     return found
 
 
-def _sizes(reader: ShardReader) -> dict[str, int]:
-    """The size of every entry, by name."""
-    return dict(zip(reader.names(), reader.sizes(), strict=True))
-
-
 # --- lanes
 
 
@@ -226,7 +192,7 @@ class _Router:
         self._reader = reader
         self._rows = rows
         self._length = length
-        self._sizes = _sizes(reader)
+        self._sizes = reader.sizes()
         self._taken: set[str] = set()
         """Blocks that belong to a channel: its clock, its offsets, its scales."""
         self._parts: dict[Address, Any] = {}

@@ -28,7 +28,7 @@ from wshard._lanes import (
     block_name,
     residual_block,
 )
-from wshard._reader import episode_of, open_reader
+from wshard._reader import episode_of
 from wshard.residual import Residual
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def attach(episode: Episode, sources: Iterable[SourceLike], *, strict: bool = Tr
         reader: ShardReader | None = None
         try:
             own_limits = origin.reader.limits
-            reader = open_reader(source, limits=own_limits, threads=origin.reader.threads)
+            reader = ShardReader(source, limits=own_limits, threads=origin.reader.threads)
             _check_fit(read_binding(reader), episode, own)
             if META_EDIT in reader:
                 apply_edit(episode, read_edit(reader))
@@ -300,7 +300,7 @@ def rebind(
         edit: what to replace its edits by.
         fsync: as for `save_wshard`.
     """
-    with open_reader(path) as reader:
+    with ShardReader(path) as reader:
         before = read_binding(reader)["base"]
         bound = {**binding(episode, with_identity="identity" in before), "before": before}
         replaced = {META_SIDECAR: bound} if edit is None else {META_SIDECAR: bound, META_EDIT: edit}

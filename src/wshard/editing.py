@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shard_format import compute_identity
+from shard_format import ShardReader, compute_identity
 from shard_format.canonical_json import canonical
 from shard_format.errors import InvalidArgument, ShardIOError
 from shard_format.registry import ContentType
@@ -40,7 +40,7 @@ from wshard._lanes import (
     residual_key,
 )
 from wshard._plan_episode import plan_entries
-from wshard._reader import episode_of, open_reader
+from wshard._reader import episode_of
 from wshard._sidecar import (
     EDIT_FILE,
     SIDECAR_SUFFIX,
@@ -394,7 +394,7 @@ def remove_lane(path: str | os.PathLike[str], block: str, *, fsync: bool = True)
     location = os.fspath(path)
     known: list[str] = []
     for file in sidecar_files(location):
-        with open_reader(file) as reader:
+        with ShardReader(file) as reader:
             if META_EDIT in reader:
                 continue
             names = [name for name in reader.names() if not name.startswith("meta/")]
@@ -459,7 +459,7 @@ def edit(
         raise InvalidArgument("there is nothing to change", hint="give metadata={…} or labels={…}")
     with load_wshard(location, sidecars=False) as base:
         if os.path.exists(target):
-            with open_reader(target) as reader:
+            with ShardReader(target) as reader:
                 before = read_edit(reader)
             for key in ("metadata", "labels"):
                 changes[key] = {**before.get(key, {}), **changes[key]}

@@ -848,7 +848,7 @@ class TestPartsOfRawEntries:
         path = tmp_path / "a.shard"
         with ShardWriter(path, fsync=False) as writer:
             writer.write_entry("empty", b"")
-            writer.write_entry("x", bytes(range(250)) * 40)
+            writer.write_entry("x", bytes(range(250)) * 400)
         with ShardReader(path) as reader:
             at = reader.info("x").data_offset + 9_000
         content = bytearray(path.read_bytes())
@@ -883,7 +883,7 @@ class TestPartsOfRawEntries:
     ) -> None:
         path = tmp_path / "a.shard"
         with ShardWriter(path, fsync=False) as writer:
-            writer.write_entry("x", bytes(10_000))
+            writer.write_entry("x", bytes(100_000))
         with ShardReader(path) as reader:
             reader.read_range("x", 0, 10)
 
@@ -897,7 +897,7 @@ class TestPartsOfRawEntries:
     def test_a_file_that_was_replaced_is_checked_again(self, tmp_path: Path) -> None:
         path = tmp_path / "a.shard"
         with ShardWriter(path, fsync=False) as writer:
-            writer.write_entry("x", bytes(range(250)) * 40)
+            writer.write_entry("x", bytes(range(250)) * 400)
         with ShardReader(path) as reader:
             reader.read_range("x", 0, 10)
         with ShardReader(self.damaged(tmp_path)) as reader, pytest.raises(ChecksumMismatch):

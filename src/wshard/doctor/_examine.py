@@ -15,7 +15,7 @@ from shard_format.parallel import map_in_order, thread_count
 from shard_format.registry import Role
 from wshard._files import load_wshard
 from wshard._lanes import META_PROVENANCE
-from wshard._reader import episode_of, open_reader
+from wshard._reader import episode_of
 from wshard._sidecar import attach, sidecar_files
 from wshard.doctor._clocks import check_times
 from wshard.doctor._findings import EpisodeReport, ExamineOptions, Findings
@@ -215,7 +215,7 @@ def _open_broken(
     except _UNFORESEEN as problem:
         reason = ShardError(f"cannot be opened: {problem}")
     try:
-        reader = open_reader(source, threads=threads)
+        reader = ShardReader(source, threads=threads)
     except ShardError as error:
         found.add_error(error)
         return None, None
