@@ -87,7 +87,12 @@ class Replacement:
                 }
                 text = json.dumps(plan).encode("utf-8")
                 self._is_decided = True
-                write_all(journal, [b"%08x\n%s\n" % (crc32c(text), text)])
+                try:
+                    write_all(journal, [b"%08x\n%s\n" % (crc32c(text), text)])
+                except OSError:
+                    os.ftruncate(journal, 0)
+                    self._is_decided = False
+                    raise
                 if self._fsync:
                     os.fsync(journal)
                     sync_folder(self._folder)

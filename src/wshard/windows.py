@@ -111,6 +111,7 @@ def _wanted(episode: Episode, key: str, taken: frozenset[str], own_clocks: bool)
     channel = episode.find(key)
     if not _fits(channel, own_clocks):
         raise _not_for_windows(key, channel)
+    channel.check_claims()  # before memory is made for windows of the claimed shape
     is_observation = any(channel is own for own in episode.observations.values())
     if key in taken:
         key = f"{'signal' if is_observation else 'action'}/{key}"

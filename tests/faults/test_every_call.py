@@ -1,0 +1,55 @@
+"""Each call to the file system fails, writes less, finds the disk full or is the last one, for everything that writes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.operations import OPERATIONS
+from tests.faults.run import MODES
+
+COMPILER = shutil.which("cc")
+# `make test` runs these; the others take minutes.
+QUICK = {("save over sidecars", "kill"), ("replace chunks", "full"), ("append", "fail")}
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if COMPILER is None or sys.platform != "linux":
+        pytest.skip("needs Linux and a C compiler")
+    built = tmp_path_factory.mktemp("shim") / "shim.so"
+    source = Path(__file__).with_name("shim.c")
+    command = [COMPILER, "-O2", "-shared", "-fPIC", "-o", str(built), str(source), "-ldl"]
+    subprocess.run(command, check=True)
+    return built
+
+
+@pytest.mark.parametrize(
+    ("operation", "mode"),
+    [
+        pytest.param(name, mode, marks=() if (name, mode) in QUICK else pytest.mark.slow)
+        for name in OPERATIONS
+        for mode in MODES
+    ],
+)
+def test_after_a_fault_the_old_or_the_new_state_is_there_and_the_program_goes_on(
+    shim: Path, tmp_path: Path, operation: str, mode: str
+) -> None:
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join((str(root), *filter(None, [os.environ.get("PYTHONPATH")])))
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.faults.run", str(shim), str(tmp_path), operation, mode],
+        env={**os.environ, "LD_PRELOAD": str(shim), "PYTHONPATH": paths},
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout[-4000:]
+    assert ", 0 problems" in result.stdout
