@@ -101,7 +101,7 @@ class Limits:
     max_string_table_bytes: int = 100 << 20
     """Bytes between the index and the first block."""
     max_decompressed_bytes: int = 1 << 30
-    """Bytes of one compressed entry after decompression."""
+    """Bytes of one compressed entry after decompression; of the pixels of an image and the arrays of an archive in it."""
     max_zstd_window_bytes: int = 128 << 20
     """History that a zstd frame may ask the decoder to keep."""
     max_json_bytes: int = 100 << 20

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ENDINGS", "UNKNOWN", "content_type_of", "is_compressible"]
+__all__ = ["ENDINGS", "UNKNOWN", "content_type_of", "ending_of", "is_compressible"]
 
 UNKNOWN: Final = "application/octet-stream"
 
@@ -61,6 +61,22 @@ ENDINGS: Final = {
     "zst": "application/zstd",
 }
 
+# First bytes of a file, and its ending.
+_STARTS: Final = (
+    (b"\xff\xd8\xff", "jpg"),
+    (b"\x89PNG\r\n\x1a\n", "png"),
+    (b"GIF8", "gif"),
+    (b"BM", "bmp"),
+    (b"II*\0", "tif"),
+    (b"MM\0*", "tif"),
+    (b"II+\0", "tif"),
+    (b"MM\0+", "tif"),
+    (b"fLaC", "flac"),
+    (b"OggS", "ogg"),
+    (b"ID3", "mp3"),
+    (b"\x93NUMPY", "npy"),
+)
+
 # Of the families below, these are not compressed.
 _PLAIN: Final = frozenset(("audio/wav", "image/bmp", "image/svg+xml", "image/tiff"))
 _COMPRESSED_FAMILIES: Final = ("image/", "video/", "audio/")
@@ -85,6 +101,21 @@ _COMPRESSED: Final = frozenset(
 def content_type_of(name: str) -> str:
     """What the ending of a name says; a name without a dot is an ending itself, as `"jpg"` is."""
     return ENDINGS.get(name.rpartition(".")[2].lower(), UNKNOWN)
+
+
+def ending_of(data: bytes | memoryview, path: str | None = None) -> str:
+    """The suffix for these bytes, from the name that they had or from their first bytes."""
+    if path:
+        own = path.rpartition(".")[2].lower()
+        if own in ENDINGS and "." in path:
+            return own
+    start = bytes(data[:16])
+    for begin, ending in _STARTS:
+        if start.startswith(begin):
+            return ending
+    if start[:4] == b"RIFF" and start[8:12] in (b"WEBP", b"WAVE"):
+        return "webp" if start[8:12] == b"WEBP" else "wav"
+    return "bin"
 
 
 def is_compressible(content_type: str) -> bool:

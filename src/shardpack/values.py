@@ -9,35 +9,29 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import io
 import json
 import mmap
-import zipfile
-import zlib
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, ShardError
-from shard_format.extras import require
+from shard_format.errors import BadValue, InvalidArgument
 from shard_format.writer_input import as_bytes
 from shardpack import _msgpack
+from shardpack._npy import decode_npy, decode_npz, encode_npy, encode_npz
+from shardpack.images import FORMATS, decode_image
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
     from shard_format.sources import ByteSource
     from shardpack.record import Entry
 
 __all__ = [
     "Decoder",
-    "decode_image",
     "decode_json",
-    "decode_npy",
     "decode_text",
     "decode_value",
     "is_costly",
@@ -50,9 +44,6 @@ Decoder: TypeAlias = Callable[[memoryview], Any]
 """Takes the content of an entry, a read-only view, and returns the value."""
 
 _JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-_NPY_MAGIC: Final = b"\x93NUMPY"
-_LONGEST_NPY_HEADER: Final = 1 << 16
-_NPZ_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 # --- from a value to bytes
@@ -96,39 +87,10 @@ def _encode_text(value: object) -> bytes:
     return _refuse(value, "str or int")
 
 
-def _encode_npy(value: object) -> bytes:
-    array = np.asarray(value)
-    if array.dtype.hasobject:
-        return _refuse(value, "an array of numbers; objects would need pickle")
-    in_fortran_order = array.flags.f_contiguous and not array.flags.c_contiguous
-    header = _npy_header_of(array.dtype, array.shape, in_fortran_order)
-    return header + array.tobytes("F" if in_fortran_order else "C")
-
-
-@lru_cache(maxsize=256)
-def _npy_header_of(dtype: np.dtype[Any], shape: tuple[int, ...], in_fortran_order: bool) -> bytes:
-    stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        stream,
-        {
-            "descr": np.lib.format.dtype_to_descr(dtype),
-            "fortran_order": in_fortran_order,
-            "shape": shape,
-        },
-    )
-    return stream.getvalue()
-
-
 def _encode_npz(value: object) -> bytes:
-    if not isinstance(value, dict):
-        return _refuse(value, "a dictionary of arrays")
-    # np.savez may store the time of day.
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for key, array in value.items():
-            member = zipfile.ZipInfo(f"{key}.npy")
-            archive.writestr(member, _encode_npy(array))
-    return stream.getvalue()
+    return (
+        encode_npz(value) if isinstance(value, dict) else _refuse(value, "a dictionary of arrays")
+    )
 
 
 def _encode_raw(value: object) -> bytes:
@@ -146,7 +108,7 @@ def _refuse(value: object, expected: str) -> bytes:
 
 _ENCODERS: Final[dict[str, Callable[[object], bytes]]] = {
     "application/json": _encode_json,
-    "application/x-npy": _encode_npy,
+    "application/x-npy": encode_npy,
     "application/x-npz": _encode_npz,
 }
 
@@ -269,151 +231,12 @@ def decode_msgpack(data: memoryview, most: int) -> Any:  # noqa: ANN401 - any va
     return _msgpack.unpack(data)
 
 
-def decode_npy(data: memoryview, most: int) -> NDArray[Any]:
-    """An array that is a view of the entry. Pickles are refused."""
-    version = bytes(data[6:8])
-    width = 2 if version == b"\x01\0" else 4
-    start = 8 + width + int.from_bytes(data[8 : 8 + width], "little")
-    if bytes(data[:6]) != _NPY_MAGIC or not 10 <= start <= min(len(data), _LONGEST_NPY_HEADER):
-        raise BadValue("not an .npy file", found=bytes(data[:8]).hex(" "))
-    shape, in_fortran_order, dtype = _npy_header(bytes(data[:start]))
-    count = 1
-    for length in shape:
-        count *= length
-    if count * dtype.itemsize != len(data) - start:
-        raise BadValue(
-            "an .npy file does not have the size of its array",
-            expected=f"{count * dtype.itemsize} bytes after the header",
-            found=f"{len(data) - start} bytes",
-        )
-    if not count or not dtype.itemsize:
-        return np.empty(shape, dtype, "F" if in_fortran_order else "C")
-    array = np.frombuffer(data, dtype, count, start)
-    return array.reshape(shape, order="F" if in_fortran_order else "C")
-
-
-@lru_cache(maxsize=256)
-def _npy_header(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    stream = io.BytesIO(header)
-    try:
-        version = np.lib.format.read_magic(stream)
-        if version == (1, 0):
-            shape, order, dtype = np.lib.format.read_array_header_1_0(stream)
-        elif version in ((2, 0), (3, 0)):
-            # Version 3 differs from 2 in the names of fields only, which may be UTF-8.
-            shape, order, dtype = np.lib.format.read_array_header_2_0(stream)
-        else:
-            raise BadValue("unknown version of .npy", found=version)
-    except (ValueError, SyntaxError, TypeError) as error:
-        if isinstance(error, ShardError):
-            raise
-        raise BadValue(f"the header of an .npy file is damaged: {error}") from None
-    if dtype.hasobject:
-        raise BadValue(
-            "an array of Python objects is a pickle, which this library never loads",
-            found=f"dtype {dtype}",
-        )
-    if any(length < 0 for length in shape):
-        raise BadValue("an array has a negative length", found=shape)
-    return shape, order, dtype
-
-
-def decode_npz(data: memoryview, most: int) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz file by name, never a pickle."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = archive.infolist()
-            total = sum(member.file_size for member in members)
-            if any(member.compress_type not in _NPZ_METHODS for member in members):
-                raise BadValue("an .npz file is compressed in a way that NumPy does not use")
-            if total > most:
-                raise LimitExceeded(
-                    "an .npz file is too large to unpack",
-                    expected=f"at most {most} bytes",
-                    found=f"{total} bytes",
-                )
-            return {
-                member.filename.removesuffix(".npy"): decode_npy(
-                    memoryview(archive.open(member).read()), most
-                )
-                for member in members
-            }
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        NotImplementedError,
-        RuntimeError,
-        EOFError,
-        ValueError,
-    ) as error:
-        if isinstance(error, ShardError):
-            raise
-        raise BadValue(f"the .npz file is damaged: {error}") from None
-
-
-def decode_jpeg(data: memoryview, most: int) -> NDArray[np.uint8]:
-    """Pixels as height × width × 3, or height × width of a grey image."""
-    try:
-        simplejpeg = importlib.import_module("simplejpeg")
-    except ImportError:
-        return decode_image(data, most)
-    try:
-        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
-        _check_pixels(width, height, 3, most)
-        is_grey = colours.upper() == "GRAY"
-        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(
-            data, colorspace="GRAY" if is_grey else "RGB"
-        )
-    except ValueError as error:
-        if isinstance(error, ShardError):
-            raise
-        raise BadValue(f"the image cannot be decoded: {error}") from None
-    return pixels[:, :, 0] if is_grey else pixels
-
-
-# Modes whose pixels are numbers; others (palettes, CMYK and so on) become one of the last two.
-_PLAIN_MODES: Final = ("L", "I;16", "I", "F", "RGB", "RGBA")
-
-
-def decode_image(data: memoryview, most: int) -> NDArray[Any]:
-    """Pixels as height × width × channels, or height × width of a grey image; through Pillow."""
-    image_module = require("PIL.Image", "images")
-    # What Pillow raises for damaged files differs by format.
-    failures = (OSError, ValueError, SyntaxError, EOFError, image_module.DecompressionBombError)
-    try:
-        with image_module.open(io.BytesIO(data)) as image:
-            width, height = image.size
-            _check_pixels(width, height, 4, most)
-            if image.mode not in _PLAIN_MODES:
-                has_alpha = "transparency" in image.info or image.mode in ("LA", "PA")
-                return np.asarray(image.convert("RGBA" if has_alpha else "RGB"))
-            return np.asarray(image)
-    except failures as error:
-        if isinstance(error, ShardError):
-            raise
-        raise BadValue(f"the image cannot be decoded: {error}") from None
-
-
-def _check_pixels(width: int, height: int, channels: int, most: int) -> None:
-    if width * height * channels > most:
-        raise LimitExceeded(
-            "the image is too large to decode",
-            expected=f"at most {most} bytes of pixels",
-            found=f"{width} × {height} pixels",
-        )
-
-
 _BUILT_IN: Final[dict[str, Callable[[memoryview, int], Any]]] = {
     "application/json": decode_json,
     "application/vnd.msgpack": decode_msgpack,
-    "application/x-npy": decode_npy,
+    "application/x-npy": lambda data, most: decode_npy(data),
     "application/x-npz": decode_npz,
-    "image/bmp": decode_image,
-    "image/gif": decode_image,
-    "image/jpeg": decode_jpeg,
-    "image/png": decode_image,
-    "image/tiff": decode_image,
-    "image/webp": decode_image,
+    **{kind: partial(decode_image, kind) for kind in FORMATS},
 }
 """Each takes the bytes and the largest value that it may make of them."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -28,6 +29,9 @@ from wshard import Channel, Episode, RaggedChannel, Timebase, load_wshard, save_
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 8\n%%EndComments\nshowpage\n%%EOF\n"
 
 
 def rows_at_a_time(count: int) -> Any:  # noqa: ANN401 - a context manager
@@ -380,6 +384,17 @@ class TestForeignRows:
         with pytest.raises(InvalidArgument, match=r"episode_000000\.wshard: the file exists"):
             huggingface.episodes_from_hf(self.made(), tmp_path / "runs")
 
+    @pytest.mark.parametrize("content", [POSTSCRIPT, None])
+    def test_an_image_that_is_none_is_refused(self, tmp_path: Path, content: bytes | None) -> None:
+        image = datasets.Features(
+            {"rgb": datasets.Image(), "episode_index": datasets.Value("int64")}
+        )
+        rows = {"rgb": [{"bytes": content, "path": None}], "episode_index": [0]}
+        with pytest.raises(BadValue, match="not an image|neither content nor"):
+            huggingface.episodes_from_hf(
+                datasets.Dataset.from_dict(rows, features=image), tmp_path / "runs"
+            )
+
 
 def picture(kind: str, seed: int = 0) -> bytes:
     stream = io.BytesIO()
@@ -468,6 +483,43 @@ class TestPacks:
         assert dataset["x.npy"][:] == [noise(2, 2).tolist(), None, noise(2, 2, seed=1).tolist()]
         assert [picture is None for picture in dataset["y.jpg"]] == [False, False, True]
         assert dataset["n"][:] == [1, None, None]
+
+    def test_postscript_in_the_place_of_an_image_is_refused_before_datasets_opens_it(
+        self, tmp_path: Path
+    ) -> None:
+        with ShardPackWriter(tmp_path / "a.shardpack") as writer:
+            writer.write("a", {"y.jpg": picture("PNG")})  # of a known format, though another one
+            writer.write("b", {"y.jpg": POSTSCRIPT})
+        with pytest.raises(BadValue, match=r"record 'b'.*not an image.*%!PS"):
+            huggingface.samples_to_hf(tmp_path / "a.shardpack")
+        kind = {"y.jpg": datasets.Value("binary")}
+        dataset = huggingface.samples_to_hf(tmp_path / "a.shardpack", features=kind)
+        assert dataset[1]["y.jpg"] == POSTSCRIPT
+
+    @pytest.mark.parametrize(
+        ("feature", "value"),
+        [
+            ({"_type": "Image"}, {"bytes": None, "path": "/etc/passwd"}),
+            ({"_type": "Audio"}, {"bytes": None, "path": "https://example.com"}),
+            ({"_type": "List", "feature": {"_type": "Image"}}, [{"path": "/etc/passwd"}]),
+            ({"x": {"_type": "Image"}}, {"x": {"path": "/etc/passwd"}}),
+            ({"_type": "nonsense"}, 1),
+            (None, 1),
+        ],
+    )
+    def test_the_types_that_a_pack_states_open_no_files(
+        self,
+        tmp_path: Path,
+        feature: Any,  # noqa: ANN401 - any JSON
+        value: Any,  # noqa: ANN401 - any JSON
+    ) -> None:
+        path = tmp_path / "a.shardpack"
+        with ShardPackWriter(path, metadata={"huggingface_features": {"f": feature}}) as writer:
+            writer.write("a", {"x.txt": "1"}, {"f": value})
+        with suppress(ShardError):
+            dataset = huggingface.samples_to_hf(path)
+            assert dataset[0]["f"] == value  # plain JSON
+            assert "Image" not in str(dataset.features["f"])
 
     def test_samples_that_do_not_fit_are_refused_by_key(self, tmp_path: Path) -> None:
         path = tmp_path / "a.shardpack"

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import io
+import struct
+import tracemalloc
+import warnings
 import zipfile
+import zlib
 from contextlib import suppress
 from importlib.metadata import EntryPoint
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 import shardpack
 from shard_format import Limits
-from shard_format.errors import BadMetadata, BadValue, InvalidArgument, LimitExceeded
+from shard_format.errors import BadMetadata, BadValue, InvalidArgument, LimitExceeded, ShardError
 from shardpack import Record, ShardPackWriter, _msgpack, values
 from shardpack.content_types import ENDINGS, content_type_of, is_compressible
 from tests.shardpack.support import HandMadePack, HandMadeRecord, Part, write_pack
@@ -43,6 +48,24 @@ def npy(array: Any, **options: Any) -> bytes:  # noqa: ANN401 - what NumPy takes
     stream = io.BytesIO()
     np.save(stream, array, **options)
     return stream.getvalue()
+
+
+def header(descr: str, shape: str) -> str:
+    """The text of the header of an .npy file."""
+    return f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}"
+
+
+def with_header(text: str, version: int) -> bytes:
+    """An .npy file without data."""
+    data = text.encode("latin-1" if version < 3 else "utf-8")
+    size = len(data).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes((version, 0)) + size + data
+
+
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 8\n%%EndComments\nshowpage\n%%EOF\n"
+# Of a file that has PostScript and a preview.
+DOS_HEAD = struct.pack("<IIIIIIIHH", 0xC6D3D0C5, 32, len(POSTSCRIPT), 0, 0, 0, 0, 0xFFFF, 0)
+SMALL = Limits(max_decompressed_bytes=1 << 24)
 
 
 @pytest.fixture
@@ -146,6 +169,88 @@ class TestImages:
         assert found.shape == (3, 4, 3)
         assert found[0, 0].tolist() == [255, 0, 0]
 
+    @pytest.mark.parametrize("kind", ["bmp", "gif", "jpeg", "png", "tiff", "webp"])
+    def test_no_program_is_started_for_postscript(
+        self, monkeypatch: pytest.MonkeyPatch, kind: str
+    ) -> None:
+        started: list[object] = []
+
+        def start(*given: object, **_: object) -> None:
+            started.append(given)
+            raise OSError
+
+        monkeypatch.setattr(EpsImagePlugin, "Ghostscript", start)
+        for data in (POSTSCRIPT, DOS_HEAD + POSTSCRIPT):
+            with suppress(OSError), Image.open(io.BytesIO(data)) as image:
+                image.load()
+            assert started  # what Pillow does by itself
+            started.clear()
+            with pytest.raises(BadValue, match=f"expected a {kind.upper()} file"):
+                entry(f"image/{kind}", data).decode()
+            assert not started
+
+    def test_content_of_another_format_is_refused(self) -> None:
+        image = Image.new("RGB", (4, 4))
+        for kind, other in (("png", "tiff"), ("jpeg", "png"), ("gif", "bmp")):
+            with pytest.raises(BadValue, match=f"expected a {kind.upper()} file"):
+                entry(f"image/{kind}", saved(image, other)).decode()
+
+    def test_the_limit_is_ours_and_comes_before_decoding(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+        image = Image.new("RGB", (100, 100))
+        for kind in ("png", "bmp", "jpeg"):
+            data = saved(image, kind)
+            limits = Limits(max_decompressed_bytes=100 * 100 * 4)
+            assert entry(f"image/{kind}", data, limits).decode().shape == (100, 100, 3)
+            limits = Limits(max_decompressed_bytes=100 * 100 * 4 - 1)
+            with pytest.raises(LimitExceeded, match="100 × 100"):
+                entry(f"image/{kind}", data, limits).decode()
+        # It states 2³¹ - 1 columns and rows, and has no data.
+        header = struct.pack(">IIBBBBB", 0x7FFFFFFF, 0x7FFFFFFF, 8, 2, 0, 0, 0)
+        chunk = b"IHDR" + header
+        data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk
+        data += struct.pack(">I", zlib.crc32(chunk)) + b"\0\0\0\0IDAT"
+        with pytest.raises(LimitExceeded, match="2147483647"):
+            entry("image/png", data).decode()
+
+    def test_a_small_image_in_a_huge_tile_is_refused(self) -> None:
+        numbers = {256: 16, 257: 16, 258: 8, 259: 8, 262: 1, 277: 1, 322: 1 << 16, 323: 1 << 16}
+        content = zlib.compress(b"")
+        rows = {**numbers, 324: 8, 325: len(content)}
+        data = b"II*\0" + struct.pack("<I", 8 + len(content)) + content
+        data += struct.pack("<H", len(rows))
+        data += b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in rows.items())
+        with pytest.raises(LimitExceeded, match="65536 × 65536"):
+            entry("image/tiff", data + bytes(4)).decode()
+
+    def test_damaged_images_raise_our_errors_and_print_nothing(
+        self, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        pixels = np.random.default_rng(0).integers(0, 9, (16, 16, 3), np.uint8)
+        random = Random(0)
+        for kind, options in (
+            ("png", {}),
+            ("gif", {}),
+            ("bmp", {}),
+            ("jpeg", {}),
+            ("webp", {}),
+            *(("tiff", {"compression": name}) for name in ("tiff_lzw", "tiff_deflate", "jpeg")),
+        ):
+            stream = io.BytesIO()
+            Image.fromarray(pixels).save(stream, kind, **options)
+            good = stream.getvalue()
+            for _ in range(60):
+                data = bytearray(good)
+                for _ in range(random.randrange(1, 6)):
+                    data[random.randrange(len(data))] = random.randrange(256)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    with suppress(ShardError):
+                        entry(f"image/{kind}", bytes(data), SMALL).decode()
+        assert capfd.readouterr() == ("", "")
+
     def test_damaged_images_and_too_large_ones(self) -> None:
         data = saved(Image.new("RGB", (100, 100)), "png")
         for wrong in (b"", data[:50], b"nonsense"):
@@ -184,6 +289,82 @@ class TestDamage:
             entry(content_type, data).decode()
         assert caught.value.entry == "name"
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "{" * 60_000,
+            "[" * 60_000,
+            "-" * 60_000,
+            "{'descr': [('a', " * 3000,
+            header("'<f8'", "(1" + "0" * 5000 + ",)"),
+            header("'<f8'", "(-1, -1)"),
+            header("'<f8'", "(0, 9223372036854775807)"),
+            header("'<f8'", "(4294967296, 4294967296)"),
+            header("'<f8'", "(" + "1, " * 65 + ")"),
+            header("'<f8'", "(0" + ", 0" * 65 + ")"),
+            header("'<f8'", "(True,)"),
+            header("'<f8'", "1"),
+            header("'|V0'", "(999999999999,)"),
+            header("[]", "(999999999999,)"),
+            header("'|S0'", "()"),
+            header("'<U999999999'", "(0,)"),
+            header("'|O'", "(0,)"),
+            header("[('a', [('b', '|O')])]", "(0,)"),
+            header("[('a', '<f8', (99999, 99999))]", "(0,)"),
+            header("[('a', '<f8'), ('a', '<f8')]", "(0,)"),
+            header("[('a',)]", "(0,)"),
+            header("[0]", "(0,)"),
+            header("'f8,f8'", "(0,)"),
+            header("'(2,)f8'", "(0,)"),
+            header("'<M8[zz]'", "(0,)"),
+            header("[('a', " * 40 + "'<f8'" + ")]" * 40, "(0,)"),
+            header("{'a': ('<f8', 0)}", "(0,)"),
+            header("'<f8'", "(0,)").replace("False", "0"),
+            header("'<f8'", "(0,)") + "1",
+            "{'descr': '<f8', 'shape': (0,)}",
+            "('<f8', False, (0,))",
+            "{'descr': '\\d', 'fortran_order': False, 'shape': (0,)}",
+            "{'descr': 'a",
+            "\0",
+            "",
+        ],
+        ids=lambda text: text[:60],
+    )
+    @pytest.mark.parametrize("version", [1, 2, 3])
+    def test_a_header_that_states_no_array_is_refused(self, version: int, text: str) -> None:
+        with pytest.raises(BadValue) as caught:
+            entry("application/x-npy", with_header(text, version)).decode()
+        assert caught.value.entry == "name"
+
+    @pytest.mark.parametrize("version", [1, 2, 3])
+    def test_any_version_and_python_2_are_read(self, version: int) -> None:
+        for text in (header("'<f4'", "(3L, 1L)"), header('"<f4"', "(3,1)").replace(", }", "}")):
+            data = with_header(text, version) + np.arange(3, dtype="<f4").tobytes()
+            assert entry("application/x-npy", data).decode().tolist() == [[0], [1], [2]]
+        names = np.zeros(2, [('it\'s "ü"\n', "<f4"), (("title", "b\\"), "u1", (2,))])
+        stream = io.BytesIO()
+        np.lib.format.write_array(stream, names, version=(version, 0))
+        assert entry("application/x-npy", stream.getvalue()).decode().dtype == names.dtype
+
+    @given(
+        changes=st.lists(
+            st.tuples(st.integers(0, 127), st.binary(min_size=1, max_size=3)), max_size=4
+        )
+    )
+    def test_any_change_of_a_header_is_an_error_of_ours_or_an_array(
+        self, changes: list[tuple[int, bytes]]
+    ) -> None:
+        data = bytearray(npy(np.zeros(3, [("a", "<f4"), ("b", ">i2", (2,))])))
+        for at, piece in changes:
+            data[at : at + len(piece)] = piece
+        with suppress(ShardError):
+            entry("application/x-npy", bytes(data)).decode()
+
+    @given(text=st.text("{}[](),:'\\ LTrue0123456789<>|=OfSUVM8descr", max_size=60))
+    def test_any_text_as_a_header_is_an_error_of_ours(self, text: str) -> None:
+        with pytest.raises(ShardError):
+            entry("application/x-npy", with_header(text, 2)).decode()
+
     def test_msgpack(self) -> None:
         with pytest.raises(BadMetadata):
             entry("application/vnd.msgpack", b"\xc1").decode()
@@ -201,6 +382,57 @@ class TestDamage:
             archive.writestr("x.npy", npy(np.zeros(10)))
         with pytest.raises(BadValue):
             entry("application/x-npz", stream.getvalue()).decode()
+
+    def test_an_archive_that_states_less_than_it_unpacks_to(self) -> None:
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x.npy", npy(np.zeros(8_000_000)))
+        data = stream.getvalue()
+        true_size = struct.pack("<I", 64_000_128)
+        assert data.count(true_size) == 2
+        for stated in (0, 136, 100_000):
+            lie = data.replace(true_size, struct.pack("<I", stated))
+            with_lie = entry("application/x-npz", lie)
+            assert with_lie.data
+            tracemalloc.start()
+            try:
+                with pytest.raises(BadValue):
+                    with_lie.decode()
+                assert tracemalloc.get_traced_memory()[1] < 4_000_000
+            finally:
+                tracemalloc.stop()
+
+    def test_the_limit_holds_for_all_arrays_of_an_archive_together(self) -> None:
+        stream = io.BytesIO()
+        np.savez_compressed(stream, a=np.zeros(1000), b=np.zeros(1000))
+        limits = Limits(max_decompressed_bytes=16_256)
+        assert entry("application/x-npz", stream.getvalue(), limits).decode().keys() == {"a", "b"}
+        with pytest.raises(LimitExceeded):
+            entry(
+                "application/x-npz", stream.getvalue(), Limits(max_decompressed_bytes=16_255)
+            ).decode()
+
+    @pytest.mark.filterwarnings("ignore:Duplicate name")
+    def test_an_archive_with_two_arrays_of_one_name_is_refused(self) -> None:
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w") as archive:
+            archive.writestr("x.npy", npy(np.zeros(1)))
+            archive.writestr("x.npy", npy(np.ones(1)))
+        with pytest.raises(BadValue, match="two arrays"):
+            entry("application/x-npz", stream.getvalue()).decode()
+
+    def test_any_change_of_an_archive_is_an_error_of_ours_or_arrays(self) -> None:
+        stream = io.BytesIO()
+        np.savez_compressed(stream, a=np.arange(9), b=np.zeros(4))
+        random = Random(0)
+        for _ in range(1000):
+            data = bytearray(stream.getvalue())
+            for _ in range(random.randrange(1, 4)):
+                data[random.randrange(len(data))] = random.choice(
+                    (0, 1, 255, random.randrange(256))
+                )
+            with suppress(ShardError):
+                entry("application/x-npz", bytes(data), SMALL).decode()
 
 
 class TestRegistry:

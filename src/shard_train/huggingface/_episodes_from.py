@@ -27,7 +27,8 @@ from shard_train.huggingface._names import (
     block_of,
     checked_block,
 )
-from shardpack.values import decode_image, decode_jpeg
+from shardpack.content_types import content_type_of, ending_of
+from shardpack.images import decode_image
 from wshard import save_wshard
 from wshard.types import (
     REWARD,
@@ -56,7 +57,6 @@ __all__ = ["SaveOptions", "episodes_from_hf"]
 
 # ColumnValues that are read at a time.
 _ROWS: Final = 256
-_JPEG: Final = b"\xff\xd8\xff"
 # What a thread is started for, in bytes of compressed images.
 _BYTES_PER_THREAD: Final = 1 << 14
 # Clocks that are off by no more than this are regular: seconds are often float32.
@@ -349,6 +349,8 @@ def _channel(column: Column, feature: Feature) -> Channel:
 
 def _pictures(column: Column) -> NDArray[Any]:
     files = with_content(column).to_pylist()
+    if any(file["bytes"] is None for file in files):
+        raise BadValue("an image has neither content nor a path")
     total = sum(len(file["bytes"]) for file in files)
     frames = map_in_order(files, _decoded, thread_count(None, total, _BYTES_PER_THREAD))
     if len({frame.shape for frame in frames}) > 1:
@@ -359,8 +361,8 @@ def _pictures(column: Column) -> NDArray[Any]:
 
 def _decoded(file: Mapping[str, Any]) -> NDArray[Any]:
     data = memoryview(file["bytes"])
-    decode = decode_jpeg if bytes(data[:3]) == _JPEG else decode_image
-    return decode(data, DEFAULT_LIMITS.max_decompressed_bytes)
+    content_type = content_type_of(ending_of(data))
+    return decode_image(content_type, data, DEFAULT_LIMITS.max_decompressed_bytes)
 
 
 def _put(episode: Episode, block: str, channel: Channel) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from xxhash import xxh64
 
-from shard_format.errors import BadValue, InvalidArgument, ShardError, shorten
+from shard_format.errors import BadMetadata, BadValue, InvalidArgument, ShardError, shorten
 from shard_train._sample_decoding import EntrySelection
 from shard_train.huggingface._arrow import (
     array_column,
@@ -34,7 +34,9 @@ from shard_train.huggingface._arrow import (
     write_dataset,
 )
 from shardpack.columns import open_samples
+from shardpack.content_types import content_type_of, ending_of
 from shardpack.convert import from_table
+from shardpack.images import FORMATS
 from shardpack.values import decode_text, to_bytes
 
 if TYPE_CHECKING:
@@ -52,10 +54,6 @@ KEY: Final = "__key__"
 """The column of the keys, as WebDataset has it in `datasets`."""
 ENTRY: Final = "entry"
 """A word in the id of a type whose column is an entry of that name."""
-# What Pillow, and so `datasets`, decodes without more packages.
-_IMAGES: Final = frozenset(
-    f"image/{kind}" for kind in ("bmp", "gif", "jpeg", "png", "tiff", "webp")
-)
 _PLAIN: Final = frozenset(
     ("bool", "string", "large_string", "binary", "large_binary", "float16", "float32", "float64")
 ) | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -112,9 +110,35 @@ def samples_to_hf(
 
 
 def _former(metadata: Mapping[str, Any]) -> dict[str, Feature]:
+    """What the columns were, as the pack says it."""
     datasets, _ = libraries()
     stored = (metadata.get("user") or {}).get(_FEATURES)
-    return dict(datasets.Features.from_dict(stored)) if isinstance(stored, dict) else {}
+    if not isinstance(stored, dict):
+        return {}
+    try:
+        former = dict(datasets.Features.from_dict(stored))
+    except Exception as error:  # noqa: BLE001 - `datasets` does not check what it is given
+        raise BadMetadata(
+            f"the pack does not say what its columns were: {str(error) or type(error).__name__}",
+            entry=_FEATURES,
+            hint="remove the field from the metadata of the shards",
+        ) from None
+    files = (datasets.Image, datasets.Audio)
+    return {
+        name: kind for name, kind in former.items() if isinstance(kind, files) or _is_plain(kind)
+    }
+
+
+def _is_plain(feature: Feature) -> bool:
+    """Whether a type has no files inside it, which `datasets` would open wherever the values say they are."""
+    datasets, _ = libraries()
+    if isinstance(feature, dict):
+        return all(map(_is_plain, feature.values()))
+    inner = feature if isinstance(feature, list) else [getattr(feature, "feature", None)]
+    if inner != [None]:
+        return all(map(_is_plain, inner))
+    kinds = (datasets.Value, datasets.ClassLabel)
+    return isinstance(feature, kinds) or _is_array(feature) or is_json(feature)
 
 
 def _batches(columns: SampleColumns, records: Iterable[AnyRecord]) -> Iterator[Table]:
@@ -315,6 +339,7 @@ class SampleColumns:
         Raises:
             BadValue: it has an entry or a field without a column.
         """
+        datasets, _ = libraries()
         row: dict[str, Any] = {KEY: record.key}
         for name in self._selection.of(record.names).names:
             column = self._entry_column(name)
@@ -331,7 +356,15 @@ class SampleColumns:
             column = name if stands else self._field_column(name)
             if column not in self._types:
                 raise _unexpected("a field", name, record)
-            row[column] = _field_value(value, self._types[column])
+            kind = self._types[column]
+            if value is not None and isinstance(kind, (datasets.Image, datasets.Audio)):
+                # `datasets` would open whatever path it names.
+                raise BadValue(
+                    f"record {shorten(record.key)} has a field in place of a file",
+                    entry=name,
+                    found=type(value).__name__,
+                )
+            row[column] = _field_value(value, kind)
         return row
 
     def table(self, rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -377,7 +410,7 @@ def entry_feature(entry: Entry) -> Feature:
     """The type of a column of entries such as this one."""
     datasets, _ = libraries()
     kind = entry.content_type.partition(";")[0].lower()
-    if kind in _IMAGES:
+    if kind in FORMATS:
         return datasets.Image(id=ENTRY)
     if kind.startswith("audio/"):
         # Decoding needs a package that `datasets` does not bring.
@@ -433,6 +466,8 @@ def _scalar_kind(values: Sequence[Any]) -> str | None:
 def _entry_value(entry: Entry, feature: Feature) -> Any:  # noqa: ANN401 - what `_column` takes
     datasets, _ = libraries()
     try:
+        if isinstance(feature, datasets.Image):
+            _check_image(entry)
         if isinstance(feature, (datasets.Image, datasets.Audio)):
             return {"bytes": bytes(entry.data), "path": None}
         if isinstance(feature, datasets.Value) and feature.dtype in ("binary", "large_binary"):
@@ -445,6 +480,19 @@ def _entry_value(entry: Entry, feature: Feature) -> Any:  # noqa: ANN401 - what 
         return entry.decode()
     except ShardError as error:
         raise error.located(entry=entry.name) from None
+
+
+def _check_image(entry: Entry) -> None:
+    """Refuse what is not an image: `datasets` would let Pillow guess, which starts Ghostscript for PostScript."""
+    if content_type_of(ending_of(entry.data)) not in FORMATS:
+        raise entry.failed(
+            BadValue(
+                "not an image of a format that can be decoded",
+                expected=", ".join(FORMATS),
+                found=f"a file that starts with {bytes(entry.data[:8])!r}",
+                hint=f'features={{{entry.name!r}: Value("binary")}} takes the bytes',
+            )
+        )
 
 
 def _field_value(value: Any, feature: Feature) -> Any:  # noqa: ANN401 - of any kind

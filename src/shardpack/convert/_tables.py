@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from shard_format.errors import BadValue, InvalidArgument, ShardError, ShardIOError, shorten
 from shard_format.extras import require
-from shardpack.convert._naming import bytes_name, ending_of, entry_name, json_value, row_key
+from shardpack.content_types import ending_of
+from shardpack.convert._naming import bytes_name, entry_name, json_value, row_key
 from shardpack.dataset import expand
 from shardpack.writer_set import ShardWriterSet, WrittenShards
 
