@@ -71,16 +71,19 @@ class AtomicFile:
 
     def commit(self) -> None:
         """Syncs the file, renames it over the target, and syncs the folder."""
-        with contextlib.suppress(FileNotFoundError):
-            mode = os.stat(self._target).st_mode & 0o777
-            os.chmod(self.temporary, mode)
-        if self._fsync:
-            os.fsync(self.descriptor)
-        self._close()
-        os.replace(self.temporary, self._target)
-        self._is_settled = True
-        if self._fsync:
-            sync_folder(self.folder)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                mode = os.stat(self._target).st_mode & 0o777
+                os.chmod(self.temporary, mode)
+            if self._fsync:
+                os.fsync(self.descriptor)
+            self._close()
+            os.replace(self.temporary, self._target)
+            self._is_settled = True
+            if self._fsync:
+                sync_folder(self.folder)
+        except OSError as error:  # would name the temporary file
+            raise ShardIOError.wrap(error, "cannot write", self.name) from error
 
     def abort(self) -> None:
         """Removes the temporary file. Safe to call after anything, also twice."""

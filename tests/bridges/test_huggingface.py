@@ -390,7 +390,7 @@ class TestForeignRows:
             {"rgb": datasets.Image(), "episode_index": datasets.Value("int64")}
         )
         rows = {"rgb": [{"bytes": content, "path": None}], "episode_index": [0]}
-        with pytest.raises(BadValue, match="not an image|neither content nor"):
+        with pytest.raises(BadValue, match=r"not an image|neither content nor"):
             huggingface.episodes_from_hf(
                 datasets.Dataset.from_dict(rows, features=image), tmp_path / "runs"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
@@ -10,6 +11,8 @@ import os
 import subprocess
 import tarfile
 import threading
+from contextlib import suppress
+from random import Random
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pytest
@@ -74,6 +77,18 @@ def contents(shards: list[str]) -> dict[str, dict[str, bytes]]:
 def convert(tar: bytes, tmp_path: Path, **options: Any) -> dict[str, dict[str, bytes]]:  # noqa: ANN401 - those of from_tar
     done = from_tar(io.BytesIO(tar), tmp_path / "out.shardpack", **OPTIONS, **options)
     return contents(done.paths)
+
+
+def summed(header: bytes) -> bytes:
+    """A header with the checksum that it needs."""
+    total = sum(header[:148]) + sum(header[156:]) + 8 * 32
+    return header[:148] + b"%06o\0 " % total + header[156:]
+
+
+def with_size(size: bytes) -> bytes:
+    """A tar file that states the size of its member so."""
+    tar = tar_of([("a.txt", b"content")])
+    return summed(tar[:124] + size + tar[136:512]) + tar[512:]
 
 
 class TestReading:
@@ -266,6 +281,58 @@ class TestHostile:
         with pytest.raises(LimitExceeded, match=r"'a\.txt'.*4611686018427387904"):
             convert(header + bytes(512), tmp_path)
 
+    @pytest.mark.parametrize(
+        "size",
+        [
+            b"+0000000007\0",
+            b"-0000000007\0",
+            b"0_0_0_0_0_7\0",
+            b"0o000000007\0",
+            b"00000000008\0",
+            b"7 7\0        ",
+            b"\xff" * 11 + b"\xf9",
+            b"\x81" + b"\0" * 10 + b"\7",
+        ],
+    )
+    def test_a_size_that_is_not_octal_is_refused(self, tmp_path: Path, size: bytes) -> None:
+        with pytest.raises(BadHeader, match=r"not a tar file|bad size") as caught:
+            convert(with_size(size[:12]), tmp_path)
+        assert caught.value.offset == 0
+
+    @pytest.mark.parametrize(
+        "size", [b"          7 ", b"7\0garbage   ", b"\x80" + bytes(10) + b"\7"]
+    )
+    def test_other_forms_of_a_size_are_read(self, tmp_path: Path, size: bytes) -> None:
+        assert convert(with_size(size[:12]), tmp_path) == {"a": {"txt": b"content"}}
+
+    def test_a_sample_of_more_than_a_gigabyte_must_be_allowed(self, tmp_path: Path) -> None:
+        with pytest.raises(LimitExceeded, match="1073741824"):
+            convert(with_size(b"%011o\0" % ((1 << 30) + 1)), tmp_path)
+
+    def test_any_change_of_a_header_is_an_error_of_ours_or_samples(self, tmp_path: Path) -> None:
+        tar = tar_of([("a" * 120 + ".txt", b"content"), ("b.txt", b"x")])
+        random = Random(0)
+        for _ in range(1000):
+            data = bytearray(tar)
+            start = 512 * random.randrange(5)
+            for _ in range(random.randrange(1, 4)):
+                piece = random.choice((b"\xff", b"\x80", b"-", b"+", b"_", b"7", b"\0", b"x", b"/"))
+                at = start + random.choice((random.randrange(500), random.randrange(124, 136)))
+                data[at : at + 1] = piece
+            data[start : start + 512] = summed(bytes(data[start : start + 512]))
+            with suppress(ShardError):
+                convert(bytes(data), tmp_path)
+
+    def test_a_file_that_cannot_be_read_is_an_error_of_ours(self, tmp_path: Path) -> None:
+        class Broken(io.RawIOBase):
+            name = "broken"
+
+            def read(self, size: int = -1) -> bytes:
+                raise OSError(5, "Input/output error")
+
+        with pytest.raises(ShardIOError, match="broken"):
+            from_tar(cast("BinaryIO", Broken()), tmp_path / "out.shardpack", **OPTIONS)
+
     def test_a_sample_may_not_grow_above_the_limit(self, tmp_path: Path) -> None:
         tar = tar_of([(f"a.{n}", bytes(600)) for n in range(4)])
         with pytest.raises(LimitExceeded, match="'a'"):
@@ -422,6 +489,29 @@ class TestWriting:
         to_tar(path, tmp_path / "x.tar", exact=False, fsync=False)
         with tarfile.open(tmp_path / "x.tar") as tar:
             assert tar.getnames() == [f"{key}.{name}"]
+
+    def test_a_file_that_cannot_be_put_in_its_place_is_an_error_of_ours(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        path = write_pack(tmp_path / "in.shardpack", SAMPLES)
+        for name in ("fsync", "replace"):
+            with monkeypatch.context() as patch:
+                patch.setattr(os, name, fail)
+                with pytest.raises(ShardIOError) as caught:
+                    to_tar(path, tmp_path / "x.tar")
+            assert caught.value.path == str(tmp_path / "x.tar")
+            assert caught.value.errno == errno.ENOSPC
+            assert os.listdir(tmp_path) == ["in.shardpack"]
+
+        class Full(io.BytesIO):
+            def flush(self) -> None:
+                fail()
+
+        with pytest.raises(ShardIOError, match="<Full>"):
+            to_tar(path, Full())
 
     @pytest.mark.parametrize("key", ["../a", "/a", "a//b"])
     def test_unsafe_keys_are_refused(self, tmp_path: Path, key: str) -> None:

@@ -192,7 +192,7 @@ FROM_TAR = arg.Command(
             "the entry that becomes the metadata of its record, such as metadata.json",
         ),
         arg.option(
-            "--record-size-limit SIZE", "refuse samples above SIZE (default 4G)", default=4 << 30
+            "--record-size-limit SIZE", "refuse samples above SIZE (default 1G)", default=1 << 30
         ),
         arg.flag(
             "--skip-orphans",

@@ -28,6 +28,7 @@ from shard_format.errors import (
     UnsafePath,
     shorten,
 )
+from shard_format.registry import DEFAULT_LIMITS
 from shard_format.safe_paths import unsafe_form
 from shardpack._switch import Replacement
 from shardpack.columns import open_samples
@@ -49,6 +50,9 @@ _BLOCK: Final = 512
 _LARGEST_EXTENSION: Final = 1 << 20
 # Writers pad the last block; anything longer is not padding.
 _LARGEST_PADDING: Final = 16 << 20
+_SIZE: Final = slice(124, 136)
+# The first byte of a size that is not in octal digits, but binary.
+_BASE_256: Final = 0x80
 _FILES: Final = (b"0", b"\0", b"7")
 _FOLDER: Final = b"5"
 _SPECIAL: Final = {
@@ -60,7 +64,6 @@ _SPECIAL: Final = {
     b"S": "a sparse file",
 }
 _PAX_RECORD: Final = re.compile(rb"(\d{1,7}) ([^=]+)=")
-_LARGEST_RECORD: Final = 4 << 30
 # Reserved by WebDataset.
 _RESERVED: Final = re.compile(r"__[^/]*__(/|$)")
 _ZEROS: Final = bytes(_BLOCK)
@@ -85,7 +88,7 @@ def from_tar(
     *,
     orphans: str = "error",
     metadata_entry: str | None = None,
-    max_record_bytes: int = _LARGEST_RECORD,
+    max_record_bytes: int = DEFAULT_LIMITS.max_decompressed_bytes,
     **options: Any,  # noqa: ANN401 - checked by the writer
 ) -> WrittenShards:
     """Make shards of tar files, as a stream (also from pipes), with one sample in memory at a time.
@@ -438,9 +441,21 @@ def _parse(header: bytes, path: str, start: int) -> tuple[bytes, str, int]:
         raise BadHeader(
             f"not a tar file, or its header is damaged: {error}", path=path, offset=start
         ) from None
-    if info.size < 0:
-        raise BadHeader("a member has a negative size", path=path, offset=start, found=info.size)
-    return info.type, info.name, info.size
+    # `tarfile` takes signs and underscores for a part of a number.
+    field = header[_SIZE]
+    if field[0] == _BASE_256:
+        return info.type, info.name, int.from_bytes(field[1:], "big")
+    digits = field.partition(b"\0")[0].strip(b" ") or b"0"
+    if digits.translate(None, b"01234567"):
+        raise BadHeader(
+            "a member has a bad size",
+            path=path,
+            entry=info.name,
+            offset=start,
+            expected="octal digits",
+            found=repr(field),
+        )
+    return info.type, info.name, int(digits, 8)
 
 
 def _decimal(text: str, path: str, start: int) -> int:
@@ -574,9 +589,11 @@ class TarInput:
                 expected="a path or a binary file",
                 found=type(source).__name__,
             )
-        start = file.read(len(_XZ))
-        while start and len(start) < len(_XZ) and (more := file.read(len(_XZ) - len(start))):
-            start += more
+        try:
+            start = read_bytes(file, len(_XZ), self.name)
+        except BaseException:
+            self.__exit__()
+            raise
         self._stream: Any = _decompressed(start, cast("BinaryIO", _WithStart(start, file)))
 
     def read(self, size: int) -> bytes:
@@ -589,6 +606,10 @@ class TarInput:
             ) from None
         except (gzip.BadGzipFile, zlib.error, zstandard.ZstdError, lzma.LZMAError) as error:
             raise BadCompression(f"cannot decompress: {error}", path=self.name) from None
+        except MemoryError:  # xz states how much it needs
+            raise LimitExceeded(
+                "decompressing needs more memory than there is", path=self.name
+            ) from None
         except OSError as error:
             if error.errno is None:  # bz2 raises this for damaged data
                 raise BadCompression(f"cannot decompress: {error}", path=self.name) from None
@@ -660,6 +681,7 @@ class TarOutput:
                 assert self._stream is not None
                 for piece in pieces:
                     self._stream.write(piece)
+                self._stream.flush()
         except OSError as error:
             raise ShardIOError.wrap(error, "cannot write", self.name) from error
 
@@ -674,9 +696,6 @@ class TarOutput:
                 self._flush()
                 if self._file is not None:
                     self._file.commit()
-                else:
-                    assert self._stream is not None
-                    self._stream.flush()
         finally:
             if self._file is not None:
                 self._file.abort()
