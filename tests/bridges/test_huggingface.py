@@ -384,16 +384,27 @@ class TestForeignRows:
         with pytest.raises(InvalidArgument, match=r"episode_000000\.wshard: the file exists"):
             huggingface.episodes_from_hf(self.made(), tmp_path / "runs")
 
+    def test_offsets_outside_of_the_data_are_refused(self, tmp_path: Path) -> None:
+        far = np.array([0, 1 << 30, 1], np.int32)
+        column = pa.Array.from_buffers(
+            pa.binary(), 2, [None, pa.py_buffer(far), pa.py_buffer(b"x")]
+        )
+        table = pa.table({"episode_index": [0, 0], "blob": column})
+        given = datasets.Dataset(table, fingerprint="none")
+        with pytest.raises(BadValue, match="damaged"):
+            huggingface.episodes_from_hf(given, tmp_path / "runs")
+        with pytest.raises(BadValue, match="damaged"):
+            huggingface.samples_from_hf(given, tmp_path / "a.shardpack")
+
     @pytest.mark.parametrize("content", [POSTSCRIPT, None])
     def test_an_image_that_is_none_is_refused(self, tmp_path: Path, content: bytes | None) -> None:
-        image = datasets.Features(
+        kinds = datasets.Features(
             {"rgb": datasets.Image(), "episode_index": datasets.Value("int64")}
         )
         rows = {"rgb": [{"bytes": content, "path": None}], "episode_index": [0]}
+        given = datasets.Dataset(pa.table(rows, kinds.arrow_schema))
         with pytest.raises(BadValue, match=r"not an image|neither content nor"):
-            huggingface.episodes_from_hf(
-                datasets.Dataset.from_dict(rows, features=image), tmp_path / "runs"
-            )
+            huggingface.episodes_from_hf(given, tmp_path / "runs")
 
 
 def picture(kind: str, seed: int = 0) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
 OPTIONS: dict[str, Any] = {"fsync": False, "created": CREATED}
 ROWS = 1000
 JPEG = b"\xff\xd8\xff\xe0 a picture"
+
+
+ONE = struct.pack("<ii", 0, 1)  # offsets of one value of a byte
+
+
+def nested(levels: int) -> pa.Array:
+    column = pa.array([1])
+    for _ in range(levels):
+        column = pa.ListArray.from_arrays([0, 1], column)
+    return column
 
 
 def table(rows: int = ROWS) -> pa.Table:
@@ -269,6 +280,68 @@ class TestErrors:
             except ShardError:
                 failed += 1
         assert failed
+
+    @pytest.mark.parametrize(
+        "values",
+        [
+            pa.array([7]).view(pa.timestamp("us", tz="Mars/Olympus")),
+            pa.array([1 << 62]).view(pa.timestamp("s")),
+            pa.array([1 << 62]).view(pa.duration("s")),
+            pa.array([1 << 30], pa.int32()).view(pa.date32()),
+            pa.Array.from_buffers(pa.string(), 1, [None, *map(pa.py_buffer, (ONE, b"\xff"))]),
+        ],
+        ids=["time zone", "time", "duration", "date", "text"],
+    )
+    @pytest.mark.parametrize("where", ["in a list", "in a struct", "as the key"])
+    def test_a_value_that_python_does_not_have_is_an_error_of_ours(
+        self, tmp_path: Path, values: pa.Array, where: str
+    ) -> None:
+        column = values
+        if where == "in a list":
+            column = pa.ListArray.from_arrays([0, 1], values)
+        elif where == "in a struct":
+            column = pa.StructArray.from_arrays([values], ["y"])
+        with pytest.raises(BadValue, match=r"<table>: .*row 0"):
+            one(column, tmp_path, key="x" if where == "as the key" else None)
+
+    @pytest.mark.parametrize(
+        "column",
+        [
+            pa.StructArray.from_arrays([pa.array([1]), pa.array(["a"])], ["bytes", "path"]),
+            pa.StructArray.from_arrays(
+                [pa.array([b"a"]), pa.array([b"b"]), pa.array(["c"])], ["bytes", "bytes", "path"]
+            ),
+            pa.ExtensionArray.from_storage(
+                pa.fixed_shape_tensor(pa.string(), [1]), pa.array([["a"]], pa.list_(pa.string(), 1))
+            ),
+            pa.ExtensionArray.from_storage(
+                pa.fixed_shape_tensor(pa.int8(), [2]), pa.array([[1, None]], pa.list_(pa.int8(), 2))
+            ),
+            nested(3000),
+        ],
+        ids=["numbers as files", "two contents", "tensor of text", "tensor with a null", "deep"],
+    )
+    def test_a_column_that_claims_to_be_something_else_is_named(
+        self, tmp_path: Path, column: pa.Array
+    ) -> None:
+        with pytest.raises(BadValue, match=r"<table>: entry 'x': row 0") as caught:
+            one(column, tmp_path)
+        assert caught.value.entry == "x"
+
+    @pytest.mark.parametrize("kind", ["table", "batch", "reader"])
+    def test_offsets_outside_of_a_table_in_memory_are_refused(
+        self, tmp_path: Path, kind: str
+    ) -> None:
+        far = struct.pack("<iii", 0, 1 << 30, 1)
+        column = pa.Array.from_buffers(pa.binary(), 2, [None, *map(pa.py_buffer, (far, b"x"))])
+        batch = pa.record_batch([column], ["x"])
+        given = {
+            "table": pa.Table.from_batches([batch]),
+            "batch": batch,
+            "reader": pa.RecordBatchReader.from_batches(batch.schema, [batch]),
+        }[kind]
+        with pytest.raises(BadValue, match="row 0"):
+            convert(given, tmp_path)
 
     def test_importing_the_bridges_loads_no_optional_package(self) -> None:
         script = "import sys, shardpack.convert; print(sorted(sys.modules))"

@@ -311,6 +311,11 @@ def tables_of(dataset: HFDataset, rows: int) -> Iterator[Table]:
         raise InvalidArgument("batch_rows is too small", expected="1 or more", found=rows)
     for table in dataset.with_format("arrow").iter(batch_size=rows):
         assert isinstance(table, pa.Table)
+        try:
+            # Arrow does not check the offsets in the files of a dataset.
+            table.validate(full=True)
+        except pa.ArrowException as error:
+            raise BadValue(f"the dataset is damaged: {error}") from None
         yield table
 
 

@@ -27,6 +27,8 @@ _PARQUET_MAGIC: Final = b"PAR1"
 Fields: TypeAlias = dict[str, Any]
 Put: TypeAlias = Callable[[Any, Fields, Fields], None]
 """Takes a pyarrow value that is not null and puts it into the entries or the metadata of a record."""
+_Column: TypeAlias = tuple[str, Put, Any]
+"""Name, converter and values."""
 
 
 def from_table(
@@ -73,23 +75,10 @@ def from_table(
             row = 0
             try:
                 for batch in batches:
-                    converters = _converters(batch.schema, wanted, key, names)
-                    rows = [
-                        (column, put, _decoded(batch.column(column)))
-                        for column, put in converters.items()
-                    ]
-                    keys = None if key is None else batch.column(key)
+                    converted = _columns(batch, wanted, key, names)
                     for at in range(batch.num_rows):
-                        found: dict[str, Any] = {}
-                        fields: dict[str, Any] = {}
-                        for column, put, values in rows:
-                            value = values[at]
-                            if value.is_valid:
-                                put(value, found, fields)
-                            else:
-                                fields[column] = None
-                        own = row_key(records) if keys is None else _key(keys[at], key, row)
-                        writer.write(own, found, json_value(fields))
+                        own = row_key(records) if key is None else _key(batch, key, at)
+                        writer.write(own, *_record(converted, at))
                         records += 1
                         row += 1
             except ShardError as error:
@@ -100,8 +89,30 @@ def from_table(
     return WrittenShards(writer.paths, records)
 
 
-def _key(value: Any, column: str | None, row: int) -> str:  # noqa: ANN401 - a pyarrow scalar
-    plain = value.as_py()
+def _record(columns: list[_Column], at: int) -> tuple[Fields, Fields]:
+    """The entries and the metadata of a row."""
+    entries: Fields = {}
+    fields: Fields = {}
+    name: str | None = None
+    try:
+        for name, put, values in columns:
+            value = values[at]
+            if value.is_valid:
+                put(value, entries, fields)
+            else:
+                fields[name] = None
+    except ShardError:
+        raise
+    except Exception as error:  # noqa: BLE001 - see `_damaged`
+        raise _damaged(error, name) from None
+    return entries, fields
+
+
+def _key(batch: Any, column: str, at: int) -> str:  # noqa: ANN401 - of pyarrow
+    try:
+        plain = batch.column(column)[at].as_py()
+    except Exception as error:  # noqa: BLE001 - see `_damaged`
+        raise _damaged(error, column) from None
     if plain is None or isinstance(plain, (bytes, dict, list)):
         raise BadValue(
             "not a valid key",
@@ -112,6 +123,11 @@ def _key(value: Any, column: str | None, row: int) -> str:  # noqa: ANN401 - a p
     return str(plain)
 
 
+def _damaged(error: Exception, column: str | None = None) -> BadValue:
+    """Our error for what pyarrow, NumPy and Python's times raise for damaged values: errors of many kinds."""
+    return BadValue(f"not a valid value: {str(error) or type(error).__name__}", entry=column)
+
+
 # --- opening
 
 
@@ -119,12 +135,12 @@ def _opened(tables: Any, rows: int) -> Iterator[tuple[str, Iterable[Any]]]:  # n
     """The name for errors and the batches of each table."""
     pa = require("pyarrow", "arrow")
     if isinstance(tables, (pa.Table, pa.RecordBatch)):
-        yield "<table>", _batches_of(tables, rows)
+        yield "<table>", _batches_of([tables], rows)
     elif isinstance(tables, pa.RecordBatchReader):
-        yield "<batches>", (part for batch in tables for part in _batches_of(batch, rows))
+        yield "<batches>", _batches_of(tables, rows)
     elif isinstance(tables, (str, os.PathLike)):
         for path in expand(tables):
-            yield path, _read_file(path, rows)
+            yield path, _batches_of(_read_file(path, rows), rows)
     elif hasattr(tables, "__iter__"):
         for one in tables:
             yield from _opened(one, rows)
@@ -136,14 +152,22 @@ def _opened(tables: Any, rows: int) -> Iterator[tuple[str, Iterable[Any]]]:  # n
         )
 
 
-def _batches_of(table: Any, rows: int) -> Iterator[Any]:  # noqa: ANN401 - of pyarrow
+def _batches_of(tables: Iterable[Any], rows: int) -> Iterator[Any]:
+    """Batches of at most so many rows, all of them checked, because Arrow does not check the offsets in a file."""
     pa = require("pyarrow", "arrow")
-    whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
-    yield from whole.to_batches(max_chunksize=rows)
+    try:
+        for table in tables:
+            whole = pa.Table.from_batches([table]) if isinstance(table, pa.RecordBatch) else table
+            whole.validate(full=True)
+            yield from whole.to_batches(max_chunksize=rows)
+    except ShardError:
+        raise
+    except Exception as error:  # noqa: BLE001 - see `_damaged`
+        raise _damaged(error) from None
 
 
 def _read_file(path: str, rows: int) -> Iterator[Any]:
-    """The batches of a file, each checked, because Arrow does not check the offsets in a file."""
+    """The batches of a file, those of Parquet with so many rows."""
     pa = require("pyarrow", "arrow")
     try:
         with open(path, "rb") as file:
@@ -154,19 +178,15 @@ def _read_file(path: str, rows: int) -> Iterator[Any]:
         if start.startswith(_PARQUET_MAGIC):
             parquet = require("pyarrow.parquet", "arrow")
             with parquet.ParquetFile(path) as table:
-                for batch in table.iter_batches(batch_size=rows):
-                    batch.validate(full=True)
-                    yield batch
+                yield from table.iter_batches(batch_size=rows)
             return
         with pa.memory_map(path) as mapped:
-            for batch in _ipc_batches(mapped, is_file=start.startswith(_ARROW_MAGIC)):
-                batch.validate(full=True)
-                yield from _batches_of(batch, rows)
-    except (pa.ArrowException, OSError) as error:
-        if isinstance(error, ShardError):
-            raise
+            yield from _ipc_batches(mapped, is_file=start.startswith(_ARROW_MAGIC))
+    except ShardError:
+        raise
+    except Exception as error:  # noqa: BLE001 - see `_damaged`
         raise BadValue(
-            f"the table cannot be read: {error}",
+            f"the table cannot be read: {str(error) or type(error).__name__}",
             path=path,
             expected="a Parquet, Arrow or Feather file",
         ) from None
@@ -183,6 +203,21 @@ def _ipc_batches(mapped: Any, *, is_file: bool) -> Iterator[Any]:  # noqa: ANN40
 
 
 # --- columns
+
+
+def _columns(
+    batch: Any,  # noqa: ANN401 - of pyarrow
+    wanted: list[str] | None,
+    key: str | None,
+    names: Mapping[str, str],
+) -> list[_Column]:
+    try:
+        converters = _converters(batch.schema, wanted, key, names)
+        return [(column, put, _decoded(batch.column(column))) for column, put in converters.items()]
+    except ShardError:
+        raise
+    except Exception as error:  # noqa: BLE001 - see `_damaged`
+        raise _damaged(error) from None
 
 
 def _converters(
@@ -264,10 +299,7 @@ def _to_entry(name: str, convert: Callable[[Any], Any]) -> Put:
 
 def _to_field(column: str, convert: Callable[[Any], Any]) -> Put:
     def put(value: Any, entries: Fields, fields: Fields) -> None:  # noqa: ANN401 - a scalar of pyarrow
-        try:
-            fields[column] = convert(value)
-        except (ValueError, RecursionError) as error:
-            raise BadValue(f"not a valid value: {error}", entry=column) from None
+        fields[column] = json_value(convert(value))
 
     return put
 
@@ -288,7 +320,7 @@ def _is_list_of_numbers(kind: Any) -> bool:  # noqa: ANN401 - a type of pyarrow
 
 def _put_array(column: str, name: str, value: Any, entries: Fields, fields: Fields) -> None:  # noqa: ANN401 - a scalar of pyarrow
     if value.values.null_count:
-        fields[column] = value.as_py()  # an array cannot hold a null
+        fields[column] = json_value(value.as_py())  # an array cannot hold a null
     else:
         entries[name] = value.values.to_numpy(zero_copy_only=False)
 
