@@ -199,6 +199,30 @@ class TestDamage:
             with contextlib.suppress(ShardError):
                 convert(folder, tmp_path)
 
+    @pytest.mark.parametrize(
+        "fields", [{"column_names": ["\ud800"]}, {"column_encodings": ["\ud800"]}], ids=str
+    )
+    def test_text_that_is_not_unicode_is_refused_with_its_place(
+        self, tmp_path: Path, fields: dict[str, Any]
+    ) -> None:
+        write_by_hand(tmp_path, "bytes", [b"1"])
+        change_index(tmp_path, **fields)
+        with pytest.raises(BadMetadata, match=r"index\.json.*surrogates"):
+            convert(tmp_path, tmp_path)
+
+    def test_the_key_is_read_as_each_shard_states_it(self, tmp_path: Path) -> None:
+        write_by_hand(tmp_path, "str", [b"1"])
+        path = tmp_path / "index.json"
+        first = json.loads(path.read_text())["shards"][0]
+        other = {**first, "column_encodings": ["str_int"]}
+        path.write_text(json.dumps({"shards": [{**first, "column_encodings": ["bytes"]}, other]}))
+        with pytest.raises(ShardError, match="'1'"):  # of both
+            convert(tmp_path, tmp_path, key="x")
+        other["column_names"] = ["y"]
+        path.write_text(json.dumps({"shards": [first, other]}))
+        with pytest.raises(BadMetadata, match=r"shard\.mds: entry 'x'"):
+            convert(tmp_path, tmp_path, key="x")
+
     def test_a_folder_without_an_index_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(ShardIOError, match=r"index\.json"):
             convert(tmp_path, tmp_path)
@@ -256,6 +280,9 @@ class TestValues:
             ("ndarray", b"\x08"),
             ("ndarray", b"\x08\x0f\xff\xff"),
             ("ndarray", b"\x08\x04\x05abc"),
+            ("ndarray", b"\x08\x0b" + bytes(8) + b"\xff" * 8),
+            ("ndarray", b"\x08\x0f" + bytes(8) + b"\xff\xff\xff\xff\0\0\0\0" * 2),
+            ("ndarray:uint8:" + ",".join("1" * 70), b"x"),
             ("ndarray:float32", b"\x04\x02abc"),
             ("ndarray:uint8:4", b"abc"),
             ("pil", b"short"),
@@ -297,7 +324,11 @@ class TestValues:
         with pytest.raises(BadOffset, match=r"shard\.mds"):
             convert(tmp_path, tmp_path)
 
-    @pytest.mark.parametrize("encoding", ["ndarray:complex64", "ndarray:int8:0", "ndarray:int8:a"])
+    @pytest.mark.parametrize(
+        "encoding",
+        ["ndarray:complex64", "ndarray:int8:0", "ndarray:int8:a", "ndarray:int8:" + "9" * 5000],
+        ids=lambda encoding: encoding[:20],
+    )
     def test_an_array_of_an_unknown_kind_is_refused(self, tmp_path: Path, encoding: str) -> None:
         write_by_hand(tmp_path, encoding, [b"1"])
         with pytest.raises(InvalidArgument, match="unknown"):

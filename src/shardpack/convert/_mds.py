@@ -6,6 +6,7 @@ import bz2
 import hashlib
 import json
 import os
+import re
 import struct
 import zlib
 from functools import partial
@@ -96,13 +97,18 @@ def from_mds(
     with ShardWriterSet(output, **options) as writer:
         for shard in shards:
             data = _shard_bytes(shard, check, limits)
+            encodings = {name: encoding for name, encoding, _ in shard.columns}
             try:
+                if key is not None and key not in encodings:
+                    raise BadMetadata("a shard does not have the column of the keys", entry=key)
                 for sample in _samples(shard, data):
                     entries, fields = _Unique(), _Unique()
                     for name, encoding, _ in shard.columns:
                         if wanted is None or name in wanted:
                             _put(name, encoding, sample[name], entries, fields)
-                    own = row_key(records) if key is None else _key(sample[key], key, kinds[key])
+                    own = (
+                        row_key(records) if key is None else _key(sample[key], key, encodings[key])
+                    )
                     writer.write(own, entries, json_value(fields))
                     records += 1
             except ShardError as error:
@@ -147,6 +153,8 @@ def _of_type(kind: type[Any], value: object) -> Any:  # noqa: ANN401 - of that t
     """
     if type(value) is not kind or (kind is int and value < 0):  # type: ignore[operator] # a number
         raise ValueError(f"{value!r} is not a {kind.__name__}")
+    if isinstance(value, str):
+        value.encode()  # JSON can hold half a character
     return value
 
 
@@ -429,6 +437,7 @@ _PIXELS: Final = {
     "I;16": ("<u2", ()),
 }
 _U32: Final = struct.Struct("<I")
+_AXIS: Final = re.compile("[1-9][0-9]{0,18}")
 # Longer numbers would take quadratic time to parse.
 _MOST_DIGITS: Final = 4096
 
@@ -504,7 +513,7 @@ def _array_settings(
     """Type and shape of `ndarray:float32:4`, each None where it is stored with every array."""
     dtype, colon, axes = settings.partition(":")
     numbers = axes.split(",") if colon else []
-    is_shape = all(axis.isascii() and axis.isdigit() and axis.strip("0") for axis in numbers)
+    is_shape = all(map(_AXIS.fullmatch, numbers))
     if (dtype and dtype not in _DTYPES) or not is_shape:
         raise InvalidArgument(
             "a column has an unknown encoding", entry=column, found=repr(encoding)
@@ -541,7 +550,10 @@ def _array(name: str, data: memoryview, dtype: str, shape: tuple[int, ...]) -> A
         size *= axis
     if size != len(data):
         raise _wrong(name, f"{size} bytes of a {dtype} array {shape}", f"{len(data)} bytes")
-    return np.frombuffer(data, kind).reshape(shape)
+    try:
+        return np.ndarray(shape, kind, data)
+    except ValueError as error:  # too many axes, or too long ones beside one of length 0
+        raise _wrong(name, "an array", f"{shape}: {error}") from None
 
 
 def _parse_pixels(name: str, data: memoryview) -> Any:  # noqa: ANN401 - an array of any type
