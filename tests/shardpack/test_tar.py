@@ -8,9 +8,11 @@ import gzip
 import io
 import lzma
 import os
+import struct
 import subprocess
 import tarfile
 import threading
+import zlib
 from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -37,7 +39,7 @@ from shard_format.errors import (
 )
 from shardpack.convert import from_tar, to_tar
 from shardpack.convert._tar import split_name
-from tests.shardpack.support import CREATED, noise, write_pack
+from tests.shardpack.support import CREATED, check_python, noise, write_pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -332,6 +334,30 @@ class TestHostile:
 
         with pytest.raises(ShardIOError, match="broken"):
             from_tar(cast("BinaryIO", Broken()), tmp_path / "out.shardpack", **OPTIONS)
+
+    def test_memory_that_xz_asks_for_and_does_not_get_is_an_error_of_ours(
+        self, tmp_path: Path
+    ) -> None:
+        data = bytearray(lzma.compress(tar_of([("a.txt", b"content")])))
+        end = 12 + 4 * data[12]  # of the header of the first block, without its checksum
+        data[data.index(b"\x21\x01") + 2] = 40  # the code of a history of 4 GiB
+        data[end : end + 4] = struct.pack("<I", zlib.crc32(data[12:end]))
+        (tmp_path / "x.tar.xz").write_bytes(data)
+        printed = check_python(
+            """
+            import resource, sys
+            from shard_format.errors import LimitExceeded
+            from shardpack.convert import from_tar
+            resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+            try:
+                from_tar(sys.argv[1], sys.argv[2])
+            except LimitExceeded as error:
+                print(error)
+            """,
+            tmp_path / "x.tar.xz",
+            tmp_path / "out.shardpack",
+        )
+        assert "needs more memory" in printed
 
     def test_a_sample_may_not_grow_above_the_limit(self, tmp_path: Path) -> None:
         tar = tar_of([(f"a.{n}", bytes(600)) for n in range(4)])
