@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from shard_format import seekable
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from shard_format._assembly import Blocks, SpooledBlocks
     from shard_format.codecs import Compression
     from shard_format.filters import Filters
+    from shard_format.sources import OpenFile
 
 # What an entry is in the file: its bytes, and the flags of its index row.
 Encoded: TypeAlias = tuple[list[bytes | memoryview], int]
@@ -246,8 +246,8 @@ class Measure:
 class StoredRun(NamedTuple):
     """A part of an entry as another file holds it, for `ShardWriter.write_runs`."""
 
-    descriptor: int
-    """The open file."""
+    file: OpenFile
+    """The other file."""
     offset: int
     """Where its stored bytes start there."""
     stored_size: int
@@ -276,4 +276,4 @@ def table_of_runs(runs: Sequence[StoredRun]) -> bytes:
 def _frame_checksum(run: StoredRun) -> int:
     """The checksum at the end of a zstd frame."""
     end = run.offset + run.stored_size
-    return int.from_bytes(os.pread(run.descriptor, 4, end - 4), "little")
+    return int.from_bytes(run.file.read(4, end - 4), "little")

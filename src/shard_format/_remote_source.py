@@ -106,9 +106,10 @@ class RemoteSource(ABC):
     def read_at(self, offset: int, length: int) -> bytes:
         self._check(offset, length)
         stop = offset + length
-        known = len(self._head)
+        head = self._head  # another thread may close the source and drop it
+        known = len(head)
         if stop <= known or not length:
-            return self._head[offset:stop]
+            return head[offset:stop]
         start, block = self._recent
         if start <= offset and stop <= start + len(block):
             return block[offset - start : stop - start]
@@ -121,7 +122,7 @@ class RemoteSource(ABC):
             return block[offset - start :]
 
         def fill(out: memoryview) -> None:
-            out[: known - offset] = self._head[offset:]
+            out[: known - offset] = head[offset:]
             self._fetch_into(known, out[known - offset :])
 
         return filled_bytes(length, fill)
@@ -130,10 +131,11 @@ class RemoteSource(ABC):
         """The bytes of each `(offset, length)`, in the asked order; near ones share a request."""
         for offset, length in ranges:
             self._check(offset, length)
-        known = len(self._head)
+        head = self._head
+        known = len(head)
         here = [offset + length <= known for offset, length in ranges]
         results = [
-            self._head[offset : offset + length] if inside else b""
+            head[offset : offset + length] if inside else b""
             for (offset, length), inside in zip(ranges, here, strict=True)
         ]
 

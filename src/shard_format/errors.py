@@ -452,6 +452,24 @@ class FileThere(ShardIOError, FileExistsError):
     """The file exists already."""
 
 
+DATA_ERRORS: tuple[type[ShardError], ...] = (
+    *(FormatError, TrustError, UnsafePath, EntryNotFound, NotViewable, InvalidArgument),
+    FileMissing,
+)
+"""Errors that say something about the data: it is damaged, unsuitable or away. A scan may leave such data out.
+
+Other errors say nothing about it: the system or the network refuses (`ShardIOError`), a package is missing, another
+thread has closed the reader. A scan that left data out because of them would lose good data.
+"""
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether the process, or the machine, has run out of memory or of files that may be open."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+    )
+
+
 _KINDS: dict[type[OSError], type[ShardIOError]] = {
     FileNotFoundError: FileMissing,
     IsADirectoryError: IsAFolder,
@@ -467,5 +485,5 @@ _HINTS: dict[int | None, str] = {
     errno.EDQUOT: "the disk quota is used up: free some space and write again",
     errno.EFBIG: "the file would exceed the size that this system or process may write",
     errno.EROFS: "the file system is mounted read-only",
-    errno.EMFILE: "close some readers: too many files are open",
+    errno.EMFILE: "close some readers, or raise the limit (ulimit -n): too many files are open",
 }

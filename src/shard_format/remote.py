@@ -25,7 +25,7 @@ from shard_format._remote_source import (
     reopen,
     shown,
 )
-from shard_format.errors import InvalidArgument, ShardError, ShardIOError
+from shard_format.errors import Closed, InvalidArgument, ShardError, ShardIOError
 from shard_format.extras import require
 from shard_format.sources import FileSource
 
@@ -164,8 +164,11 @@ class ObjectStoreSource(RemoteSource):
         etag = self._version.etag
         if etag and not etag.startswith("W/"):
             options["if_match"] = etag
+        store = self._store
+        if store is None:
+            raise Closed("the source is closed", path=self.name)
         try:
-            result = self._obstore.get(self._store, self._key, options=options)
+            result = self._obstore.get(store, self._key, options=options)
             self._compare(_object_version(result.meta))
             data = memoryview(result.bytes())
         except ShardError:

@@ -33,6 +33,11 @@ from shard_format.errors import (
     Truncated,
 )
 
+try:
+    import resource
+except ImportError:  # Windows has no such limit
+    resource = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -46,11 +51,13 @@ __all__ = [
     "FileObjectSource",
     "FileSource",
     "MappedSlice",
+    "OpenFile",
     "SliceSource",
     "SourceLike",
     "SupportsReadInto",
     "SupportsReadRanges",
     "SupportsView",
+    "files_to_keep",
     "open_file",
     "slice_of",
 ]
@@ -179,19 +186,97 @@ def open_file(path: str | os.PathLike[str], most: int) -> FileSource | BytesSour
 
 
 def _open_for_reading(name: str) -> int:
+    global _newest
     try:
-        return os.open(name, _OPEN_FLAGS)
+        _newest = descriptor = os.open(name, _OPEN_FLAGS)
     except OSError as error:
         raise ShardIOError.wrap(error, "cannot open", name) from error
     except ValueError as error:  # a NUL in the path
         raise InvalidArgument(f"not a valid path: {error}", path=name) from None
+    return descriptor
+
+
+class OpenFile:
+    """A descriptor, closed when the last user drops this object.
+
+    To close a file, a source drops its reference. A read in another thread holds one until it ends: nobody closes the
+    descriptor under it, whose number the system would give to the next file that is opened.
+
+    Args:
+        descriptor: an open descriptor, which the object takes over.
+    """
+
+    __slots__ = ("_position", "descriptor")
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        if not _HAS_PREAD:
+            self._position = threading.Lock()
+
+    @classmethod
+    def at(cls, name: str) -> OpenFile:
+        """Opens a file for reading."""
+        return cls(_open_for_reading(name))
+
+    def size(self) -> int:
+        """Bytes in the file now."""
+        return os.fstat(self.descriptor).st_size
+
+    def read(self, length: int, offset: int) -> bytes:
+        """Up to `length` bytes from `offset`."""
+        if _HAS_PREAD:
+            return os.pread(self.descriptor, length, offset)
+        with self._position:
+            os.lseek(self.descriptor, offset, os.SEEK_SET)
+            return os.read(self.descriptor, length)
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        """Fills some of the buffer from `offset`; returns how many bytes."""
+        if _HAS_PREADV:
+            return os.preadv(self.descriptor, [buffer], offset)
+        piece = self.read(len(buffer), offset)
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def map(self, size: int) -> mmap.mmap:
+        """A mapping of the whole file. Before Python 3.13 it has a descriptor of its own."""
+        if self.descriptor < 0:  # which mmap would take as a wish for empty memory
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return mmap.mmap(self.descriptor, size, access=mmap.ACCESS_READ, **_UNTRACKED)
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
+_HAS_PREADV = hasattr(os, "preadv")
+_UNTRACKED: dict[str, Any] = (
+    {"trackfd": False} if sys.version_info >= (3, 13) and sys.platform != "win32" else {}
+)
+# The descriptor that was opened last.
+_newest = -1
+
+
+def files_to_keep(count: int, most: int) -> int:
+    """How many of its `count` open files a cache may keep, after it has opened one.
+
+    At most `most`. While half of the descriptors that the process may have are in use, by whomever, it is one fewer than
+    before, but at least one: caches share what there is, and other users of files find some, too.
+    """
+    if resource is not None:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        # A new file gets the smallest free number, so that all smaller ones are in use.
+        if limit != resource.RLIM_INFINITY and _newest >= limit // 2:
+            return max(1, min(most, count - 2))
+    return most
 
 
 class FileSource:
     """A local file, read with positioned reads and mapped when a view is asked for.
 
-    Owns: one descriptor and at most one mapping. It has no shared file position, so that threads and
-    forked processes may read at the same time. Pickles as the path and opens it again.
+    Owns: one file and at most one mapping of it. It has no shared file position, so that threads and forked
+    processes may read at the same time. If you close it, reads in other threads still end as they should. Pickles as
+    the path and opens it again.
 
     Args:
         path: the file.
@@ -207,8 +292,8 @@ class FileSource:
             # Workers may run in another folder.
             self._location = _absolute(self.name)
         self._map: mmap.mmap | None = None
-        self._descriptor = _open_for_reading(self.name) if descriptor is None else descriptor
-        status = os.fstat(self._descriptor)
+        self._file = OpenFile.at(self.name) if descriptor is None else OpenFile(descriptor)
+        status = os.fstat(self._file.descriptor)
         if not stat.S_ISREG(status.st_mode):
             self.close()
             if stat.S_ISDIR(status.st_mode):
@@ -222,8 +307,6 @@ class FileSource:
         self._size = status.st_size
         self.identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         """Tells this content of the file from any other, as far as the system knows."""
-        if not _HAS_PREAD:
-            self._position = threading.Lock()
 
     @property
     def location(self) -> str | None:
@@ -235,17 +318,14 @@ class FileSource:
 
     def read_at(self, offset: int, length: int) -> bytes:
         try:
-            if _HAS_PREAD:
-                data = os.pread(self._descriptor, length, offset)
-            else:
-                data = self._pread(length, offset)
+            data = self._file.read(length, offset)
             if len(data) == length:
                 return data
             # Systems cut one read at about 2 GiB.
             pieces = [data]
             done = len(data)
             while done < length and pieces[-1]:
-                pieces.append(self._pread(length - done, offset + done))
+                pieces.append(self._file.read(length - done, offset + done))
                 done += len(pieces[-1])
         except OSError as error:
             raise self._failure(error) from error
@@ -257,12 +337,7 @@ class FileSource:
         done, length = 0, len(buffer)
         try:
             while done < length:
-                if _HAS_PREADV:
-                    count = os.preadv(self._descriptor, [buffer[done:]], offset + done)
-                else:
-                    piece = self._pread(length - done, offset + done)
-                    count = len(piece)
-                    buffer[done : done + count] = piece
+                count = self._file.read_into(buffer[done:], offset + done)
                 if count == 0:
                     raise truncated(self.name, offset, length, done)
                 done += count
@@ -281,15 +356,15 @@ class FileSource:
             return memoryview(b"")
         mapping = self._map
         if mapping is None:
-            if self._descriptor < 0:  # which mmap would take as a wish for empty memory
-                raise Closed("the file is closed", path=self.name)
+            file = self._file
             try:
-                mapping = mmap.mmap(self._descriptor, self._size, access=mmap.ACCESS_READ)
+                mapping = file.map(self._size)
             except ValueError:  # the file has become shorter since it was opened
-                now = os.fstat(self._descriptor).st_size
-                raise truncated(self.name, offset, length, max(0, now - offset)) from None
+                raise truncated(self.name, offset, length, max(0, file.size() - offset)) from None
             except OSError as error:
                 raise self._failure(error) from error
+            finally:
+                del file  # an error that is kept would keep the file open
             self._map = mapping
         return memoryview(mapping)[offset : offset + length]
 
@@ -310,28 +385,14 @@ class FileSource:
             _can_populate = error.errno != errno.EINVAL
 
     def close(self) -> None:
-        # The mapping is dropped, not closed: views may still be out, and the last one closes it.
+        # Dropped, not closed: views may still be out, and other threads may be reading. The last user closes.
         self._map = None
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    def _pread(self, length: int, offset: int) -> bytes:
-        if _HAS_PREAD:
-            return os.pread(self._descriptor, length, offset)
-        with self._position:
-            os.lseek(self._descriptor, offset, os.SEEK_SET)
-            return os.read(self._descriptor, length)
+        self._file = _CLOSED
 
     def _failure(self, error: OSError) -> Exception:
-        if self._descriptor < 0:
+        if self._file is _CLOSED:
             return Closed("the file is closed", path=self.name)
         return ShardIOError.wrap(error, "cannot read", self.name)
-
-    def __del__(self) -> None:
-        # Absent if opening failed. A reader that is simply dropped, as in a one-liner, is not a mistake.
-        if getattr(self, "_descriptor", -1) >= 0:
-            self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._location is None:
@@ -342,7 +403,7 @@ class FileSource:
         return f"FileSource({self.name!r})"
 
 
-_HAS_PREADV = hasattr(os, "preadv")
+_CLOSED = OpenFile(-1)
 # Linux 5.14 and newer; the module does not name it.
 _POPULATE_READ = 22
 _can_populate = sys.platform == "linux"
@@ -376,28 +437,32 @@ class BytesSource:
         return len(self._view)
 
     def read_at(self, offset: int, length: int) -> bytes:
-        piece = self._view[offset : offset + length].tobytes()
-        if len(piece) != length:
-            raise truncated(self.name, offset, length, len(piece))
-        return piece
+        return self.view(offset, length).tobytes()
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         buffer[:] = self.view(offset, len(buffer))
 
     def view(self, offset: int, length: int) -> memoryview:
-        piece = self._view[offset : offset + length]
+        view = self._view
+        piece = view[offset : offset + length]
         if len(piece) != length:
+            if view is _NOTHING:
+                raise Closed("the file is closed", path=self.name)
             raise truncated(self.name, offset, length, len(piece))
         return piece
 
     def close(self) -> None:
-        self._view = memoryview(b"")
+        self._view = _NOTHING
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (BytesSource, (bytes(self._view), self.name))
 
     def __repr__(self) -> str:
         return f"BytesSource({len(self._view)} bytes)"
+
+
+# What a closed source has; an empty file has an empty view of its own.
+_NOTHING = memoryview(b"")
 
 
 class FileObjectSource:
@@ -499,11 +564,12 @@ class SliceSource:
 
     def _at(self, offset: int, length: int) -> tuple[ByteSource, int]:
         """The larger source, and where the range is in it; never what lies beside the part."""
-        if self._source is None:
+        source = self._source
+        if source is None:
             raise Closed("the file is closed", path=self.name)
         if offset < 0 or length > self._length - offset:
             raise truncated(self.name, offset, length, max(0, self._length - max(0, offset)))
-        return self._source, self._start + offset
+        return source, self._start + offset
 
     def read_at(self, offset: int, length: int) -> bytes:
         source, at = self._at(offset, length)
@@ -540,10 +606,9 @@ class _RemoteSlice(SliceSource):
     """A part of a source that fetches several ranges at once."""
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        if self._source is None:
-            raise Closed("the file is closed", path=self.name)
-        assert can_read_ranges(self._source)
-        return self._source.read_ranges(
+        source, _ = self._at(0, 0)
+        assert can_read_ranges(source)
+        return source.read_ranges(
             [(self._at(offset, length)[1], length) for offset, length in ranges]
         )
 

@@ -409,7 +409,7 @@ class ShardWriter:
         if filters is not None and is_filtered:
             self._blocks.append(leading_frame(filters))
         for run in runs:
-            self._blocks.append_range(run.descriptor, run.offset, run.stored_size)
+            self._blocks.append_range(run.file.descriptor, run.offset, run.stored_size)
         if codec is Codec.ZSTD and len(runs) > 1:
             self._blocks.append(table_of_runs(runs))
         flags = codec.entry_flags if runs else 0

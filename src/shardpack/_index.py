@@ -12,6 +12,7 @@ from shard_format.codecs import crc32c
 from shard_format.errors import (
     BadOffset,
     ChecksumMismatch,
+    Closed,
     LimitExceeded,
     ShardError,
     SizeMismatch,
@@ -102,7 +103,7 @@ class ShardIndex:
         # What errors call the shard.
         self._path = path
         # From the start of the index block.
-        self._data = data
+        self._data: memoryview | None = data
         self.footer = footer
         self._limits = limits
         self._offsets: memoryview | None = None
@@ -126,7 +127,10 @@ class ShardIndex:
 
     def _part(self, start: int, stop: int, checksum: int, what: str, rule: str) -> memoryview:
         base = self.footer.index_offset
-        part = self._data[start - base : stop - base]
+        data = self._data
+        if data is None:
+            raise Closed("the shard is closed", path=self._path)
+        part = data[start - base : stop - base]
         computed = crc32c(part)
         if computed != checksum:
             raise ChecksumMismatch(
@@ -227,7 +231,7 @@ class ShardIndex:
 
     def release(self) -> None:
         """Drop the views, so that the file can be unmapped."""
-        self._data = memoryview(b"")
+        self._data = None
         self._offsets = self._hashes = self._numbers = None
 
     @property

@@ -304,10 +304,11 @@ class ShardPackReader:
         if self._shard.buffer is None:
             return [record.read_all() for record in self.take(numbers)]
         spans = self._index.spans(self._wanted(numbers))
-        if self._shard.view is not None:
+        view = self._shard.view  # another thread may close the shard
+        if view is not None:
             # Touch the first byte of every record, so that their memory is fetched side by side: a tenth less.
             starts = np.fromiter((start for start, _ in spans), np.int64, len(spans))
-            np.frombuffer(self._shard.view, np.uint8).take(starts)
+            np.frombuffer(view, np.uint8).take(starts)
         return list(read_contents(self._shard, spans))
 
     def take_keyed(self, numbers: Iterable[int]) -> list[tuple[str, dict[str, bytes]]]:

@@ -78,7 +78,8 @@ def read_contents(
         FormatError: a record breaks a rule; you have got those before it.
     """
     buffer, slices = shard.buffer, shard.slices
-    assert buffer is not None  # the shard is in memory
+    if buffer is None:  # another thread has closed the shard
+        raise Closed("the shard is closed", path=shard.name)
     shape, around, types_start, stored_types, unpack_rows, names, mask = shard.usual_head
     for start, end in spans:
         try:
@@ -118,8 +119,8 @@ def read_contents(
 
 def read_key(shard: ShardBytes, start: int, end: int) -> str:
     """The key of a record in memory whose head was checked, as `read_contents` does it."""
-    assert shard.buffer is not None  # the shard is in memory
-    _, _, count, types_size, key_size, _ = RECORD_HEAD.unpack_from(shard.buffer, start)
+    head = shard.slices[start : start + RECORD_HEAD.size]
+    _, _, count, types_size, key_size, _ = RECORD_HEAD.unpack(head)
     key_start = start + RECORD_HEAD.size + ROW.size * count + types_size
     stored = shard.slices[key_start : key_start + key_size]
     if stored.isascii() and b"\0" not in stored:
@@ -307,8 +308,9 @@ class Record:
         """Bytes of the record; a view if the shard is in memory or mapped."""
         shard = self._shard
         begin = self._start + start
-        if shard.view is not None:
-            return shard.view[begin : begin + size]
+        view = shard.view  # another thread may close the shard
+        if view is not None:
+            return view[begin : begin + size]
         if shard.source is None:
             raise Closed("the shard is closed", path=shard.name)
         return memoryview(shard.slices[begin : begin + size])
@@ -317,11 +319,12 @@ class Record:
         """Bytes of the record as a source, which reads only what is asked for."""
         shard = self._shard
         begin = self._start + start
-        if shard.view is None:
+        view = shard.view
+        if view is None:
             if shard.source is None or shard.is_closed:
                 raise Closed("the shard is closed", path=shard.name)
             return slice_of(shard.source, begin, size, name)
-        part = shard.view[begin : begin + size]
+        part = view[begin : begin + size]
         if shard.location is None:
             return BytesSource(part, name)
         return MappedSlice(part, shard.location, begin, name)

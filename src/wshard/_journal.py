@@ -16,6 +16,7 @@ from shard_format.atomic import make_parent, sync_folder, write_all
 from shard_format.canonical_json import canonical, check_length, parse_object
 from shard_format.codecs import LARGEST_EXPANSION, check_whole_frame, crc32c, decode, iter_decoded
 from shard_format.errors import (
+    DATA_ERRORS,
     BadCompression,
     BadHeader,
     BadMagic,
@@ -33,6 +34,7 @@ from shard_format.errors import (
     UnsupportedVersion,
 )
 from shard_format.registry import DEFAULT_LIMITS
+from shard_format.sources import OpenFile
 from shard_format.writer import StoredRun
 
 if TYPE_CHECKING:
@@ -52,7 +54,6 @@ LARGEST_RUN: Final = DEFAULT_LIMITS.max_decompressed_bytes
 _VERSION: Final = 1
 _PIECE_BYTES: Final = 1 << 20
 _COMMON_FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-_READ_FLAGS: Final = os.O_RDONLY | _COMMON_FLAGS
 _WRITE_FLAGS: Final = os.O_RDWR | os.O_CREAT | _COMMON_FLAGS
 
 
@@ -246,11 +247,7 @@ class JournalReader:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self.descriptor = -1
-        try:
-            self.descriptor = os.open(self.path, _READ_FLAGS)
-        except OSError as error:
-            raise ShardIOError.wrap(error, "cannot read", self.path) from error
+        self._file: OpenFile | None = OpenFile.at(self.path)
         self.position = 0
         """Where the next frame is expected."""
         self.error: ShardError | None = None
@@ -259,9 +256,23 @@ class JournalReader:
         self._is_ended = False
 
     @property
+    def file(self) -> OpenFile:
+        """The open file. Whoever reads holds it meanwhile: another thread may close the reader."""
+        file = self._file
+        if file is None:
+            raise Closed("the journal is closed", path=self.path)
+        return file
+
+    @property
     def size(self) -> int:
         """Bytes in the file now."""
-        return os.fstat(self.descriptor).st_size
+        return self.file.size()
+
+    def _read(self, length: int, offset: int) -> bytes:
+        try:
+            return self.file.read(length, offset)
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot read", self.path) from error
 
     def frames(self, *, check: bool = True) -> Iterator[JournalFrame]:
         """Yields the frames that are complete by now and were not yielded before (J-2).
@@ -271,13 +282,12 @@ class JournalReader:
         Args:
             check: False skips the checksums of stored bytes, for a journal that this process has written.
         """
-        self._ensure_open()
         size = self.size
         self.error = None
         while self.position < size:
             try:
                 frame = self._next(size, check)
-            except ShardError as error:
+            except DATA_ERRORS as error:
                 self.reject(error)
                 return
             yield frame
@@ -290,11 +300,11 @@ class JournalReader:
     def reject(self, error: ShardError) -> None:
         """Stops reading before the frame that was yielded last, which breaks a rule."""
         error.path, error.offset = self.path, self.position
-        self.error = error
+        self.error = error.with_traceback(None)  # which would keep the file open
 
     def _next(self, size: int, check: bool) -> JournalFrame:
         """The frame at the position; raises for the first rule that it breaks."""
-        head = os.pread(self.descriptor, HEAD_SIZE, self.position)
+        head = self._read(HEAD_SIZE, self.position)
         if len(head) < HEAD_SIZE:
             raise Truncated("the head of a frame is cut off", rule="J-FRM-1")
         magic, kind, codec, channel, entries, *rest = _HEAD.unpack_from(head)
@@ -311,7 +321,7 @@ class JournalReader:
             text = f"frame {sequence} where frame {self._sequence} was expected"
             raise BadHeader(text, rule="J-FRM-6")
         offset = self.position + HEAD_SIZE
-        body = StoredRun(self.descriptor, offset, stored_size, content_size, content_crc)
+        body = StoredRun(self.file, offset, stored_size, content_size, content_crc)
         _check_sizes(_CODECS[codec], body, stored_crc)
         if offset + stored_size > size:
             raise Truncated("a frame is cut off", rule="J-FRM-11")
@@ -338,7 +348,7 @@ class JournalReader:
     def _iter_stored(self, body: StoredRun) -> Iterator[bytes]:
         at, end = body.offset, body.offset + body.stored_size
         while at < end:
-            piece = os.pread(self.descriptor, min(_PIECE_BYTES, end - at), at)
+            piece = self._read(min(_PIECE_BYTES, end - at), at)
             if not piece:
                 raise Truncated(
                     "the journal has become shorter", path=self.path, offset=at, rule="J-FRM-11"
@@ -347,7 +357,6 @@ class JournalReader:
             at += len(piece)
 
     def _stored(self, body: StoredRun) -> bytes:
-        self._ensure_open()
         return b"".join(self._iter_stored(body))
 
     def check_content(self, frame: JournalFrame, filters: Filters | None) -> None:
@@ -366,7 +375,7 @@ class JournalReader:
                 checksum = crc32c(piece, checksum)
             if checksum != body.content_crc32c:
                 raise ChecksumMismatch("a run decodes to other bytes")
-        except ShardError as error:
+        except DATA_ERRORS as error:
             error.rule = "J-RUN-4"
             raise
 
@@ -419,18 +428,9 @@ class JournalReader:
             text, path=self.path, found=reason(self.error), rule=self.error.rule
         )
 
-    def _ensure_open(self) -> None:
-        if self.descriptor < 0:
-            raise Closed("the journal is closed", path=self.path)
-
     def close(self) -> None:
-        """Closes the file."""
-        descriptor, self.descriptor = self.descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-
-    def __del__(self) -> None:
-        self.close()
+        """Closes the file, as soon as no other thread reads it."""
+        self._file = None
 
 
 def reason(error: ShardError) -> str:

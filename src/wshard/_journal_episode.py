@@ -14,7 +14,7 @@ import numpy as np
 from shard_format import Codec, Compression
 from shard_format.canonical_json import canonical
 from shard_format.codecs import SMALLEST_COMPRESSED
-from shard_format.errors import BadHeader, BadMetadata, ShardError, SizeMismatch
+from shard_format.errors import DATA_ERRORS, BadHeader, BadMetadata, ShardError, SizeMismatch
 from shard_format.filters import LARGEST_FRAME, Filters
 from shard_format.registry import DEFAULT_LIMITS
 from shard_format.writer import StoredRun
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shard_format import ShardWriter
+    from shard_format.sources import OpenFile
 
 _log = logging.getLogger("wshard")
 
@@ -99,10 +100,10 @@ class ChannelRuns:
         """Where the content of a run starts in the content of all."""
         return self.ends[number - 1] if number else 0
 
-    def run(self, number: int, descriptor: int) -> StoredRun:
+    def run(self, number: int, file: OpenFile) -> StoredRun:
         """One run of the open journal."""
         return StoredRun(
-            *(descriptor, self._offsets[number], self._stored_sizes[number]),
+            *(file, self._offsets[number], self._stored_sizes[number]),
             *(self.ends[number] - self.start(number), self._checksums[number]),
         )
 
@@ -150,7 +151,8 @@ class JournalBlock:
         codec = self._allowed_codec()
         filters = runs.filters if codec is Codec.ZSTD else None
         if is_whole and codec is self._codec:
-            stored = [runs.run(number, self._reader.descriptor) for number in range(self._count)]
+            file = self._reader.file
+            stored = [runs.run(number, file) for number in range(self._count)]
             writer.write_runs(self.name, stored, codec, content_type=content_type, filters=filters)
             return
         writer.write_entry_stream(
@@ -195,7 +197,7 @@ class JournalBlock:
             number += 1
 
     def _content(self, number: int) -> bytes | memoryview:
-        run = self._runs.run(number, self._reader.descriptor)
+        run = self._runs.run(number, self._reader.file)
         return self._reader.content(self._codec, run, self._runs.filters)
 
     def pieces(self, most_bytes: int = 0) -> Iterator[bytes | memoryview]:
@@ -267,7 +269,7 @@ class Journal:
                 continue
             try:
                 self._add(frame)
-            except ShardError as error:
+            except DATA_ERRORS as error:
                 self.reader.reject(error)
             else:
                 count += 1

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import io
 import multiprocessing
+import os
 import pickle
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from shard_format import Limits, ShardReader, ShardWriter, errors
-from shard_format.errors import InvalidArgument, MissingExtra, ShardError, ShardIOError
+from shard_format.errors import Closed, InvalidArgument, MissingExtra, ShardError, ShardIOError
+from shard_format.sources import FileSource
 from tests.shard_format.support import HandMade, PlainSource, Row, check_python, noise, prose
 
 if TYPE_CHECKING:
@@ -95,6 +99,48 @@ class TestThreads:
             reader.read_many(reader.names())
         assert caught.value.entry == "5"
         assert reader["4"] == noise(600_000, 4)
+
+    @pytest.mark.parametrize("method", ["read_at", "read_into", "view"])
+    def test_a_file_that_is_closed_while_others_read_never_gives_bytes_of_another(
+        self, tmp_path: Path, method: str
+    ) -> None:
+        mine, other = tmp_path / "mine", tmp_path / "other"
+        mine.write_bytes(b"m" * 100_000)
+        other.write_bytes(b"o" * 100_000)
+        sources = [FileSource(mine)]
+        found: set[bytes] = set()
+
+        def read() -> None:
+            while sources:
+                with suppress(Closed, IndexError):
+                    source, buffer = sources[0], bytearray(100)
+                    if method == "read_at":
+                        found.add(source.read_at(10, 100))
+                    elif method == "read_into":
+                        source.read_into(10, memoryview(buffer))
+                        found.add(bytes(buffer))
+                    else:
+                        found.add(bytes(source.view(10, 100)))
+
+        def close_and_open() -> None:
+            for _ in range(4000):
+                before = os.open(other, os.O_RDONLY)
+                sources[0].close()
+                after = os.open(other, os.O_RDONLY)  # gets the number that is free now
+                os.close(before)
+                sources[0] = FileSource(mine)
+                os.close(after)
+            sources.pop().close()
+
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)  # threads interrupt each other wherever they can
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                for work in [*(pool.submit(read) for _ in range(3)), pool.submit(close_and_open)]:
+                    work.result()
+        finally:
+            sys.setswitchinterval(interval)
+        assert found == {b"m" * 100}
 
     def test_threads_end_with_the_call(self, path: Path) -> None:
         with ShardReader(path, threads=8) as reader:

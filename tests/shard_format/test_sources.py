@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from shard_format import ByteSource, ShardReader, ShardWriter
+from shard_format._remote_source import RemoteSource, Version
 from shard_format.cache import BoundedCache
-from shard_format.errors import Closed, InvalidArgument, ShardError, Truncated
+from shard_format.errors import Closed, InvalidArgument, Truncated
 from shard_format.opening import open_source
 from shard_format.sources import (
     BytesSource,
@@ -211,11 +212,59 @@ class TestClosing:
         with pytest.raises(Closed):
             pytest.fail(f"a closed source gave {calls[method]()!r}")
 
-    def test_a_closed_bytes_source_gives_nothing(self) -> None:
+    def test_a_closed_bytes_source_says_closed(self) -> None:
         source = BytesSource(CONTENT)
         source.close()
-        with pytest.raises(ShardError):
+        with pytest.raises(Closed):
             source.read_at(0, 5)
+
+    @pytest.mark.parametrize("method", ["read_at", "read_into", "view"])
+    def test_a_read_that_began_before_the_closing_reads_its_own_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    ) -> None:
+        (tmp_path / "content").write_bytes(CONTENT)
+        (tmp_path / "other").write_bytes(bytes(len(CONTENT)))
+        source = FileSource(tmp_path / "content")
+        others: list[int] = []
+
+        def as_another_thread_may(function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*given: Any, **options: Any) -> Any:  # noqa: ANN401 - of any function
+                source.close()
+                others.extend(os.open(tmp_path / "other", os.O_RDONLY) for _ in range(3))
+                return function(*given, **options)
+
+            return call
+
+        for module, name in ((os, "pread"), (os, "preadv"), (mmap, "mmap")):
+            monkeypatch.setattr(module, name, as_another_thread_may(getattr(module, name)))
+        if method == "read_at":
+            assert source.read_at(7, 1000) == CONTENT[7:1007]
+        elif method == "read_into":
+            source.read_into(7, memoryview(buffer := bytearray(1000)))
+            assert buffer == CONTENT[7:1007]
+        else:
+            assert source.view(7, 1000) == CONTENT[7:1007]
+        monkeypatch.undo()
+        source.close()
+        for other in others:
+            os.close(other)
+
+    def test_remote_bytes_that_are_here_come_whole_while_another_thread_closes(self) -> None:
+        class Remote(RemoteSource):
+            name, _version = "remote", Version(10, None, None)
+
+            @property
+            def _head(self) -> bytes:  # type: ignore[override]
+                heads.append(b"")
+                return heads.pop(0)
+
+            def _fetch_into(self, offset: int, out: memoryview) -> None:
+                raise AssertionError("everything is here")
+
+        heads = [b"0123456789"]
+        assert Remote().read_at(2, 5) == b"23456"
+        heads = [b"0123456789"]
+        assert Remote().read_ranges([(0, 4), (6, 4)]) == [b"0123", b"6789"]
 
     def test_a_file_object_stays_the_callers(self) -> None:
         file = io.BytesIO(CONTENT)
@@ -234,7 +283,7 @@ class TestClosing:
         path = tmp_path / "content"
         path.write_bytes(CONTENT)
         source = FileSource(path)
-        assert not os.get_inheritable(source._descriptor)
+        assert not os.get_inheritable(source._file.descriptor)
         source.close()
 
 

@@ -318,6 +318,21 @@ class TestProcesses:
         with shardpack.open(folder, max_open=max_open) as dataset, ThreadPoolExecutor(16) as pool:
             list(pool.map(lambda seed: read_much(dataset, seed), range(16)))
 
+    def test_an_index_that_was_released_is_closed_and_not_damaged(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reader = ShardPackReader(folder / "train-000.shardpack")
+        open_index = reader._open_index
+
+        def as_another_thread_may() -> object:
+            index = open_index()
+            reader.close()
+            return index
+
+        monkeypatch.setattr(reader, "_open_index", as_another_thread_may)
+        with pytest.raises(Closed):
+            reader.find("key/3")
+
     def test_few_files_stay_open(self, folder: Path) -> None:
         before = len(os.listdir("/proc/self/fd"))
         dataset = shardpack.open(folder, max_open=2)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -877,8 +878,56 @@ class TestLiveReading:
             assert len(read) == 2
         writer.abort()
 
+    def test_a_read_that_began_before_the_closing_reads_its_own_journal(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        writer = recorder(path)
+        record(writer, 0, 5)
+        writer.flush()
+        episode = open_partial(path)
+        other = path.with_name("other")
+        other.write_bytes(bytes(100_000))
+        pread = os.pread
+        others: list[IO[bytes]] = []
+
+        def as_another_thread_may(*given: int) -> bytes:
+            episode.close()
+            others.extend(other.open("rb") for _ in range(3))
+            return pread(*given)
+
+        monkeypatch.setattr(os, "pread", as_another_thread_may)
+        found = episode.observations["state"].data
+        monkeypatch.undo()
+        assert found.tolist() == [[n, -n, np.float32(n / 3)] for n in range(5)]
+        with pytest.raises(Closed):
+            _ = episode.observations["rgb"].data
+        for file in others:
+            file.close()
+        writer.abort()
+
+    def test_a_disk_that_fails_does_not_end_a_recording_early(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        writer = recorder(path)
+        record(writer, 0, 50)
+        writer.close()
+        partial = path.with_name("ep.wshard.partial")
+        pread = os.pread
+
+        def fail(descriptor: int, length: int, offset: int) -> bytes:
+            if offset > 2000:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return pread(descriptor, length, offset)
+
+        monkeypatch.setattr(os, "pread", fail)
+        for read in (open_partial, recover):
+            with pytest.raises(ShardIOError, match=r"ep\.wshard\.partial.*Input/output") as caught:
+                read(partial)
+            assert caught.value.errno == errno.EIO
+        assert listing(path.parent) == ["ep.wshard.partial"]
+
     def test_a_recording_that_is_not_there_is_a_clear_error(self, path: Path) -> None:
-        with pytest.raises(ShardIOError, match="cannot read"):
+        with pytest.raises(ShardIOError, match="cannot open"):
             open_partial(path)
         path.with_name("ep.wshard.partial").touch()
         with pytest.raises(InvalidArgument, match=r"nothing was recorded yet.*empty file"):
