@@ -8,6 +8,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shard_format.errors import InvalidArgument
+from shard_format.sources import files_to_keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -29,12 +30,19 @@ class BoundedCache(Generic[Key, Value]):
     Args:
         count: keep at most this many values.
         on_evict: called with each value that leaves the cache, outside the lock.
+        holds_files: whether values hold open files, so that fewer are kept while the process is short of them.
     """
 
-    def __init__(self, *, count: int, on_evict: Callable[[Value], None] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        count: int,
+        on_evict: Callable[[Value], None] | None = None,
+        holds_files: bool = False,
+    ) -> None:
         if count < 0:
             raise InvalidArgument("count must not be negative", found=count)
-        self._count, self._on_evict = count, on_evict
+        self._count, self._on_evict, self._holds_files = count, on_evict, holds_files
         self._items: OrderedDict[Key, Value] = OrderedDict()
         self._lock, self._process = threading.Lock(), os.getpid()
 
@@ -93,7 +101,10 @@ class BoundedCache(Generic[Key, Value]):
         old = self._items.pop(key, value)
         leaving = [] if old is value else [old]
         self._items[key] = value
-        while len(self._items) > self._count:
+        most = self._count
+        if self._holds_files:
+            most = files_to_keep(len(self._items), most)
+        while len(self._items) > most:
             leaving.append(self._items.popitem(last=False)[1])
         return leaving
 
@@ -109,13 +120,13 @@ class BoundedCache(Generic[Key, Value]):
         return len(self._items)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _empty_cache, (self._count, self._on_evict)
+        return _empty_cache, (self._count, self._on_evict, self._holds_files)
 
 
 def _empty_cache(
-    count: int, on_evict: Callable[[Value], None] | None
+    count: int, on_evict: Callable[[Value], None] | None, holds_files: bool
 ) -> BoundedCache[Hashable, Value]:
-    return BoundedCache(count=count, on_evict=on_evict)
+    return BoundedCache(count=count, on_evict=on_evict, holds_files=holds_files)
 
 
 class Pool(Generic[Value]):

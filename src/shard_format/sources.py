@@ -240,8 +240,12 @@ class OpenFile:
 
     def map(self, size: int) -> mmap.mmap:
         """A mapping of the whole file. Before Python 3.13 it has a descriptor of its own."""
+        global _newest
         if self.descriptor < 0:  # which mmap would take as a wish for empty memory
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        if not _UNTRACKED:
+            _newest = os.dup(self.descriptor)  # the number that the mapping will get
+            os.close(_newest)
         return mmap.mmap(self.descriptor, size, access=mmap.ACCESS_READ, **_UNTRACKED)
 
     def __del__(self) -> None:
@@ -260,13 +264,13 @@ _newest = -1
 def files_to_keep(count: int, most: int) -> int:
     """How many of its `count` open files a cache may keep, after it has opened one.
 
-    At most `most`. While half of the descriptors that the process may have are in use, by whomever, it is one fewer than
-    before, but at least one: caches share what there is, and other users of files find some, too.
+    At most `most`. While a quarter of the descriptors that the process may have are in use, by whomever, it is one fewer
+    than before, but at least one. So caches share what there is, files can be mapped later, and others find some, too.
     """
     if resource is not None:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         # A new file gets the smallest free number, so that all smaller ones are in use.
-        if limit != resource.RLIM_INFINITY and _newest >= limit // 2:
+        if limit != resource.RLIM_INFINITY and _newest >= limit // 4:
             return max(1, min(most, count - 2))
     return most
 

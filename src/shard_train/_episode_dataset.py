@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from xxhash import xxh64
 
-from shard_format.errors import InvalidArgument, ShardError, check_choice
+from shard_format.errors import DATA_ERRORS, InvalidArgument, ShardError, check_choice
 from shard_format.findings import SkipCounter
 from shard_format.parallel import for_each, thread_count
 from shard_train._batches import WindowBatch
@@ -90,12 +90,13 @@ class EpisodeDataset:
             `where=lambda episode: episode.length > 100 and episode.metadata.get("success")`.
         transform: called with each window; what it returns replaces the window.
         threads: how many threads read a batch; None for one per processor, up to 8; in loader workers, one.
-        max_open: how many episodes, and how many packs, stay open. An open compressed episode may keep decoded
+        max_open: how many episodes, and how many packs, stay open; fewer while a quarter of the descriptors that the
+            process may have (`ulimit -n`) are in use. An open compressed episode may keep decoded
             small channels, and blocks that can only be decoded as a whole.
         index: whether to use and save the index of a folder or pack; or the path of an index, which also works
             for a list of files. The index of URLs is used until you delete it.
-        on_error: `"raise"`, or `"skip"`: files and windows that cannot be read are counted in `skipped` and logged
-            to `wshard`. The window at the same place of the next episode, or the nearest place that it has,
+        on_error: `"raise"`, or `"skip"`: damaged or missing files and windows are counted in `skipped` and logged
+            to `wshard`; other errors, such as those of the system and the network, are raised. The window at the same place of the next episode, or the nearest place that it has,
             replaces such a window, so that the order stays a pure function of the files.
         storage_options: for files that are URLs, as for `load_wshard`.
         normalize: scales channels to a common range, before any transform. True: floating-point channels and
@@ -322,7 +323,7 @@ class EpisodeDataset:
             episode, start, stop = places[row]
             try:
                 buffers.fill(row, self._store[episode], start, stop)
-            except ShardError as error:
+            except DATA_ERRORS as error:
                 if self.on_error == "raise":
                     raise
                 episodes[row], starts[row] = self._fill_other(buffers, row, episode, start, error)
@@ -346,7 +347,7 @@ class EpisodeDataset:
             stop = min(other + self.window, int(self._usable[episode]))
             try:
                 buffers.fill(row, self._store[episode], other, stop)
-            except ShardError as another:
+            except DATA_ERRORS as another:
                 self.skipped.add(self.paths[episode], another, 0)
                 error = another
             else:

@@ -17,7 +17,7 @@ from shard_format.errors import Closed, DuplicateName, EntryNotFound, InvalidArg
 from shard_format.listing import expand as expand_names
 from shard_format.parallel import for_each, map_in_order
 from shard_format.registry import DEFAULT_LIMITS, Limits
-from shard_format.sources import is_url
+from shard_format.sources import files_to_keep, is_url
 from shardpack._index import sorted_lookup
 from shardpack._switch import finish_replacements
 from shardpack.reader import ShardPackReader, read_footer
@@ -58,7 +58,8 @@ def open(
             folder, bytes, a binary file, or a list of these, read in this order.
         limits: what a file may ask for; raise one for files you trust.
         storage_options: headers, credentials and so on, for URLs.
-        max_open: keep at most this many shards open; others are opened again on demand.
+        max_open: keep at most this many shards open, and fewer while a quarter of the descriptors that the process may
+            have (`ulimit -n`) are in use; others are opened again on demand.
 
     Raises:
         ShardError: a file is missing or breaks a rule. Only the first shard is opened now; the others may fail
@@ -118,7 +119,8 @@ class Dataset:
         )
         self._readers[number] = reader
         self._opened.append(number)
-        while len(self._opened) > self._max_open:
+        held = len(self._opened)
+        for _ in range(held - files_to_keep(held, self._max_open)):
             # Dropped, not closed: another thread or a record may still read from it.
             with contextlib.suppress(IndexError):
                 self._readers[self._opened.popleft()] = None
@@ -225,8 +227,10 @@ class Dataset:
         except UnicodeEncodeError:
             return None
         if self._lookup is None:
-            indexes = [shard.key_lookup() for shard in self.shards]
-            self._lookup = sorted_lookup(indexes, self._bounds()[:-1])
+            # Copies: views of all the shards would keep all of them open.
+            views = map(ShardPackReader.key_lookup, self.shards)
+            copies = [(hashes.copy(), numbers.copy()) for hashes, numbers in views]
+            self._lookup = sorted_lookup(copies, self._bounds()[:-1])
         hashes, numbers = self._lookup
         at = int(hashes.searchsorted(np.uint64(key_hash)))
         found: int | None = None

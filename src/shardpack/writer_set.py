@@ -154,7 +154,8 @@ class ShardWriterSet(RecordWriter):
         self._number += len(existing)
         self._earlier = Dataset(existing)
         self._records = len(self._earlier)
-        hashes = [shard.key_lookup()[0] for shard in self._earlier.shards]
+        # Copies: views of all the shards would keep all of them open.
+        hashes = [np.array(shard.key_lookup()[0]) for shard in self._earlier.shards]
         self._seen.add_hashes(np.concatenate(hashes))
 
     def path_of(self, number: int) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shard_format import ShardReader
 from shard_format.cache import BoundedCache
-from shard_format.errors import InvalidArgument, ReferenceMismatch, ShardError
+from shard_format.errors import DATA_ERRORS, InvalidArgument, ReferenceMismatch, ShardError
 from shard_format.registry import Role
 from shard_format.sources import is_url
 from shard_train._episodes.catalogue import NO_PACK
@@ -67,8 +67,10 @@ class EpisodeStore:
         self._given = packs
         self._cache = cache
         # What leaves these is dropped, not closed: another thread may be reading from it.
-        self._episodes: BoundedCache[int, WindowSource] = BoundedCache(count=max_open)
-        self._packs: BoundedCache[int, ShardPackReader] = BoundedCache(count=max_open)
+        self._episodes: BoundedCache[int, WindowSource]
+        self._packs: BoundedCache[int, ShardPackReader]
+        self._episodes = BoundedCache(count=max_open, holds_files=True)
+        self._packs = BoundedCache(count=max_open, holds_files=True)
 
     def __getitem__(self, number: int) -> WindowSource:
         """Return where the items of an episode are read from."""
@@ -134,7 +136,7 @@ class EpisodeStore:
                 self.wanted = self._layout.wanted(episode, asked, reserved)
                 self._layout.sources(episode, path, self.wanted)  # says what cannot work
                 break
-            except ShardError as error:
+            except DATA_ERRORS as error:
                 on_error(path, error.located(path=path))
                 if number == numbers[-1]:
                     raise
@@ -214,5 +216,5 @@ def _is_manifest(record: Record, entry: str) -> bool:
     try:
         with ShardReader(record[entry].source()) as reader:
             return reader.header.role == Role.MANIFEST
-    except ShardError:  # the first error already says what is wrong
+    except DATA_ERRORS:  # the first error already says what is wrong
         return False
