@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shard_format.canonical_json import canonical
 from shard_format.errors import (
+    DATA_ERRORS,
     BadMetadata,
     InvalidArgument,
     MissingFile,
@@ -343,7 +344,7 @@ def _check_profile(reader: ShardReader) -> None:
     """S-ROL-2, for `verify`."""
     try:
         Manifest.read(reader)
-    except ShardError as error:
+    except DATA_ERRORS as error:
         raise as_profile_error(error, "S-ROL-2") from error
 
 

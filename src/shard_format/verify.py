@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import BadProfile, ShardError
+from shard_format.errors import DATA_ERRORS, BadProfile, ShardError
 from shard_format.findings import Finding, Report
 from shard_format.layout import KNOWN_ENTRY_FLAGS, KNOWN_HEADER_FLAGS, HeaderFlag
 from shard_format.parallel import batches, for_each, thread_count
@@ -95,7 +95,7 @@ def _check_profile(reader: ShardReader) -> None:
             )
         try:
             reader.read_json(EPISODE_ENTRY)
-        except ShardError as error:
+        except DATA_ERRORS as error:
             raise as_profile_error(error, "S-ROL-3") from error
     elif reader.role in PROFILE_CHECKS:
         PROFILE_CHECKS[reader.role](reader)

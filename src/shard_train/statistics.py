@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import InvalidArgument, ShardError
+from shard_format.errors import DATA_ERRORS, InvalidArgument
 from shard_format.parallel import available_threads, ordered_parallel
 from shard_train._episode_dataset import EpisodeDataset
 from shard_train._normalizing import load_stats_of
@@ -106,7 +106,7 @@ def compute_stats(
                             for start, stop in channel.step_ranges(_PIECE_BYTES):
                                 one.add(channel.read_steps(start, stop))
                         found[key] = one
-        except ShardError as error:
+        except DATA_ERRORS as error:
             data.leave_out(data.paths[number], error)
             return None
         return found

@@ -29,7 +29,7 @@ from itertools import islice
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
-from shard_format.errors import InvalidArgument, ShardError, ShardIOError, shorten
+from shard_format.errors import InvalidArgument, ShardError, ShardIOError, is_shortage, shorten
 from shardpack._record_encoder import EncodedRecord, RecordEncoder
 from shardpack.dataset import Dataset
 from shardpack.writer_set import ShardWriterSet, how_to_continue
@@ -150,7 +150,8 @@ def pack(
         append: True keeps the shards that are there and continues after them. Samples whose keys are there already
             are left out and counted.
         on_error: `"raise"`, or `"skip"` to leave out items for which `make` raises an error or returns what cannot
-            be stored. They are counted, listed in the result, and reported to the logger `shardpack`.
+            be stored. They are counted, listed in the result, and reported to the logger `shardpack`. A lack of
+            memory or of file descriptors is always raised: it is not about the item.
         progress: called with the number of items that are done since the last call: `tqdm.update` fits.
         multiprocessing_context: how processes are started: `"fork"`, `"spawn"` or `"forkserver"`; None for Python's
             default.
@@ -325,19 +326,23 @@ class _PackRun:
         self.result.records += 1
 
     def _fail(self, work: _Work, failure: MakeFailure, samples: int) -> None:
-        if self._on_error == "raise":
+        cause = failure.cause
+        if is_shortage(cause) and isinstance(cause, OSError):
+            raise ShardIOError.wrap(cause, f"make failed for {work}", self._name) from cause
+        if self._on_error == "raise" or is_shortage(cause):
+            skipping = "" if is_shortage(cause) else "on_error='skip' leaves such items out; "
             raise ShardError(
                 f"make failed for {work}: {failure.summary}",
                 path=self._name,
-                hint=f"on_error='skip' leaves such items out; {how_to_continue(self._name)}",
-            ) from failure.cause
+                hint=skipping + how_to_continue(self._name),
+            ) from cause
         logging.getLogger("shardpack").warning(
             "%s: left out %s: %s", self._name, work, failure.summary
         )
         self.result.failures += 1
         if len(self.result.failed) < _MOST_FAILED_KEPT:
             self.result.failed.append(
-                FailedItem(work.number, work.shown, failure.summary, samples, failure.cause)
+                FailedItem(work.number, work.shown, failure.summary, samples, cause)
             )
 
     def _report(self) -> None:

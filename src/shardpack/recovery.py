@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format.errors import InvalidArgument, ShardError
+from shard_format.errors import DATA_ERRORS, InvalidArgument
 from shard_format.opening import open_source
 from shard_format.registry import DEFAULT_LIMITS, Limits
 from shardpack._layout import BLOCK_START, INDEX_MARKER, RECORD_HEAD, RECORD_MARKER
@@ -27,6 +27,7 @@ __all__ = ["LostPart", "Recovery", "recover"]
 # Bytes to search for a marker at a time.
 _SEARCH: Final = 1 << 20
 _LEAST_BUDGET: Final = 64 << 20
+_LOSSES: Final[tuple[type[Exception], ...]] = (*DATA_ERRORS, UnicodeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +117,11 @@ def _open(source: SourceLike, limits: Limits) -> ShardPackReader | None:
     """A reader, if the index is intact."""
     try:
         reader = ShardPackReader(source, limits=limits)
-    except ShardError as error:
-        if isinstance(error, OSError):
-            raise
+    except DATA_ERRORS:
         return None
     try:
         reader.get_index()
-    except ShardError:
+    except DATA_ERRORS:
         reader.close()
         return None
     return reader
@@ -131,7 +130,7 @@ def _open(source: SourceLike, limits: Limits) -> ShardPackReader | None:
 def _fields(reader: ShardPackReader | None) -> dict[str, Any]:
     try:
         return {} if reader is None else reader.metadata
-    except ShardError:
+    except DATA_ERRORS:
         return {}
 
 
@@ -151,9 +150,7 @@ def _write(
                 writer = ShardPackWriter(output, **options)
             try:
                 writer.copy(record)
-            except (ShardError, UnicodeError) as error:
-                if isinstance(error, OSError):
-                    raise
+            except _LOSSES as error:
                 lost.append(LostPart(record.offset, record.size, _key(record), str(error)))
         if writer is None:
             writer = ShardPackWriter(output, **options)
@@ -170,7 +167,7 @@ def _write(
 def _key(record: Record) -> str | None:
     try:
         return record.key
-    except ShardError:
+    except DATA_ERRORS:
         return None
 
 
@@ -179,7 +176,7 @@ def _along_index(reader: ShardPackReader, lost: list[LostPart]) -> Iterator[Reco
     for number in range(len(reader)):
         try:
             record = reader.record(number)
-        except ShardError as error:
+        except DATA_ERRORS as error:
             size = offsets[number + 1] - offsets[number]
             lost.append(LostPart(offsets[number], size, None, str(error)))
             continue
@@ -201,7 +198,7 @@ def _scan(shard: ShardBytes, end: int, lost: list[LostPart]) -> Iterator[Record]
         elif size <= end - position:
             try:
                 record = open_record(shard, position, size)
-            except ShardError as error:
+            except DATA_ERRORS as error:
                 reason = str(error)
             else:
                 yield record
@@ -256,6 +253,6 @@ class _Search:
         try:
             self._budget -= head_size_of(first, size)
             open_record(self._shard, start, size)
-        except ShardError:
+        except DATA_ERRORS:
             return False
         return True

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
-from shard_format.errors import ShardError, ShardIOError
+from shard_format.errors import DATA_ERRORS, FileMissing, ShardIOError
 from wshard._journal import PARTIAL_SUFFIX, JournalReader
 
 SUFFIX: Final = ".wshard"
@@ -65,8 +65,10 @@ def is_being_recorded(partial: str) -> bool:
         return True
     try:
         descriptor = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    except (FileNotFoundError, PermissionError):  # just finished, or of another user
         return True
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot open", partial) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -205,12 +207,12 @@ def _is_member(location: str, index: int) -> bool:
         return index < 0 or os.path.exists(location)
     try:
         reader = JournalReader(journal)
-    except ShardError:
+    except FileMissing:  # its recorder has just finished it
         return True
     try:
         for frame in reader.frames():
             return "chunk" in reader.fields(frame)
-    except ShardError:
+    except DATA_ERRORS:
         pass  # reading the recording will raise it again
     finally:
         reader.close()
@@ -221,8 +223,10 @@ def _size(path: str) -> int:
     """0 also for a missing file."""
     try:
         return os.stat(path).st_size
-    except OSError:
+    except FileNotFoundError:
         return 0
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot read", path) from error
 
 
 def _unlink(path: str) -> None:

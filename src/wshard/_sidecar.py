@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from shard_format import ShardReader, ShardWriter, compute_identity
 from shard_format.canonical_json import canonical
 from shard_format.errors import (
+    DATA_ERRORS,
     BadMetadata,
     DuplicateName,
     IdentityMismatch,
     ReferenceMismatch,
-    ShardError,
+    ShardIOError,
 )
 from shard_format.identity import IDENTITY_ENTRY, stored_identity
 from shard_format.registry import ContentType, Role
@@ -57,8 +58,10 @@ def sidecar_files(path: str) -> list[str]:
     try:
         # Asked first: an error costs more.
         names = os.listdir(folder) if os.access(folder, os.F_OK) else []
-    except (OSError, ValueError):  # most files have none, and not every name is a path
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # not every name is a path
         return []
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot list the sidecars", folder) from error
     return [os.path.join(folder, name) for name in sorted(names) if name.endswith(_SUFFIX)]
 
 
@@ -197,7 +200,7 @@ def attach(episode: Episode, sources: Iterable[SourceLike], *, strict: bool = Tr
             else:
                 _adopt(episode, episode_of(reader, is_sidecar=True), taken)
             origin.sidecars.append(reader)
-        except ShardError as error:
+        except DATA_ERRORS as error:
             path = reader.name if reader is not None else str(source)
             if reader is not None:
                 reader.close()

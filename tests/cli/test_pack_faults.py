@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import pytest
 
@@ -254,6 +255,22 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_finished(
         "/proc/self/mem",
     ]
     assert result.json["records"] == 1
+
+
+def test_a_lack_of_descriptors_is_not_about_a_file(
+    pack: Run, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = tmp_path / "p.shardpack"
+
+    def fail(*_: object) -> NoReturn:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "0005.jpg")
+
+    monkeypatch.setattr(create_pack, "open", fail, raising=False)
+    result = pack("create", "-i", photos, "-o", shard, "--skip-unreadable")
+    assert result.code == Exit.IO
+    assert "Too many open files" in result.err
+    assert "left out" not in result.err
+    assert not shard.exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")

@@ -50,6 +50,23 @@ def test_every_complete_record_of_every_cut_comes_back(shard: bytes, tmp_path: P
             }
 
 
+@pytest.mark.parametrize("with_index", [True, False])
+def test_a_source_that_fails_is_an_error_and_not_a_lost_record(
+    shard: bytes, tmp_path: Path, with_index: bool
+) -> None:
+    class Failing(RangesOnly):
+        def read_at(self, offset: int, length: int) -> bytes:
+            if length > 12 and offset <= third < offset + length < len(data):
+                raise ShardIOError("the network is down", path=self.name)
+            return super().read_at(offset, length)
+
+    third = shardpack.ShardPackReader(shard).get_index()[2]
+    data = shard if with_index else shard[:-10]
+    with pytest.raises(ShardIOError, match="the network is down"):
+        shardpack.recover(Failing(data), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_whole_shard_comes_back_byte_for_byte(shard: bytes, tmp_path: Path) -> None:
     found = shardpack.recover(shard, tmp_path / "out")
     assert found.is_complete

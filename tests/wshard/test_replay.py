@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import gymnasium
 import numpy as np
 import pytest
 
-from shard_format.errors import Closed, EntryNotFound, InvalidArgument
+from shard_format.errors import Closed, EntryNotFound, InvalidArgument, ShardIOError
+from tests.wshard.recording_support import record, recorder
 from wshard import Channel, Episode, add_lane, load_wshard, save_wshard
 from wshard._folders import following, in_order, is_being_recorded, reserve
 from wshard.gym import RecordEpisodes
@@ -441,6 +445,61 @@ class TestResuming:
             assert os.path.basename(replay.add_episode(episode(1, 1))) == "000008.wshard"
             replay.refresh()
         assert caplog.text.count("left out") == 1
+
+    @pytest.mark.parametrize("ending", ["000001.wshard", ".partial", PRIORITIES])
+    def test_a_file_that_cannot_be_opened_now_is_not_taken_for_damaged(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+    ) -> None:
+        with filled(tmp_path, 3, 3) as replay:
+            replay.update_priorities(np.array([[1, 2]]), [5.0])
+        saved = (tmp_path / PRIORITIES).read_bytes()
+        if ending == ".partial":
+            writer = recorder(tmp_path / "000002.wshard")
+            record(writer, 0, 4)
+            writer.close()
+        before = set(os.listdir(tmp_path))
+        really_open = os.open
+
+        def fail(path: str, *given: Any, **options: Any) -> int:  # noqa: ANN401 - as os.open
+            if os.fspath(path).endswith(ending):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+            return really_open(path, *given, **options)
+
+        monkeypatch.setattr(os, "open", fail)
+        with pytest.raises(ShardIOError, match=f"{ending}.*Too many open files"):
+            ReplayBuffer(tmp_path, fsync="never")
+        assert set(os.listdir(tmp_path)) == before
+        assert (tmp_path / PRIORITIES).read_bytes() == saved
+
+    def test_an_episode_is_taken_in_as_soon_as_it_can_be_opened(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with filled(tmp_path, 3, 3) as replay:
+            replay.update_priorities(np.array([[1, 2]]), [5.0])
+        os.rename(tmp_path / "000001.wshard", tmp_path / "away")
+        with ReplayBuffer(tmp_path, seed=0, fsync="never") as replay:
+            os.rename(tmp_path / "away", tmp_path / "000001.wshard")
+            with monkeypatch.context() as patched:
+                limit = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                patched.setattr(os, "open", Mock(side_effect=limit))
+                with pytest.raises(ShardIOError):
+                    replay.refresh()
+            assert names(replay) == ["000000.wshard"]
+            replay.refresh()
+            assert names(replay) == ["000000.wshard", "000001.wshard"]
+            assert replay.skipped == {}
+            drawn = replay.sample(50, 1, "priority")
+            assert 5 / 10 in drawn["probability"]
+
+    def test_errors_of_the_system_are_errors_of_the_library(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_bytes(b"")
+        for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+            with pytest.raises(ShardIOError, match="file"):
+                ReplayBuffer(folder)
+        with filled(tmp_path / "gone", 3) as replay:
+            shutil.rmtree(tmp_path / "gone")
+            with pytest.raises(ShardIOError, match="gone"):
+                replay.refresh()
 
     @pytest.mark.parametrize("content", [b"damaged", None])
     def test_priorities_that_cannot_be_read_start_anew(

@@ -256,6 +256,10 @@ def split_name(inside: str, grouping: str, root: str) -> tuple[str, str]:
 
 
 def _reason(error: OSError) -> str:
+    from shard_format.errors import is_shortage
+
+    if is_shortage(error):  # not about this file
+        raise error
     return (error.strerror or str(error)).lower()
 
 

@@ -30,7 +30,7 @@ from shard_cli.kinds.model import (
 )
 from shard_cli.text import count, exact_size, fit, percent, printable, short_json, size
 from shard_format.canonical_json import parse_object
-from shard_format.errors import EntryNotFound, InvalidArgument, ShardError, shorten
+from shard_format.errors import DATA_ERRORS, EntryNotFound, InvalidArgument, ShardError, shorten
 from shard_format.identity import IDENTITY_ENTRY, stored_identity
 from shard_format.manifest import MANIFEST_ENTRY, Manifest
 from shard_format.registry import Role, content_type_label, role_label
@@ -333,7 +333,7 @@ def _entry_fields(
     }
     if long:
         table = filters = None
-        with suppress(ShardError):  # a damaged entry, which `verify` reports
+        with suppress(*DATA_ERRORS):  # a damaged entry, which `verify` reports
             table = reader.seek_table(row.name)
             filters = reader.filters(row.name)
         fields |= {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from shard_format import Schema
-from shard_format.errors import BadFilter, ShardError, UnknownCodec
+from shard_format.errors import DATA_ERRORS, BadFilter, UnknownCodec
 from shard_format.layout import HeaderFlag
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def schema_or_empty(reader: ShardReader) -> Schema:
     """The schema section, for the names of tags; an empty one if it is damaged."""
     try:
         return reader.schema or Schema()
-    except ShardError:
+    except DATA_ERRORS:
         return Schema()
 
 

@@ -16,7 +16,7 @@ from shard_cli.jobs import in_order, threads_in_each
 from shard_cli.kinds.entries import iter_rows
 from shard_cli.kinds.model import Change, Checked, Diagnosis, Problem, field_lines, open_episode
 from shard_cli.text import count, duration, exact_size, percent, printable, rate, size
-from shard_format.errors import ShardError
+from shard_format.errors import DATA_ERRORS, ShardError
 from shard_format.findings import SEVERITIES, Finding
 from shard_format.identity import stored_identity
 from wshard import Channel, RaggedChannel
@@ -96,7 +96,7 @@ def _stored(
             if row.codec not in one["codec"].split("+"):
                 one["codec"] += f"+{row.codec}"
             if row.codec == "zstd":
-                with suppress(ShardError):  # damaged, which `wshard verify` says
+                with suppress(*DATA_ERRORS):  # damaged, which `wshard verify` says
                     table, filters = reader.seek_table(row.name), reader.filters(row.name)
                     if table is not None:
                         one["frames"] = (one["frames"] or 0) + len(table)
@@ -111,7 +111,7 @@ def _clock(episode: Episode) -> tuple[float | None, float | None, str | None]:
     """How long it lasts, steps per second, and where that is from: `timestamps` or `rate`."""
     try:
         times = episode.timestamps_ns
-    except ShardError:
+    except DATA_ERRORS:
         times = None
     if times is not None and len(times) >= 2 and times[-1] > times[0]:
         measured = (len(times) - 1) / ((int(times[-1]) - int(times[0])) / 1e9)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
 
 import numpy as np
 
-from shard_format.errors import InvalidArgument, ShardError, ShardIOError
+from shard_format.errors import DATA_ERRORS, InvalidArgument, ShardError, ShardIOError
 from shard_format.listing import ListedFile, expand, walk_folder
 from shard_format.parallel import for_each
 from shard_format.sources import is_url
@@ -311,7 +311,7 @@ def _scan_own_files(
                 options = storage_options if is_url(path) else None
                 with load_wshard(path, threads=1, storage_options=options) as episode:
                     one = _scanned(episode)
-            except ShardError as error:
+            except DATA_ERRORS as error:
                 on_error(path, error.located(path=path))
                 one = _LOST
         found[file.name] = one
@@ -343,7 +343,7 @@ def _scan_pack(
     try:
         reader = open_pack(number)
         count = len(reader)
-    except ShardError as error:
+    except DATA_ERRORS as error:
         on_error(path, error.located(path=path))
         return [_LOST]
     found: list[list[_Scanned]] = [[]] * count
@@ -353,7 +353,7 @@ def _scan_pack(
         try:
             record = reader.record(at)
             entries = entries_of(record)
-        except ShardError as error:
+        except DATA_ERRORS as error:
             on_error(path, error.located(path=path))
             rows.append(replace(_LOST, record=at))
             entries = {}
@@ -361,7 +361,7 @@ def _scan_pack(
             try:
                 with load_entry(record, entry) as episode:
                     one = _scanned(episode)
-            except ShardError as error:
+            except DATA_ERRORS as error:
                 inside = f"{path}/{name}"
                 on_error(inside, error.located(path=inside))
                 one = _LOST

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from shard_format import verify
-from shard_format.errors import ShardError, SizeMismatch
+from shard_format.errors import DATA_ERRORS, SizeMismatch
 from shard_format.identity import IDENTITY_ENTRY, compute_identity, verify_identity
 from shard_format.manifest import Manifest
 from shard_format.registry import Role
@@ -88,7 +88,7 @@ def _check_flat_lanes(reader: ShardReader, found: Findings) -> None:
     try:
         wshard = reader.read_json(META_WSHARD) if META_WSHARD in reader else {}
         length = parse_facts(reader.read_json(META_EPISODE), wshard).length
-    except ShardError:
+    except DATA_ERRORS:
         return  # opening has found it
     for name, item in _ITEM_BYTES.items():
         size = reader.info(name).size if name in reader else 0

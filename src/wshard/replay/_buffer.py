@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,7 +20,15 @@ import numpy as np
 from shard_format import ShardReader, ShardWriter
 from shard_format.cache import BoundedCache
 from shard_format.canonical_json import canonical
-from shard_format.errors import Closed, InvalidArgument, ShardError
+from shard_format.errors import (
+    DATA_ERRORS,
+    Closed,
+    FileMissing,
+    FormatError,
+    InvalidArgument,
+    ShardError,
+    ShardIOError,
+)
 from wshard._files import load_wshard, save_wshard
 from wshard._folders import SUFFIX, following, in_order, is_being_recorded, reserve
 from wshard._journal import PARTIAL_SUFFIX
@@ -31,7 +39,7 @@ from wshard.types import DType, Episode
 from wshard.windows import Windows, WindowSource, follows_steps, wanted_channels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
@@ -115,10 +123,11 @@ class ReplayBuffer:
         self._saved_at = time.monotonic()
         self._is_changed = False
         self._closed = False
-        os.makedirs(self.folder, exist_ok=True)
-        _recover_all(self.folder, fsync=fsync != "never")
-        self._episodes = _StoredEpisodes(self.folder, max_open)
-        self.refresh()
+        with self._used():
+            os.makedirs(self.folder, exist_ok=True)
+            _recover_all(self.folder, fsync=fsync != "never")
+            self._episodes = _StoredEpisodes(self.folder, max_open)
+            self.refresh()
 
     # --- what is in it
 
@@ -136,7 +145,7 @@ class ReplayBuffer:
 
     @property
     def skipped(self) -> dict[str, ShardError]:
-        """Files that cannot be read, by name. The buffer leaves them alone and does not count them."""
+        """Damaged files, by name. The buffer leaves them alone and does not count them."""
         with self._lock:
             return {name + SUFFIX: error for name, error in self._episodes.skipped.items()}
 
@@ -158,7 +167,7 @@ class ReplayBuffer:
 
     def refresh(self) -> None:
         """Take in episodes and lanes that others added, forget those that are gone, and keep the bounds."""
-        with self._lock:
+        with self._used():
             self._ensure_open()
             self._episodes.refresh()
             self._keep_bounds()
@@ -188,7 +197,7 @@ class ReplayBuffer:
         """
         seen = _by_name(observations, "observation")
         done = {} if actions is None else _by_name(actions, "action")
-        with self._lock:
+        with self._used():
             self._ensure_open()
             if self._writer is None:
                 self._writer = self._start(seen, done)
@@ -231,7 +240,7 @@ class ReplayBuffer:
 
     def end_episode(self, next_observations: Values | None = None) -> None:
         """End the running episode where it is, for example because the environment was reset."""
-        with self._lock:
+        with self._used():
             writer, self._writer = self._writer, None
             stored, self._running = self._running, None
             if writer is None:
@@ -248,7 +257,7 @@ class ReplayBuffer:
 
     def add_episode(self, episode: Episode | str | os.PathLike[str]) -> str:
         """Add a copy of an episode, from memory or from a file; return the path of the copy."""
-        with self._lock:
+        with self._used():
             self._ensure_open()
             given = load_wshard(episode) if not isinstance(episode, Episode) else episode
             path = self._episodes.reserve()
@@ -267,7 +276,7 @@ class ReplayBuffer:
 
     def flush(self) -> None:
         """Make the steps of the running episode available to `sample`, and save the priorities."""
-        with self._lock:
+        with self._used():
             self._ensure_open()
             writer = self._writer
             if writer is not None and writer.steps_written:
@@ -315,7 +324,7 @@ class ReplayBuffer:
             raise InvalidArgument(
                 "unknown value of how", expected=" or ".join(map(repr, _HOW)), found=repr(how)
             )
-        with self._lock:
+        with self._used():
             self._ensure_open()
             counts = self._counts(length, padding, next_observations)
             if not counts.sum():
@@ -354,7 +363,7 @@ class ReplayBuffer:
             )
         if not (np.isfinite(given).all() and (given >= 0).all()):
             raise InvalidArgument("a priority is a number of at least 0", found=given.tolist()[:8])
-        with self._lock:
+        with self._used():
             self._ensure_open()
             updated = sum(
                 self._episodes.prioritize(number, start, value)
@@ -367,7 +376,7 @@ class ReplayBuffer:
 
     def close(self) -> None:
         """End the running episode, save the priorities and close all files."""
-        with self._lock:
+        with self._used():
             if self._closed:
                 return
             try:
@@ -430,6 +439,18 @@ class ReplayBuffer:
             self._episodes.save_priorities()
         self._saved_at = time.monotonic()
         self._is_changed = False
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        """Hold the lock; an error of the system becomes one that names the file."""
+        with self._lock:
+            try:
+                yield
+            except ShardError:
+                raise
+            except OSError as error:
+                where = self.folder if error.filename is None else os.fsdecode(error.filename)
+                raise ShardIOError.wrap(error, "the replay buffer failed", where) from error
 
     def _ensure_open(self) -> None:
         if self._closed:
@@ -572,13 +593,13 @@ class _StoredEpisodes:
         self.row: list[_StoredEpisode] = []
         """Oldest first."""
         self.skipped: dict[str, ShardError] = {}
-        """Files that cannot be read, by name."""
+        """Damaged files, by name."""
         self._by_number: dict[int, _StoredEpisode] = {}
         self._folder = folder
         self._top, self._fills, self._arrays = _load_priorities(folder)
         self._numbers = count()
         self._opened: BoundedCache[int, Episode] = BoundedCache(
-            count=max_open, on_evict=lambda episode: episode.close()
+            count=max_open, on_evict=lambda episode: episode.close(), holds_files=True
         )
 
     # --- files
@@ -612,12 +633,15 @@ class _StoredEpisodes:
     # --- the row
 
     def register(self, name: str) -> None:
-        """Take in a finished episode, or note why it cannot be read."""
+        """Take in a finished episode, or note that it is damaged."""
         stored = self.new(name)
         try:
             self.update(stored)
-        except ShardError as error:
+        except BaseException as error:
             self._forget(stored)
+            self._fills[name], self._arrays[name] = stored.fill, stored.priorities
+            if not isinstance(error, DATA_ERRORS):
+                raise
             self.skipped[name] = error
             _log.warning("%s: left out of the replay buffer: %s", name + SUFFIX, error)
 
@@ -636,8 +660,8 @@ class _StoredEpisodes:
         stored.measure(self.open(stored))
         path = self.path(stored.name)
         stored.nbytes = _size(path) + _size(path + PARTIAL_SUFFIX)
-        with suppress(OSError):
-            sidecars = os.scandir(path + SIDECAR_SUFFIX)
+        missing = (FileNotFoundError, NotADirectoryError)
+        with suppress(*missing), os.scandir(path + SIDECAR_SUFFIX) as sidecars:
             stored.nbytes += sum(entry.stat().st_size for entry in sidecars)
 
     def evict(self, max_steps: float, max_bytes: float) -> None:
@@ -710,8 +734,6 @@ def _load_priorities(
     If they cannot be read, all start anew: no episode is lost by that.
     """
     path = os.path.join(folder, PRIORITIES_FILE)
-    if not os.path.exists(path):
-        return 1.0, {}, {}
     try:
         with ShardReader(path) as reader:
             said = reader.read_json(_FILL)
@@ -722,7 +744,9 @@ def _load_priorities(
             }
             fills = {str(name): float(fill) for name, fill in said["episodes"].items()}
             return float(said["top"]), fills, arrays
-    except (ShardError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except FileMissing:
+        return 1.0, {}, {}
+    except (FormatError, KeyError, TypeError, ValueError, AttributeError) as error:
         _log.warning("%s: all priorities start again: %s", path, error)
         return 1.0, {}, {}
 
@@ -751,7 +775,7 @@ def _recover_all(folder: str, *, fsync: bool) -> None:
                 if not episode.length:
                     continue
             recovery = recover(partial, path, fsync=fsync)
-        except ShardError as error:
+        except DATA_ERRORS as error:
             _log.warning("%s: cannot be recovered: %s", partial, error)
             continue
         _log.warning("%s", recovery)
@@ -762,5 +786,5 @@ def _recover_all(folder: str, *, fsync: bool) -> None:
 def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
-    except OSError:
+    except FileNotFoundError:
         return 0

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from shard_format.errors import InvalidArgument, ShardError
+from shard_format.errors import DATA_ERRORS, InvalidArgument, ShardError
 from shard_format.listing import walk_folder
 from shard_format.parallel import ordered_parallel
 from shard_format.registry import Role
@@ -233,7 +233,7 @@ class TrajectoryIngestor:
                     origin = episode.origin
                     is_manifest = origin is not None and origin.reader.role == Role.MANIFEST
                     return [] if is_manifest else self._documents(episode, None, windows), None
-            except ShardError as error:
+            except DATA_ERRORS as error:
                 return [], error.located(path=file)
 
         report = FolderReport()
