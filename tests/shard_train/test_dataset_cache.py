@@ -275,6 +275,19 @@ class TestSharing:
         ds.close()
         assert_equal_windows(read_all(ds), wanted)
 
+    def test_nothing_is_kept_about_versions_of_an_episode_that_are_gone(
+        self, folder: Path, cache: Path
+    ) -> None:
+        ds = EpisodeDataset(folder, WINDOW, cache=cache, index=False)
+        path = folder / "ep_0.wshard"
+        for version in range(1, 6):
+            read_all(ds)
+            ds.close()
+            os.utime(path, ns=(version, version))
+        assert len(copies(cache)) == len(list(cache.iterdir())) == 6  # no other files
+        assert ds._store._cache is not None
+        assert len(ds._store._cache._verified) == 2
+
     def test_a_pickled_dataset_uses_the_same_copies_in_another_process(
         self, tmp_path: Path, folder: Path, cache: Path
     ) -> None:

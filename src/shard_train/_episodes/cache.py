@@ -130,6 +130,8 @@ class EpisodeCache:
         if copy is None:
             self._refused.add(key)
             return source
+        if known is not None and known[1] != key:
+            self._verified.pop(known[1], None)  # nobody asks for the copy of an older version again
         self._keys[number] = (stamp, key)
         return copy
 
