@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shard_format import ShardReader, ShardWriter
-from shard_format.errors import BadProfile, ChecksumMismatch, ShardError
+from shard_format import Role, ShardReader, ShardWriter
+from shard_format.errors import BadProfile, ChecksumMismatch, ShardError, ShardIOError
 from shard_format.verify import check
 from tests.shard_format.support import (
     REPOSITORY,
@@ -39,6 +39,22 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
         writer.write_entry_stream("stream", [prose(2 * MIB)] * 2, compression="zstd")
         writer.write_entry("empty", b"")
     return path
+
+
+def test_a_disk_that_fails_is_not_a_broken_promise_of_the_role(tmp_path: Path) -> None:
+    class Failing(PlainSource):
+        is_broken = False
+
+        def read_at(self, offset: int, length: int) -> bytes:
+            if self.is_broken:
+                raise ShardIOError("cannot read: Input/output error", path=self.name)
+            return super().read_at(offset, length)
+
+    for role, entry in ((Role.WSHARD, "meta/episode"), (Role.MANIFEST, "meta/manifest")):
+        source = Failing(write_shard(tmp_path / "a.shard", {entry: b"{}"}, role=role))
+        with ShardReader(source) as reader:
+            source.is_broken = True
+            assert {finding.code for finding in check(reader).findings} == {"io_error"}
 
 
 class TestEntries:

@@ -185,6 +185,8 @@ def _read_file(path: str, rows: int) -> Iterator[Any]:
     except ShardError:
         raise
     except Exception as error:  # noqa: BLE001 - see `_damaged`
+        if isinstance(error, OSError) and error.errno is not None:  # Arrow's own have no number
+            raise ShardIOError.wrap(error, "cannot read", path) from error
         raise BadValue(
             f"the table cannot be read: {str(error) or type(error).__name__}",
             path=path,
