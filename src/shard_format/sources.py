@@ -240,8 +240,13 @@ class OpenFile:
 
     def map(self, size: int) -> mmap.mmap:
         """A mapping of the whole file. Before Python 3.13 it has a descriptor of its own."""
+        global _newest
         if self.descriptor < 0:  # which mmap would take as a wish for empty memory
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        if not _UNTRACKED:
+            # The smallest free number, which the mapping gets: the file itself may be closed and its number used again.
+            _newest = os.dup(self.descriptor)
+            os.close(_newest)
         return mmap.mmap(self.descriptor, size, access=mmap.ACCESS_READ, **_UNTRACKED)
 
     def __del__(self) -> None:

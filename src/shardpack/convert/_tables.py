@@ -184,7 +184,7 @@ def _read_file(path: str, rows: int) -> Iterator[Any]:
             yield from _ipc_batches(mapped, is_file=start.startswith(_ARROW_MAGIC))
     except ShardError:
         raise
-    except Exception as error:  # noqa: BLE001 - see `_damaged`
+    except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:  # Arrow's own have no number
             raise ShardIOError.wrap(error, "cannot read", path) from error
         raise BadValue(
