@@ -1,4 +1,4 @@
-"""Files behind a URL: HTTP(S) ranges with the standard library, object stores through obstore.
+"""Files behind a URL: HTTP(S) ranges through urllib3, object stores through obstore (the extra `remote`).
 
 Opening takes one request, which also brings the first 64 KiB; reading an entry takes one more. Every
 answer is held against the version that was opened, so that bytes of two versions are never mixed.
@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from shard_format._http import WEB_SCHEMES, HttpSource
+from shard_format._http_source import HttpSource
 from shard_format._remote_source import (
     HEAD_BYTES,
     Fetch,
@@ -27,6 +27,7 @@ from shard_format._remote_source import (
 )
 from shard_format.errors import Closed, InvalidArgument, ShardError, ShardIOError
 from shard_format.extras import require
+from shard_format.http import WEB_SCHEMES
 from shard_format.sources import FileSource
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def open_url(url: str, storage_options: Mapping[str, Any] | None = None) -> Byte
 
     Raises:
         InvalidArgument: the scheme or an option is not known.
-        MissingExtra: an object store without the extra `remote`.
+        MissingExtra: the extra `remote` is not installed.
     """
     scheme = url.partition("://")[0].lower()
     options = dict(storage_options or {})

@@ -31,6 +31,15 @@ import shardpack
 with shardpack.ShardPackWriter("a.shardpack", compression="lz4") as writer:
     writer.write("first", {"positions.npy": positions})
 assert (shardpack.open("a.shardpack")["first"]["positions.npy"].decode() == positions).all()
+
+from shard_format.errors import MissingExtra
+for url in ("http://127.0.0.1:1/a.shard", "s3://bucket/a.shard"):
+    try:
+        ShardReader(url)
+    except MissingExtra as error:
+        assert "shard-format[remote]" in str(error)
+    else:
+        raise AssertionError(f"{url} was opened without the extra")
 """
 
 

@@ -267,7 +267,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         if name.lower().endswith("_proxy") or name.startswith("AWS_"):
             monkeypatch.delenv(name)
     made: list[float] = []
-    monkeypatch.setattr("shard_format._http._sleep", made.append)
+    monkeypatch.setattr("shard_format.http._sleep", made.append)
     return made
 
 
@@ -786,7 +786,7 @@ class TestBadServers:
     def test_an_endless_body_is_read_only_up_to_the_limit(
         self, server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("shard_format._http._MOST_WHOLE", 50_000)
+        monkeypatch.setattr("shard_format._http_source._MOST_WHOLE", 50_000)
         server.always = chunked(200)
         assert "found more" in self.refused(server, errno.EOPNOTSUPP)
 

@@ -1,0 +1,268 @@
+"""Files on web servers, read with `Range` requests."""
+
+from __future__ import annotations
+
+import errno
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from shard_format._remote_source import HEAD_BYTES, RemoteSource, Version, printable, reopen, shown
+from shard_format.errors import Closed, InvalidArgument, ShardIOError
+from shard_format.http import Address, Broken, Client, TryAgain, cut_off, retrying
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from shard_format.http import Answer
+
+# The largest file that is read whole from a server that knows no ranges.
+_MOST_WHOLE = 1 << 26
+_MOST_REDIRECTS = 5
+_TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+# What a signed address answers after its time.
+_EXPIRED = frozenset({400, 401, 403, 404, 410})
+
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.IGNORECASE)
+_EMPTY = re.compile(r"bytes \*/0", re.IGNORECASE)
+
+
+class HttpSource(RemoteSource):
+    """A file on a web server, read with `Range` requests over connections that are kept.
+
+    A file on a server that knows no ranges is read whole when it is opened, if it has at most 64 MiB;
+    a larger one is refused before its body is read. Redirects are followed, five at most and never from
+    https to http; headers and credentials of the caller go only to the server they were meant for. The
+    proxies of the environment (`http_proxy`, `https_proxy`, `no_proxy`) are used.
+
+    A change of the file is noticed by its size and its ETag, or else its date. Of a server that states
+    neither only the size tells.
+
+    Threads may share it, forked processes make connections of their own, and it pickles as its URL with
+    its options, credentials included, and opens that again.
+
+    Owns: a client with its connections.
+
+    Args:
+        url: `http://` or `https://`; a user and password in it are sent as basic authorization.
+        headers: sent with every request, such as `Authorization`.
+        timeout: seconds for a whole request: the connection, redirects, and the answer. A second is
+            added for each 64 KiB that are transferred.
+        retries: how often one read tries again after a broken connection, a timeout, or an answer that
+            means "later" (408, 425, 429, 500, 502, 503, 504), with growing pauses.
+
+    Raises:
+        ShardIOError: the server cannot be reached, refuses, or breaks the protocol; `errno` is ENOENT
+            for a missing file, EACCES for a forbidden one, ESTALE for one that changed while it was open.
+        InvalidArgument: the URL or a header is malformed.
+        MissingExtra: urllib3 is not installed (the extra `remote`).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 30.0,
+        retries: int = 4,
+    ) -> None:
+        self._first = Address.parse(url)
+        self.name = shown(url)
+        if not timeout > 0 or retries < 0:
+            raise InvalidArgument(
+                "timeout must be above 0 and retries at least 0", found=f"{timeout}, {retries}"
+            )
+        sent = _checked_headers(headers or {}, self.name)
+        self._options = {"headers": dict(headers or {}), "timeout": timeout, "retries": retries}
+        self._retries = retries
+        # Where redirects led last time.
+        self._address = self._first
+        self._client = Client(
+            self._first, sent, timeout, most_redirects=_MOST_REDIRECTS, use_proxies=True
+        )
+        try:
+            retrying(self._open, retries)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        super().close()
+        self._client.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (reopen, (HttpSource, self._first.url, self._options))
+
+    # --- what is asked and answered
+
+    def _open(self) -> None:
+        with self._answer(0, HEAD_BYTES) as answer:
+            if answer.status == 206:
+                self._version = self._content_range(answer, 0, HEAD_BYTES, opened=None)
+                length = min(HEAD_BYTES, self._version.size)
+                self._head = b"".join(answer.pieces(length))
+                if len(self._head) < length:
+                    raise cut_off(length, len(self._head))
+            elif answer.status == 200:
+                self._head = self._whole(answer)
+                self._version = Version(len(self._head), None, None)
+            elif answer.status == 416 and _EMPTY.fullmatch(answer.header("Content-Range")):
+                self._version = Version(0, None, None)
+            else:
+                raise self._refusal(answer)
+
+    def _fetch_into(self, offset: int, out: memoryview) -> None:
+        done, length = 0, len(out)
+
+        def attempt() -> None:
+            nonlocal done
+            with self._answer(offset + done, offset + length) as answer:
+                if answer.status == 416:
+                    raise self._changed(f"{self.size()} bytes", "fewer")
+                if answer.status == 200:
+                    raise self._no_ranges("the server answered with the whole file")
+                if answer.status != 206:
+                    raise self._refusal(answer)
+                self._content_range(answer, offset + done, offset + length, self._version)
+                for piece in answer.pieces(length - done):
+                    out[done : done + len(piece)] = piece
+                    # After a break reading goes on here.
+                    done += len(piece)
+                if done < length:
+                    raise cut_off(length, done)
+
+        retrying(attempt, self._retries)
+
+    def _content_range(
+        self, answer: Answer, start: int, stop: int, opened: Version | None
+    ) -> Version:
+        """What a partial answer is a part of; refuses one of another version or to another request."""
+        text = answer.header("Content-Range")
+        match = _CONTENT_RANGE.fullmatch(text)
+        if match is None:
+            raise self._contradiction(
+                "a Content-Range with the size of the file", repr(printable(text))
+            )
+        self._check_encoding(answer)
+        first, last, size = (int(number) for number in match.groups())
+        version = Version(size, answer.header("ETag"), answer.header("Last-Modified"))
+        if opened is None:  # opening asks for more than there may be
+            stop = min(stop, size)
+        else:
+            self._compare(version)
+        if (first, last + 1) != (start, stop):
+            raise self._contradiction(f"bytes {start} to {stop}", f"bytes {first} to {last + 1}")
+        if answer.length is not None and answer.length != last + 1 - first:
+            raise self._contradiction(
+                f"a body of {last + 1 - first} bytes", f"Content-Length {answer.length}"
+            )
+        return version
+
+    def _whole(self, answer: Answer) -> bytes:
+        """The body of a server that knows no ranges, if it is small."""
+        self._check_encoding(answer)
+        length = answer.length
+        if length is None and answer.header("Transfer-Encoding").lower() != "chunked":
+            raise self._no_ranges("the server neither honours Range requests nor tells the size")
+        body = b"".join(answer.pieces(_MOST_WHOLE + 1)) if (length or 0) <= _MOST_WHOLE else b""
+        if max(length or 0, len(body)) > _MOST_WHOLE:
+            raise self._no_ranges(
+                "the server does not honour Range requests, and the file is too large to read whole",
+                expected=f"at most {_MOST_WHOLE} bytes",
+                found="more" if length is None else f"{length} bytes",
+            )
+        return body
+
+    def _check_encoding(self, answer: Answer) -> None:
+        encoding = answer.header("Content-Encoding").lower()
+        if encoding not in ("", "identity"):
+            raise self._contradiction(
+                "the bytes of the file", f"Content-Encoding {printable(encoding)}"
+            )
+
+    # --- what goes wrong
+
+    def _contradiction(self, expected: str, found: str) -> ShardIOError:
+        return self._failure(
+            errno.EPROTO,
+            "the server's answer does not fit the request",
+            expected=expected,
+            found=found,
+            hint="the server or a proxy mishandles Range requests: download the file and open that",
+        )
+
+    def _no_ranges(
+        self, problem: str, *, expected: str | None = None, found: str | None = None
+    ) -> ShardIOError:
+        return self._failure(
+            errno.EOPNOTSUPP,
+            problem,
+            expected=expected,
+            found=found,
+            hint="download the file and open that, or put it on a server that supports ranges",
+        )
+
+    def _refusal(self, answer: Answer) -> ShardIOError | TryAgain:
+        status = answer.status
+        number, hint = _STATUS_HINTS.get(status, (errno.EIO, None))
+        line = f"{status} {printable(answer.reason)}".rstrip()
+        error = self._failure(number, f"the server answered {line}", hint=hint)
+        if status not in _TRY_AGAIN:
+            return error
+        error.hint = error.hint or "try again later"
+        return TryAgain(error, answer.retry_after_s())
+
+    # --- requests
+
+    @contextmanager
+    def _answer(self, start: int, stop: int) -> Iterator[Answer]:
+        """The answer to a request for these bytes, after redirects."""
+        if self._closed:
+            raise Closed("the source is closed", path=self.name)
+        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        try:
+            for address in dict.fromkeys((self._address, self._first)):
+                with self._client.request("GET", address, headers) as answer:
+                    if answer.status in _EXPIRED and address != self._first:
+                        continue
+                    if answer.status == 206:
+                        self._address = answer.address
+                    yield answer
+                    return
+        except Broken as broken:
+            error = self._failure(
+                broken.number,
+                broken.problem,
+                expected=broken.expected,
+                found=broken.found,
+                hint=broken.hint,
+            )
+            if broken.may_pass:
+                raise TryAgain(error) from broken.__cause__
+            raise error from broken.__cause__
+
+
+_STATUS_HINTS: dict[int, tuple[int, str]] = {
+    401: (errno.EACCES, "pass credentials: headers={'Authorization': …}"),
+    403: (errno.EACCES, "check the credentials, or whether a signed URL has expired"),
+    404: (errno.ENOENT, "check the URL"),
+    407: (errno.EACCES, "the proxy wants credentials: put them into its URL"),
+    410: (errno.ENOENT, "check the URL"),
+    429: (errno.EAGAIN, "the server is asked too often: try again later"),
+}
+
+
+_OWN_HEADERS = frozenset(
+    {"accept-encoding", "connection", "content-length", "range", "te", "transfer-encoding"}
+)
+
+
+def _checked_headers(headers: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Headers that can be sent; messages do not repeat values, which may be secret."""
+    for key, value in headers.items():
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", key) or key.lower() in _OWN_HEADERS:
+            raise InvalidArgument(f"this header cannot be set: {key!r}", path=name)
+        if not isinstance(value, str) or not re.fullmatch(r"[\t -~\u00a0-\u00ff]*", value):
+            raise InvalidArgument(f"the value of the header {key!r} cannot be sent", path=name)
+    # Names are the same in any case; `title` makes them replace our own.
+    return {key.title(): value for key, value in headers.items()}
