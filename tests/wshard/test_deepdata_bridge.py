@@ -411,7 +411,7 @@ def bridge_server() -> Iterator[VectorServer]:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that would have been made between tries."""
     made: list[float] = []
-    monkeypatch.setattr("wshard.search._client._sleep", made.append)
+    monkeypatch.setattr("shard_format.http._sleep", made.append)
     return made
 
 
@@ -617,13 +617,13 @@ class TestFindingWindows:
         assert (found.start, found.stop) == (16, 48)
         assert isinstance(found.start, int)
 
-    @pytest.mark.parametrize("start", [None, "3", 2.5, True, 1e999])
+    @pytest.mark.parametrize("start", [None, "3", 2.5, True])
     def test_a_window_without_steps_was_not_ingested_here(
         self, bridge_server: VectorServer, start: Anything
     ) -> None:
         metadata = {"episode_id": "a", "file_path": "/a", "window_start": start, "window_end": 48}
         body = json.dumps({"results": [{"id": "x", "score": 1, "metadata": metadata}]})
-        bridge_server.script.append(Scripted(body=body.replace("Infinity", "1e999").encode()))
+        bridge_server.script.append(Scripted(body=body.encode()))
         with pytest.raises(BadMetadata, match="integers 'window_start'"):
             retriever_for(bridge_server).search_windows([1.0])
 
@@ -696,6 +696,27 @@ class TestIngesting:
         ingestor.ingest(saved(tmp_path, "a", trajectory(0, 12)))
         rows = public_server.collections["traj_timesteps"].rows.values()
         assert sorted(m["window_start"] for _, m in rows) == list(range(9))
+
+    def test_a_server_with_endless_pages_is_given_up(
+        self, public_server: VectorServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("wshard.search._client._MOST_PAGES", 3)
+        monkeypatch.setattr("wshard.search._dialects._PAGE", 2)
+        path = saved(tmp_path, "a", trajectory(0, 40))
+        ingestor_for(public_server).ensure_collections()
+        exists = Scripted(400, b"collection already exists")
+        pages = []
+        for number in range(9):
+            # More than a page may have, and always new.
+            rows = [{"id": 10 * number + row, "metadata": {"episode_id": "a"}} for row in range(5)]
+            answer = {"documents": rows, "scores": [0.0] * 5}
+            pages.append(Scripted(body=json.dumps(answer).encode()))
+        public_server.script.extend([exists, exists, *pages])
+        with pytest.raises(SearchServerError, match=r"without end.*at most 3 pages") as caught:
+            ingestor_for(public_server).ingest_episode(path)
+        assert caught.value.errno == errno.EMSGSIZE
+        assert [body["offset"] for body in public_server.bodies("/v2/search")] == [0, 2, 4]
+        assert not public_server.collections["traj_episodes"].rows
 
     def test_a_server_that_repeats_its_page_does_not_catch_the_client(
         self, public_server: VectorServer, tmp_path: Path
@@ -1335,6 +1356,7 @@ class TestServerDialect:
             {"documents": [{"id": 1, "metadata": 3}], "scores": [0.0]},
             {"documents": [1], "scores": [0.0]},
             {"documents": 5, "scores": [0.0]},
+            {"documents": [{"id": 1 << 64, "metadata": {}}], "scores": [0.0]},
         ],
     )
     def test_an_answer_of_another_kind_is_refused(self, answer: Anything) -> None:
@@ -1355,8 +1377,19 @@ class TestServerDialect:
     ) -> None:
         assert sorted(SERVER.refused(answer, 3)) == refused
 
-    @pytest.mark.parametrize("answer", [None, {}, {"inserted": 1, "errors": {"x": "y"}}])
-    def test_an_answer_without_counts_is_refused(self, answer: Anything) -> None:
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            None,
+            {},
+            {"inserted": 1, "errors": {"x": "y"}},
+            {"inserted": -300_000_000},
+            {"inserted": 2},
+            {"inserted": 0, "errors": {"1": "of another request"}},
+            {"inserted": 0, "errors": {"-1": "of the last document?"}},
+        ],
+    )
+    def test_an_answer_without_counts_of_what_was_sent_is_refused(self, answer: Anything) -> None:
         with pytest.raises(UnexpectedAnswer):
             SERVER.refused(answer, 1)
 
@@ -1631,7 +1664,14 @@ class TestBrokenConnections:
 
     @pytest.mark.parametrize(
         "body",
-        [b"<html>login</html>", b'{"results": [', b'{"results": NaN}', b"\xff\xfe", b"[" * 100_000],
+        [
+            b"<html>login</html>",
+            b'{"results": [',
+            b'{"results": NaN}',
+            b'{"results": 1e999}',
+            b"\xff\xfe",
+            b"[" * 100_000,
+        ],
     )
     def test_an_answer_that_is_not_json_is_said(
         self, bridge_server: VectorServer, body: bytes
@@ -1655,25 +1695,48 @@ class TestBrokenConnections:
         with pytest.raises(SearchServerError, match=r"too large.*more than 1000 bytes"):
             retriever_for(bridge_server).search_episodes([1.0])
 
-    def test_an_answer_that_drips_in_is_given_up(self) -> None:
+    def test_many_small_values_do_not_fill_the_memory(self, bridge_server: VectorServer) -> None:
+        body = b'{"results": [' + b"[]," * (6 << 20) + b"[]]}"
+        bridge_server.script.append(Scripted(body=body))
+        with pytest.raises(SearchServerError, match=r"too large.*more than 16777216 bytes"):
+            retriever_for(bridge_server).search_episodes([1.0])
+
+    @pytest.mark.parametrize(
+        ("start", "piece", "timeout", "problem"),
+        [
+            (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 99, 30, "too many headers or trailers"),
+            (b"HTTP/1.1 200 OK\r\nA: ", b"b", 0.2, "did not answer within"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b" ", 0.2, "within"),
+            (
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+                b"A: b\r\n" * 999,
+                30,
+                "too many headers or trailers",
+            ),
+        ],
+        ids=["informational", "header", "body", "trailers"],
+    )
+    def test_an_answer_without_an_end_is_given_up(
+        self, start: bytes, piece: bytes, timeout: float, problem: str
+    ) -> None:
         stop = threading.Event()
 
         def drip(listening: socket.socket) -> None:
             connection, _ = listening.accept()
-            with connection:
+            with connection, suppress(OSError):
+                connection.settimeout(20)
                 connection.recv(1 << 16)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-                with suppress(OSError):
-                    while not stop.wait(0.02):
-                        connection.sendall(b" ")
+                connection.sendall(start)
+                while not stop.wait(0.002 if len(piece) == 1 else 0):
+                    connection.sendall(piece)
 
         with socket.create_server(("127.0.0.1", 0)) as listening:
             thread = threading.Thread(target=drip, args=(listening,), daemon=True)
             thread.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            with pytest.raises(SearchServerError, match="did not answer within"):
+            with pytest.raises(SearchServerError, match=problem):
                 TrajectoryRetriever(
-                    url, options=ServerOptions(timeout=0.2, retries=0)
+                    url, options=ServerOptions(timeout=timeout, retries=0)
                 ).search_episodes([1.0])
             stop.set()
             thread.join()

@@ -1,38 +1,37 @@
 """The client of a search server: sends what a dialect words, in bounded time, size and tries.
 
-HTTP itself is urllib3's. Redirects are not followed, so the token never goes to another host.
+Redirects are not followed, so the token never goes to another host.
 """
 
 from __future__ import annotations
 
 import errno
 import json
-import random
 import re
-import ssl
-import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from shard_format import __version__
-from shard_format.errors import InvalidArgument, ShardIOError
+from shard_format import http
+from shard_format.canonical_json import parse_object
+from shard_format.errors import BadMetadata, InvalidArgument, ShardIOError
 from shard_format.extras import require
+from shard_format.registry import DEFAULT_LIMITS
 from wshard.search._dialects import DIALECTS, UnexpectedAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from typing_extensions import Unpack
-    from urllib3 import BaseHTTPResponse
 
     from shard_format.errors import Facts
     from wshard.search._dialects import DialectName, Document, Filter, Hit, Key, Request
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 30.0
-_MOST_ANSWERED: Final = 64 << 20
+_MOST_ANSWERED: Final = 16 << 20
 _MOST_REFUSAL: Final = 4096
+# Of the documents about the episodes of one batch, up to a thousand each.
+_MOST_PAGES: Final = 1000
 # The server refused before it did anything: any request may be sent again.
 _BUSY: Final = frozenset({429, 503})
 # The server may have done something: only a repeatable request may be sent again.
@@ -49,7 +48,6 @@ _HINTS: Final = {
     500: "check that the collection exists (ingesting creates it); the server's log may say more",
     503: "the server is starting or overloaded: try later",
 }
-_sleep = time.sleep
 Parsed = TypeVar("Parsed")
 
 
@@ -128,11 +126,10 @@ class Client:
         self._words = DIALECTS[dialect]
         self._key = api_key
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        headers["User-Agent"] = f"shard-format/{__version__}"
         if api_key is not None:
             headers["Authorization"] = f"Bearer {api_key}"
-        urllib3 = require("urllib3", "search")
-        self._connections = urllib3.connection_from_url(self.url, maxsize=8, headers=headers)
+        require("urllib3", "search")
+        self._http = http.Client(http.Address.parse(self.url), headers, self.options.timeout)
 
     def create(self, collection: str, dimension: int) -> None:
         """Create a collection, unless there is one of that name."""
@@ -187,13 +184,20 @@ class Client:
         """The ids of documents about these episodes; none where storing replaces them anyway."""
         names = sorted({episode_id for episode_id, _ in keys})
         wanted: dict[Any, bool] = {}
-        while names:
-            # A page that brings nothing new is the last; servers may give short ones before.
-            known = len(wanted)
-            request = self._words.stored(collection, vector, names, known)
-            for hit in [] if request is None else self._send(request, self._words.hits):
+        pages = 0
+        while request := self._words.stored(collection, vector, names, known := len(wanted)):
+            if (pages := pages + 1) > _MOST_PAGES:
+                raise self._error(
+                    request,
+                    "the server lists documents without end",
+                    errno.EMSGSIZE,
+                    expected=f"at most {_MOST_PAGES} pages",
+                    hint="drop the collection, and ingest its files again",
+                )
+            for hit in self._send(request, self._words.hits)[: request.body["top_k"]]:
                 key = hit.metadata.get("episode_id"), hit.metadata.get("chunk_index")
                 wanted[hit.id] = any(key == one for one in keys)
+            # A page that brings nothing new is the last; servers may give short ones before.
             if len(wanted) == known:
                 break
         return [id_ for id_, is_wanted in wanted.items() if is_wanted]
@@ -210,57 +214,43 @@ class Client:
 
     def _send(self, request: Request, parse: Callable[[Any], Parsed]) -> Parsed:
         """The answer, parsed by the dialect. Pauses and tries again where that is safe."""
-        failures = 0
-        while True:
+
+        def attempt() -> Parsed:
             try:
                 return self._attempt(request, parse)
-            except SearchServerError as error:  # noqa: PERF203 - the loop is for this
-                if not error.may_retry or failures == self.options.retries:
-                    raise
-                pause_s = _FIRST_PAUSE_S * 2**failures * random.uniform(0.5, 1.0)
-                _sleep(min(max(pause_s, error.retry_after_s), _LONGEST_PAUSE_S))
-                failures += 1
+            except SearchServerError as error:
+                if error.may_retry:
+                    raise http.TryAgain(error, error.retry_after_s) from error.__cause__
+                raise
+
+        return http.retrying(attempt, self.options.retries)
 
     def _attempt(self, request: Request, parse: Callable[[Any], Parsed]) -> Parsed:
-        urllib3 = require("urllib3", "search")
-        deadline = time.monotonic() + self.options.timeout
         body = json.dumps(request.body, allow_nan=False, separators=(",", ":")).encode()
-        response: BaseHTTPResponse | None = None
+        address = http.Address.parse(self.url + request.path)
         try:
-            response = self._connections.request(
-                "POST",
-                urlsplit(self.url).path + request.path,
-                body=body,
-                timeout=urllib3.Timeout(total=self.options.timeout),
-                retries=False,
-                redirect=False,
-                preload_content=False,
-            )
-            most = _MOST_REFUSAL if response.status >= 300 else _MOST_ANSWERED
-            answered = _read(response, most, deadline)
-        except (urllib3.exceptions.HTTPError, TimeoutError) as error:
-            raise self._broken(request, error) from error
-        finally:
-            if response is not None:
-                response.close()
-        if response.status >= 300:
-            raise self._refusal(request, response, answered)
+            with self._http.request("POST", address, {}, body) as answer:
+                most = _MOST_REFUSAL if answer.status >= 300 else _MOST_ANSWERED
+                answered = b"".join(answer.pieces(most + 1))
+        except http.Broken as broken:
+            raise self._broken(request, broken) from broken.__cause__
+        if answer.status >= 300:
+            raise self._refusal(request, answer, answered)
         if len(answered) > most:
             found = f"more than {most} bytes"
             raise self._error(request, "the answer is too large", errno.EMSGSIZE, found=found)
         try:
-            answer = json.loads(answered, parse_constant=_refuse_constant) if answered else None
-            return parse(answer)
+            return parse(parse_object(answered, "the answer", DEFAULT_LIMITS) if answered else None)
         except UnexpectedAnswer as misfit:
             problem = f"the answer does not fit the {self.dialect} dialect"
             hint = self._other_dialect()
             failure = self._error(request, problem, errno.EPROTO, expected=str(misfit), hint=hint)
-        except (ValueError, RecursionError):
+        except BadMetadata:
             found = repr(self._shown(answered, 80))
             hint = "is this the address of the vector database?"
-            problem = "the answer is not JSON"
+            problem = "the answer is not JSON, or not an object"
             failure = self._error(request, problem, errno.EPROTO, found=found, hint=hint)
-        failure.status = response.status
+        failure.status = answer.status
         raise failure
 
     # --- failures
@@ -278,14 +268,12 @@ class Client:
     def _other_dialect(self) -> str:
         return f'a server that speaks the other dialect needs dialect="{_OTHER[self.dialect]}"'
 
-    def _refusal(
-        self, request: Request, response: BaseHTTPResponse, answered: bytes
-    ) -> SearchServerError:
-        status = response.status
+    def _refusal(self, request: Request, answer: http.Answer, answered: bytes) -> SearchServerError:
+        status = answer.status
         text = self._shown(answered, 200)
         hints = [_HINTS[status]] if status in _HINTS else []
         if status < 400:
-            target = response.headers.get("Location", "").partition("?")[0]
+            target = answer.header("Location").partition("?")[0]
             where = self._shown(target.encode(), 200)
             hints = [f"redirects are not followed: use the address it points to, {where}"]
         if status in _MISUNDERSTOOD:
@@ -298,47 +286,23 @@ class Client:
         )
         error.status, error.answer = status, text
         error.may_retry = status in _BUSY or (status in _UNSURE and request.is_repeatable)
-        after = response.headers.get("Retry-After", "")
-        error.retry_after_s = float(after) if re.fullmatch(r"\d{1,6}", after) else 0.0
+        error.retry_after_s = answer.retry_after_s()
         return error
 
-    def _broken(self, request: Request, error: Exception) -> SearchServerError:
+    def _broken(self, request: Request, broken: http.Broken) -> SearchServerError:
         """What to say about a failed connection, and whether the request may be sent again."""
-        known = require("urllib3", "search").exceptions
-        later = (
-            "try again later"
-            if request.is_repeatable
-            else "it may have been carried out: ingesting again replaces what is there"
+        hint = broken.hint
+        if broken.was_sent and broken.may_pass and not request.is_repeatable:
+            hint += "; it may have been carried out: ingesting again replaces what is there"
+        failure = self._error(
+            request,
+            broken.problem,
+            broken.number,
+            expected=broken.expected,
+            found=broken.found,
+            hint=hint,
         )
-        cause = error.__cause__ or (error.args[0] if error.args else None)
-        reason = getattr(cause, "strerror", None) or cause
-        may_retry = False
-        if isinstance(error, known.NameResolutionError):
-            problem, number = f"the server's name cannot be resolved: {reason}", errno.EHOSTUNREACH
-            hint = "check the URL and the network"
-        elif isinstance(error, known.NewConnectionError):  # before timeouts: it counts as one, too
-            problem = f"cannot reach the server: {reason}"
-            number = getattr(cause, "errno", None) or errno.ECONNREFUSED
-            hint = "start the server, or check host and port of the URL"
-            may_retry = isinstance(cause, ConnectionError)
-        elif isinstance(error, (known.TimeoutError, TimeoutError)):
-            problem = f"the server did not answer within {self.options.timeout:g} s"
-            number, hint = errno.ETIMEDOUT, f"raise timeout=; {later}"
-            may_retry = request.is_repeatable or isinstance(error, known.ConnectTimeoutError)
-        elif isinstance(cause, ssl.SSLCertVerificationError):
-            problem = f"the server's certificate is not trusted: {cause.verify_message}"
-            number = errno.EACCES
-            hint = "the environment variable SSL_CERT_FILE can name authorities to trust"
-        elif isinstance(error, known.SSLError):
-            reason = getattr(cause, "reason", None) or type(cause).__name__
-            problem, number = f"no secure connection can be made: {reason}", errno.EPROTO
-            hint = "does the server speak https? Otherwise give a URL with http://"
-        else:
-            problem = f"the connection broke ({type(cause or error).__name__})"
-            number, hint = errno.ECONNRESET, later
-            may_retry = request.is_repeatable
-        failure = self._error(request, problem, number, hint=hint)
-        failure.may_retry = may_retry
+        failure.may_retry = broken.may_pass and (request.is_repeatable or not broken.was_sent)
         return failure
 
     def _shown(self, said: bytes, most: int) -> str:
@@ -349,23 +313,6 @@ class Client:
         text = " ".join(text.split())
         text = "".join(letter if letter.isprintable() else "?" for letter in text)
         return text if len(text) <= most else text[:most] + "…"
-
-
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _read(response: BaseHTTPResponse, most: int, deadline: float) -> bytes:
-    """The body, up to one byte more than `most`; gives up at the deadline if it only drips in."""
-    body = bytearray()
-    while len(body) <= most:
-        piece = response.read1(min(1 << 16, most + 1 - len(body)))
-        if not piece:
-            break
-        body += piece
-        if time.monotonic() > deadline:
-            raise TimeoutError
-    return bytes(body)
 
 
 def _checked_url(url: str) -> str:

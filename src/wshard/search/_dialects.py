@@ -194,6 +194,8 @@ class ServerDialect:
         except ValueError:
             raise UnexpectedAnswer("'errors' by the documents' numbers") from None
         inserted = _typed(fields.get("inserted"), int, "'inserted'")
+        if not 0 <= inserted <= count or not failed.keys() <= set(range(count)):
+            raise UnexpectedAnswer(f"the {count} documents that were sent")
         if inserted + len(failed) < count:
             failed = {**dict.fromkeys(range(inserted, count), "no reason given"), **failed}
         return failed
@@ -218,6 +220,8 @@ class ServerDialect:
         hits = []
         for row, distance in zip(documents, scores, strict=True):
             id_ = _typed(_typed(row, dict, "a document").get("id"), int, "'id' of a document")
+            if id_.bit_length() > 64:
+                raise UnexpectedAnswer("'id' of a document with 64 bits")
             metadata = _typed(row.get("metadata") or {}, dict, "'metadata' of a document")
             hits.append(Hit(id_, 1.0 - _score(distance, "a score"), metadata))
         return sorted(hits, key=lambda hit: -hit.score)
