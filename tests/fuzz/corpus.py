@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from shard_format import Codec, Role, ShardError, ShardReader
 from shard_format.layout import FILTERED
@@ -26,7 +29,7 @@ DESCRIPTIONS = (
     "meta/wshard",
 )
 # Targets that also learn from the vectors of episodes.
-OF_EPISODES = ("chunk_manifest", "descriptions", "episode")
+OF_EPISODES = ("chunk_manifest", "dataset", "descriptions", "episode")
 # Targets of another format, with the folders of its vectors.
 OF_THEIR_OWN = {"journal": "*valid_journals", "shardpack": "*valid_packs"}
 
@@ -45,8 +48,13 @@ def seeds(target: str) -> Iterator[tuple[str, bytes]]:
     if target in OF_THEIR_OWN:
         yield from vector_files(OF_THEIR_OWN[target])
         return
+    if target == "decode":
+        yield from _contents()
+        return
+    if target == "extract":
+        yield from vector_files("*valid_packs")
     for name, data in vector_files("*valid*" if target in OF_EPISODES else "*valid"):
-        if target == "container":
+        if target in ("container", "extract"):
             yield name, data
             continue
         try:
@@ -56,8 +64,28 @@ def seeds(target: str) -> Iterator[tuple[str, bytes]]:
         yield from _parts(target, name, data, reader)
 
 
+def _contents() -> Iterator[tuple[str, bytes]]:
+    """Small values of every kind that decoders know; the first byte chooses the kind."""
+    arrays = io.BytesIO(), io.BytesIO()
+    np.save(arrays[0], np.arange(6, dtype=np.float32).reshape(2, 3))
+    np.savez_compressed(arrays[1], a=np.zeros(4, np.uint8), b=np.ones((1, 2)))
+    contents = [array.getvalue() for array in arrays]
+    contents += [b'{"a":[1,2.5,null]}', b"some text", b"7", b"\x82\xa1a\x01\xa1b\x93\x01\x02\x03"]
+    # The starts of JPEG, PNG, GIF, BMP, TIFF and WebP.
+    contents += [
+        b"\xff\xd8\xff\xe0",
+        b"\x89PNG\r\n\x1a\n",
+        b"GIF89a",
+        b"BM",
+        b"II*\0",
+        b"RIFF\0\0\0\0WEBP",
+    ]
+    for number, content in enumerate(contents):
+        yield f"content-{number}", bytes([number]) + content
+
+
 def _parts(target: str, name: str, data: bytes, reader: ShardReader) -> Iterator[tuple[str, bytes]]:
-    if target == "episode":
+    if target in ("dataset", "episode"):
         if reader.role == Role.WSHARD:
             yield name, data
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 import atheris
 
 sys.path.insert(0, str(Path(__file__).parent))
-with atheris.instrument_imports(include=["shard_format", "shardpack", "wshard"]):
+with atheris.instrument_imports(include=["shard_format", "shard_train", "shardpack", "wshard"]):
     from targets import TARGETS
 
     from shard_format import ShardError

@@ -1,7 +1,7 @@
 """What the fuzzer calls. Each target takes any bytes and may raise nothing but ShardError.
 
 `container` reads a whole file in every way, `episode` every lane of one, `journal` brings a recording back,
-`shardpack` reads and recovers a shard of a dataset.
+`shardpack` reads and recovers a shard of a dataset. `dataset`, `extract` and `decode` get files whose checksums fit.
 The others aim past checksums and sizes, at the parsers behind them, which random bytes would hardly ever reach.
 """
 
@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import shutil
 import struct
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from xxhash import xxh64_intdigest
 
 import shardpack
+from shard_cli.main import main as run_program
 from shard_format import Limits, Manifest, ShardError, ShardReader, compute_identity
 from shard_format.canonical_json import canonical, parse_object
 from shard_format.codecs import check_sizes, crc32c, decode, decode_into, iter_decoded
@@ -25,6 +27,7 @@ from shard_format.filters import Filters
 from shard_format.layout import Codec
 from shard_format.seekable import FOOTER, FrameDecoder, SeekTable, seek_table_size
 from shard_format.verify import check
+from shard_train import EpisodeDataset, compute_stats
 from shardpack import Record, ShardPackReader
 from wshard import Episode, Intervals, load_wshard, open_partial, recover, validate_chunk_continuity
 from wshard._chunk_manifest import ChunkManifest, open_chunk
@@ -77,6 +80,94 @@ def fuzz_container(data: bytes) -> None:
         for examine in (Manifest.read, compute_identity):
             with contextlib.suppress(ShardError):
                 examine(reader)
+
+
+def _with_right_checksums(data: bytes) -> bytes:
+    """The file with its own size and with the checksums of what its entries decode to."""
+    file = bytearray(_with_right_size(data))
+    with (
+        contextlib.suppress(ShardError),
+        ShardReader(bytes(file), limits=LIMITS, threads=1, check=False) as reader,
+    ):
+        for number, name in enumerate(reader.names()[:64]):
+            with contextlib.suppress(ShardError):
+                checksum = crc32c(reader.read_entry(name))
+                _U32.pack_into(file, 64 + 48 * number + 40, checksum)
+    return bytes(file)
+
+
+def fuzz_dataset(data: bytes) -> None:
+    """An episode that its checksums fit, in a folder: doctor, windows, alignment, statistics."""
+    folder = _folder("dataset")
+    path = folder / "ep.wshard"
+    path.write_bytes(_with_right_checksums(data))
+    examine(path, threads=1)
+    ways: tuple[dict[str, Any], ...] = (
+        {},
+        {"align": "nearest"},
+        {"delta_timestamps": {"state": [-0.1, 0.0]}},
+    )
+    for options in ways:
+        with contextlib.suppress(ShardError):
+            dataset = EpisodeDataset([path], window=2, index=False, threads=1, **options)
+            dataset.batch([0, len(dataset) - 1])
+            dataset.close()
+    with contextlib.suppress(ShardError):
+        compute_stats([path], threads=1)
+
+
+def fuzz_extract(data: bytes) -> None:
+    """A container or a shard whose checksums fit, extracted: nothing appears outside of the folder."""
+    folder = _folder("extract")
+    path, target = folder / "file", folder / "target"
+    path.write_bytes(
+        _with_right_records(data) if b"SPR1" in data[:16] else _with_right_checksums(data)
+    )
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        run_program(["extract", str(path), "-C", str(target)])
+    assert {found.name for found in folder.iterdir()} <= {"file", "target"}
+    shutil.rmtree(target, ignore_errors=True)
+
+
+_ENDINGS: Final = (
+    "npy",
+    "npz",
+    "json",
+    "txt",
+    "cls",
+    "mp",
+    "jpg",
+    "png",
+    "gif",
+    "bmp",
+    "tif",
+    "webp",
+)
+
+
+def fuzz_decode(data: bytes) -> None:
+    """A byte that chooses an ending, and the content of an entry with that ending: decoded as a training loop would."""
+    if not data:
+        return
+    path = _folder("decode") / "a.shardpack"
+    name = f"x.{_ENDINGS[data[0] % len(_ENDINGS)]}"
+    with shardpack.ShardPackWriter(path, fsync=False) as writer:
+        writer.write("a", {name: data[1:]})
+    with ShardPackReader(path, limits=LIMITS) as reader:
+        reader[0].decode()
+
+
+@functools.cache
+def _temporary(name: str) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix=name)
+
+
+def _folder(name: str) -> Path:
+    """A folder that all inputs of a target share."""
+    return Path(_temporary(name).name)
 
 
 def fuzz_decompression(data: bytes) -> None:
@@ -209,7 +300,7 @@ def fuzz_descriptions(data: bytes) -> None:
 
 def fuzz_chunk_manifest(data: bytes) -> None:
     """The text of a manifest of chunks: parsed, checked, and its chunks looked for in an empty folder."""
-    folder = _empty_folder().name
+    folder = _temporary("empty").name
     plain = Manifest._from_fields(parse_object(data, "fuzz", LIMITS), folder)
     for reference in plain.files[:64]:
         with contextlib.suppress(ShardError):
@@ -256,7 +347,7 @@ def _with_right_heads(data: bytes) -> bytes:
 
 
 def _bring_back(journal: bytes) -> None:
-    folder = _journal_folder().name
+    folder = _temporary("journal").name
     partial, out = f"{folder}/e.wshard.partial", f"{folder}/out.wshard"
     Path(partial).write_bytes(journal)
     result = recover(partial, out, fsync=False)
@@ -330,7 +421,7 @@ def _read_pack(pack: bytes) -> dict[int, tuple[int, object]]:
 
 def _recover_pack(pack: bytes) -> None:
     """What recovery writes is whole, whatever it was written from."""
-    out = f"{_pack_folder().name}/out.shardpack"
+    out = f"{_temporary('pack').name}/out.shardpack"
     result = shardpack.recover(pack, out, limits=LIMITS, fsync=False)
     try:
         with ShardPackReader(out, limits=LIMITS) as reader:
@@ -408,27 +499,15 @@ def _fit_rows(block: bytearray, count: int, head_size: int, alignment: int) -> N
         _PACK_ROW.pack_into(block, at, stored_size, size, crc32c(bytes(block[start:end])), encoding)
 
 
-@functools.cache
-def _pack_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory()
-
-
-@functools.cache
-def _journal_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory()
-
-
-@functools.cache
-def _empty_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory()
-
-
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "chunk_manifest": fuzz_chunk_manifest,
     "container": fuzz_container,
+    "dataset": fuzz_dataset,
+    "decode": fuzz_decode,
     "decompression": fuzz_decompression,
     "descriptions": fuzz_descriptions,
     "episode": fuzz_episode,
+    "extract": fuzz_extract,
     "filters": fuzz_filters,
     "journal": fuzz_journal,
     "json": fuzz_json,
