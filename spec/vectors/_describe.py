@@ -14,7 +14,14 @@ from _layout import (
     KNOWN_HEADER_FLAGS,
     MAX_ALIGNMENT,
 )
-from _metadata import ROLE_MANIFEST, JsonObject, contents_of, manifest_files, read_schema
+from _metadata import (
+    ROLE_MANIFEST,
+    JsonObject,
+    contents_of,
+    identity_of_version_2,
+    manifest_files,
+    read_schema,
+)
 from _primitives import identity_text, sha256_hex, xxh64
 
 if TYPE_CHECKING:
@@ -109,6 +116,7 @@ def describe(data: bytes, *, list_entries: bool = True) -> JsonObject:
             if field not in NOT_DESCRIBED
         },
         "identity": sha256_hex(identity_text(contents)),
+        "identity_2": sha256_hex(identity_of_version_2(file)),
         "warnings": warnings_of(file),
     }
     if list_entries:

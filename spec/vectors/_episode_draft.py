@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from _encode import Container, Entry, encode
 from _metadata import ROLE_WSHARD, JsonObject
-from _primitives import canonical_json, identity_text
+from _primitives import canonical_json, identity_text, identity_text_2
 
 JSON_TYPE = 2
 WSHARD: JsonObject = {
@@ -124,7 +124,8 @@ class Draft:
     blocks: list[Entry] = field(default_factory=list)
     rows: list[JsonObject] = field(default_factory=list)
     ticks: bool = True
-    identity: bool = False
+    identity: int = 0
+    """The version of the identity that it carries; 0 for none."""
     role: int = ROLE_WSHARD
     no_channels: bool = False
 
@@ -174,6 +175,8 @@ class Draft:
         if self.identity:
             contents = {entry.name_bytes.decode(): entry.content for entry in entries}
             text = identity_text(contents)
+            if self.identity == 2:
+                text = identity_text_2(contents, self.role)
             entries = (*entries, Entry("meta/identity", text, content_type=JSON_TYPE))
         return entries
 

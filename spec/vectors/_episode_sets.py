@@ -16,6 +16,7 @@ from _metadata import (
     ROLE_WSHARD,
     JsonObject,
     contents_of,
+    identity_of_version_2,
 )
 from _primitives import canonical_json, identity_text, sha256_hex
 
@@ -239,8 +240,9 @@ def load(folder: Mapping[str, bytes], name: str, *, strict: bool = False) -> Epi
     if strict:
         examine(episode)
         for sidecar in sidecars:
-            told = [base.get("identity", identity_of(file)) for base in _sidecar_bases(sidecar)]
-            check(identity_of(file) in told, "identity_mismatch", "W-SID-4")
+            true = {identity_of(file), sha256_hex(identity_of_version_2(file))}
+            told = {base.get("identity", identity_of(file)) for base in _sidecar_bases(sidecar)}
+            check(bool(true & told), "identity_mismatch", "W-SID-4")
     return episode
 
 

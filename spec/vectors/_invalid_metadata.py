@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from _encode import Container, Entry, encode
 from _layout import with_header
 from _metadata import ROLE_MANIFEST, ROLE_WSHARD
-from _primitives import canonical_json, identity_text, sha256_hex
+from _primitives import canonical_json, identity_text, identity_text_2, sha256_hex
 from _vector import Invalid
 
 if TYPE_CHECKING:
@@ -270,6 +271,133 @@ def _identities() -> Iterator[Invalid]:
         )
 
 
+def _identities_of_version_2() -> Iterator[Invalid]:
+    contents = {"a": b"first", "c": b"third"}
+    schema = {"producer": "x", "tags": ["train"]}
+    covered = Container((), role=1, schema=canonical_json(schema))
+    text = identity_text_2(contents, 1, schema)
+    parsed = json.loads(text)
+
+    def file(form: Container, identity: bytes = text, **changed: bytes) -> bytes:
+        entries = [Entry(name, content) for name, content in (contents | changed).items()]
+        entries.append(Entry("meta/identity", identity, content_type=JSON_TYPE))
+        return encode(replace(form, entries=tuple(entries)))
+
+    other = canonical_json(schema | {"tags": ["test"]})
+    changes: dict[str, tuple[str, bytes, str | None]] = {
+        "role_changed": ("The role was changed", file(replace(covered, role=0)), None),
+        "schema_changed": (
+            "The schema section was changed",
+            file(replace(covered, schema=other)),
+            None,
+        ),
+        "schema_removed": (
+            "The schema section was removed",
+            file(replace(covered, schema=None)),
+            None,
+        ),
+        "altered": ("One entry was changed", file(covered, c=b"THIRD"), "c"),
+    }
+    for name, (what, data, entry) in changes.items():
+        yield Invalid(
+            f"identity_2_{name}",
+            f"{what} after the identity of version 2.",
+            "S-IDN-2",
+            "identity_mismatch",
+            "identity",
+            data,
+            entry=entry,
+        )
+    texts = {
+        "downgraded": ("The text of version 2 with v 1.", parsed | {"v": 1}),
+        "role_true": ("The role is true instead of 1.", parsed | {"role": True}),
+        "role_absent": ("No role.", {key: v for key, v in parsed.items() if key != "role"}),
+        "schema_null": ("The schema is null.", parsed | {"schema": None}),
+    }
+    for name, (description, fields) in texts.items():
+        yield Invalid(
+            f"identity_2_{name}",
+            f"Not the canonical text: {description}",
+            "S-IDN-1",
+            "identity_mismatch",
+            "identity",
+            file(covered, canonical_json(fields)),
+        )
+    yield Invalid(
+        "identity_version_3",
+        "An identity of version 3.",
+        "S-IDN-4",
+        "unsupported_version",
+        "identity",
+        file(covered, canonical_json(parsed | {"v": 3})),
+    )
+
+
+def _manifests_with_identity() -> Iterator[Invalid]:
+    """Signed files into which somebody else put a list of files."""
+    rows = [{"sha256": sha256_hex(b"part"), "size": 4, "uri": "p0.shard"}]
+    manifest = canonical_json({"files": rows})
+    attack = {"files": [{"uri": "evil.shard"}]}
+    in_schema = canonical_json({"manifest": attack})
+    plain = {"a": b"first"}
+    listed = {"meta/manifest": manifest}
+    cases: dict[str, tuple[str, dict[str, bytes], bytes, bytes | None]] = {
+        "in_schema": (
+            "A plain file of which somebody made a manifest, in the schema section, after its identity of version 1.",
+            plain,
+            identity_text(plain),
+            in_schema,
+        ),
+        "contradicted": (
+            "The schema section lists other files than the entry, which the identity of version 1 covers.",
+            listed,
+            identity_text(listed),
+            in_schema,
+        ),
+        "contradicted_chunks": (
+            "The schema section has a list of chunks, the entry one of files.",
+            listed,
+            identity_text(listed),
+            canonical_json({"manifest": {"chunks": rows}}),
+        ),
+        "in_schema_2": (
+            "The list is in the schema section only, which the identity of version 2 covers.",
+            plain,
+            identity_text_2(plain, ROLE_MANIFEST, {"manifest": attack}),
+            in_schema,
+        ),
+        "replaced": (
+            "meta/manifest was replaced after the identity.",
+            {"meta/manifest": canonical_json(attack)},
+            identity_text(listed),
+            None,
+        ),
+        "added": (
+            "meta/manifest was added after the identity.",
+            plain | listed,
+            identity_text(plain),
+            None,
+        ),
+        "role_changed": (
+            "A file with an entry meta/manifest had role 0 when its identity of version 2 was made.",
+            listed,
+            identity_text_2(listed, 0),
+            None,
+        ),
+    }
+    for name, (description, contents, identity, schema) in cases.items():
+        entries = [Entry(n, content) for n, content in contents.items()]
+        entries.append(Entry("meta/identity", identity, content_type=JSON_TYPE))
+        yield Invalid(
+            f"manifest_identity_{name}",
+            description,
+            "S-MAN-7",
+            "identity_mismatch",
+            "manifest",
+            encode(Container(tuple(entries), role=ROLE_MANIFEST, schema=schema)),
+        )
+
+
 def metadata_vectors() -> Iterator[Invalid]:
     yield from _schema_places()
     yield from _schema_texts()
@@ -278,3 +406,5 @@ def metadata_vectors() -> Iterator[Invalid]:
     yield from _manifest_rows()
     yield from _profiles()
     yield from _identities()
+    yield from _identities_of_version_2()
+    yield from _manifests_with_identity()

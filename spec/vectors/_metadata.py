@@ -8,7 +8,7 @@ import re
 from typing import cast
 
 from _decode import BrokenRuleError, File, read_entry, require
-from _primitives import identity_text
+from _primitives import identity_text, identity_text_2, sha256_hex
 
 MAX_JSON_DEPTH = 128
 ROLE_MANIFEST = 4
@@ -101,7 +101,27 @@ def _check_row(row: object) -> str:
     return uri
 
 
+def _check_covered(file: File) -> None:
+    """S-MAN-7, for a file that carries an identity."""
+    identity = parse_object(read_entry(file, IDENTITY_ENTRY))
+    role = identity.get("role", ROLE_MANIFEST)
+    require(role == ROLE_MANIFEST, "identity_mismatch", "S-MAN-7: not a manifest")
+    manifest: JsonObject = {}
+    if MANIFEST_ENTRY in file.by_name:
+        content = read_entry(file, MANIFEST_ENTRY)
+        manifest = parse_object(content)
+        covered = cast("JsonObject", identity["entries"]).get(MANIFEST_ENTRY)
+        require(covered == sha256_hex(content), "identity_mismatch", "S-MAN-7: another manifest")
+    section = (read_schema(file) or {}).get("manifest")
+    for key in ("files", "chunks"):
+        if isinstance(section, dict) and key in section:
+            same = section[key] == manifest.get(key)
+            require(same, "identity_mismatch", f"S-MAN-7: {key} of the schema section")
+
+
 def manifest_files(file: File) -> list[JsonObject]:
+    if IDENTITY_ENTRY in file.by_name:
+        _check_covered(file)
     if MANIFEST_ENTRY in file.by_name:
         manifest = parse_object(read_entry(file, MANIFEST_ENTRY))
         rows = manifest.get("files", manifest.get("chunks"))
@@ -120,11 +140,22 @@ def contents_of(file: File) -> dict[str, bytes]:
     return {name: read_entry(file, name) for name in file.by_name}
 
 
+def identity_of_version_2(file: File) -> bytes:
+    return identity_text_2(contents_of(file), file.header["role"], read_schema(file))
+
+
 def check_identity(file: File) -> None:
     contents = contents_of(file)
     stored = contents.get(IDENTITY_ENTRY)
-    if stored is not None:
-        require(stored == identity_text(contents), "identity_mismatch", "S-IDN-1")
+    if stored is None:
+        return
+    try:
+        version = parse_object(stored).get("v")
+    except BrokenRuleError as error:
+        raise BrokenRuleError("identity_mismatch", f"S-IDN-1: {error}") from error
+    require(type(version) is not int or version in (1, 2), "unsupported_version", "S-IDN-4")
+    text = identity_of_version_2(file) if version == 2 else identity_text(contents)
+    require(stored == text, "identity_mismatch", "S-IDN-1")
 
 
 def check_profile(file: File) -> None:

@@ -130,6 +130,12 @@ def canonical_json(value: object) -> bytes:
 
 
 def identity_text(contents: Mapping[str, bytes]) -> bytes:
-    """The text of `meta/identity` for these entries (spec/shard.md, section 12)."""
+    """The text of `meta/identity`, version 1, for these entries (spec/shard.md, section 12)."""
     hashes = {n: sha256_hex(data) for n, data in contents.items() if n != "meta/identity"}
     return canonical_json({"entries": hashes, "leaf": "sha256", "v": 1})
+
+
+def identity_text_2(contents: Mapping[str, bytes], role: int, schema: object = None) -> bytes:
+    """The text of version 2; the schema section is an object without fractions, None for none."""
+    covered = {"role": role, "schema": sha256_hex(canonical_json(schema or {})), "v": 2}
+    return canonical_json(json.loads(identity_text(contents)) | covered)

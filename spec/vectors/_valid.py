@@ -19,7 +19,7 @@ from _layout import (
     align,
     with_entry,
 )
-from _primitives import canonical_json, fnv1a64, identity_text, sha256_hex, xxh64
+from _primitives import canonical_json, fnv1a64, identity_text, identity_text_2, sha256_hex, xxh64
 from _vector import Valid, byte_ramp, numbered_lines
 
 if TYPE_CHECKING:
@@ -518,6 +518,50 @@ def _manifests_and_identity() -> Iterator[Valid]:
         ("S-IDN-1",),
         Container(entries[::-1], alignment=64),
     )
+    schema = {"producer": "größe", "tags": ["a", "b"]}
+    text = identity_text_2(contents, 200, schema)
+    yield valid(
+        "identity_2_stored",
+        "meta/identity of version 2, which covers the role and the schema section.",
+        ("S-IDN-1", "S-IDN-5"),
+        Container(
+            (*entries, Entry("meta/identity", text, content_type=JSON)),
+            role=200,
+            schema=canonical_json(schema),
+        ),
+    )
+    yield valid(
+        "identity_2_not_stored",
+        "The same entries in another order and alignment, with the same role, and a schema section that is "
+        "not canonical: same identities.",
+        ("S-IDN-1", "S-IDN-5"),
+        Container(
+            entries[::-1],
+            role=200,
+            alignment=64,
+            schema=json.dumps(dict(reversed(schema.items())), indent=1).encode(),
+        ),
+    )
+    files = {"files": [{"sha256": part, "size": 4, "uri": "p0.shard"}]}
+    listed = {"meta/manifest": canonical_json(files)}
+    section = {"manifest": files | {"partitions": []}}
+    for version, text in (
+        (1, identity_text(listed)),
+        (2, identity_text_2(listed, 4, section)),
+    ):
+        yield valid(
+            f"manifest_identity_{version}",
+            f"A manifest with an identity of version {version}; the schema section repeats the list.",
+            ("S-MAN-7", "S-IDN-1"),
+            Container(
+                (
+                    Entry("meta/manifest", listed["meta/manifest"], content_type=JSON),
+                    Entry("meta/identity", text, content_type=JSON),
+                ),
+                role=4,
+                schema=canonical_json(section),
+            ),
+        )
 
 
 def container_vectors() -> Iterator[Valid]:

@@ -9,6 +9,7 @@ from _decode import open_file
 from _encode import Container, Entry, encode
 from _episode_draft import Draft, episode_fields, f32, i32, i64, ramp_f32
 from _episode_sets import sidecar_text
+from _metadata import identity_of_version_2
 from _primitives import canonical_json, sha256_hex
 from _valid_episodes import ragged_blocks, seen, text_blocks
 from _vector import ValidSet
@@ -307,7 +308,20 @@ def _sidecars() -> Iterator[ValidSet]:
         .add("time/timestamps_ns", i64(1, 2, 3, 4))
     )
     undescribed = Draft(4).add("omen/state/other", state)
-    base.identity = True
+    base.identity = 2
+    of_version_2 = base.data()
+    told = sidecar_text(open_file(of_version_2), "ep", 4)
+    identity = sha256_hex(identity_of_version_2(open_file(of_version_2)))
+    told["base"] = cast("JsonObject", told["base"]) | {"identity": identity}
+    yield ValidSet(
+        "sidecar_identity_2",
+        "The base carries its identity of version 2, and the sidecar states it.",
+        ("W-SID-1", "W-SID-4"),
+        "ep.wshard",
+        {"ep.wshard": of_version_2, "ep.wshard.lanes/dreamer.wshard": sidecar_file(omen, told)},
+        {"id": "ep", "observations": base_seen},
+    )
+    base.identity = 1
     with_identity = base.data()
     told = sidecar_text(open_file(with_identity), "ep", 4)
     yield ValidSet(

@@ -919,7 +919,7 @@ def _trust() -> Iterator[Valid]:
         "source": {"robot": "arm-1"},
     }
     draft = base().add("reward", f32(0, 0, 0, 1)).json("meta/provenance", provenance)
-    draft.identity = True
+    draft.identity = 1
     yield episode(
         "provenance_and_identity",
         "meta/provenance right before meta/identity, which is last.",
@@ -928,11 +928,20 @@ def _trust() -> Iterator[Valid]:
         {"extras": {}},
     )
     draft = base().json("meta/provenance", PROVENANCE)
-    draft.identity = True
+    draft.identity = 1
     yield episode(
         "provenance_empty",
         "The provenance of nothing in particular.",
         ("W-PRV-1",),
+        draft,
+        {"extras": {}},
+    )
+    draft = base().add("reward", f32(0, 0, 0, 1))
+    draft.identity = 2
+    yield episode(
+        "identity_2",
+        "meta/identity of version 2, as writers of today leave it.",
+        ("S-IDN-1", "S-IDN-5"),
         draft,
         {"extras": {}},
     )

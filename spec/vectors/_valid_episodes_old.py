@@ -38,7 +38,7 @@ def generation_2_vectors(golden: Path) -> Iterator[Valid]:
         rate = json.loads(old["meta/wshard"])["timebase"]["tick_hz"]
         length = told["length_T"]
         fields = episode_fields(length, episode_id=told["episode_id"], hz=rate)
-        draft = Draft(length, episode=fields | {"env_id": told["env_id"]}, identity=True)
+        draft = Draft(length, episode=fields | {"env_id": told["env_id"]}, identity=1)
         draft.rows = json.loads(old["meta/channels"])["channels"]
         for block, content in old.items():
             if block.startswith("meta/"):

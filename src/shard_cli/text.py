@@ -23,6 +23,11 @@ def printable(text: str) -> str:
     )
 
 
+def coverage(version: int | None) -> str:
+    """What to add to an identity that covers less than those of today."""
+    return " (version 1: it does not cover the role and the schema section)" if version == 1 else ""
+
+
 def width(text: str) -> int:
     """Columns that the text takes in a terminal."""
     if text.isascii():

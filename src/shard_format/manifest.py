@@ -20,6 +20,13 @@ from shard_format.errors import (
     ShardIOError,
     UnsafePath,
 )
+from shard_format.identity import (
+    LIST_KEYS,
+    MANIFEST_ENTRY,
+    check_manifest,
+    schema_manifest,
+    stored_identity,
+)
 from shard_format.reader import ShardReader
 from shard_format.registry import ContentType, Role
 from shard_format.verify import PROFILE_CHECKS, as_profile_error
@@ -32,11 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MANIFEST_ENTRY", "FileReference", "Manifest"]
 
-MANIFEST_ENTRY: Final = "meta/manifest"
-
 _HEX_DIGEST = re.compile(r"[0-9a-f]{64}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_LIST_KEYS = ("files", "chunks")
 _HASH_BYTES = 1 << 20
 # The fields of a row that have a meaning: what each must be, and whether it is. The values may come from a file.
 _KNOWN_KEYS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
@@ -141,6 +145,7 @@ class Manifest:
 
         Raises:
             BadMetadata: the file is not a manifest, or its manifest is malformed.
+            IdentityMismatch: the file carries an identity that does not cover the list of files.
         """
         if not isinstance(source, ShardReader):
             with ShardReader(source) as reader:
@@ -150,6 +155,9 @@ class Manifest:
                 raise BadMetadata(
                     "the file is not a manifest", expected="role 4", found=f"role {source.role}"
                 )
+            identity = stored_identity(source)
+            if identity is not None:
+                check_manifest(source, identity)
             fields = _manifest_fields(source)
             path = source.name
             folder = os.path.dirname(os.path.abspath(path)) if os.path.exists(path) else None
@@ -159,7 +167,7 @@ class Manifest:
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any], folder: str | None) -> Manifest:
-        list_key = next((key for key in _LIST_KEYS if key in fields), None)
+        list_key = next((key for key in LIST_KEYS if key in fields), None)
         rows = None if list_key is None else fields[list_key]
         if list_key is None or not isinstance(rows, list):
             raise BadMetadata(
@@ -290,9 +298,8 @@ class Manifest:
 def _manifest_fields(reader: ShardReader) -> dict[str, Any]:
     if MANIFEST_ENTRY in reader:
         return reader.read_json(MANIFEST_ENTRY, rule="S-MAN-1")
-    schema = reader.schema
-    fields = None if schema is None else schema.fields.get("manifest")
-    if not isinstance(fields, dict):
+    fields = schema_manifest(reader)
+    if fields is None:
         raise BadMetadata(
             "the file holds no manifest",
             expected=f"an entry {MANIFEST_ENTRY!r} or a manifest in the schema section",

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from shard_format.canonical_json import canonical, parse_object
 from shard_format.errors import BadMetadata, BadSignature, InvalidArgument, ShardIOError
 from shard_format.extras import require
-from shard_format.identity import compute_identity, verify_identity
+from shard_format.identity import VERSIONS, check_manifest, compute_identity, verify_identity
+from shard_format.reader import ShardReader
 from shard_format.registry import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
@@ -25,13 +26,12 @@ if TYPE_CHECKING:
         Ed25519PublicKey,
     )
 
-    from shard_format.reader import ShardReader
+    from shard_format.identity import Identity
     from shard_format.sources import SourceLike
 
 __all__ = ["Signature", "load_private_key", "load_public_key", "sign", "verify"]
 
 _ALGORITHM = "ed25519"
-_PREFIX = b"shard-identity-v1:"
 _FIELD_DIGITS = {"identity": 64, "public_key": 64, "signature": 128}
 _LONGEST_SIGNATURE_FILE = 4096
 
@@ -46,11 +46,13 @@ class Signature:
     """The key that made it, as 64 hex digits. Only a claim: compare it with a key you trust."""
     signature: str
     """The Ed25519 signature: 128 hex digits."""
+    version: int = 2
+    """The version of the identity."""
 
     def to_bytes(self) -> bytes:
         """The content of a signature file."""
         fields = {name: getattr(self, name) for name in _FIELD_DIGITS}
-        return canonical({**fields, "algorithm": _ALGORITHM, "v": 1})
+        return canonical({**fields, "algorithm": _ALGORITHM, "v": self.version})
 
     @classmethod
     def from_bytes(cls, text: bytes, *, path: str | None = None) -> Signature:
@@ -61,7 +63,7 @@ class Signature:
             raise error.located(path=path) from None
         good = (
             type(fields.get("v")) is int
-            and fields["v"] == 1
+            and fields["v"] in VERSIONS
             and fields.get("algorithm") == _ALGORITHM
             and all(
                 isinstance(fields.get(name), str)
@@ -73,12 +75,12 @@ class Signature:
             raise BadMetadata(
                 "this is not a signature",
                 path=path,
-                expected="v 1, algorithm ed25519, and hex strings "
+                expected="v 1 or 2, algorithm ed25519, and hex strings "
                 + ", ".join(f"{name} ({digits} digits)" for name, digits in _FIELD_DIGITS.items()),
                 found=repr(text[:80]),
                 rule="S-SIG-2",
             )
-        return cls(**{name: fields[name] for name in _FIELD_DIGITS})
+        return cls(**{name: fields[name] for name in _FIELD_DIGITS}, version=fields["v"])
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Signature:
@@ -93,13 +95,22 @@ def sign(
     progress: Callable[[int, int], None] | None = None,
 ) -> Signature:
     """Computes the identity of a file and signs it; `progress` as for `compute_identity`."""
+    if not isinstance(source, ShardReader):
+        with ShardReader(source) as reader:
+            return sign(reader, private_key, progress=progress)
     serialization = require("cryptography.hazmat.primitives.serialization", "sign")
-    identity = compute_identity(source, progress=progress).digest
+    identity = compute_identity(source, progress=progress)
+    check_manifest(source, identity)
     public = private_key.public_key().public_bytes(
         serialization.Encoding.Raw, serialization.PublicFormat.Raw
     )
-    signature = private_key.sign(_PREFIX + identity.encode())
-    return Signature(identity=identity, public_key=public.hex(), signature=signature.hex())
+    signature = private_key.sign(_message(identity.digest, identity.version))
+    return Signature(identity.digest, public.hex(), signature.hex(), identity.version)
+
+
+def _message(identity: str, version: int) -> bytes:
+    """What is signed. It has the version, so that nobody can state another one for a genuine signature."""
+    return f"shard-identity-v{version}:{identity}".encode()
 
 
 def verify(
@@ -108,8 +119,10 @@ def verify(
     public_key: Ed25519PublicKey,
     *,
     progress: Callable[[int, int], None] | None = None,
-) -> None:
-    """Returns if the file has the content that the holder of the key signed.
+) -> Identity:
+    """Returns the identity if the file has the content that the holder of the key signed.
+
+    Look at its `version`: a signature of version 1 does not cover the role and the schema section of the file.
 
     Args:
         source: the file.
@@ -125,7 +138,9 @@ def verify(
         signature = Signature.read(signature)
     exceptions = require("cryptography.exceptions", "sign")
     try:
-        public_key.verify(bytes.fromhex(signature.signature), _PREFIX + signature.identity.encode())
+        public_key.verify(
+            bytes.fromhex(signature.signature), _message(signature.identity, signature.version)
+        )
     except exceptions.InvalidSignature:
         raise BadSignature(
             "the signature was not made with this key for this identity",
@@ -133,7 +148,7 @@ def verify(
             rule="S-SIG-1",
             hint="check which public key the signer published",
         ) from None
-    verify_identity(source, signature.identity, progress=progress)
+    return verify_identity(source, signature.identity, version=signature.version, progress=progress)
 
 
 def load_private_key(path: str | os.PathLike[str]) -> Ed25519PrivateKey:

@@ -33,7 +33,7 @@ from shard_format.errors import (
     ShardIOError,
 )
 from shard_format.filters import leading_frame
-from shard_format.identity import IDENTITY_ENTRY, identity_fields
+from shard_format.identity import IDENTITY_ENTRY, Identity, schema_digest
 from shard_format.layout import ALIGNMENTS, FILTERED, Codec, align
 from shard_format.registry import (
     DEFAULT_LIMITS,
@@ -201,7 +201,7 @@ class ShardWriter:
         if alignment not in ALIGNMENTS:
             raise InvalidArgument("unknown alignment", expected="0, 16, 32 or 64", found=alignment)
         limits, schema = options.limits, options.schema
-        role = parse_role(role)
+        self._role = parse_role(role)
         self._alignment = alignment
         self._compression = Compression.parse(compression)
         self._limits = limits
@@ -226,7 +226,7 @@ class ShardWriter:
 
         file = AtomicFile(path, fsync=fsync)
         try:
-            self._head = Head(file.folder, self.name, role, alignment, reserve, limits)
+            self._head = Head(file.folder, self.name, self._role, alignment, reserve, limits)
         except ShardError:
             file.abort()
             raise
@@ -516,10 +516,10 @@ class ShardWriter:
             raise InvalidArgument("cannot close: an entry is being written", path=self.name)
         try:
             if self._hashes is not None:
-                text = canonical(identity_fields(self._hashes))
+                identity = Identity(self._hashes, self._role, schema_digest(self._schema_text()))
                 self._hashes = None
                 self.write_entry(
-                    IDENTITY_ENTRY, text, compression="none", content_type=ContentType.JSON
+                    IDENTITY_ENTRY, identity.text, compression="none", content_type=ContentType.JSON
                 )
             self._finish()
         finally:

@@ -19,7 +19,7 @@ from shard_format.errors import (
     ReferenceMismatch,
     ShardIOError,
 )
-from shard_format.identity import IDENTITY_ENTRY, stored_identity
+from shard_format.identity import IDENTITY_ENTRY, Identity, stored_identity
 from shard_format.registry import ContentType, Role
 from wshard._labels import Intervals
 from wshard._lanes import (
@@ -164,18 +164,22 @@ def _check_fit(fields: dict[str, Any], episode: Episode, own: str) -> None:
     )
 
 
-def check_identity(sidecar: ShardReader, base: ShardReader, identity: str) -> None:
-    """W-SID-4: a sidecar that fits an episode by its fingerprint, and states an identity, states this one."""
+def check_identity(sidecar: ShardReader, base: ShardReader, identity: Identity) -> None:
+    """W-SID-4: a sidecar that fits an episode by its fingerprint, and states an identity, states this one.
+
+    It does not state the version: a sidecar may be older than version 2.
+    """
     fields = read_binding(sidecar)
     own = fingerprint(base)
     stated = next((b for b in _bases(fields) if b["fingerprint"] == own), fields["base"])
-    if "identity" in stated and stated["identity"] != identity:
+    digests = (identity.digest, Identity(identity.entries).digest)
+    if "identity" in stated and stated["identity"] not in digests:
         raise IdentityMismatch(
             "the sidecar was made for an episode with other content",
             path=sidecar.name,
             entry=META_SIDECAR,
             expected=stated["identity"],
-            found=identity,
+            found=identity.digest,
             rule="W-SID-4",
         )
 

@@ -80,7 +80,7 @@ def write_episode(
         identity=identity,
         fsync=fsync,
         options=WriterOptions(
-            schema=_kept_schema(origin), limits=options.limits, threads=options.threads
+            schema=kept_schema(origin), limits=options.limits, threads=options.threads
         ),
     ) as writer:
         _write(writer, entries, policy, origin, identity)
@@ -136,7 +136,7 @@ def _to_write(run: Iterator[tuple[PlannedEntry, Storage]]) -> Iterator[EntryToWr
         )
 
 
-def _kept_schema(origin: Origin | None) -> Schema | None:
+def kept_schema(origin: Origin | None) -> Schema | None:
     """The schema section of the loaded file; one that cannot be parsed is not kept."""
     if origin is None or origin.reader.role != Role.WSHARD:
         return None

@@ -502,7 +502,7 @@ def compact(
                 hint="give another name as out: the result is one file with all chunks",
             )
         if episode.origin.sidecars:
-            identity = compute_identity(episode.origin.reader).digest
+            identity = compute_identity(episode.origin.reader)
             for sidecar in episode.origin.sidecars:
                 check_identity(sidecar, episode.origin.reader, identity)
         write_episode(episode, target, StoragePolicy(compression, profile), fsync=fsync)

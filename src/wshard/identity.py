@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 from shard_format.identity import (
     Identity,
     compute_identity,
+    schema_digest,
     stored_identity,
     verify_identity,
 )
+from shard_format.registry import Role
 from shard_format.signing import Signature
 from shard_format.signing import sign as sign_identity
 from shard_format.signing import verify as verify_signature
 from wshard._episode import Episode
 from wshard._plan_episode import plan_entries
+from wshard._writer import kept_schema
 
 if TYPE_CHECKING:
     from shard_format.reader import ShardReader
@@ -42,4 +45,5 @@ def episode_identity(episode: Episode | SourceLike | ShardReader) -> Identity:
     hashes: dict[str, str] = {}
     for entry in plan_entries(episode):
         hashes[entry.name] = hashlib.sha256(entry.flat().data).hexdigest()
-    return Identity(hashes)
+    schema = kept_schema(episode.origin)
+    return Identity(hashes, int(Role.WSHARD), schema_digest(schema.to_bytes() if schema else b""))

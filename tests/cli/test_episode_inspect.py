@@ -67,6 +67,7 @@ def test_json_has_the_same_facts(wshard: Run, episode: Path) -> None:
     assert (facts["steps"], facts["seconds"], facts["rate_hz"]) == (60, 2.0, 30.0)
     assert facts["metadata"] == {"seed": 7, "task": "reach the cup"}
     assert facts["identity"] == compute_identity(episode).digest
+    assert facts["identity_version"] == 2
     assert facts["file_size"] == episode.stat().st_size
     assert (facts["chunks"], facts["sidecars"], facts["chunk"]) == ([], [], None)
     imu = next(block for block in facts["blocks"] if block["block"] == "signal/imu")

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from shard_cli.exits import Exit
-from shard_format import compute_identity
+from shard_format import Identity, compute_identity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +21,7 @@ def test_it_prints_like_sha256sum(run: Run, sample: Path) -> None:
     digest = compute_identity(sample).digest
     assert run("identity", sample).out == f"{digest}  {sample}\n"
     assert run("identity", "--json", sample).json["files"] == [
-        {"file": str(sample), "identity": digest}
+        {"file": str(sample), "identity": digest, "identity_version": 2}
     ]
 
 
@@ -51,6 +51,20 @@ def test_a_list_can_be_checked(run: Run, make: Make, tmp_path: Path) -> None:
     assert files[1]["error"]["code"] == "identity_mismatch"
 
 
+def test_a_list_of_version_1_can_be_checked_and_is_told_apart(
+    run: Run, sample: Path, tmp_path: Path
+) -> None:
+    old = Identity(compute_identity(sample).entries).digest
+    listed = tmp_path / "LIST"
+    listed.write_text(f"{old}  {sample}\n")
+    result = run("identity", "--check", listed)
+    assert result.code == Exit.OK
+    covered = "version 1: it does not cover the role and the schema section"
+    assert result.out == f"{sample}: ok ({covered})\n"
+    files = run("identity", "--check", listed, "--json").json["files"]
+    assert files == [{"file": str(sample), "identity": old, "identity_version": 1}]
+
+
 def test_a_list_may_come_from_stdin(
     run: Run, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +88,8 @@ def test_signing_writes_a_file_beside_and_never_over_another(
     result = run("identity", "--sign", key, sample)
     assert result.code == Exit.OK
     assert compute_identity(sample).digest in (tmp_path / "sample.shard.sig").read_text()
+    signed = run("identity", "--sign", key, sample, "--force", "--json").json["files"]
+    assert signed[0]["identity_version"] == 2
     assert run("identity", "--sign", key, sample).code == Exit.USAGE
     assert run("identity", "--sign", key, sample, "--force").code == Exit.OK
     assert run("identity", "--sign", key, sample, "-o", tmp_path / "s").code == Exit.OK

@@ -69,6 +69,34 @@ def test_a_stored_identity_that_does_not_fit_is_an_error(run: Run) -> None:
     assert "identity_mismatch: " in result.out
 
 
+@pytest.mark.parametrize("name", ["identity_stored", "identity_2_stored"])
+def test_the_version_of_the_identity_is_said(run: Run, name: str) -> None:
+    path = VECTORS / "valid" / f"{name}.shard"
+    is_old = name == "identity_stored"
+    words = "(version 1: it does not cover the role and the schema section)"
+    for command in ("verify", "info", "doctor"):
+        assert (words in run(command, path).out) == is_old
+    version = 1 if is_old else 2
+    assert run("verify", "--json", path).json["files"][0]["identity_version"] == version
+    assert run("info", "--json", path).json["files"][0]["identity"]["version"] == version
+    advice = run("doctor", "--json", path).json["files"][0]["advice"]
+    assert [one["code"] for one in advice] == (["old_identity"] if is_old else [])
+
+
+def test_an_identity_of_an_unknown_version_is_not_supported(run: Run) -> None:
+    result = run("verify", VECTORS / "invalid" / "identity_version_3.shard")
+    assert result.code == Exit.UNSUPPORTED
+    assert "unsupported_version: " in result.out
+
+
+def test_a_list_of_files_that_the_identity_does_not_cover_is_an_error(run: Run) -> None:
+    path = VECTORS / "invalid" / "manifest_identity_in_schema.shard"
+    result = run("verify", path)
+    assert result.code == Exit.FINDING
+    assert "the schema section lists files" in result.out
+    assert "evil.shard" not in result.out
+
+
 def test_an_identity_can_be_demanded(run: Run, sample: Path, make: Make) -> None:
     right = compute_identity(sample).digest
     assert run("verify", sample, "--identity", right.upper()).code == Exit.OK

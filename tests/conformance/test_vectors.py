@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from shard_format import Manifest, ShardError, ShardReader, compute_identity, verify_identity
+from shard_format import (
+    Identity,
+    Manifest,
+    ShardError,
+    ShardReader,
+    compute_identity,
+    verify_identity,
+)
 from shard_format.codecs import crc32c
 from shard_format.layout import align
 from shard_format.verify import check
@@ -174,7 +181,9 @@ class TestValid:
     ) -> None:
         case, path = load(description)
         with ShardReader(path) as reader:
-            assert compute_identity(reader).digest == case["identity"]
+            identity = compute_identity(reader)
+            assert identity.digest == case["identity_2"]
+            assert Identity(identity.entries).digest == case["identity"]
             schema = reader.schema
             assert (None if schema is None else schema.fields) == case.get("schema")
             report = check(reader)
@@ -183,6 +192,15 @@ class TestValid:
                 assert rows == case["manifest_files"]
         assert [str(error) for error in report.errors] == []
         assert sorted(warning.code for warning in report.warnings) == case["warnings"]
+
+
+def test_the_identity_in_the_text_of_the_specification_is_that_of_its_vector() -> None:
+    text = (VECTORS.parent / "shard.md").read_text(encoding="utf-8")
+    _, _, after = text.partition("<!-- identity:hello -->\n```json\n")
+    hashed, _, after = after.partition("\n```\n")
+    identity = json.loads((VECTORS / "valid" / "hello.json").read_text())["identity_2"]
+    assert hashlib.sha256(hashed.encode()).hexdigest() == identity
+    assert after.startswith(f"\nand so the identity `{identity}`.")
 
 
 def do_step(case: dict[str, Any], path: Path) -> None:

@@ -20,7 +20,14 @@ from xxhash import xxh64_intdigest
 
 import shardpack
 from shard_cli.main import main as run_program
-from shard_format import Limits, Manifest, ShardError, ShardReader, compute_identity
+from shard_format import (
+    Limits,
+    Manifest,
+    ShardError,
+    ShardReader,
+    compute_identity,
+    verify_identity,
+)
 from shard_format.canonical_json import canonical, parse_object
 from shard_format.codecs import check_sizes, crc32c, decode, decode_into, iter_decoded
 from shard_format.filters import Filters
@@ -77,7 +84,7 @@ def fuzz_container(data: bytes) -> None:
                 middle = info.size // 2
                 assert reader.read_range(name, middle, info.size) == content[middle:]
         check(reader)
-        for examine in (Manifest.read, compute_identity):
+        for examine in (Manifest.read, compute_identity, verify_identity):
             with contextlib.suppress(ShardError):
                 examine(reader)
 

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shard_format import Identity, ShardReader, compute_identity, verify_identity
-from shard_format.errors import ChecksumMismatch, IdentityMismatch, InvalidArgument
+from shard_format import Identity, ShardReader, ShardWriter, compute_identity, verify_identity
+from shard_format.errors import (
+    BadMetadata,
+    ChecksumMismatch,
+    IdentityMismatch,
+    InvalidArgument,
+    UnsupportedVersion,
+)
 from shard_format.identity import stored_identity
 from tests.shard_format.support import HandMade, Row, noise, prose, write_shard
 
@@ -26,14 +32,20 @@ CONTENTS = {
 }
 
 
-def by_hand(contents: dict[str, bytes]) -> str:
+def by_hand(
+    contents: dict[str, bytes], role: int = 0, schema: bytes = b"{}", *, version: int = 2
+) -> str:
     """The identity, from the words of the specification alone."""
     rows = ",".join(
         f'{json.dumps(name, ensure_ascii=False)}:"{hashlib.sha256(contents[name]).hexdigest()}"'
         for name in sorted(contents, key=str.encode)
     )
-    text = '{"entries":{' + rows + '},"leaf":"sha256","v":1}'
+    more = f',"role":{role},"schema":"{hashlib.sha256(schema).hexdigest()}"' if version == 2 else ""
+    text = '{"entries":{' + rows + '},"leaf":"sha256"' + more + f',"v":{version}}}'
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+EMPTY_SCHEMA = hashlib.sha256(b"{}").hexdigest().encode()
 
 
 class TestComputing:
@@ -43,6 +55,8 @@ class TestComputing:
         path = write_shard(tmp_path / "a.shard", CONTENTS)
         identity = compute_identity(path)
         assert identity.digest == by_hand(CONTENTS)
+        assert Identity(identity.entries).digest == by_hand(CONTENTS, version=1)
+        assert (identity.version, Identity(identity.entries).version) == (2, 1)
         assert str(identity) == identity.digest
         assert hashlib.sha256(identity.text).hexdigest() == identity.digest
 
@@ -52,18 +66,42 @@ class TestComputing:
     @pytest.mark.parametrize("reverse", [False, True])
     def test_codec_alignment_and_order_do_not_matter(self, tmp_path: Path, reverse: bool) -> None:
         contents = dict(reversed(CONTENTS.items())) if reverse else CONTENTS
-        for codec, alignment, role in itertools.product(
-            ("none", "zstd", "zstd:19", "lz4"), (0, 16, 64), (0, 200)
+        for codec, alignment in itertools.product(("none", "zstd", "zstd:19", "lz4"), (0, 16, 64)):
+            path = write_shard(
+                tmp_path / "a.shard", contents, compression=codec, alignment=alignment, role=200
+            )
+            assert compute_identity(path).digest == by_hand(CONTENTS, 200)
+
+    def test_role_and_schema_matter_from_version_2_on(self, tmp_path: Path) -> None:
+        for role, schema, text in (
+            (0, {}, b"{}"),
+            (200, {}, b"{}"),
+            (0, {"x": 30.0, "a": "ü"}, '{"a":"ü","x":30}'.encode()),
         ):
             path = write_shard(
-                tmp_path / "a.shard", contents, compression=codec, alignment=alignment, role=role
+                tmp_path / "a.shard", CONTENTS, role=role, schema=schema, identity=True
             )
-            assert compute_identity(path).digest == by_hand(CONTENTS)
+            identity = verify_identity(path)
+            assert identity.digest == by_hand(CONTENTS, role, text)
+            assert verify_identity(path, by_hand(CONTENTS, version=1)).version == 1
 
-    def test_schema_layout_and_the_stored_identity_do_not_matter(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("schema", "canonical"),
+        [(b' {"b": 1.50,\n"a":"\\u00fc"}\n', '{"a":"ü","b":1.5}'.encode()), (b"{ }", b"{}")],
+    )
+    def test_the_form_of_the_schema_does_not_matter(self, schema: bytes, canonical: bytes) -> None:
+        data = HandMade([Row(b"a", b"1")], schema=schema).to_bytes()
+        assert compute_identity(data).digest == by_hand({"a": b"1"}, 0, canonical)
+
+    def test_tags_are_part_of_the_schema_that_a_writer_covers(self, tmp_path: Path) -> None:
+        with ShardWriter(tmp_path / "a.shard", identity=True, fsync=False) as writer:
+            writer.write_entry("a", b"1", tags=["train"], metadata={"shape": [1]})
+            writer.schema.fields["late"] = True
+        assert verify_identity(tmp_path / "a.shard").version == 2
+
+    def test_layout_and_the_stored_identity_do_not_matter(self, tmp_path: Path) -> None:
         options: list[dict[str, Any]] = [
             {"identity": True},
-            {"schema": {"x": 1}},
             {"reserve": 9},
             {"reserve": list(CONTENTS), "identity": True},
         ]
@@ -91,6 +129,12 @@ class TestComputing:
         data = HandMade([Row(b"a", b"data", crc=1)]).to_bytes()
         with pytest.raises(ChecksumMismatch):
             compute_identity(data)
+
+    def test_a_damaged_schema_has_no_identity_but_of_version_1(self) -> None:
+        data = HandMade([Row(b"a", b"1")], schema=b"{").to_bytes()
+        with pytest.raises(BadMetadata, match="S-SCH-2"):
+            compute_identity(data)
+        assert verify_identity(data, by_hand({"a": b"1"}, version=1)).version == 1
 
     def test_progress_rises_to_the_total(self, tmp_path: Path) -> None:
         contents = {str(number): noise(1_500_000, number) for number in range(4)}
@@ -153,7 +197,7 @@ class TestVerifying:
         with pytest.raises(IdentityMismatch) as caught:
             verify_identity(path, "0" * 64)
         assert caught.value.expected == "0" * 64
-        assert caught.value.found == by_hand(CONTENTS)
+        assert caught.value.found == f"{by_hand(CONTENTS)} (version 2)"
         assert caught.value.path == str(path)
 
     def test_a_file_that_lies_about_itself_fails_also_when_the_digest_fits(self) -> None:
@@ -162,6 +206,50 @@ class TestVerifying:
         data = HandMade([content, wrong]).to_bytes()
         with pytest.raises(IdentityMismatch):
             verify_identity(data, by_hand({"a": b"1"}))
+
+    @pytest.mark.parametrize("form", ["stored", "digest", "Identity"])
+    def test_an_identity_of_version_1_verifies_and_says_so(self, form: str) -> None:
+        old = Identity({"a": hashlib.sha256(b"1").hexdigest()})
+        rows = [Row(b"a", b"1")]
+        if form == "stored":
+            rows.append(Row(b"meta/identity", old.text))
+        expected = {"stored": None, "digest": old.digest, "Identity": old}[form]
+        for role, schema in ((0, b""), (7, b'{"x":1}')):
+            data = HandMade(rows, role=role, schema=schema).to_bytes()
+            assert verify_identity(data, expected) == old
+            assert verify_identity(data, expected).version == 1
+
+    def test_digits_of_a_known_version_are_compared_with_no_other(self, tmp_path: Path) -> None:
+        path = write_shard(tmp_path / "a.shard", CONTENTS)
+        for version in (1, 2):
+            digest = by_hand(CONTENTS, version=version)
+            assert verify_identity(path, digest, version=version).version == version
+            with pytest.raises(IdentityMismatch):
+                verify_identity(path, digest, version=3 - version)
+
+    @pytest.mark.parametrize("stored", [False, True], ids=["expected", "stored"])
+    @pytest.mark.parametrize(
+        ("role", "schema", "what"),
+        [(1, b'{"x":1}', "role"), (0, b'{"x":2}', "schema"), (0, b"", "schema")],
+    )
+    def test_a_changed_role_or_schema_is_named(
+        self, role: int, schema: bytes, what: str, stored: bool
+    ) -> None:
+        row = Row(b"a", b"1")
+        identity = compute_identity(HandMade([row], schema=b'{"x":1}').to_bytes())
+        rows = [row, Row(b"meta/identity", identity.text)] if stored else [row]
+        data = HandMade(rows, role=role, schema=schema).to_bytes()
+        with pytest.raises(IdentityMismatch, match=f"the {what}") as caught:
+            verify_identity(data, None if stored else identity)
+        assert (caught.value.rule, caught.value.entry) == ("S-IDN-2", None)
+
+    @pytest.mark.parametrize("version", [0, 3, -1, 10**50])
+    def test_an_unknown_version_is_refused(self, version: int) -> None:
+        text = b'{"entries":{},"leaf":"sha256","v":%d}' % version
+        data = HandMade([Row(b"meta/identity", text)]).to_bytes()
+        with pytest.raises(UnsupportedVersion, match="1 or 2") as caught:
+            verify_identity(data)
+        assert (caught.value.rule, caught.value.entry) == ("S-IDN-4", "meta/identity")
 
     def test_a_file_without_an_identity_needs_an_expected_one(self, tmp_path: Path) -> None:
         path = write_shard(tmp_path / "a.shard", CONTENTS)
@@ -189,6 +277,12 @@ class TestVerifying:
             b'{"entries":{}, "leaf":"sha256","v":1}',
             b'{"entries":{},"leaf":"sha256","v":1}\n',
             b'{"entries":{},"extra":1,"leaf":"sha256","v":1}',
+            b'{"entries":{},"leaf":"sha256","v":true}',
+            b'{"entries":{},"leaf":"sha256","v":2.0}',
+            b'{"entries":{},"leaf":"sha256","role":0,"schema":"%s","v":1}' % EMPTY_SCHEMA,
+            b'{"entries":{},"leaf":"sha256","role":false,"schema":"%s","v":2}' % EMPTY_SCHEMA,
+            b'{"entries":{},"leaf":"sha256","role":null,"schema":"%s","v":2}' % EMPTY_SCHEMA,
+            b'{"entries":{},"leaf":"sha256","role":0,"schema":{},"v":2}',
         ],
         ids=lambda text: repr(text[:40]),
     )

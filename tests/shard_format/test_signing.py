@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
-from shard_format import compute_identity, signing
+from shard_format import Identity, Manifest, compute_identity, signing, verify_identity
 from shard_format.errors import (
     BadMetadata,
     BadSignature,
@@ -29,10 +30,24 @@ KEY = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER_KEY = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
 
 
+LISTED = {"manifest": {"files": [{"uri": "evil.shard"}]}}
+CONTENTS = {"a": b"1", "b": b"2" * 1000}
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A file worth signing."""
-    return write_shard(tmp_path / "a.shard", {"a": b"1", "b": b"2" * 1000})
+    return write_shard(tmp_path / "a.shard", CONTENTS)
+
+
+def signature_1(path: Path) -> signing.Signature:
+    """A signature of version 1, as earlier releases made it."""
+    digest = Identity(compute_identity(path).entries).digest
+    signature = KEY.sign(b"shard-identity-v1:" + digest.encode()).hex()
+    public = KEY.public_key().public_bytes_raw().hex()
+    fields = {"algorithm": "ed25519", "identity": digest, "public_key": public}
+    text = json.dumps({**fields, "signature": signature, "v": 1})
+    return signing.Signature.from_bytes(text.encode())
 
 
 @pytest.fixture
@@ -47,7 +62,8 @@ class TestSigning:
     def test_a_signature_verifies_with_its_key(
         self, path: Path, signature: signing.Signature
     ) -> None:
-        signing.verify(path, signature, KEY.public_key())
+        identity = signing.verify(path, signature, KEY.public_key())
+        assert (identity.digest, identity.version) == (signature.identity, 2)
 
     def test_the_signed_message_is_that_of_the_specification(
         self, path: Path, signature: signing.Signature
@@ -55,7 +71,8 @@ class TestSigning:
         digest = compute_identity(path).digest
         assert signature.identity == digest
         assert signature.public_key == KEY.public_key().public_bytes_raw().hex()
-        assert signature.signature == KEY.sign(b"shard-identity-v1:" + digest.encode()).hex()
+        assert signature.version == 2
+        assert signature.signature == KEY.sign(b"shard-identity-v2:" + digest.encode()).hex()
 
     def test_recompression_keeps_the_signature(
         self, path: Path, signature: signing.Signature
@@ -92,6 +109,83 @@ class TestSigning:
             signing.verify(path, forged, KEY.public_key())
 
 
+class TestVersions:
+    """Version 2 covers the role and the schema section; nobody can have it checked as version 1."""
+
+    @pytest.mark.parametrize("change", [{"role": 4}, {"schema": LISTED}], ids=["role", "schema"])
+    def test_a_changed_role_or_schema_is_refused(
+        self, path: Path, signature: signing.Signature, change: dict[str, Any]
+    ) -> None:
+        write_shard(path, CONTENTS, **change)
+        with pytest.raises(IdentityMismatch) as caught:
+            signing.verify(path, signature, KEY.public_key())
+        assert caught.value.rule == "S-SIG-1"
+
+    def test_a_signature_of_version_1_verifies_and_says_so(self, path: Path) -> None:
+        old = signature_1(path)
+        assert json.loads(old.to_bytes())["v"] == 1
+        assert signing.Signature.from_bytes(old.to_bytes()) == old
+        write_shard(path, CONTENTS, role=7, schema={"x": 1})
+        identity = signing.verify(path, old, KEY.public_key())
+        assert (identity.digest, identity.version) == (old.identity, 1)
+
+    @pytest.mark.parametrize("stored", [False, True], ids=["detached", "stored"])
+    def test_a_signature_of_version_2_cannot_be_checked_as_version_1(
+        self, path: Path, signature: signing.Signature, stored: bool
+    ) -> None:
+        """Somebody changes the role, and everything that could have it checked as version 1."""
+        old_identity = Identity(compute_identity(path).entries)
+        more = {"meta/identity": old_identity.text} if stored else {}
+        write_shard(path, {**CONTENTS, **more}, role=7)
+        assert verify_identity(path, old_identity).version == 1
+        for forged, error in (
+            (signature, IdentityMismatch),
+            (replace(signature, version=1), BadSignature),
+            (replace(signature, identity=old_identity.digest), BadSignature),
+            (replace(signature, version=1, identity=old_identity.digest), BadSignature),
+        ):
+            with pytest.raises(error):
+                signing.verify(path, forged, KEY.public_key())
+
+    def test_a_signature_is_compared_with_the_identity_of_its_version_only(
+        self, path: Path
+    ) -> None:
+        digest = compute_identity(path).digest
+        signed = KEY.sign(b"shard-identity-v1:" + digest.encode()).hex()
+        odd = signing.Signature(digest, KEY.public_key().public_bytes_raw().hex(), signed, 1)
+        with pytest.raises(IdentityMismatch):
+            signing.verify(path, odd, KEY.public_key())
+
+
+class TestManifests:
+    """S-MAN-7: what a signed manifest lists is signed."""
+
+    def test_a_signed_file_cannot_become_a_manifest(self, path: Path) -> None:
+        old = signature_1(path)
+        write_shard(path, CONTENTS, role=4, schema=LISTED)
+        assert [row.uri for row in Manifest.read(path).files] == ["evil.shard"]  # not signed
+        with pytest.raises(IdentityMismatch, match="schema section lists files") as caught:
+            signing.verify(path, old, KEY.public_key())
+        assert (caught.value.rule, caught.value.path) == ("S-MAN-7", str(path))
+
+    def test_a_signed_manifest_cannot_get_another_list(self, path: Path) -> None:
+        entries = {"meta/manifest": b'{"files":[{"uri":"good.shard"}]}'}
+        write_shard(path, entries, role=4)
+        old = signature_1(path)
+        signing.verify(path, old, KEY.public_key())
+        write_shard(path, entries, role=4, schema=LISTED)
+        with pytest.raises(IdentityMismatch, match="S-MAN-7"):
+            signing.verify(path, old, KEY.public_key())
+        write_shard(path, entries, role=4, schema=LISTED, identity=True)
+        with pytest.raises(IdentityMismatch, match="S-MAN-7"):
+            Manifest.read(path)
+
+    def test_a_list_that_stands_in_the_schema_alone_is_not_signed(self, path: Path) -> None:
+        write_shard(path, CONTENTS, role=4, schema=LISTED)
+        with pytest.raises(IdentityMismatch, match="S-MAN-7"):
+            signing.sign(path, KEY)
+
+
 class TestFiles:
     """Signature files."""
 
@@ -111,14 +205,15 @@ class TestFiles:
             "identity": signature.identity,
             "public_key": signature.public_key,
             "signature": signature.signature,
-            "v": 1,
+            "v": 2,
         }
         assert text == json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
     @pytest.mark.parametrize(
         "change",
         [
-            {"v": 2},
+            {"v": 0},
+            {"v": 3},
             {"v": True},
             {"v": "1"},
             {"v": None},

@@ -168,6 +168,7 @@ def around() -> None:
     assert_type(identity.digest, str)
     assert_type(identity.text, bytes)
     assert_type(identity.entries, Mapping[str, str])
+    assert_type(identity.version, int)
     assert_type(verify_identity("a.shard", identity), Identity)
     assert_type(verify_identity("a.shard", "00", progress=print), Identity)
     manifest = Manifest.read("a.shard")

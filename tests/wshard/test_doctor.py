@@ -738,6 +738,13 @@ class TestFiles:
         assert [(f.code, f.entry) for f in report.errors] == [("identity_mismatch", "reward")]
         assert examine(changed, options=ExamineOptions(check_identity=False)).ok
 
+    def test_an_identity_of_version_1_is_a_note(self, tmp_path: Path) -> None:
+        old = VECTORS / "valid" / "episode_generation_2_simple_episode.wshard"
+        notes = [(f.severity, f.entry) for f in examine(old).findings if f.code == "old_identity"]
+        assert notes == [("note", "meta/identity")]
+        save_wshard(load_wshard(old), tmp_path / "new.wshard", fsync=False)
+        assert "old_identity" not in examine(tmp_path / "new.wshard").codes
+
     def test_a_file_that_is_not_there_is_a_finding(self, tmp_path: Path) -> None:
         report = examine(tmp_path / "absent.wshard")
         assert report.codes == ("io_error",)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from shard_format import ShardReader
+from shard_format import ShardReader, ShardWriter, WriterOptions
 from shard_format.errors import IdentityMismatch
-from tests.wshard.support import GOLDEN, full_episode, ramp, save
+from tests.wshard.support import GOLDEN, VECTORS, entries_of, full_episode, ramp, save
 from wshard import Channel, Episode, Timebase, load_wshard
-from wshard.identity import episode_identity, stored_identity, verify_identity
+from wshard.doctor import examine
+from wshard.editing import compact
+from wshard.identity import Identity, episode_identity, stored_identity, verify_identity
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,13 +44,12 @@ def as_new(path: Path) -> Episode:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_published_identities_are_ours(tmp_path: Path, name: str) -> None:
     ep = as_new(next(path for path in GOLDEN if path.stem == name))
-    assert str(episode_identity(ep)) == PUBLISHED[name]
+    assert Identity(episode_identity(ep).entries).digest == PUBLISHED[name]
     for compression in (None, "zstd", "lz4"):
         path = save(ep, tmp_path / "a.wshard", compression, identity=True)
-        found = stored_identity(ShardReader(path))
-        assert found is not None
-        assert found.digest == PUBLISHED[name]
-        verify_identity(path, PUBLISHED[name])
+        assert stored_identity(ShardReader(path)) == episode_identity(ep)
+        assert verify_identity(path, PUBLISHED[name]).version == 1
+        assert verify_identity(path).version == 2
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,27 @@ def test_the_published_identities_are_ours(tmp_path: Path, name: str) -> None:
 def test_storage_does_not_matter(tmp_path: Path, options: dict[str, str]) -> None:
     path = save(full_episode(), tmp_path / "a.wshard", **options)
     assert str(episode_identity(path)) == str(episode_identity(full_episode()))
+
+
+def test_the_schema_section_is_part_of_it(tmp_path: Path) -> None:
+    entries = entries_of(save(full_episode(), tmp_path / "a.wshard"))
+    options = WriterOptions(schema={"description": "mine"})
+    with ShardWriter(tmp_path / "b.wshard", role=5, options=options, fsync=False) as writer:
+        for name, content in entries.items():
+            writer.write_entry(name, content)
+    ep = load_wshard(tmp_path / "b.wshard")
+    assert episode_identity(ep) == episode_identity(tmp_path / "b.wshard")
+    assert episode_identity(ep) == verify_identity(save(ep, tmp_path / "c.wshard", identity=True))
+    assert str(episode_identity(ep)) != str(episode_identity(tmp_path / "a.wshard"))
+
+
+@pytest.mark.parametrize("name", ["sidecar", "sidecars", "sidecar_identity_2"])
+def test_sidecars_state_an_identity_of_either_version(tmp_path: Path, name: str) -> None:
+    shutil.copytree(VECTORS / "valid_episodes" / name, tmp_path / name)
+    path = tmp_path / name / "ep.wshard"
+    assert examine(path).ok
+    compact(path, fsync=False)
+    assert "omen/state/m" in entries_of(path)
 
 
 def test_every_change_of_content_changes_it() -> None:

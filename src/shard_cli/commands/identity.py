@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from shard_cli import arguments as arg
 from shard_cli.exits import Exit, note_failure, worst
 from shard_cli.files import read_argument, refuse_overwrite, write_file
-from shard_cli.text import printable
+from shard_cli.text import coverage, printable
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
     from shard_cli.console import Console
+    from shard_format import Identity
 
 # As sha256sum writes it: digits, a space, a space or star, the name. A backslash in front means that the
 # name has escapes.
@@ -43,7 +44,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
             codes.append(note_failure(error, path, results, console))
             continue
         entries = {"entries": dict(identity.entries)} if args.entries else {}
-        results.append({"file": path, "identity": identity.digest, **entries})
+        results.append({"file": path, **_fields(identity), **entries})
         if not console.as_json:
             console.line(_list_line(identity.digest, path, console))
             for name, digest in identity.entries.items() if args.entries else ():
@@ -51,6 +52,10 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     if console.as_json:
         console.document({"files": results})
     return worst(codes)
+
+
+def _fields(identity: Identity) -> dict[str, Any]:
+    return {"identity": identity.digest, "identity_version": identity.version}
 
 
 def _check_usage(args: argparse.Namespace) -> None:
@@ -101,14 +106,15 @@ def _check_list(args: argparse.Namespace, console: Console) -> Exit:
     for digest, path in list(_iter_list(args.check)):
         try:
             with open_shard(path, args) as reader, console.progress(f"check {path}") as bar:
-                verify_identity(reader, digest, progress=bar.update)
+                identity = verify_identity(reader, digest, progress=bar.update)
         except ShardError as error:
             codes.append(note_failure(error, path, results, console))
             if not console.as_json:
                 console.line(f"{printable(path)}: {console.style('FAILED', 'red', 'bold')}")
             continue
-        results.append({"file": path, "identity": digest})
-        console.said(f"{printable(path)}: {console.style('ok', 'green')}")
+        results.append({"file": path, **_fields(identity)})
+        fits = console.style("ok", "green") + coverage(identity.version)
+        console.said(f"{printable(path)}: {fits}")
     if console.as_json:
         console.document({"list": args.check, "files": results})
     return worst(codes)
@@ -127,7 +133,8 @@ def _sign(args: argparse.Namespace, console: Console) -> Exit:
         with open_shard(path, args) as reader:
             signature = signing.sign(reader, key)
         write_file(target, [signature.to_bytes()], fsync=True)
-        results.append({"file": path, "identity": signature.identity, "signature": target})
+        signed = {"identity": signature.identity, "identity_version": signature.version}
+        results.append({"file": path, **signed, "signature": target})
         console.said(f"{printable(target)}: signed {signature.identity}")
     if console.as_json:
         console.document({"files": results})
@@ -151,8 +158,10 @@ IDENTITY = arg.Command(
     """
 print, check or sign what files contain
 
-The identity is a SHA-256 over all entries, whatever their compression, order and
-alignment. Lists look like those of sha256sum.
+The identity is a SHA-256 over all entries, the role and the schema section, whatever the
+compression, order and alignment. Lists look like those of sha256sum. Lists and signatures
+of earlier releases (version 1) can still be checked; they do not cover the role and the
+schema section.
 
 shard identity *.shard > IDENTITIES       # a list
 shard identity --check IDENTITIES         # compare with it later

@@ -62,12 +62,12 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
 def _judge_identity(reader: ShardReader, console: Console) -> str:
     """What becomes of a stored identity: a wrong one must not become right."""
     from shard_format import verify_identity
-    from shard_format.errors import BadMetadata, IdentityMismatch
+    from shard_format.errors import BadMetadata, IdentityMismatch, UnsupportedVersion
 
     try:
         with console.progress("check identity") as bar:
             verify_identity(reader, progress=bar.update)
-    except (IdentityMismatch, BadMetadata) as error:
+    except (IdentityMismatch, BadMetadata, UnsupportedVersion) as error:
         console.warn(f"the stored identity is wrong and left out: {message_of(error)}")
         return "dropped"
     return "rewritten"

@@ -28,7 +28,7 @@ from shard_cli.kinds.model import (
     open_shard,
     unreadable,
 )
-from shard_cli.text import count, exact_size, fit, percent, printable, short_json, size
+from shard_cli.text import count, coverage, exact_size, fit, percent, printable, short_json, size
 from shard_format.canonical_json import parse_object
 from shard_format.errors import DATA_ERRORS, EntryNotFound, InvalidArgument, ShardError, shorten
 from shard_format.identity import IDENTITY_ENTRY, stored_identity
@@ -124,7 +124,7 @@ def _identity(reader: ShardReader) -> dict[str, Any] | None:
     if reader.info(IDENTITY_ENTRY).size > _LARGEST_READ:
         return {}
     stored = stored_identity(reader)
-    return None if stored is None else {"stored": stored.digest}
+    return None if stored is None else {"stored": stored.digest, "version": stored.version}
 
 
 def _manifest(reader: ShardReader) -> dict[str, Any]:
@@ -208,6 +208,7 @@ def _part_lines(label: str, part: dict[str, Any] | None) -> Iterator[tuple[str, 
         text, fields = unreadable(part), {}
     elif label == "identity":
         text = part.get("stored", "stored, too long to show")
+        text += coverage(part.get("version"))
     elif label == "schema":
         described = part.get("described_entries")
         text = exact_size(part["bytes"])

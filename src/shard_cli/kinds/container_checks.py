@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from shard_cli.exits import EXPLANATIONS
 from shard_cli.kinds.entries import ListedEntry, flag_names, iter_rows
 from shard_cli.kinds.model import Checked, Diagnosis, Problem, limits_of, open_shard
-from shard_cli.text import count, fit, printable, size
+from shard_cli.text import count, coverage, fit, printable, size
 from shard_format import Manifest, Role, ShardError, signing, verify_identity
 from shard_format.codecs import Codec, Compression, compress
 from shard_format.findings import Report
-from shard_format.identity import IDENTITY_ENTRY
+from shard_format.identity import IDENTITY_ENTRY, Identity
 from shard_format.salvage import salvage
 from shard_format.verify import check
 
@@ -79,7 +79,7 @@ def _verify_file(
     `seen` holds the manifests on the way here: one that names itself is not followed again.
     """
     report: Report | None = None
-    identity: str | None = None
+    identity: Identity | None = None
     errors: list[ShardError] = []
     references: list[Checked] = []
     try:
@@ -104,17 +104,15 @@ def _verify_file(
 
 def _fitting_identity(
     reader: ShardReader, path: str, args: argparse.Namespace | None, console: Console
-) -> str | None:
+) -> Identity | None:
     """The identity that was compared: the stored one, and what `--identity` and `--signature` demand."""
-    found: str | None = None
+    found: Identity | None = None
     demanded = None if args is None or args.identity is None else args.identity.lower()
     if demanded is not None or IDENTITY_ENTRY in reader:
         with console.progress(f"identity {path}") as bar:
-            found = verify_identity(reader, demanded, progress=bar.update).digest
+            found = verify_identity(reader, demanded, progress=bar.update)
     if args is not None and args.signature is not None:
-        signature = signing.Signature.read(args.signature)
-        signing.verify(reader, signature, signing.load_public_key(args.public_key))
-        found = signature.identity
+        found = signing.verify(reader, args.signature, signing.load_public_key(args.public_key))
     return found
 
 
@@ -141,11 +139,12 @@ def _checked(
     path: str,
     errors: list[ShardError],
     report: Report,
-    identity: str | None = None,
+    identity: Identity | None = None,
     references: Sequence[Checked] = (),
 ) -> Checked:
     good = [count(report.entries, "entry"), size(report.bytes)]
-    good += [f"identity {identity[:16]}… fits"] if identity is not None else []
+    if identity is not None:
+        good.append(f"identity {identity.digest[:16]}… fits{coverage(identity.version)}")
     good += [f"names {count(len(references), 'file')}"] if references else []
     good += [count(len(report.warnings), "warning")] if report.warnings else []
     problems = [Problem.of(error, path) for error in errors]
@@ -155,7 +154,8 @@ def _checked(
         "bytes": report.bytes,
         "errors": [problem.fields for problem in problems],
         "warnings": [warning.fields for warning in warnings],
-        "identity": identity,
+        "identity": None if identity is None else identity.digest,
+        "identity_version": None if identity is None else identity.version,
     }
     return Checked(path, ", ".join(good), fields, problems, warnings, references)
 
@@ -192,7 +192,7 @@ def _diagnose(path: str, args: argparse.Namespace, console: Console) -> Diagnosi
             others += _advise(reader)
             if not errors and IDENTITY_ENTRY in reader:
                 with console.progress("identity") as bar:
-                    verify_identity(reader, progress=bar.update)
+                    others += _advise_identity(verify_identity(reader, progress=bar.update))
     except ShardError as error:
         errors.insert(0, error)
         if not opens and error.code != "io_error":
@@ -291,6 +291,13 @@ def _header_lines(header: dict[str, Any], wrong: dict[str, str], console: Consol
 
 
 # --- advice
+
+
+def _advise_identity(identity: Identity) -> Iterator[Problem]:
+    if identity.version == 1:
+        text, remedy = f"the stored identity is old{coverage(1)}", "shard repack FILE OUT"
+        fields = {"code": "old_identity", "message": text, "remedy": remedy}
+        yield Problem("old_identity", text, fields, "advice", "", remedy)
 
 
 def _advise(reader: ShardReader) -> Iterator[Problem]:

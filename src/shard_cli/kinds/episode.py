@@ -15,7 +15,7 @@ from shard_cli.exits import EXPLANATIONS, error_fields
 from shard_cli.jobs import in_order, threads_in_each
 from shard_cli.kinds.entries import iter_rows
 from shard_cli.kinds.model import Change, Checked, Diagnosis, Problem, field_lines, open_episode
-from shard_cli.text import count, duration, exact_size, percent, printable, rate, size
+from shard_cli.text import count, coverage, duration, exact_size, percent, printable, rate, size
 from shard_format.errors import DATA_ERRORS, ShardError
 from shard_format.findings import SEVERITIES, Finding
 from shard_format.identity import stored_identity
@@ -68,7 +68,7 @@ def facts(path: str, args: argparse.Namespace) -> dict[str, Any]:
             ),
             "size": sum(one["size"] for one in stored.values()),
             "stored": sum(one["stored"] for one in stored.values()),
-            "identity": _identity(origin.reader),
+            **_identity(origin.reader),
             "chunk": _chunk(episode),
             "chunks": [os.path.basename(reader.name) for reader in origin.chunks],
             "sidecars": [os.path.basename(reader.name) for reader in origin.sidecars],
@@ -123,12 +123,13 @@ def _clock(episode: Episode) -> tuple[float | None, float | None, str | None]:
     return (episode.length / hertz if hertz > 0 else 0.0), hertz, "rate"
 
 
-def _identity(reader: ShardReader) -> str | dict[str, Any] | None:
+def _identity(reader: ShardReader) -> dict[str, Any]:
     try:
-        identity = stored_identity(reader)
+        stored = stored_identity(reader)
     except ShardError as error:
-        return {"error": error_fields(error)}
-    return None if identity is None else identity.digest
+        return {"identity": {"error": error_fields(error)}, "identity_version": None}
+    digest, version = (None, None) if stored is None else (stored.digest, stored.version)
+    return {"identity": digest, "identity_version": version}
 
 
 def _chunk(episode: Episode) -> dict[str, Any] | None:
@@ -317,7 +318,7 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if isinstance(identity, dict):
         yield "identity", f"unreadable: {identity['error']['message']}"
     else:
-        yield "identity", identity or "not stored"
+        yield "identity", (identity or "not stored") + coverage(facts["identity_version"])
     for name in ("metadata", "provenance"):
         if facts[name]:
             yield name, count(len(facts[name]), "field")

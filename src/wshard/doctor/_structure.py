@@ -73,7 +73,9 @@ def check_file(reader: ShardReader, found: Findings) -> None:
     # Damaged entries have been named; their hashes would only repeat it.
     if has_identity and not found.damaged & set(reader.names()):
         with found.guard(IDENTITY_ENTRY):
-            verify_identity(reader)
+            if verify_identity(reader).version == 1:
+                message = "the stored identity has version 1, which does not cover the role and the schema section"
+                found.add("old_identity", IDENTITY_ENTRY, message)
     if reader.role == Role.MANIFEST:
         with found.guard():
             for problem in Manifest.read(reader).iter_problems():
@@ -124,7 +126,7 @@ def check_sidecars(base: ShardReader, sidecars: Sequence[ShardReader], found: Fi
     if not sidecars or not found.options.check_identity:
         return
     with found.guard():
-        actual = compute_identity(base).digest
+        actual = compute_identity(base)
         for sidecar in sidecars:
             if sidecar.name not in found.damaged_files:
                 with found.guard(META_SIDECAR):
