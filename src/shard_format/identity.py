@@ -209,6 +209,8 @@ def verify_identity(
         raise InvalidArgument(
             "this is not an identity", expected="64 lower-case hex digits", found=repr(expected)
         )
+    if version is not None and version not in VERSIONS:
+        raise InvalidArgument("unknown version of identities", expected="1 or 2", found=version)
     stored = stored_identity(source)
     if expected is None and stored is None:
         raise InvalidArgument(

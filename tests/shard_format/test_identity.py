@@ -226,6 +226,8 @@ class TestVerifying:
             assert verify_identity(path, digest, version=version).version == version
             with pytest.raises(IdentityMismatch):
                 verify_identity(path, digest, version=3 - version)
+            with pytest.raises(InvalidArgument, match="1 or 2"):
+                verify_identity(path, digest, version=3)
 
     @pytest.mark.parametrize("stored", [False, True], ids=["expected", "stored"])
     @pytest.mark.parametrize(
