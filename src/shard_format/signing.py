@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shard_format.canonical_json import canonical, parse_object
-from shard_format.errors import BadMetadata, BadSignature, InvalidArgument, ShardIOError
+from shard_format.errors import BadMetadata, BadSignature, InvalidArgument
 from shard_format.extras import require
 from shard_format.identity import VERSIONS, check_manifest, compute_identity, verify_identity
 from shard_format.reader import ShardReader
 from shard_format.registry import DEFAULT_LIMITS
+from shard_format.sources import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +86,7 @@ class Signature:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Signature:
         """Reads a signature file, by convention `<file>.sig`."""
-        return cls.from_bytes(_read_small(path), path=os.fspath(path))
+        return cls.from_bytes(read_file(path, _LONGEST_SIGNATURE_FILE), path=os.fspath(path))
 
 
 def sign(
@@ -167,7 +168,7 @@ def _load_key(path: str | os.PathLike[str], loader: str, kind: str) -> Any:  # n
     serialization = require("cryptography.hazmat.primitives.serialization", "sign")
     ed25519 = require("cryptography.hazmat.primitives.asymmetric.ed25519", "sign")
     exceptions = require("cryptography.exceptions", "sign")
-    pem = _read_small(path)
+    pem = read_file(path, _LONGEST_SIGNATURE_FILE)
     arguments = (pem, None) if loader == "load_pem_private_key" else (pem,)
     try:
         key = getattr(serialization, loader)(*arguments)
@@ -178,11 +179,3 @@ def _load_key(path: str | os.PathLike[str], loader: str, kind: str) -> Any:  # n
             "not an Ed25519 key", path=os.fspath(path), expected=kind, found=type(key).__name__
         )
     return key
-
-
-def _read_small(path: str | os.PathLike[str]) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(_LONGEST_SIGNATURE_FILE)
-    except OSError as error:
-        raise ShardIOError.wrap(error, "cannot read", os.fspath(path)) from error

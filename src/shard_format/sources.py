@@ -59,6 +59,8 @@ __all__ = [
     "SupportsView",
     "files_to_keep",
     "open_file",
+    "open_regular",
+    "read_file",
     "slice_of",
 ]
 
@@ -170,11 +172,10 @@ def _not_picklable(name: str) -> InvalidArgument:
 def open_file(path: str | os.PathLike[str], most: int) -> FileSource | BytesSource:
     """A local file; one of at most `most` bytes is brought into memory, so that none stays open."""
     name = os.fspath(path)
-    descriptor = _open_for_reading(name)
+    descriptor, status = open_regular(name)
     try:
-        status = os.fstat(descriptor)
         size = status.st_size
-        if size <= most and stat.S_ISREG(status.st_mode):
+        if size <= most:
             data = os.read(descriptor, size)
             if len(data) == size:
                 os.close(descriptor)
@@ -185,15 +186,60 @@ def open_file(path: str | os.PathLike[str], most: int) -> FileSource | BytesSour
     return FileSource(name, descriptor)
 
 
-def _open_for_reading(name: str) -> int:
-    global _newest
+def read_file(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """The content of a regular file, or its first `most` bytes."""
+    descriptor, _ = open_regular(path)
     try:
-        _newest = descriptor = os.open(name, _OPEN_FLAGS)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read(most)
     except OSError as error:
+        raise ShardIOError.wrap(error, "cannot read", os.fspath(path)) from error
+
+
+def open_regular(
+    path: str | os.PathLike[str], *, follow_links: bool = True
+) -> tuple[int, os.stat_result]:
+    """A descriptor for reading a file, and what the system knows about it.
+
+    Never waits for a pipe that somebody put in place of the file.
+
+    Args:
+        path: the file.
+        follow_links: False refuses a symbolic link as the last part of the path.
+
+    Raises:
+        InvalidArgument: it is not a regular file.
+        ShardIOError: it cannot be opened.
+    """
+    global _newest
+    name = os.fspath(path)
+    try:
+        _newest = descriptor = os.open(name, _OPEN_FLAGS | (0 if follow_links else _NO_LINKS))
+    except OSError as error:
+        if not follow_links and error.errno == errno.ELOOP:
+            raise InvalidArgument("a symbolic link is not followed here", path=name) from None
         raise ShardIOError.wrap(error, "cannot open", name) from error
     except ValueError as error:  # a NUL in the path
         raise InvalidArgument(f"not a valid path: {error}", path=name) from None
-    return descriptor
+    try:
+        return descriptor, _status_of_regular(descriptor, name)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _status_of_regular(descriptor: int, name: str) -> os.stat_result:
+    status = os.fstat(descriptor)
+    if stat.S_ISDIR(status.st_mode):
+        problem = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        raise ShardIOError.wrap(problem, "cannot open", name)
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidArgument(
+            "not a regular file",
+            path=name,
+            hint="read a pipe or device into memory and pass the bytes",
+        )
+    return status
 
 
 class OpenFile:
@@ -216,7 +262,7 @@ class OpenFile:
     @classmethod
     def at(cls, name: str) -> OpenFile:
         """Opens a file for reading."""
-        return cls(_open_for_reading(name))
+        return cls(open_regular(name)[0])
 
     def size(self) -> int:
         """Bytes in the file now."""
@@ -297,18 +343,11 @@ class FileSource:
             # Workers may run in another folder.
             self._location = _absolute(self.name)
         self._map: mmap.mmap | None = None
-        self._file = OpenFile.at(self.name) if descriptor is None else OpenFile(descriptor)
-        status = os.fstat(self._file.descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            self.close()
-            if stat.S_ISDIR(status.st_mode):
-                problem = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-                raise ShardIOError.wrap(problem, "cannot open", self.name)
-            raise InvalidArgument(
-                "not a regular file",
-                path=self.name,
-                hint="read a pipe or device into memory and pass the bytes",
-            )
+        if descriptor is None:
+            descriptor, status = open_regular(self.name)
+        else:
+            status = _status_of_regular(descriptor, self.name)
+        self._file = OpenFile(descriptor)
         self._size = status.st_size
         self.identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         """Tells this content of the file from any other, as far as the system knows."""
@@ -419,6 +458,7 @@ _OPEN_FLAGS = (
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_NONBLOCK", 0)
 )
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 
 
 def _absolute(name: str) -> str:

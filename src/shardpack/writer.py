@@ -25,7 +25,7 @@ from shard_format.errors import (
     shorten,
 )
 from shard_format.registry import DEFAULT_LIMITS
-from shard_format.sources import FileSource
+from shard_format.sources import FileSource, open_regular
 from shard_format.writer_input import NameSet
 from shardpack._index import build_index, unknown_fields
 from shardpack._layout import (
@@ -270,7 +270,7 @@ class ShardPackWriter(RecordWriter):
         self._schema.continue_from(fields.get("schema"), len(existing))
         end = existing.footer.index_offset
         try:
-            descriptor = os.open(self.name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            descriptor, _ = open_regular(self.name)
             try:
                 copy_range(descriptor, 0, end, self._file.descriptor)
             finally:

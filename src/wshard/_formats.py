@@ -7,7 +7,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from shard_format import ShardReader
-from shard_format.errors import InvalidArgument, ShardIOError
+from shard_format.errors import InvalidArgument
+from shard_format.sources import read_file
 from wshard._files import load_wshard, save_wshard
 from wshard._journal import MAGIC as JOURNAL_MAGIC
 from wshard.partial import open_partial
@@ -37,12 +38,8 @@ def detect_format(path: str | os.PathLike[str]) -> Format:
         ShardError: it is neither; says what the file looks like.
     """
     location = os.fspath(path)
-    try:
-        with open(location, "rb") as file:
-            if file.read(len(JOURNAL_MAGIC)) == JOURNAL_MAGIC:
-                return Format.PARTIAL
-    except OSError as error:
-        raise ShardIOError.wrap(error, "cannot open", location) from error
+    if read_file(location, len(JOURNAL_MAGIC)) == JOURNAL_MAGIC:
+        return Format.PARTIAL
     ShardReader(location).close()
     return Format.WSHARD
 

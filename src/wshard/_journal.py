@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import stat
 import struct
 from enum import IntEnum
 from functools import reduce
@@ -101,6 +102,9 @@ class JournalWriter:
                 self.descriptor = os.open(path, _WRITE_FLAGS, 0o666)
             except OSError as error:
                 raise ShardIOError.wrap(error, "cannot record", path) from error
+            if not stat.S_ISREG(os.fstat(self.descriptor).st_mode):  # a pipe would fill up
+                os.close(self.descriptor)
+                raise InvalidArgument("cannot record: not a regular file", path=path)
             if not _lock(self.descriptor, path):
                 os.close(self.descriptor)
                 raise InvalidArgument(

@@ -247,7 +247,7 @@ class TestFiles:
         assert caught.value.rule == "S-SIG-2"
 
     def test_a_missing_signature_file_is_named(self, path: Path, tmp_path: Path) -> None:
-        with pytest.raises(ShardIOError, match=r"none\.sig: cannot read: no such"):
+        with pytest.raises(ShardIOError, match=r"none\.sig: cannot open: no such"):
             signing.verify(path, tmp_path / "none.sig", KEY.public_key())
 
 
@@ -300,7 +300,7 @@ class TestKeys:
             signing.load_private_key(tmp_path / "key.pem")
 
     def test_a_missing_key_file_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(ShardIOError, match=r"none\.pem: cannot read"):
+        with pytest.raises(ShardIOError, match=r"none\.pem: cannot open"):
             signing.load_public_key(tmp_path / "none.pem")
 
 

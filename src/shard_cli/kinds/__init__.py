@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -15,13 +13,15 @@ _PACK_MARKERS: Final = (b"SPR1", b"SPI1")
 
 def is_pack(path: str) -> bool:
     """Whether `path` is a shard of a dataset, or stands for several."""
+    from shard_format.errors import ShardError, ShardIOError
+    from shard_format.sources import read_file
+
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe cannot be read again
-            return False
-        with open(path, "rb") as file:
-            return file.read(12)[8:] in _PACK_MARKERS
-    except OSError:
+        return read_file(path, 12)[8:] in _PACK_MARKERS
+    except ShardIOError:
         return path.endswith(".shardpack")
+    except ShardError:  # a pipe, which cannot be read again
+        return False
 
 
 def readable_kind(path: str, program: str) -> Readable:

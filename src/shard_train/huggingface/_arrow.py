@@ -21,6 +21,7 @@ from shard_format.errors import (
     shorten,
 )
 from shard_format.extras import require
+from shard_format.sources import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -248,11 +249,7 @@ def _read(path: str, column: str | None) -> bytes:
             found=shorten(path),
             hint="embed the files before you save the dataset",
         )
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise ShardIOError.wrap(error, "cannot read", path) from error
+    return read_file(path)
 
 
 # --- tables

@@ -14,10 +14,10 @@ from shard_format.errors import (
     DuplicateName,
     InvalidArgument,
     MissingFile,
-    ShardIOError,
     UnsafePath,
 )
 from shard_format.safe_paths import unsafe_form
+from shard_format.sources import read_file
 from shardpack.content_types import content_type_of
 from shardpack.files import InputFile, walk
 from shardpack.writer_set import ShardWriterSet, WrittenShards
@@ -130,10 +130,7 @@ def _label(name: str) -> dict[str, Any]:
 def _rows(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a file with metadata, with their line numbers."""
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            text = file.read()
-    except OSError as error:
-        raise ShardIOError.wrap(error, "cannot read", path) from error
+        text = read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadValue(f"the metadata is not UTF-8: {error}", path=path) from None
     if path.endswith(".csv"):

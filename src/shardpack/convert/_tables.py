@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from shard_format.errors import BadValue, InvalidArgument, ShardError, ShardIOError, shorten
 from shard_format.extras import require
+from shard_format.sources import read_file
 from shardpack.content_types import ending_of
 from shardpack.convert._naming import bytes_name, entry_name, json_value, row_key
 from shardpack.dataset import expand
@@ -169,11 +170,7 @@ def _batches_of(tables: Iterable[Any], rows: int) -> Iterator[Any]:
 def _read_file(path: str, rows: int) -> Iterator[Any]:
     """The batches of a file, those of Parquet with so many rows."""
     pa = require("pyarrow", "arrow")
-    try:
-        with open(path, "rb") as file:
-            start = file.read(8)
-    except OSError as error:
-        raise ShardIOError.wrap(error, "cannot open", path) from error
+    start = read_file(path, 8)
     try:
         if start.startswith(_PARQUET_MAGIC):
             parquet = require("pyarrow.parquet", "arrow")
