@@ -28,7 +28,7 @@ RULES_WITHOUT_FILE = {
     "S-HDR-12": "the file would have more than 100 MiB; in a small one S-HDR-11 comes first",
     "S-SCH-7": "the file would have more than 100 MiB",
     "S-NAM-6": "binds writers",
-    "S-NAM-8": "about extraction; valid/names_like_paths has the names",
+    "S-NAM-8": "about extraction; valid/names_like_paths and names_of_many_parts have the names",
     "S-MAN-4": "about the folder around the manifest",
     "S-MAN-5": "about the folder around the manifest",
     "S-SIG-1": "about a file of its own",

@@ -261,6 +261,13 @@ def _names() -> Iterator[Valid]:
         ("S-NAM-8",),
         Container(tuple(Entry(name, name.encode()) for name in paths)),
     )
+    long_paths = ("/".join("a" * 257), "y" + "/".join(("x" * 240,) * 17), "/".join("b" * 32_768))
+    yield valid(
+        "names_of_many_parts",
+        "Names of 257 parts, of 4097 bytes, and of 32 768 parts, too many for a path.",
+        ("S-NAM-8",),
+        Container(tuple(Entry(name, b"x") for name in long_paths)),
+    )
     yield valid(
         "names_without_terminators",
         "Names back to back, as in WShard files.",

@@ -161,6 +161,12 @@ def _keys() -> Iterator[ValidPack]:
         absent_keys=("a/b", "a/b//c", "a/./b/c"),
     )
     yield _valid(
+        "keys_of_many_parts",
+        "Keys of 257 and of 32 768 parts, too many for a path.",
+        ("P-REC-5",),
+        (_record("/".join("a" * 257), HELLO), _record("/".join("b" * 32_768), HELLO)),
+    )
+    yield _valid(
         "long_key",
         "A key of 65 536 bytes, and one of a letter.",
         ("P-REC-5",),

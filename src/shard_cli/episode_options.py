@@ -11,7 +11,7 @@ from shard_cli import arguments as arg
 from shard_cli.files import known_size, refuse_overwrite, same_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from decimal import Decimal
 
     from shard_cli.console import Console
@@ -233,7 +233,7 @@ def find(arguments: Sequence[str]) -> list[Target]:
         if not os.path.isdir(argument):
             found.setdefault(os.path.realpath(argument), _episode(argument))
             continue
-        inside = list(_in_folder(argument))
+        inside = _in_folder(argument)
         if not inside:
             raise InvalidArgument(
                 "no episodes in this folder or below it",
@@ -245,19 +245,17 @@ def find(arguments: Sequence[str]) -> list[Target]:
     return list(found.values())
 
 
-def _in_folder(folder: str) -> Iterator[Target]:
-    def refuse(error: OSError) -> None:
-        raise error
+def _in_folder(folder: str) -> list[Target]:
+    from shard_format.listing import walk_folder
 
-    for where, folders, files in os.walk(folder, onerror=refuse):
-        folders[:] = sorted(name for name in folders if not name.endswith(_SIDECAR_FOLDER))
-        episodes = [
-            _episode(os.path.join(where, name), folder)
-            for name in sorted(files)
-            if name.endswith(SUFFIX)
-        ]
-        chunks = {chunk for episode in episodes for chunk in episode.chunks}
-        yield from (episode for episode in episodes if episode.path not in chunks)
+    listing = walk_folder(folder, SUFFIX, enter=lambda name: not name.endswith(_SIDECAR_FOLDER))
+    # The files of a folder come before the folders in it.
+    names = sorted(
+        (file.name for file in listing.files), key=lambda name: (name.split("/")[:-1], name)
+    )
+    episodes = [_episode(os.path.join(folder, name), folder) for name in names]
+    chunks = {chunk for episode in episodes for chunk in episode.chunks}
+    return [episode for episode in episodes if episode.path not in chunks]
 
 
 def _episode(path: str, folder: str | None = None) -> Target:
@@ -270,13 +268,13 @@ def _episode(path: str, folder: str | None = None) -> Target:
 def _chunks_of(path: str) -> tuple[str, ...]:
     """The files that a manifest names; none for every other file, and for one that is damaged."""
     from shard_format import Manifest, ShardError
+    from shard_format.sources import read_file
 
     try:
-        with open(path, "rb") as file:
-            head = file.read(6)
+        head = read_file(path, 6)
         if not head.startswith(_MAGIC) or head[5:] != bytes([_MANIFEST_ROLE]):
             return ()
         where = os.path.dirname(path)
         return tuple(os.path.join(where, row.uri) for row in Manifest.read(path).files)
-    except (OSError, ShardError):  # opening the file will say so
+    except ShardError:  # opening the file will say so
         return ()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from shard_cli.console import Console
     from shard_format import ShardWriter
@@ -33,53 +32,6 @@ def refuse_overwrite(path: str, *, force: bool) -> None:
 
     if not force and os.path.lexists(path):
         raise InvalidArgument("the file exists", path=path, hint="give --force to replace it")
-
-
-def write_file(path: str, pieces: Iterable[bytes | memoryview], *, fsync: bool = False) -> int:
-    """Writes a file that appears when all pieces are in it; returns its size.
-
-    An error while the pieces are made, such as a wrong checksum at their end, leaves no file.
-    """
-    from shard_format.atomic import AtomicFile, write_all
-    from shard_format.errors import ShardError, ShardIOError
-
-    file = AtomicFile(path, fsync=fsync)
-    written = 0
-    try:
-        for piece in pieces:
-            write_all(file.descriptor, [piece])
-            written += len(piece)
-        file.commit()
-    except ShardError:
-        raise
-    except OSError as error:  # would name the temporary file
-        raise ShardIOError.wrap(error, "cannot write", path) from error
-    finally:
-        file.abort()
-    return written
-
-
-@contextmanager
-def replacing(path: str) -> Iterator[str]:
-    """A temporary path beside `path`. The file that is there at the end of the block takes its place.
-
-    What stood at the path gives the new file its permissions and goes; readers that have it open or mapped
-    keep it. A link keeps pointing where it did.
-    """
-    import secrets
-
-    target = os.path.realpath(path)
-    folder, base = os.path.split(target)
-    short = base.encode(errors="surrogateescape")[:200].decode(errors="ignore")
-    temporary = os.path.join(folder, f".{short}.{secrets.token_hex(6)}.partial")
-    try:
-        yield temporary
-        if os.path.exists(target):
-            os.chmod(temporary, os.stat(target).st_mode & 0o777)
-        os.replace(temporary, target)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
 
 
 def read_argument(path: str) -> bytes:

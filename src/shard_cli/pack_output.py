@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from shardpack.writer_set import WrittenShards
 
 SUFFIX: Final = ".shardpack"
-# What a killed writer leaves: a hidden file with random digits in its name.
-LEFTOVER: Final = re.compile(r"\.(.+)\.[0-9a-f]{12}\.partial")
 OUTPUT: Final = (
     arg.option(
         "-o --output NAME",

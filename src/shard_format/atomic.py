@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
+import re
 import secrets
+import stat
+import sys
 from typing import TYPE_CHECKING, Final
 
-from shard_format.errors import InvalidArgument, ShardIOError
+from shard_format.errors import InvalidArgument, ShardError, ShardIOError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    _HAS_LOCKS = False
+else:
+    _HAS_LOCKS = True
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+_log = logging.getLogger("shard_format")
 
 SUFFIX: Final = ".partial"
+TEMPORARY: Final = re.compile(r"\.(.+)\.[0-9a-f]{12}\.partial", re.DOTALL)
+"""The names of temporary files; the group is the name that the file was for."""
 
 _HAS_WRITEV = hasattr(os, "writev")
 _MOST_BUFFERS = 1024  # IOV_MAX on Linux and macOS
@@ -36,63 +51,86 @@ class AtomicFile:
 
     What stood at the target before stays until then, and for readers that have it open also after. If it is
     dropped without `commit`, it is removed: a caller that was interrupted before it held the file could not
-    abort it.
+    abort it. The temporary file is locked until then, so that `is_abandoned` can tell what a killed writer left.
+
+    Args:
+        path: the target.
+        fsync: whether to sync the file and its folder.
+        folder: a descriptor of the folder that the target is in, which stays the caller's. Then the rest of the
+            path is not looked at, and a link at the target is replaced instead of followed.
     """
 
     descriptor = -1
     _is_settled = True
     """Whether there is nothing to remove."""
 
-    def __init__(self, path: str | os.PathLike[str], *, fsync: bool) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, fsync: bool, folder: int | None = None
+    ) -> None:
         self.name = os.fspath(path)
-        # A link keeps pointing where it did: its target is what gets replaced.
-        try:
-            self._target = os.path.realpath(self.name)
-        except ValueError as error:  # a NUL in the path
-            raise InvalidArgument(f"not a valid path: {error}", path=self.name) from None
         self._fsync = fsync
         self._process = os.getpid()
-        if os.path.isdir(self._target):
-            raise InvalidArgument("cannot write: this is a folder", path=self.name)
-        self.folder, base = os.path.split(self._target)
-        # Unique, so that two writers to one name never share a file. File names end at 255 bytes.
-        token = secrets.token_hex(6)
-        short = base.encode(errors="surrogateescape")[:200].decode(errors="ignore")
-        self.temporary = os.path.join(self.folder, f".{short}.{token}{SUFFIX}")
+        self._within = folder
+        if folder is None:
+            self._target = _replaceable(self.name)
+            self.folder = os.path.dirname(self._target)
+        else:
+            self.folder, self._target = os.path.split(self.name)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-        self._is_settled = False
-        try:
-            make_parent(self.temporary)
-            self.descriptor = os.open(self.temporary, flags, 0o666)
-        except OSError as error:
-            self._is_settled = True
-            raise ShardIOError.wrap(error, "cannot write", self.name) from error
+        while self.descriptor < 0:
+            self.temporary = _temporary_beside(self._target)
+            self._is_settled = False
+            try:
+                make_parent(self.temporary)
+                self.descriptor = os.open(self.temporary, flags, 0o666, dir_fd=folder)
+            except OSError as error:
+                self._is_settled = True
+                raise ShardIOError.wrap(error, "cannot write", self.name) from error
+            if not _holds(self.descriptor, self.temporary, folder):  # taken for abandoned just now
+                self.abort()
 
     def commit(self) -> None:
         """Syncs the file, renames it over the target, and syncs the folder."""
         try:
-            with contextlib.suppress(FileNotFoundError):
-                mode = os.stat(self._target).st_mode & 0o777
-                os.chmod(self.temporary, mode)
-            if self._fsync:
-                os.fsync(self.descriptor)
-            self._close()
-            os.replace(self.temporary, self._target)
-            self._is_settled = True
-            if self._fsync:
-                sync_folder(self.folder)
+            self._commit()
         except OSError as error:  # would name the temporary file
             raise ShardIOError.wrap(error, "cannot write", self.name) from error
 
-    def abort(self) -> None:
-        """Removes the temporary file. Safe to call after anything, also twice."""
-        self._close()
-        if os.getpid() != self._process:  # a forked child dropped its copy; the file is not its own
-            return
+    def _commit(self) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.temporary)
+            mode = os.stat(self._target, dir_fd=self._within, follow_symlinks=False).st_mode
+            if stat.S_ISREG(mode):
+                os.chmod(self.temporary, mode & 0o777, dir_fd=self._within)
+        if self._fsync:
+            os.fsync(self.descriptor)
+        if os.name == "nt":  # Windows cannot rename open files
+            self._close()
+        else:
+            # Network file systems report failed writes when a descriptor is closed; this keeps the lock.
+            os.close(os.dup(self.descriptor))
+        if self._within is None:
+            os.replace(self.temporary, self._target)
+        else:
+            folders = {"src_dir_fd": self._within, "dst_dir_fd": self._within}
+            os.replace(self.temporary, self._target, **folders)
         self._is_settled = True
+        self._close()
+        if self._fsync:
+            sync_folder(self.folder)
+
+    def abort(self) -> None:
+        """Removes the temporary file. Safe to call after anything, also twice.
+
+        Raises:
+            ShardIOError: the file cannot be removed. If another error is on its way, this one is only logged.
+        """
+        with contextlib.suppress(OSError):  # about bytes that nobody wants any more
+            self._close()
+        # A forked child only drops its copy: the file is not its own.
+        if not self._is_settled and os.getpid() == self._process:
+            self._is_settled = True
+            _discard(self.temporary, self.name, self._within)
 
     def __del__(self) -> None:
         if not self._is_settled:
@@ -102,6 +140,180 @@ class AtomicFile:
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def write_file(
+    path: str | os.PathLike[str],
+    pieces: Iterable[bytes | memoryview],
+    *,
+    fsync: bool,
+    folder: int | None = None,
+) -> int:
+    """Writes a file that appears when all pieces are in it; returns its size. Arguments as for `AtomicFile`.
+
+    An error while the pieces are made, such as a wrong checksum at their end, leaves no file.
+    """
+    file = AtomicFile(path, fsync=fsync, folder=folder)
+    written = 0
+    try:
+        for piece in pieces:
+            write_all(file.descriptor, [piece])
+            written += len(piece)
+        file.commit()
+    except ShardError:
+        raise
+    except OSError as error:  # would name the temporary file
+        raise ShardIOError.wrap(error, "cannot write", file.name) from error
+    finally:
+        file.abort()
+    return written
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
+    """A path for a new file, which takes the place of `path` at the end of the block, so that you can check it first.
+
+    What stood at the path gives the new file its permissions and goes; readers that have it open or mapped keep
+    it. A link keeps pointing where it did. Until then the file is in a hidden folder, locked like a temporary file.
+    """
+    name = os.fspath(path)
+    target = _replaceable(name)
+    lock = None
+    try:
+        while lock is None:
+            folder = _temporary_beside(target)
+            make_parent(folder)
+            os.mkdir(folder)
+            if not _HAS_LOCKS:
+                break
+            with contextlib.suppress(FileNotFoundError):  # taken for abandoned just now
+                lock = os.open(folder, os.O_RDONLY)
+                if not _holds(lock, folder):
+                    os.close(lock)
+                    lock = None
+                    os.rmdir(folder)
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot write", name) from error
+    staged = os.path.join(folder, "new")
+    try:
+        yield staged
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(staged, os.stat(target).st_mode & 0o777)
+            os.replace(staged, target)
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot write", name) from error
+    finally:
+        _discard(folder, name)
+        if lock is not None:
+            os.close(lock)
+
+
+# --- what killed writers leave
+
+
+def is_abandoned(path: str, *, remove: bool = False) -> bool:
+    """Whether the writer of a temporary file or folder is dead: nobody holds its lock.
+
+    False also where the system has no locks, or this process may not open the file.
+
+    Args:
+        path: whose name `TEMPORARY` matches.
+        remove: delete it if it is abandoned.
+
+    Raises:
+        OSError: it cannot be locked or deleted.
+    """
+    if not _HAS_LOCKS:
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if remove and _is_named(descriptor, path):
+            remove_flat(path)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _holds(descriptor: int, path: str, folder: int | None = None) -> bool:
+    """Locks a new temporary file; False if somebody who looks for abandoned ones was faster."""
+    if not _HAS_LOCKS:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks, where nothing is ever taken for abandoned
+        return True
+    return _is_named(descriptor, path, folder)
+
+
+def _is_named(descriptor: int, path: str, folder: int | None = None) -> bool:
+    """Whether a path still leads to an open file or folder."""
+    try:
+        named = os.stat(path, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(named, os.fstat(descriptor))
+
+
+def _discard(path: str, name: str, folder: int | None = None) -> None:
+    """Deletes what was written for `name` under a temporary path.
+
+    Raises:
+        ShardIOError: it cannot be deleted. If another error is on its way, this one is only logged.
+    """
+    other = sys.exc_info()[1]
+    try:
+        remove_flat(path, folder)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if other is None:
+            raise ShardIOError.wrap(error, f"cannot remove {path}", name) from error
+        _log.warning("%s: cannot remove this temporary file: %s", path, error)
+
+
+def remove_flat(path: str, folder: int | None = None) -> None:
+    """Deletes a file, or a folder that has only files in it. Follows no links.
+
+    Raises:
+        OSError: it cannot be deleted, or is a folder with folders in it, some of whose files may be gone.
+    """
+    if stat.S_ISDIR(os.stat(path, dir_fd=folder, follow_symlinks=False).st_mode):
+        for name in os.listdir(path):
+            os.unlink(os.path.join(path, name))
+        os.rmdir(path)
+    else:
+        os.unlink(path, dir_fd=folder)
+
+
+def _replaceable(path: str) -> str:
+    """The file that a path leads to, or would lead to."""
+    # A link keeps pointing where it did: its target is what gets replaced.
+    try:
+        target = os.path.realpath(path)
+    except ValueError as error:  # a NUL in the path
+        raise InvalidArgument(f"not a valid path: {error}", path=path) from None
+    if os.path.isdir(target):
+        raise InvalidArgument("cannot write: this is a folder", path=path)
+    return target
+
+
+def _temporary_beside(target: str) -> str:
+    """A hidden name that nobody else has. File names end at 255 bytes."""
+    folder, base = os.path.split(target)
+    short = base.encode(errors="surrogateescape")[:200].decode(errors="ignore")
+    return os.path.join(folder, f".{short}.{secrets.token_hex(6)}{SUFFIX}")
+
+
+# --- folders and bytes
 
 
 def make_parent(path: str | os.PathLike[str]) -> None:

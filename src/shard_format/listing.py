@@ -12,9 +12,17 @@ from shard_format.errors import InvalidArgument, ShardIOError
 from shard_format.sources import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["FolderListing", "ListedFile", "expand", "expand_braces", "natural_key", "walk_folder"]
+__all__ = [
+    "FolderListing",
+    "ListedFile",
+    "expand",
+    "expand_braces",
+    "natural_key",
+    "scan_folders",
+    "walk_folder",
+]
 
 _DIGITS = re.compile(r"([0-9]+)")
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -79,6 +87,30 @@ class FolderListing:
     def paths(self) -> list[str]:
         """The path of every file."""
         return [os.path.join(self.folder, file.name) for file in self.files]
+
+
+def scan_folders(folder: str) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
+    """A folder and all folders below it: for each its path below the first one, and what is in it.
+
+    The path is empty, or ends with a slash. Links to folders are not followed.
+
+    Raises:
+        ShardIOError: a folder cannot be read.
+    """
+    waiting = [("", folder)]  # a list, because folders can be deeper than Python's stack
+    while waiting:
+        prefix, path = waiting.pop()
+        try:
+            with os.scandir(path) as scan:
+                entries = list(scan)
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot look into", path) from error
+        yield prefix, entries
+        waiting += [
+            (f"{prefix}{entry.name}/", entry.path)
+            for entry in entries
+            if entry.is_dir(follow_symlinks=False)
+        ]
 
 
 def walk_folder(
@@ -175,7 +207,13 @@ def expand(
     if is_url(text) or not glob.has_magic(text):  # a URL has a query after its question mark
         return [text]
     found: list[str] = []
-    for path in sorted(glob.glob(text, recursive=True), key=natural_key):
+    try:
+        matches = sorted(glob.glob(text, recursive=True), key=natural_key)
+    except RecursionError:
+        raise InvalidArgument(
+            "the folders are too deep for the pattern", path=text, hint="pass the folder itself"
+        ) from None
+    for path in matches:
         if keep is not None and not keep(path):
             continue
         if os.path.isdir(path):

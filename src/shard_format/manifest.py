@@ -19,6 +19,7 @@ from shard_format.errors import (
     ShardError,
     ShardIOError,
     UnsafePath,
+    shorten,
 )
 from shard_format.identity import (
     LIST_KEYS,
@@ -29,6 +30,8 @@ from shard_format.identity import (
 )
 from shard_format.reader import ShardReader
 from shard_format.registry import ContentType, Role
+from shard_format.safe_paths import too_long
+from shard_format.sources import open_regular
 from shard_format.verify import PROFILE_CHECKS, as_profile_error
 from shard_format.writer import ShardWriter
 
@@ -214,6 +217,8 @@ class Manifest:
         uri = reference.uri
         if _SCHEME.match(uri) or "\\" in uri:
             raise _unsafe(uri, "it is not a plain relative path", self.folder)
+        if (reason := too_long(uri)) is not None:
+            raise _unsafe(uri, reason, self.folder)
         if self.folder is None:
             raise InvalidArgument(
                 f"cannot resolve {uri!r}: the manifest was not read from a local file"
@@ -326,7 +331,7 @@ def _parse_reference(number: int, row: object) -> FileReference:
 
 def _unsafe(uri: str, why: str, folder: str | None) -> UnsafePath:
     return UnsafePath(
-        f"the manifest names {uri!r}: {why}",
+        f"the manifest names {shorten(uri)}: {why}",
         path=folder,
         rule="S-MAN-4",
         hint="pass allow_outside=True if you trust the manifest",
@@ -337,8 +342,9 @@ def _unsafe(uri: str, why: str, folder: str | None) -> UnsafePath:
 def _hash_file(path: str) -> tuple[str, int]:
     digest = hashlib.sha256()
     size = 0
+    descriptor, _ = open_regular(path)
     try:
-        with open(path, "rb", buffering=0) as file:
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
             while piece := file.read(_HASH_BYTES):
                 digest.update(piece)
                 size += len(piece)

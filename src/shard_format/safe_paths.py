@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import unicodedata
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from shard_format.atomic import write_file
+from shard_format.errors import ShardIOError, UnsafePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,6 +22,13 @@ _PLAIN: Final = re.compile(
     r"[A-Za-z0-9_-][A-Za-z0-9_. -]{0,200}(?:/[A-Za-z0-9_-][A-Za-z0-9_. -]{0,200})*"
 )
 _LONGEST_PART: Final = 255
+_LONGEST_NAME: Final = 4096
+_MOST_PARTS: Final = 256
+# Windows opens no folders. There a folder that is swapped for a link meanwhile does not show.
+_HAS_FOLDER_DESCRIPTORS: Final = {os.open, os.mkdir, os.rename, os.unlink} <= os.supports_dir_fd
+_FOLDER_FLAGS: Final = os.O_RDONLY | sum(
+    getattr(os, name, 0) for name in ("O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +41,75 @@ class Refused:
 
 @dataclass(slots=True)
 class ExtractionPlan:
-    """Where each entry would go, before anything is written."""
+    """Where each entry would go, before anything is written; and the writing."""
 
+    root: str
+    """The folder, with all links resolved."""
     targets: dict[str, str] = field(default_factory=dict)
     """Path by name."""
     refused: list[Refused] = field(default_factory=list)
     """Names without a path, in the order they were given."""
+    resolved: dict[str, str] = field(default_factory=dict)
+    """By name, the path below the root that has no links in it."""
+
+    def write(self, name: str, pieces: Iterable[bytes | memoryview]) -> int:
+        """Writes the file of a name, which appears when all pieces are in it; returns its size.
+
+        No link is followed below the root, so that a folder that somebody swaps for one leads nowhere.
+
+        Raises:
+            UnsafePath: a folder is no longer what it was when the plan was made.
+        """
+        path = self.targets[name]
+        folder: int | None = None
+        try:
+            os.makedirs(self.root, exist_ok=True)
+            if _HAS_FOLDER_DESCRIPTORS:
+                folder = _open_folder(self.root, self.resolved[name].split(os.sep)[:-1])
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                raise UnsafePath(
+                    "a folder became a link or a file after the paths were checked",
+                    path=path,
+                    entry=name,
+                    rule="S-NAM-8",
+                ) from None
+            raise ShardIOError.wrap(error, "cannot write", path) from error
+        try:
+            real = os.path.join(self.root, self.resolved[name])
+            return write_file(real, pieces, fsync=False, folder=folder)
+        finally:
+            if folder is not None:
+                os.close(folder)
+
+
+def _open_folder(root: str, parts: list[str]) -> int:
+    """A descriptor of a folder below the root, which is created if it is missing. Follows no links."""
+    descriptor = os.open(root, _FOLDER_FLAGS)
+    for part in parts:
+        above = descriptor
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(part, dir_fd=above)
+            descriptor = os.open(part, _FOLDER_FLAGS, dir_fd=above)
+        finally:
+            os.close(above)
+    return descriptor
 
 
 def plan_extraction(names: Iterable[str], folder: str) -> ExtractionPlan:
     """Gives every name that is safe a path under the folder (S-NAM-8). Writes nothing."""
-    plan = ExtractionPlan()
     root = os.path.realpath(folder)
+    plan = ExtractionPlan(root)
     real_folders: dict[str, str] = {}
     reasons: dict[str, str | None] = {name: unsafe_form(name) for name in names}
-    well_formed = [name for name, reason in reasons.items() if reason is None]
-    folders_needed = {parent for name in well_formed for parent in _parents(_folded(name))}
+    well_formed = {name: _folded(name) for name, reason in reasons.items() if reason is None}
+    files = set(well_formed.values())
+    # Folders that are not also files are not kept: a name can need 255 of them.
+    needed = {one for name in files for one in _parents(name) if one in files}
     claimed: dict[str, str] = {}
-    for name in well_formed:
-        if _folded(name) in folders_needed:
+    for name, folded in well_formed.items():
+        if folded in needed:
             reasons[name] = "another name needs a folder of this name"
             continue
         path = os.path.join(folder, *name.split("/"))
@@ -62,6 +124,7 @@ def plan_extraction(names: Iterable[str], folder: str) -> ExtractionPlan:
                 # Two names that look alike differ in their escapes.
                 reasons[one] = f"{rival!a} is the same file where case or form is ignored"
         plan.targets[name] = path
+        plan.resolved[name] = real.removeprefix(root).lstrip(os.sep)
     for name, reason in reasons.items():
         if reason is not None:
             plan.targets.pop(name, None)
@@ -71,8 +134,9 @@ def plan_extraction(names: Iterable[str], folder: str) -> ExtractionPlan:
 
 def unsafe_form(name: str) -> str | None:
     """Why a name cannot be a relative path at all, None if it can."""
-    if _PLAIN.fullmatch(name):
-        return None
+    reason = too_long(name)
+    if reason is not None or _PLAIN.fullmatch(name):
+        return reason
     parts = name.split("/")
     checks = (
         ("\0" in name, "it holds a NUL"),
@@ -84,11 +148,21 @@ def unsafe_form(name: str) -> str | None:
         ("." in parts, "it holds '.'"),
         ("" in parts, "a part of it is empty"),
         (
-            any(len(part.encode()) > _LONGEST_PART for part in parts),
+            any(len(part.encode(errors="surrogatepass")) > _LONGEST_PART for part in parts),
             f"a part of it is longer than {_LONGEST_PART} bytes",
         ),
+        (any("\ud800" <= c <= "\udfff" for c in name), "it is not valid Unicode"),
     )
     return next((reason for wrong, reason in checks if wrong), None)
+
+
+def too_long(name: str) -> str | None:
+    """Why a name has too much in it for a path, None if it has not. Call it before you look at the parts."""
+    if len(name.encode(errors="surrogatepass")) > _LONGEST_NAME:
+        return f"it is longer than {_LONGEST_NAME} bytes"
+    if name.count("/") >= _MOST_PARTS:
+        return f"it has more than {_MOST_PARTS} parts"
+    return None
 
 
 def _has_control(name: str) -> bool:

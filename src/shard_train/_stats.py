@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.atomic import AtomicFile, write_all
+from shard_format.atomic import write_file
 from shard_format.canonical_json import canonical, parse_object
 from shard_format.errors import (
     BadMetadata,
     EntryNotFound,
     InvalidArgument,
     ShardError,
-    ShardIOError,
     UnsupportedVersion,
     check_choice,
 )
 from shard_format.parallel import for_each, thread_count
 from shard_format.registry import DEFAULT_LIMITS
+from shard_format.sources import read_file
 from wshard.types import DType, as_array
 
 if TYPE_CHECKING:
@@ -384,14 +384,7 @@ def save_stats(stats: Stats, where: str | os.PathLike[str]) -> str:
             "channels": {name: channel_fields(channel) for name, channel in stats.items()},
         }
     )
-    file = AtomicFile(path, fsync=True)
-    try:
-        write_all(file.descriptor, [text + b"\n"])
-        file.commit()
-    except OSError as error:  # would name the temporary file
-        raise ShardIOError.wrap(error, "cannot write", path) from error
-    finally:
-        file.abort()
+    write_file(path, [text + b"\n"], fsync=True)
     return path
 
 
@@ -418,12 +411,9 @@ def read_stats(path: str) -> Stats | None:
         BadMetadata: the file is damaged, or something else.
     """
     try:
-        with open(path, "rb") as file:
-            text = file.read(DEFAULT_LIMITS.max_json_bytes + 1)
+        text = read_file(path, DEFAULT_LIMITS.max_json_bytes + 1)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise ShardIOError.wrap(error, "cannot read", path) from error
     try:
         return _from_fields(parse_object(text, "the file", DEFAULT_LIMITS))
     except ShardError as error:

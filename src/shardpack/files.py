@@ -6,14 +6,14 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shard_format.atomic import AtomicFile, write_all
-from shard_format.errors import InvalidArgument, ShardError, ShardIOError, UnsafePath
+from shard_format.errors import InvalidArgument, ShardIOError, UnsafePath
+from shard_format.listing import scan_folders
 from shard_format.safe_paths import plan_extraction
 from shard_format.sources import FileSource
 from shardpack.columns import open_samples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from typing_extensions import Self
 
@@ -38,21 +38,12 @@ class FolderItem(NamedTuple):
 
 def walk(folder: str) -> list[FolderItem]:
     """All files below a folder, sorted by name. Links are not followed."""
-    return sorted(_walk(folder, ""))
-
-
-def _walk(folder: str, prefix: str) -> Iterator[FolderItem]:
-    try:
-        with os.scandir(folder) as listed:
-            entries = list(listed)
-    except OSError as error:
-        raise ShardIOError.wrap(error, "cannot list", folder) from error
-    for entry in entries:
-        relative = prefix + entry.name
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(entry.path, relative + "/")
-        else:
-            yield FolderItem(relative, entry.path, entry.is_file(follow_symlinks=False))
+    return sorted(
+        FolderItem(prefix + entry.name, entry.path, entry.is_file(follow_symlinks=False))
+        for prefix, entries in scan_folders(folder)
+        for entry in entries
+        if not entry.is_dir(follow_symlinks=False)
+    )
 
 
 class InputFile:
@@ -146,23 +137,9 @@ def unpack(
                 raise InvalidArgument("the file exists already", path=path)
         for record in dataset.records():
             for entry in record.file_entries():
-                path = plan.targets[f"{record.key}.{entry.name}"]
-                data = entry.data
-                try:
-                    os.makedirs(os.path.dirname(path), exist_ok=True)
-                    file = AtomicFile(path, fsync=False)
-                    try:
-                        write_all(file.descriptor, [data])
-                        file.commit()
-                    except BaseException:
-                        file.abort()
-                        raise
-                except OSError as error:
-                    if isinstance(error, ShardError):
-                        raise
-                    raise ShardIOError.wrap(error, "cannot write", path) from error
+                size = plan.write(f"{record.key}.{entry.name}", [entry.data])
                 files += 1
-                size_bytes += len(data)
+                size_bytes += size
                 if progress is not None:
-                    progress(len(data))
+                    progress(size)
     return Unpacked(files, size_bytes)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from shard_format import ShardReader
-from shard_format.atomic import sync_folder
+from shard_format.atomic import replacing, sync_folder
 from shard_format.errors import InvalidArgument
 from shard_format.registry import DEFAULT_LIMITS, Limits, Role
 from wshard._blocks import Extra
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from wshard._lanes import Address
 
 __all__ = ["load_wshard", "open_episode", "save_wshard"]
-
-_NEW: Final = ".new~"
 
 
 def load_wshard(
@@ -171,8 +168,9 @@ def _save_with_sidecars(
 ) -> None:
     """Replaces an episode and binds its sidecars to the new file; at every moment they fit the file that is there."""
     own = _readers_of(episode, sidecars)
-    beside = path + _NEW
-    try:
+    # An edit that was read is part of the new file. Until it is removed, it says what that file says.
+    folded = {name for name in own if os.path.basename(name) == EDIT_FILE}
+    with replacing(path) as beside:
         write_episode(
             episode.picked(lambda address, part: not _is_stored_in(address, part, own)),
             *(beside, policy),
@@ -185,19 +183,13 @@ def _save_with_sidecars(
             episode_of(ShardReader(beside, limits=options.limits)) as new,
         ):
             _check_ground_truth(path, sidecars, old, new)
-            # An edit that was read is part of the new file. Until it is removed, it says what that file says.
-            folded = {name for name in own if os.path.basename(name) == EDIT_FILE}
             for sidecar in sidecars:
                 edit = edit_between(old, new) if sidecar in folded else None
                 rebind(sidecar, new, edit=edit, fsync=fsync)
-        os.replace(beside, path)
-        if fsync:
-            sync_folder(os.path.dirname(os.path.abspath(path)))
-        for name in folded:
-            os.unlink(name)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(beside)
+    if fsync:
+        sync_folder(os.path.dirname(os.path.realpath(path)))
+    for name in folded:
+        os.unlink(name)
 
 
 def _readers_of(episode: Episode, sidecars: list[str]) -> dict[str, ShardReader]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,6 +28,8 @@ UNSAFE = {
     "line break": ["a\nb"],
     "escape": ["\x1b[2J"],
     "long part": ["a/" + "x" * 256],
+    "many parts": ["/".join("a" * 257)],
+    "long name": ["/".join(["x" * 200] * 21)],
     "case": ["Read.me", "READ.ME"],
     "case of a folder": ["a/x", "A/X"],
     "normalisation": ["\u00fcber", "u\u0308ber"],
@@ -186,3 +188,47 @@ def test_one_damaged_entry_does_not_hide_the_others(run: Run, damaged: Path, tar
 def test_verbose_names_every_file(run: Run, sample: Path, target: Path) -> None:
     assert f"{target}/empty\n" in run("extract", "-v", sample, "-C", target).out
     assert run("extract", "-q", sample, "-C", target, "--force").out == ""
+
+
+@pytest.mark.parametrize("moment", ["before a file", "before it is opened", "before it is renamed"])
+def test_a_folder_that_is_swapped_for_a_link_meanwhile_leads_nowhere(
+    moment: str,
+    run: Run,
+    make: Make,
+    target: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = make("evil.shard", {"sub/a": b"1", "sub/b": b"2"})
+    outside = tmp_path / "outside"
+    outside.mkdir()
+
+    def swap() -> None:
+        if (target / "sub").is_dir() and not (target / "sub").is_symlink():
+            (target / "sub").rename(target / "moved")
+            (target / "sub").symlink_to(outside)
+
+    if moment == "before a file":  # after all paths were checked
+        monkeypatch.setattr("shard_cli.commands.extract.check_targets", lambda *_, **__: swap())
+        (target / "sub").mkdir(parents=True)
+    elif moment == "before it is opened":
+        original = os.mkdir
+
+        def mkdir(*args: Any, **options: Any) -> None:  # noqa: ANN401 - of os.mkdir
+            original(*args, **options)
+            swap()
+
+        monkeypatch.setattr(os, "mkdir", mkdir)
+    else:
+        replace = os.replace
+
+        def swapped(*args: Any, **options: Any) -> None:  # noqa: ANN401 - of os.replace
+            swap()
+            replace(*args, **options)
+
+        monkeypatch.setattr(os, "replace", swapped)
+    result = run("extract", path, "-C", target)
+    assert result.code == Exit.FINDING
+    assert "(unsafe_path)" in result.err
+    assert os.listdir(outside) == []
+    assert (target / "sub").is_symlink()

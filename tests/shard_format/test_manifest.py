@@ -202,6 +202,8 @@ class TestResolving:
             "C:a.shard",
             "..\\outside.shard",
             "deep\\two.shard",
+            "a/" * 256 + "a",
+            "one/../" * 600 + "one.shard",
         ],
     )
     def test_a_way_out_is_refused(self, folder: Path, uri: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shard_cli import arguments as arg
 from shard_cli.exits import Exit
-from shard_cli.files import STDIN, refuse_overwrite, same_file, write_file
+from shard_cli.files import STDIN, refuse_overwrite, same_file
 from shard_cli.kinds import readable_kind
 from shard_cli.text import printable, size
 
@@ -100,6 +100,7 @@ def _content_fields(member: NamedContent, wanted: tuple[int, int | None] | None)
 
 
 def _get(args: argparse.Namespace, console: Console) -> Exit:
+    from shard_format.atomic import write_file
     from shard_format.errors import InvalidArgument
 
     if args.output == STDIN:
@@ -122,7 +123,7 @@ def _get(args: argparse.Namespace, console: Console) -> Exit:
                     yield piece
                     add(len(piece))
 
-            written = write_file(path, counted())
+            written = write_file(path, counted(), fsync=False)
     facts = {"entry": member.fields["name"], "output": path, "size": written}
     shown = f"{printable(path)}: {size(written)}"
     console.report({"file": args.file, **_key_of(member), **facts}, shown)

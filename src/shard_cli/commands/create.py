@@ -141,6 +141,13 @@ def _report(args: argparse.Namespace, inputs: _InputFiles, console: Console) -> 
     )
 
 
+def _children(folder: str, prefix: str) -> list[tuple[str, os.DirEntry[str]]]:
+    """What is in a folder, under the names of entries, the last one first."""
+    with os.scandir(folder) as scan:
+        children = sorted(scan, key=lambda child: os.fsencode(child.name), reverse=True)
+    return [(prefix + child.name, child) for child in children]
+
+
 class _InputFiles:
     """Everything that the arguments name, in order; folders sorted.
 
@@ -188,14 +195,16 @@ class _InputFiles:
             self._add_file(prefix + (name or os.path.basename(path)), path, mode)
 
     def _add_folder(self, folder: str, prefix: str) -> None:
-        with os.scandir(folder) as scan:
-            children = sorted(scan, key=lambda child: os.fsencode(child.name))
-        for child in children:
+        waiting = _children(
+            folder, prefix
+        )  # a list, because folders can be deeper than Python's stack
+        while waiting:
+            name, child = waiting.pop()
             mode = child.stat(follow_symlinks=False).st_mode
             if stat.S_ISDIR(mode):
-                self._add_folder(child.path, f"{prefix}{child.name}/")
+                waiting += _children(child.path, f"{name}/")
             elif stat.S_ISREG(mode):
-                self._add_file(prefix + child.name, child.path, mode)
+                self._add_file(name, child.path, mode)
             else:
                 self._skip(child.path, kind_of(mode))
 

@@ -113,23 +113,29 @@ class _InputSamples:
         if len(found) == len(files):
             self.groups.append(FileGroup(key, found, metadata))
 
-    def add_folder(self, folder: str, key: str = "") -> None:
+    def add_folder(self, folder: str) -> None:
         """Adds the files of a folder, then those of the folders in it."""
+        waiting = [(folder, "")]  # a list, because folders can be deeper than Python's stack
+        while waiting:
+            waiting += reversed(self._add_files(*waiting.pop()))
+
+    def _add_files(self, folder: str, key: str) -> list[tuple[str, str]]:
+        """Adds the files of a folder; returns the folders in it, each with the start of its keys."""
         try:
             with os.scandir(folder) as scan:
                 children = sorted(scan, key=lambda child: os.fsencode(child.name))
         except OSError as error:
             self.obstacles.append(Obstacle("unreadable", None, folder, _reason(error)))
-            return
+            return []
         if not children:
             self.skip(folder, "an empty folder")
         files: list[tuple[str, str]] = []
-        folders: list[os.DirEntry[str]] = []
+        folders: list[tuple[str, str]] = []
         for child in children:
             if child.name.startswith(".") and not self._hidden:
                 self.skip(child.path, "hidden; --hidden packs it")
             elif child.is_dir(follow_symlinks=False):
-                folders.append(child)
+                folders.append((child.path, f"{key}{child.name}/"))
             elif not child.is_file(follow_symlinks=False):
                 self.skip(child.path, kind_of(child.stat(follow_symlinks=False).st_mode))
             elif self._target.is_own(child.path):
@@ -139,8 +145,7 @@ class _InputSamples:
         # The folder that was given has no name inside itself.
         above = key or f"{os.path.basename(os.path.abspath(folder))}/"
         self._group(files, above.removesuffix("/"))
-        for child in folders:
-            self.add_folder(child.path, f"{key}{child.name}/")
+        return folders
 
     def add_list(self, argument: str, base: str) -> None:
         """Adds listed files: one path on each line, or NUL after each as `find -print0` has it."""
@@ -316,9 +321,12 @@ def read_group(group: FileGroup) -> tuple[str, dict[str, bytes], dict[str, Any] 
 
 def read_file(key: str, file: SourceFile) -> bytes:
     """The content of a file that is as it was when it was listed."""
+    from shard_format.errors import InvalidArgument
+    from shard_format.sources import open_regular
+
     kind = "changed"
     try:
-        with open(file.path, "rb") as opened:
+        with os.fdopen(open_regular(file.path)[0], "rb") as opened:
             # One byte more than there should be: a file that grows shows itself, and costs no memory.
             data = opened.read(file.size + 1)
             status = os.fstat(opened.fileno())
@@ -334,6 +342,8 @@ def read_file(key: str, file: SourceFile) -> bytes:
         reason = "it vanished while packing"
     except OSError as error:
         kind, reason = "unreadable", _reason(error)
+    except InvalidArgument as error:
+        reason = f"it changed while packing: {error.problem}"
     raise CannotPack(Obstacle(kind, key, file.path, reason))
 
 
@@ -493,11 +503,13 @@ def _missing(
 
 def _leftovers(target: OutputName) -> Iterator[str]:
     """Unfinished files of killed writers."""
+    from shard_format.atomic import TEMPORARY, is_abandoned
+
     folder = os.path.dirname(target.name)
     for name in sorted(os.listdir(folder or os.curdir)) if os.path.isdir(folder or ".") else ():
-        match = pack_output.LEFTOVER.fullmatch(name)
-        if match is not None and target.is_own(os.path.join(folder, match[1])):
-            yield os.path.join(folder, name)
+        match, path = TEMPORARY.fullmatch(name), os.path.join(folder, name)
+        if match and target.is_own(os.path.join(folder, match[1])) and is_abandoned(path):
+            yield path
 
 
 def _pack(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from shard_cli import arguments as arg
 from shard_cli.exits import Exit, error_fields, message_of
-from shard_cli.files import check_targets, write_file
+from shard_cli.files import check_targets
 from shard_cli.kinds import readable_kind
 from shard_cli.text import count, printable, size
 
@@ -17,21 +16,23 @@ if TYPE_CHECKING:
     from shard_cli.console import Console
     from shard_cli.kinds.model import NamedContent
     from shard_format import ShardError
-    from shard_format.safe_paths import Refused
+    from shard_format.safe_paths import ExtractionPlan, Refused
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
+    from shard_format.errors import shorten
+
     kind = readable_kind(args.file, console.program)
     failures: list[ShardError] = []
     with kind.chosen(args.file, args) as members:
-        targets, refused = _plan(members, args.directory)
+        targets, refused, plan = _plan(members, args.directory)
         if refused and not args.skip_unsafe:
             raise _unsafe(args.file, refused)
         for one in refused:
-            console.warn(f"skipped {one.name!r}: {one.reason} (unsafe_path)")
+            console.warn(f"skipped {shorten(one.name)}: {one.reason} (unsafe_path)")
         check_targets([path for _, path in targets], kind.files(args.file), force=args.force)
         if not args.dry_run:
-            targets, failures = _write(targets, console)
+            targets, failures = _write(targets, plan, console)
     nbytes = 0 if args.dry_run else sum(member.size for member, _ in targets)
     for _, path in targets if args.dry_run and not console.as_json else ():
         console.line(printable(path))
@@ -57,8 +58,8 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
 
 def _plan(
     members: list[NamedContent], folder: str
-) -> tuple[list[tuple[NamedContent, str]], list[Refused]]:
-    """Where everything goes, and what cannot be a path below the folder."""
+) -> tuple[list[tuple[NamedContent, str]], list[Refused], ExtractionPlan]:
+    """Where everything goes, what cannot be a path below the folder, and the plan that writes it."""
     from shard_format.safe_paths import Refused, plan_extraction
 
     by_name: dict[str, list[NamedContent]] = {}
@@ -71,11 +72,11 @@ def _plan(
         if len(same) > 1
     ]
     targets = [(by_name[name][0], path) for name, path in plan.targets.items()]
-    return targets, [*refused, *plan.refused]
+    return targets, [*refused, *plan.refused], plan
 
 
 def _write(
-    targets: list[tuple[NamedContent, str]], console: Console
+    targets: list[tuple[NamedContent, str]], plan: ExtractionPlan, console: Console
 ) -> tuple[list[tuple[NamedContent, str]], list[ShardError]]:
     """Writes the files and returns those that it wrote, and what went wrong.
 
@@ -88,9 +89,8 @@ def _write(
     with console.progress("extract") as bar:
         add = bar.adding_to(sum(member.size for member, _ in targets))
         for member, path in targets:
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             try:
-                add(write_file(path, member.pieces(None)))
+                add(plan.write(member.name, member.pieces(None)))
             except FormatError as error:
                 failures.append(error)
                 console.error(message_of(error), error.code)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from shard_cli import arguments as arg
 from shard_cli.exits import Exit, note_failure, worst
-from shard_cli.files import read_argument, refuse_overwrite, write_file
+from shard_cli.files import read_argument, refuse_overwrite
 from shard_cli.text import coverage, printable
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ def _check_list(args: argparse.Namespace, console: Console) -> Exit:
 def _sign(args: argparse.Namespace, console: Console) -> Exit:
     from shard_cli.kinds.model import open_shard
     from shard_format import signing
+    from shard_format.atomic import write_file
 
     targets = {path: args.output or f"{path}.sig" for path in args.files}
     for target in targets.values():

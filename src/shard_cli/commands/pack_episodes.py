@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 def _run(args: argparse.Namespace, console: Console) -> Exit:
     from shard_cli.kinds.model import MOST_SHOWN
     from shard_train.packed_episodes import pack_episodes
+    from shardpack.files import walk
 
-    total = sum(
-        known_size(os.path.join(where, name))
-        for where, _, names in os.walk(args.folder)
-        for name in names
-    )
+    # What is not a folder is refused below.
+    items = walk(args.folder) if os.path.isdir(args.folder) else []
+    total = sum(known_size(item.path) for item in items)
     with (
         pack_output.written_output(args, console) as (output, options),
         console.progress(f"pack {args.folder}") as bar,

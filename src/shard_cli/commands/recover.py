@@ -9,7 +9,7 @@ from shard_cli import arguments as arg
 from shard_cli import episode_options
 from shard_cli.exits import Exit
 from shard_cli.files import refuse_overwrite
-from shard_cli.pack_output import LEFTOVER, SUFFIX
+from shard_cli.pack_output import SUFFIX
 from shard_cli.text import count, printable, size
 
 if TYPE_CHECKING:
@@ -100,8 +100,10 @@ def _run_pack(args: argparse.Namespace, console: Console) -> Exit:
 
 
 def _default_output(path: str) -> str:
+    from shard_format.atomic import TEMPORARY
+
     folder, base = os.path.split(path)
-    leftover = LEFTOVER.fullmatch(base)
+    leftover = TEMPORARY.fullmatch(base)
     if leftover is not None:
         return os.path.join(folder, leftover[1])
     return os.path.join(folder, f"{base.removesuffix(SUFFIX)}.recovered{SUFFIX}")

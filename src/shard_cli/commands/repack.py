@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shard_cli import arguments as arg
 from shard_cli import episode_options
 from shard_cli.exits import Exit, message_of
-from shard_cli.files import refuse_overwrite, replacing, same_file, write_content
+from shard_cli.files import refuse_overwrite, same_file, write_content
 from shard_cli.text import count, percent, printable, size
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def _report(
 def _run(args: argparse.Namespace, console: Console) -> Exit:
     from shard_cli.kinds.container import choose
     from shard_cli.kinds.model import open_shard
+    from shard_format.atomic import replacing
     from shard_format.identity import IDENTITY_ENTRY
 
     compression = arg.parse_storage(args)
@@ -180,6 +181,7 @@ def _schema(reader: ShardReader, kept: list[str]) -> Schema | None:
 
 def _run_episode(args: argparse.Namespace, console: Console) -> Exit:
     from shard_cli.kinds.model import limits_of, open_episode
+    from shard_format.atomic import replacing
     from shard_format.errors import InvalidArgument
     from wshard import save_wshard
     from wshard.editing import sidecar_files

@@ -23,6 +23,7 @@ from shard_format.errors import (
     DuplicateName,
     InvalidArgument,
     LimitExceeded,
+    ShardError,
     ShardIOError,
     Truncated,
     UnsafePath,
