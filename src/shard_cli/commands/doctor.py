@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_cli import arguments as arg
+from shard_cli.episode_options import SUFFIX
 from shard_cli.exits import Exit, worst
 from shard_cli.kinds import kind_of
 from shard_cli.text import count, printable
@@ -31,14 +33,20 @@ _VERDICTS: Final = {
 def _run(args: argparse.Namespace, console: Console) -> Exit:
     is_episodes = console.program == "wshard"
     args.ignored = _ignored(args.ignore) if is_episodes else frozenset()
+    leftovers = _leftovers(args, console) if is_episodes else []
+    arguments = _with_episodes(args.files) if leftovers else args.files
     diagnoses: list[Diagnosis] = []
     # Episodes are examined several at once.
-    for files in [args.files] if is_episodes else [[path] for path in args.files]:
+    for files in [arguments] if is_episodes else [[path] for path in arguments]:
+        if not files:
+            continue
         for diagnosis in kind_of(files[0], console.program).diagnose(files, args, console):
             diagnoses.append(diagnosis)
             if not console.as_json:
                 _show(diagnosis, console, strict=args.strict and is_episodes)
     codes = [diagnosis.exit(strict=args.strict) for diagnosis in diagnoses]
+    if args.strict and any(one["state"] == "abandoned" for one in leftovers):
+        codes.append(Exit.FINDING)
     if console.as_json:
         document: dict[str, Any] = {"ok": not any(codes), "strict": args.strict}
         document["files"] = [
@@ -46,10 +54,68 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
         ]
         if is_episodes:
             document |= {"ignored": sorted(args.ignored), "summary": _summary(diagnoses)}
+            document["leftovers"] = leftovers
         console.document(document)
     elif is_episodes and len(diagnoses) > 1 and not console.quiet:
         _show_summary(diagnoses, console)
     return worst(codes)
+
+
+def _leftovers(args: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+    """Finds the temporary files of writers below folders; with `--clean`, removes those of dead writers."""
+    from shard_format.atomic import TEMPORARY, is_abandoned
+    from shard_format.errors import ShardIOError
+    from shard_format.listing import scan_folders
+
+    found: list[dict[str, Any]] = []
+    for path in sorted(
+        entry.path
+        for folder in args.files
+        if os.path.isdir(folder)
+        for prefix, entries in scan_folders(folder)
+        # A temporary folder goes with what is in it.
+        if not any(map(TEMPORARY.fullmatch, prefix.split("/")))
+        for entry in entries
+        if _is_temporary(entry)
+    ):
+        # The records in an unfinished shard can be recovered, like a recording.
+        match = TEMPORARY.fullmatch(os.path.basename(path))
+        is_shard = match is not None and match[1].endswith(".shardpack")
+        try:
+            state = "abandoned" if is_abandoned(path) else "in use"
+            if state == "abandoned" and args.clean and not is_shard:
+                state = "removed" if is_abandoned(path, remove=True) else "in use"
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot remove", path) from error
+        found.append({"path": path, "state": state})
+        if state == "removed":
+            console.said(f"removed {printable(path)}, which a killed writer left")
+        elif state == "abandoned":
+            remedy = "'shardpack recover' saves its records" if is_shard else "--clean removes it"
+            console.warn(f"a killed writer left {path}; {remedy}")
+    return found
+
+
+def _is_temporary(entry: os.DirEntry[str]) -> bool:
+    """Whether a file or folder has the name of one that is being written, and is not a recording."""
+    from shard_format import ShardError
+    from shard_format.atomic import TEMPORARY
+    from wshard import detect_format
+
+    # Older versions wrote EPISODE.wshard.new~ before they replaced an episode with sidecars.
+    if not (TEMPORARY.fullmatch(entry.name) or entry.name.endswith(".wshard.new~")):
+        return False
+    try:
+        return detect_format(entry.path) != "partial"
+    except ShardError:
+        return True
+
+
+def _with_episodes(arguments: Sequence[str]) -> list[str]:
+    """The arguments without folders that have no episodes: what was asked about them is answered."""
+    from shard_format.listing import walk_folder
+
+    return [one for one in arguments if not os.path.isdir(one) or walk_folder(one, SUFFIX).files]
 
 
 def _ignored(arguments: Sequence[str]) -> frozenset[str]:
@@ -157,6 +223,7 @@ WSHARD = arg.Command(
     (
         arg.EPISODES,
         arg.flag("--strict", "also exit with code 1 for warnings"),
+        arg.flag("--clean", "remove hidden temporary files that killed writers left in folders"),
         arg.repeated("--ignore CODE,…", "leave out findings with these codes, even errors"),
         arg.JOBS,
         arg.MAX_DECOMPRESSED,
@@ -166,11 +233,13 @@ say what is wrong or odd, and what to do
 
 Checks everything that 'wshard verify' checks, and looks for what is allowed but likely to
 cause problems: clocks that jump, dead dimensions, NaN, frozen cameras, lanes without a description. Warnings
-do not change the exit code without --strict.
+do not change the exit code without --strict. Of a folder, also names the temporary files that killed
+writers left; never removes recordings (*.wshard.partial), which 'wshard recover' saves.
 
 wshard doctor ep_001.wshard                                   # one episode
 wshard doctor recordings/                                     # a folder, with a summary by code at the end
 wshard doctor --strict --ignore no_end,time_jump recordings/  # for a pipeline
+wshard doctor --clean recordings/                             # remove what killed writers left
 wshard doctor --json recordings/ | jq .summary                # for programs
 """,
 )
