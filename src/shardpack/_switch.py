@@ -18,10 +18,10 @@ import glob
 import json
 import os
 import secrets
-import shutil
+import stat
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format.atomic import sync_folder, write_all
+from shard_format.atomic import remove_flat, sync_folder, write_all
 from shard_format.codecs import crc32c
 from shard_format.errors import ShardIOError, UnsafePath
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 JOURNAL: Final = ".shardpack-switch"
 _SUFFIX: Final = ".new"
 _LOCK: Final = "lock"
+# Never waits for a pipe, and follows no link.
+_JOURNAL_FLAGS: Final = os.O_RDWR | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 class Replacement:
@@ -106,7 +108,7 @@ class Replacement:
         """Drop the new shards, unless the journal counts already. You can call it at any time, also twice."""
         self._unlock()
         if not self._is_decided:
-            shutil.rmtree(self._staging, ignore_errors=True)
+            _remove_staging(self._staging)
 
     def _unlock(self) -> None:
         descriptor, self._lock = self._lock, -1
@@ -169,7 +171,7 @@ def _carry_out(folder: str, journal: int, *, fsync: bool = True) -> None:
                     os.unlink(path)
         if fsync:
             sync_folder(folder)
-        shutil.rmtree(staging, ignore_errors=True)
+        _remove_staging(staging)
     os.ftruncate(journal, 0)
     os.lseek(journal, 0, os.SEEK_SET)
 
@@ -185,7 +187,9 @@ def _read_plan(folder: str, journal: int) -> dict[str, Any] | None:
     plan: dict[str, Any] = json.loads(text)
     names = [plan["staging"], *plan["new"], *(row[0] for row in plan["old"])]
     # A journal that came with a foreign folder must not reach other folders.
-    if any(name in ("", os.curdir, os.pardir) or name != os.path.basename(name) for name in names):
+    if os.path.islink(os.path.join(folder, plan["staging"])) or any(
+        name in ("", os.curdir, os.pardir) or name != os.path.basename(name) for name in names
+    ):
         raise UnsafePath(
             "the journal of a replacement names a path outside of its folder",
             path=os.path.join(folder, JOURNAL),
@@ -200,11 +204,17 @@ def _locked_journal(folder: str, *, create: bool) -> Iterator[int]:
     path = os.path.join(folder, JOURNAL)
     while True:
         try:
-            descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0))
+            descriptor = os.open(path, _JOURNAL_FLAGS | (os.O_CREAT if create else 0))
         except FileNotFoundError:
             yield -1
             return
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise UnsafePath(
+                    "the journal of a replacement is not a regular file",
+                    path=path,
+                    hint="remove it if you do not trust the folder",
+                )
             _lock(descriptor, wait=True)
             # Another process may have removed the file while this one waited.
             with contextlib.suppress(FileNotFoundError):
@@ -231,9 +241,14 @@ def _remove_abandoned(staging: str) -> None:
         return
     try:
         if _lock(descriptor, wait=False):
-            shutil.rmtree(staging, ignore_errors=True)
+            _remove_staging(staging)
     finally:
         os.close(descriptor)
+
+
+def _remove_staging(staging: str) -> None:
+    with contextlib.suppress(OSError):  # the next replacement tries again
+        remove_flat(staging)
 
 
 def _lock(descriptor: int, *, wait: bool) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
-from shard_format.errors import DATA_ERRORS, FileMissing, ShardIOError
+from shard_format.errors import DATA_ERRORS, FileMissing, InvalidArgument, ShardIOError
+from shard_format.sources import open_regular
 from wshard._journal import PARTIAL_SUFFIX, JournalReader
 
 SUFFIX: Final = ".wshard"
@@ -51,7 +53,7 @@ def reserve(path: str) -> bool:
     except OSError as error:
         raise ShardIOError.wrap(error, "cannot record", partial) from error
     # Looked for now: it may have been finished since, and its journal removed.
-    if os.path.exists(path):
+    if os.path.lexists(path):
         os.unlink(partial)
         return False
     return True
@@ -64,11 +66,13 @@ def is_being_recorded(partial: str) -> bool:
     except ImportError:  # Windows does not let go of a file that is written
         return True
     try:
-        descriptor = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, PermissionError):  # just finished, or of another user
+        descriptor, _ = open_regular(partial, follow_links=False)
+    except InvalidArgument:  # not a recording
         return True
-    except OSError as error:
-        raise ShardIOError.wrap(error, "cannot open", partial) from error
+    except ShardIOError as error:
+        if error.errno in (errno.ENOENT, errno.EACCES):  # just finished, or of another user
+            return True
+        raise
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:

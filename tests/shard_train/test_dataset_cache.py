@@ -9,7 +9,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ import zstandard
 
 import shardpack
 from shard_format import Codec
+from shard_format.atomic import AtomicFile
 from shard_format.errors import ChecksumMismatch, FormatError, InvalidArgument, ShardIOError
 from shard_train import EpisodeDataset
 from shard_train._episodes.cache import COPY_SUFFIX as SUFFIX
@@ -623,13 +623,29 @@ class TestTrouble:
         (left,) = (path for path in cache.iterdir() if path.name.endswith(".partial"))
         plain = EpisodeDataset(folder, WINDOW)
         assert_same_windows(EpisodeDataset(folder, WINDOW, cache=cache), plain)
-        assert left.exists()  # it may still be written to
-        long_ago = time.time() - 7200
-        os.utime(left, (long_ago, long_ago))
-        for path in copies(cache):
-            path.unlink()
-        assert_same_windows(EpisodeDataset(folder, WINDOW, cache=cache), plain)
         assert not left.exists()
+
+    def test_what_a_living_process_writes_stays(self, folder: Path, cache: Path) -> None:
+        cache.mkdir()
+        writing = AtomicFile(cache / ("0" * 32 + SUFFIX), fsync=False)
+        read_all(EpisodeDataset(folder, WINDOW, cache=cache))
+        assert os.path.exists(writing.temporary)
+        writing.abort()
+
+    def test_a_link_in_place_of_a_copy_is_replaced_not_followed(
+        self, folder: Path, cache: Path, tmp_path: Path
+    ) -> None:
+        plain = EpisodeDataset(folder, WINDOW)
+        assert_same_windows(EpisodeDataset(folder, WINDOW, cache=cache), plain)
+        for copy in copies(cache):
+            elsewhere = tmp_path / copy.name
+            copy.rename(elsewhere)
+            elsewhere.write_bytes(b"precious")
+            copy.symlink_to(elsewhere)
+        assert_same_windows(EpisodeDataset(folder, WINDOW, cache=cache), plain)
+        for copy in copies(cache):
+            assert not copy.is_symlink()
+            assert (tmp_path / copy.name).read_bytes() == b"precious"
 
     def test_where_copies_cannot_be_written_training_goes_on_and_says_so_once(
         self, tmp_path: Path, folder: Path, cache: Path

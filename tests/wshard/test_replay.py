@@ -25,6 +25,7 @@ from wshard._folders import following, in_order, is_being_recorded, reserve
 from wshard.gym import RecordEpisodes
 from wshard.replay import ReplayBuffer
 from wshard.replay._buffer import PRIORITIES_FILE as PRIORITIES
+from wshard.streaming import ChannelDef, WShardStreamWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -607,3 +608,37 @@ class TestNames:
         os.rename(path + ".partial", path)
         assert not reserve(path)
         assert os.listdir(tmp_path) == ["a.wshard"]
+
+
+def test_links_in_the_folder_are_not_followed(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "replay", tmp_path / "outside"
+    outside.mkdir()
+    save_wshard(episode(7, 9), outside / "ep.wshard", fsync=False)
+    with WShardStreamWriter(outside / "x.wshard", "ep", [ChannelDef("state", "f32", [1])]) as lost:
+        lost.begin_episode("Test-v0")
+        lost.write_timestep({"state": [1.0]})
+        journal = (outside / "x.wshard.partial").read_bytes()
+    (outside / "y.partial").write_bytes(journal)
+    (outside / "priorities").write_bytes(b"precious")
+    before = {path.name: path.read_bytes() for path in outside.iterdir()}
+    folder.mkdir()
+    (folder / "000000.wshard").symlink_to(outside / "ep.wshard")
+    (folder / "000001.wshard.partial").symlink_to(outside / "y.partial")
+    (folder / "000002.wshard").symlink_to(outside / "new")
+    (folder / PRIORITIES).symlink_to(outside / "priorities")
+    with filled(folder, 5, 6) as replay:
+        assert names(replay) == ["000003.wshard", "000004.wshard"]
+        replay.sample(4, 2)
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == before
+
+
+def test_lanes_that_are_a_link_are_removed_and_not_what_they_lead_to(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_bytes(b"1")
+    with filled(tmp_path / "replay", 5, max_steps=6) as replay:
+        (tmp_path / "replay" / "000000.wshard.lanes").symlink_to(outside)
+        replay.add_episode(episode(1, 5))
+        assert names(replay) == ["000001.wshard"]
+    assert not os.path.lexists(tmp_path / "replay" / "000000.wshard.lanes")
+    assert (outside / "precious").read_bytes() == b"1"

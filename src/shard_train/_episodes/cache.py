@@ -19,9 +19,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format import Codec
-from shard_format.atomic import SUFFIX as TEMPORARY
+from shard_format.atomic import TEMPORARY, is_abandoned
 from shard_format.errors import InvalidArgument, ShardError, ShardIOError
-from shard_format.sources import is_url
+from shard_format.sources import FileSource, is_url, open_regular
 from shard_train._episodes.catalogue import NO_PACK
 from wshard import load_wshard, save_wshard
 from wshard.editing import SIDECAR_SUFFIX, fingerprint
@@ -43,9 +43,6 @@ _log = logging.getLogger("wshard")
 COPY_SUFFIX: Final = ".wshard-copy"
 """Copies are not named like episodes, so no dataset finds them."""
 _COPY: Final = re.compile(rf"[0-9a-f]{{32}}{re.escape(COPY_SUFFIX)}")
-_LEFT_BEHIND: Final = re.compile(rf"\.{_COPY.pattern}\.[0-9a-f]+{re.escape(TEMPORARY)}")
-# A copy that is being written was written to a moment ago.
-_ABANDONED_NS: Final = 3600 * 10**9
 # In every key: raise it when copies of an older library must not be used any more.
 _VERSION: Final = 2
 # The folder is listed again after this part of its copies was added by this process.
@@ -141,8 +138,10 @@ class EpisodeCache:
     def _find(self, key: str, store: EpisodeStore, number: int) -> WindowSource | None:
         path = self._path(key)
         try:
-            inode = os.stat(path).st_ino
-            episode = load_wshard(path, sidecars=False, threads=1)
+            # Others may write to the folder: a link in it must not lead anywhere.
+            descriptor, facts = open_regular(path, follow_links=False)
+            inode = facts.st_ino
+            episode = load_wshard(FileSource(path, descriptor), sidecars=False, threads=1)
             if self._verified.get(key) != inode:
                 assert episode.origin is not None
                 episode.origin.reader.verify()
@@ -223,15 +222,14 @@ class EpisodeCache:
 
     def _copies(self) -> Iterator[tuple[int, int, str]]:
         """Yield time, size and path of all copies; remove what killed processes left behind."""
-        abandoned = time.time_ns() - _ABANDONED_NS
         with os.scandir(self._folder) as found:
             for file in found:
                 with suppress(FileNotFoundError, PermissionError):  # gone meanwhile, or not ours
                     if _COPY.fullmatch(file.name):
-                        facts = file.stat()
+                        facts = file.stat(follow_symlinks=False)
                         yield facts.st_mtime_ns, facts.st_size, file.path
-                    elif _LEFT_BEHIND.fullmatch(file.name) and file.stat().st_mtime_ns < abandoned:
-                        os.unlink(file.path)
+                    elif (left := TEMPORARY.fullmatch(file.name)) and _COPY.fullmatch(left[1]):
+                        is_abandoned(file.path, remove=True)
 
     def _remove(self, path: str) -> bool:
         """Remove a copy and return whether it is gone. A process that has mapped it keeps it."""

@@ -23,7 +23,6 @@ from shard_format.errors import (
     DuplicateName,
     InvalidArgument,
     LimitExceeded,
-    ShardError,
     ShardIOError,
     Truncated,
     UnsafePath,

@@ -6,7 +6,6 @@ import bisect
 import logging
 import math
 import os
-import shutil
 import threading
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from shard_format import ShardReader, ShardWriter
+from shard_format.atomic import remove_flat
 from shard_format.cache import BoundedCache
 from shard_format.canonical_json import canonical
 from shard_format.errors import (
@@ -29,6 +29,7 @@ from shard_format.errors import (
     ShardError,
     ShardIOError,
 )
+from shard_format.sources import FileSource, open_regular
 from wshard._files import load_wshard, save_wshard
 from wshard._folders import SUFFIX, following, in_order, is_being_recorded, reserve
 from wshard._journal import PARTIAL_SUFFIX
@@ -622,7 +623,7 @@ class _StoredEpisodes:
         there = {
             entry.name.removesuffix(SUFFIX)
             for entry in os.scandir(self._folder)
-            if entry.name.endswith(SUFFIX) and entry.is_file()
+            if entry.name.endswith(SUFFIX) and entry.is_file(follow_symlinks=False)
         }
         for stored in [s for s in self.row if s.name not in there and not s.is_running]:
             self._forget(stored)
@@ -662,7 +663,7 @@ class _StoredEpisodes:
         stored.nbytes = _size(path) + _size(path + PARTIAL_SUFFIX)
         missing = (FileNotFoundError, NotADirectoryError)
         with suppress(*missing), os.scandir(path + SIDECAR_SUFFIX) as sidecars:
-            stored.nbytes += sum(entry.stat().st_size for entry in sidecars)
+            stored.nbytes += sum(entry.stat(follow_symlinks=False).st_size for entry in sidecars)
 
     def evict(self, max_steps: float, max_bytes: float) -> None:
         """Delete the oldest episodes until the rest keeps the bounds. The newest stays."""
@@ -678,7 +679,8 @@ class _StoredEpisodes:
             for file in (path, path + PARTIAL_SUFFIX):
                 with suppress(FileNotFoundError):
                     os.unlink(file)
-            shutil.rmtree(path + SIDECAR_SUFFIX, ignore_errors=True)
+            with suppress(OSError):  # there are none, or somebody put something else there
+                remove_flat(path + SIDECAR_SUFFIX)
 
     def _forget(self, stored: _StoredEpisode) -> None:
         self._let_go(stored)
@@ -715,7 +717,10 @@ class _StoredEpisodes:
 
     def save_priorities(self) -> None:
         """Replace the file of priorities; a reader finds the old file or the new one, never a part."""
-        with ShardWriter(os.path.join(self._folder, PRIORITIES_FILE), fsync=False) as writer:
+        path = os.path.join(self._folder, PRIORITIES_FILE)
+        if os.path.islink(path):  # the writer would replace what it leads to
+            os.unlink(path)
+        with ShardWriter(path, fsync=False) as writer:
             fills = {stored.name: stored.fill for stored in self.row}
             text = canonical({"episodes": fills, "top": self._top})
             writer.write_entry(_FILL, text, content_type=_JSON)
@@ -735,7 +740,8 @@ def _load_priorities(
     """
     path = os.path.join(folder, PRIORITIES_FILE)
     try:
-        with ShardReader(path) as reader:
+        descriptor, _ = open_regular(path, follow_links=False)
+        with ShardReader(FileSource(path, descriptor)) as reader:
             said = reader.read_json(_FILL)
             arrays = {
                 name.removeprefix(_ARRAY): _checked(reader.read_entry(name))
@@ -767,7 +773,7 @@ def _recover_all(folder: str, *, fsync: bool) -> None:
         path = partial.removesuffix(PARTIAL_SUFFIX)
         if not _size(partial) or is_being_recorded(partial):
             continue
-        if os.path.exists(path):
+        if os.path.lexists(path):
             # The episode was finished up to removing the journal (J-5), or was recovered with losses.
             continue
         try:
