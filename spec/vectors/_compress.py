@@ -42,8 +42,13 @@ def raw_blocks(content: bytes) -> tuple[Block, ...]:
 
 def zero_blocks(size: int) -> tuple[Block, ...]:
     """RLE blocks that decode to `size` zero bytes: 4 stored bytes for every 128 KiB."""
+    return equal_blocks(b"\0", size)
+
+
+def equal_blocks(byte: bytes, size: int) -> tuple[Block, ...]:
+    """RLE blocks that decode to one byte `size` times."""
     sizes = [MAX_BLOCK] * (size // MAX_BLOCK) + [size % MAX_BLOCK] * (size % MAX_BLOCK > 0)
-    return tuple(Block(RLE, b"\0", part) for part in sizes)
+    return tuple(Block(RLE, byte, part) for part in sizes)
 
 
 def zstd_frame(
@@ -171,3 +176,17 @@ def lz4_repeated(unit: bytes, size: int) -> tuple[bytes, bytes]:
     content = (unit * (size // len(unit) + 1))[:size]
     match = size - len(unit) - 12
     return content, lz4_sequence(unit, len(unit), match) + lz4_last_literals(content[-12:])
+
+
+def lz4_between(start: bytes, unit: bytes, count: int, end: bytes) -> tuple[bytes, bytes]:
+    """`start`, `unit` repeated `count` times and `end` of at least 12 bytes, as content and as a block."""
+    content = start + unit * count + end
+    match = len(unit) * (count - 1)
+    return content, lz4_sequence(start + unit, len(unit), match) + lz4_last_literals(end)
+
+
+def zstd_spaces(start: bytes, count: int, end: bytes) -> tuple[bytes, bytes]:
+    """`start`, spaces and `end`, as content and as a frame of a few hundred bytes."""
+    content = start + b" " * count + end
+    blocks = (*raw_blocks(start), *equal_blocks(b" ", count), *raw_blocks(end))
+    return content, zstd_frame(blocks, content_size=len(content))

@@ -94,6 +94,8 @@ def parse_entry(file: File, name: str, rule: str = "W-JSN-1") -> JsonObject:
     try:
         return parse_object(content)
     except BrokenRuleError as error:
+        if error.code == "limit_exceeded":
+            raise
         raise BrokenRuleError("bad_metadata", f"{rule}: {name}: {error}") from error
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from _compress import lz4_between, zstd_spaces
 from _encode import Container, Entry, encode
 from _episode_draft import PROVENANCE, Draft, episode_fields, f32, i64, ramp_f32
+from _layout import LZ4, ZSTD
 from _primitives import canonical_json
 from _valid_episodes import STATE, base, ragged_blocks, text_blocks
 from _vector import InvalidEpisode
@@ -103,6 +106,32 @@ def _texts() -> Iterator[InvalidEpisode]:
         draft = base()
         draft.episode = text
         yield _bad(f"episode_json_{name}", f"meta/episode: {what}", "W-JSN-1", draft)
+    compressed = {
+        "too_long": (
+            "One byte more than 16 MiB, most of them spaces.",
+            *("S-SCH-7", "limit_exceeded", ZSTD),
+            zstd_spaces(EPISODE_TEXT, (16 << 20) - len(EPISODE_TEXT), b"}"),
+        ),
+        "too_many_values": (
+            "A list of a million numbers.",
+            *("S-SCH-8", "limit_exceeded", LZ4),
+            lz4_between(EPISODE_TEXT + b',"x":[0', b",0", 999_999, b',0],"y":"end"}'),
+        ),
+        "escaped_quotes": (
+            "129 lists, and a string of escaped quotes that does not end.",
+            *("W-JSN-1", "bad_metadata", LZ4),
+            lz4_between(EPISODE_TEXT + b',"x":' + b"[]," * 129 + b'"', b'\\"', 1 << 20, b" " * 12),
+        ),
+    }
+    for name, (what, rule, error, flags, (content, stored)) in compressed.items():
+        entries = tuple(
+            replace(entry, content=content, flags=flags, stored=stored)
+            if entry.name == "meta/episode"
+            else entry
+            for entry in base().entries()
+        )
+        data = encode(Container(entries, role=5, alignment=64, name_terminator=b""))
+        yield _bad(f"episode_json_{name}", f"meta/episode: {what}", rule, data, error=error)
     others = {
         "not_json": ("Not JSON.", b"version 1"),
         "empty": ("No bytes.", b""),

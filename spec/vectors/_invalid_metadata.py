@@ -6,8 +6,9 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from _compress import lz4_between, zstd_spaces
 from _encode import Container, Entry, encode
-from _layout import with_header
+from _layout import LZ4, ZSTD, with_header
 from _metadata import ROLE_MANIFEST, ROLE_WSHARD
 from _primitives import canonical_json, identity_text, identity_text_2, sha256_hex
 from _vector import Invalid
@@ -118,6 +119,20 @@ def _manifest_objects() -> Iterator[Invalid]:
     }
     for name, (description, content) in contents.items():
         yield _manifest(name, description, "S-MAN-1", _manifest_file(content))
+    limits = {
+        "too_long": (
+            "One byte more than 16 MiB, most of them spaces.",
+            *("S-SCH-7", ZSTD, zstd_spaces(b'{"files":[', (16 << 20) - 11, b"]}")),
+        ),
+        "too_many_values": (
+            "500 000 empty objects: 1 000 003 of the characters that count.",
+            *("S-SCH-8", LZ4, lz4_between(b'{"files":[{}', b",{}", 499_999, b',{"uri":"a"}]}')),
+        ),
+    }
+    for name, (description, rule, flags, (content, stored)) in limits.items():
+        entry = Entry("meta/manifest", content, JSON_TYPE, flags=flags, stored=stored)
+        data = encode(Container((entry,), role=ROLE_MANIFEST))
+        yield Invalid(f"manifest_{name}", description, rule, "limit_exceeded", "manifest", data)
     in_schema = canonical_json({"manifest": {"files": "p0.shard"}})
     yield _manifest(
         "in_schema_files_string",

@@ -49,7 +49,6 @@ from _zstd_library import decode_frame
 
 FLAT = ("reward", "reward/exact", "done", "terminated", "truncated", "time/timestamps_ns")
 NO_ROW_NEEDED = ("done", "terminated", "truncated")
-MAX_JSON = 100 << 20
 CHECKSUM_BIT = 0x04
 
 
@@ -123,11 +122,11 @@ class Journal:
         if head["kind"] == RUN:
             self._take_run(head, stored)
             return
-        check(len(stored) <= MAX_JSON, "limit_exceeded", "J-TXT-2")
         try:
             fields = parse_object(stored)
         except BrokenRuleError as error:
-            raise BrokenRuleError("bad_metadata", f"J-TXT-1: {error}") from error
+            rule = "J-TXT-2" if error.code == "limit_exceeded" else "J-TXT-1"
+            raise BrokenRuleError(error.code, f"{rule}: {error}") from error
         if head["kind"] == START:
             self._take_start(fields)
         else:

@@ -13,6 +13,7 @@ from _episode_json import check
 
 RULE = "P-MTD-3"
 DEEPEST = 128
+MAX_VALUES = 1_000_000
 Tagged = dict[str, object]
 
 _WIDTHS = {"text": (0xD9, 0xDA, 0xDB), "bin": (0xC4, 0xC5, 0xC6), "list": (0, 0xDC, 0xDD)}
@@ -63,6 +64,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.at = 0
+        self.values = 0
 
     def take(self, size: int) -> bytes:
         check(self.at + size <= len(self.data), "bad_metadata", RULE, "cut off")
@@ -114,12 +116,19 @@ class _Reader:
         except UnicodeDecodeError as error:
             raise BrokenRuleError("bad_metadata", f"{RULE}: {error}") from error
 
+    def expect(self, values: int) -> None:
+        check(self.at + values <= len(self.data), "bad_metadata", RULE, "cut off")
+        self.values += values
+        check(self.values <= MAX_VALUES, "limit_exceeded", RULE, "too many values")
+
     def list(self, count: int, depth: int) -> Tagged:
         check(depth < DEEPEST, "bad_metadata", RULE, "too deep")
+        self.expect(count)
         return {"list": [self.value(depth + 1) for _ in range(count)]}
 
     def map(self, count: int, depth: int) -> Tagged:
         check(depth < DEEPEST, "bad_metadata", RULE, "too deep")
+        self.expect(2 * count)
         pairs: list[tuple[Tagged, Tagged]] = []
         for _ in range(count):
             key = self.value(depth + 1)

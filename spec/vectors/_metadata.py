@@ -11,6 +11,8 @@ from _decode import BrokenRuleError, File, read_entry, require
 from _primitives import identity_text, identity_text_2, sha256_hex
 
 MAX_JSON_DEPTH = 128
+MAX_JSON_BYTES = 16 << 20
+MAX_JSON_VALUES = 1_000_000
 ROLE_MANIFEST = 4
 ROLE_WSHARD = 5
 MANIFEST_ENTRY = "meta/manifest"
@@ -18,15 +20,22 @@ EPISODE_ENTRY = "meta/episode"
 IDENTITY_ENTRY = "meta/identity"
 JsonObject = dict[str, object]
 
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
-
-def _depth(text: str) -> int:
-    deepest = depth = 0
-    for token in _STRING_OR_BRACKET.findall(text):
-        depth += (token in "[{") - (token in "]}")
-        deepest = max(deepest, depth)
-    return deepest
+def _check_size(text: str) -> None:
+    deepest = depth = values = 0
+    in_string = escaped = False
+    for character in text:
+        if in_string:
+            in_string = escaped or character != '"'
+            escaped = not escaped and character == "\\"
+        elif character == '"':
+            in_string = True
+        else:
+            depth += (character in "[{") - (character in "]}")
+            deepest = max(deepest, depth)
+            values += character in "[{,:"
+    require(deepest <= MAX_JSON_DEPTH, "bad_metadata", "S-SCH-2: too deep")
+    require(values <= MAX_JSON_VALUES, "limit_exceeded", "S-SCH-8: too many values")
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> JsonObject:
@@ -45,10 +54,11 @@ def _finite(text: str) -> float:
 
 
 def parse_object(data: bytes) -> JsonObject:
-    """A JSON object in the subset of the registry, else `bad_metadata`."""
+    """A JSON object in the subset of the registry, else `bad_metadata` or `limit_exceeded`."""
+    require(len(data) <= MAX_JSON_BYTES, "limit_exceeded", "S-SCH-7: too long")
     try:
         text = data.decode()
-        require(_depth(text) <= MAX_JSON_DEPTH, "bad_metadata", "S-SCH-2: too deep")
+        _check_size(text)
         value = json.loads(
             text,
             object_pairs_hook=_without_repeats,

@@ -136,6 +136,8 @@ def _json(data: bytes, rule: str) -> JsonObject:
     try:
         return parse_object(data)
     except BrokenRuleError as error:
+        if error.code == "limit_exceeded":
+            raise
         raise BrokenRuleError("bad_metadata", f"{rule}: {error}") from error
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 RULES_WITHOUT_FILE = {
     "S-HDR-12": "the file would have more than 100 MiB; in a small one S-HDR-11 comes first",
-    "S-SCH-7": "the file would have more than 100 MiB",
     "S-NAM-6": "binds writers",
     "S-NAM-8": "about extraction; valid/names_like_paths and names_of_many_parts have the names",
     "S-MAN-4": "about the folder around the manifest",

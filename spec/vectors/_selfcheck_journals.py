@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from _vector import InvalidJournal, ValidJournal
 
 JOURNAL_RULES_WITHOUT_FILE = {
-    "J-TXT-2": "the file would have more than 100 MiB",
+    "J-TXT-2": "the file would have more than 1 MB, because notes are not compressed",
 }
 
 

@@ -18,6 +18,7 @@ CODES_WITHOUT_FILE = {
     ("P-REC-5", "invalid_argument"): "binds writers",
     ("P-REC-10", "invalid_argument"): "binds writers",
     ("P-REC-10", "unsafe_path"): "about extraction; valid_packs/keys_like_paths has the keys",
+    ("P-MTD-3", "limit_exceeded"): "the file would have more than 1 MB",
     ("P-REC-7", "record_size"): "no code but a field, between two codes",
 }
 ENCODINGS = ("none", "gzip", "lz4", "zstd")

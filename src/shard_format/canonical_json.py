@@ -9,16 +9,27 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
-from shard_format.errors import BadMetadata, InvalidArgument, LimitExceeded
+from shard_format.errors import BadMetadata, BadValue, InvalidArgument, LimitExceeded, shorten
+from shard_format.registry import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from shard_format.registry import Limits
 
 DEEPEST: Final = 128
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_RAISE: Final = "pass limits=Limits({}=…) if you trust the file"
+_TOO_SHORT_TO_CHECK: Final = 2 * DEEPEST  # every level takes two characters
+_PIECE: Final = 1 << 16
+_QUOTE: Final = ord('"')
+# What gives JSON its structure. `{` is counted as `[`, and `:` as `,`.
+_NO_SYMBOLS: Final = bytes(set(range(256)) - set(b'"[]{},:'))
+_SAME_SYMBOLS: Final = bytes.maketrans(b"{}:", b"[],")
+_LEVELS: Final = np.zeros(256, np.int8)
+_LEVELS[ord("[")], _LEVELS[ord("]")] = 1, -1
+_IS_NODE: Final = np.zeros(256, np.bool_)
+_IS_NODE[list(b"[,")] = True
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPES = {
     '"': '\\"',
@@ -40,22 +51,18 @@ def parse_object(
 
     Raises:
         BadMetadata: it is not JSON, not an object, or outside the subset that we read.
-        LimitExceeded: it is longer than `limits.max_json_bytes`.
+        LimitExceeded: it is larger than `limits.max_json_bytes` or `limits.max_json_nodes` allow.
     """
-    if len(text) > limits.max_json_bytes:
-        check_length(len(text), what, limits)
-    depth = 0
-    if len(text) > 2 * DEEPEST:  # every level takes two brackets
-        # Text with few brackets cannot be deep either; most metadata is answered by counting.
-        brackets = text.count(b"[") + text.count(b"{")
-        depth = brackets if brackets <= DEEPEST else _depth(text)
-    if depth > DEEPEST:
-        raise BadMetadata(
-            f"{what} is nested too deeply",
-            expected=f"at most {DEEPEST} levels",
-            found=f"{depth} levels",
-            rule=rule,
-        )
+    value = parse(text, what, limits, rule=rule)
+    if not isinstance(value, dict):
+        raise BadMetadata(f"{what} is not a JSON object", found=type(value).__name__, rule=rule)
+    return value
+
+
+def parse(text: bytes, what: str, limits: Limits, *, rule: str | None = None) -> Any:  # noqa: ANN401 - any JSON
+    """Any JSON value of our subset; otherwise as `parse_object`."""
+    if len(text) > _TOO_SHORT_TO_CHECK or limits is not DEFAULT_LIMITS:
+        check_size(text, what, limits, rule=rule)
     try:
         # json.loads would guess UTF-16, accept a byte order mark, and make a new decoder each time.
         decoded = text.decode("utf-8")
@@ -70,11 +77,24 @@ def parse_object(
         raise BadMetadata(f"{what} is not valid JSON: a value is missing", rule=rule) from None
     except (ValueError, RecursionError) as error:
         raise BadMetadata(f"{what} is not valid JSON: {error}", rule=rule) from None
-    if not isinstance(value, dict):
-        raise BadMetadata(f"{what} is not a JSON object", found=type(value).__name__, rule=rule)
-    if b"\\u" in text and any(_SURROGATE.search(string) for string in _strings(value)):
+    if b"\\u" in text and _has_surrogate(value):
         raise BadMetadata(f"{what} has a lone surrogate in a string", rule=rule)
     return value
+
+
+def parse_foreign(text: bytes, what: str, limits: Limits = DEFAULT_LIMITS) -> Any:  # noqa: ANN401 - any JSON
+    """Any JSON of another program, as Python's `json` module reads it: with NaN and repeated keys.
+
+    Raises:
+        BadValue: it is not JSON, or nested more than 128 levels deep.
+        LimitExceeded: as from `parse_object`.
+    """
+    try:
+        check_size(text, what, limits, rule=None)
+        return json.loads(text.decode("utf-8-sig"))
+    except (BadMetadata, ValueError, RecursionError) as error:
+        problem = error.problem if isinstance(error, BadMetadata) else error
+        raise BadValue(f"{what} is not valid JSON: {problem}") from None
 
 
 def check_length(length: int, what: str, limits: Limits) -> None:
@@ -85,16 +105,55 @@ def check_length(length: int, what: str, limits: Limits) -> None:
             expected=f"at most {limits.max_json_bytes} bytes",
             found=f"{length} bytes",
             rule="S-SCH-7",
+            hint=_RAISE.format("max_json_bytes"),
         )
 
 
-def _depth(text: bytes) -> int:
-    """The deepest nesting, found without recursion: the parser's own would overflow."""
-    symbols = np.frombuffer(_STRING.sub(b"", text), np.uint8)
-    brackets = symbols[np.isin(symbols, np.frombuffer(b"[]{}", np.uint8))]
-    opening = np.isin(brackets, np.frombuffer(b"[{", np.uint8))
-    levels = np.cumsum(np.where(opening, 1, -1))
-    return int(levels.max(initial=0))
+def check_size(text: bytes, what: str, limits: Limits, *, rule: str | None = "S-SCH-2") -> None:
+    """Refuses text that is too long, too deep or has too many nodes, before it is parsed.
+
+    This takes time and memory in proportion to the text, valid JSON or not. What the scan finds
+    is exact up to the first error, and a parser does not get further.
+    """
+    check_length(len(text), what, limits)
+    # Every level takes a bracket, and every node a character: most metadata is answered by counting.
+    brackets = text.count(b"[") + text.count(b"{")
+    if brackets <= DEEPEST and len(text) <= limits.max_json_nodes:
+        return
+    depth, nodes = _measure(text)
+    if depth > DEEPEST:
+        raise BadMetadata(
+            f"{what} is nested too deeply",
+            expected=f"at most {DEEPEST} levels",
+            found=f"{depth} levels",
+            rule=rule,
+        )
+    if nodes > limits.max_json_nodes:
+        raise LimitExceeded(
+            f"{what} has too many values",
+            expected=f"at most {limits.max_json_nodes} of the characters [ {{ , : outside strings",
+            found=nodes,
+            rule="S-SCH-8",
+            hint=_RAISE.format("max_json_nodes"),
+        )
+
+
+def _measure(text: bytes) -> tuple[int, int]:
+    """The deepest nesting, and the number of nodes: of `[`, `{`, `,` and `:` outside strings."""
+    # Without escaped quotes, quotes alone tell where strings start and end.
+    unescaped = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    symbols = unescaped.translate(_SAME_SYMBOLS, _NO_SYMBOLS)
+    quotes = level = deepest = nodes = 0
+    for start in range(0, len(symbols), _PIECE):
+        piece = np.frombuffer(symbols, np.uint8, min(_PIECE, len(symbols) - start), start)
+        quotes_so_far = quotes + np.cumsum(piece == _QUOTE)
+        outside = piece[quotes_so_far % 2 == 0]
+        levels = level + np.cumsum(_LEVELS[outside])
+        nodes += int(np.count_nonzero(_IS_NODE[outside]))
+        deepest = max(deepest, int(levels.max(initial=0)))
+        quotes = int(quotes_so_far[-1]) % 2
+        level = int(levels[-1]) if len(levels) else level
+    return deepest, nodes
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -103,7 +162,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise ValueError(f"the key {key!r} occurs twice in one object")
+                raise ValueError(f"the key {shorten(key)} occurs twice in one object")
             seen.add(key)
     return result
 
@@ -115,7 +174,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is too large for a 64-bit float")
+        raise ValueError(f"{text[:40]} is too large for a 64-bit float")
     return value
 
 
@@ -125,30 +184,42 @@ _DECODER: Final = json.JSONDecoder(
 _scan: Final[Callable[[str, int], tuple[Any, int]]] = _DECODER.scan_once  # type: ignore[attr-defined] # lacking in typeshed
 
 
-def _strings(value: Any) -> Iterator[str]:  # noqa: ANN401 - any JSON
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield key
-            yield from _strings(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _strings(item)
+def _has_surrogate(value: Any) -> bool:  # noqa: ANN401 - any JSON
+    to_visit = [value]
+    while to_visit:
+        value = to_visit.pop()
+        if isinstance(value, str):
+            if _SURROGATE.search(value):
+                return True
+        elif isinstance(value, dict):
+            to_visit += value.keys()
+            to_visit += value.values()
+        elif isinstance(value, list):
+            to_visit += value
+    return False
 
 
-def canonical(value: Any) -> bytes:  # noqa: ANN401 - any JSON
+def canonical(value: Any, limits: Limits | None = DEFAULT_LIMITS) -> bytes:  # noqa: ANN401 - any JSON
     """The one text that our writers produce for a value.
+
+    Args:
+        value: what JSON can express.
+        limits: those of readers, which could not read larger text; None for an identity, which is
+            as large as its file has entries.
 
     Raises:
         InvalidArgument: something in it has no JSON form, such as NaN or an object that is not data.
+        LimitExceeded: a reader would refuse the text.
     """
     parts: list[str] = []
     try:
         _write(value, parts, 1)
-        return "".join(parts).encode("utf-8")
+        text = "".join(parts).encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidArgument("a string holds a lone surrogate, which UTF-8 cannot store") from None
+    if limits is not None and len(text) > limits.max_json_nodes:
+        check_size(text, "the metadata", limits)
+    return text
 
 
 def _write(value: Any, parts: list[str], level: int) -> None:  # noqa: ANN401 - any JSON

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format.canonical_json import canonical
+from shard_format.canonical_json import canonical, check_length, parse_object
 from shard_format.errors import (
     BadMetadata,
     IdentityMismatch,
     InvalidArgument,
+    LimitExceeded,
     UnsupportedVersion,
 )
 from shard_format.parallel import batches, for_each, thread_count
@@ -56,7 +57,7 @@ class Identity:
         """The canonical JSON, as `meta/identity` stores it."""
         more = {} if self.role is None else {"role": self.role, "schema": self.schema}
         fields = {"entries": dict(self.entries), "leaf": "sha256", "v": self.version}
-        return canonical({**fields, **more})
+        return canonical({**fields, **more}, None)
 
     @property
     def digest(self) -> str:
@@ -139,8 +140,22 @@ def stored_identity(reader: ShardReader) -> Identity | None:
     """The identity that a file carries in `meta/identity`, unverified; None if it has none."""
     if IDENTITY_ENTRY not in reader:
         return None
+    limits = reader.limits
+    if reader.info(IDENTITY_ENTRY).size > min(limits.max_json_bytes, limits.max_json_nodes):
+        # An identity grows with the entries of the file, which are there to back it.
+        characters = sum(map(len, reader.names()))
+        most_bytes = 256 + 72 * len(reader) + 6 * characters
+        limits = replace(
+            limits,
+            max_json_bytes=max(limits.max_json_bytes, most_bytes),
+            max_json_nodes=max(limits.max_json_nodes, 8 + 2 * len(reader)),
+        )
     try:
-        fields = reader.read_json(IDENTITY_ENTRY)
+        check_length(reader.info(IDENTITY_ENTRY).size, "the identity", limits)
+        text = reader.read_entry(IDENTITY_ENTRY)
+        fields = parse_object(text, "the identity", limits)
+    except LimitExceeded as error:
+        raise error.located(path=reader.name, entry=IDENTITY_ENTRY) from None
     except BadMetadata as error:
         raise _malformed(reader, error.problem) from None
     version, entries = fields.get("v"), fields.get("entries")
@@ -166,7 +181,7 @@ def stored_identity(reader: ShardReader) -> Identity | None:
             reader, "the stored identity does not state a role and the hash of a schema"
         )
     identity = Identity(entries, role, schema)
-    if identity.text != reader.read_entry(IDENTITY_ENTRY):
+    if identity.text != text:
         raise _malformed(reader, "the stored identity is not in canonical form")
     return identity
 

@@ -104,8 +104,10 @@ class Limits:
     """Bytes of one compressed entry after decompression; of the pixels of an image and the arrays of an archive in it."""
     max_zstd_window_bytes: int = 128 << 20
     """History that a zstd frame may ask the decoder to keep."""
-    max_json_bytes: int = 100 << 20
+    max_json_bytes: int = 16 << 20
     """Bytes of the schema section or of a metadata entry."""
+    max_json_nodes: int = 1_000_000
+    """Values in JSON: the characters `[`, `{`, `,` and `:` outside strings."""
 
 
 DEFAULT_LIMITS = Limits()

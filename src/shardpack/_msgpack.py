@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from shard_format.errors import BadMetadata
+from shard_format.errors import BadMetadata, LimitExceeded, shorten
+from shard_format.registry import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from shard_format.registry import Limits
 
 _DEEPEST: Final = 128
 _NUMBERS: Final = {
@@ -37,13 +41,14 @@ class Extension(NamedTuple):
     data: bytes
 
 
-def unpack(data: bytes | memoryview) -> Any:  # noqa: ANN401 - any value
+def unpack(data: bytes | memoryview, limits: Limits = DEFAULT_LIMITS) -> Any:  # noqa: ANN401 - any value
     """The one value that these bytes are.
 
     Raises:
         BadMetadata: the bytes are not exactly one value, or nested more than 128 levels deep.
+        LimitExceeded: it has more values than `limits.max_json_nodes`.
     """
-    reader = _Reader(bytes(data))
+    reader = _Reader(bytes(data), limits.max_json_nodes)
     value = reader.value(1)
     if reader.position != len(reader.data):
         _fail("bytes follow the value")
@@ -55,9 +60,11 @@ def _fail(problem: str) -> NoReturn:
 
 
 class _Reader:
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, most_values: int) -> None:
         self.data = data
         self.position = 0
+        self.values = 0
+        self.most_values = most_values
 
     def take(self, size: int) -> bytes:
         start = self.position
@@ -87,7 +94,7 @@ class _Reader:
         if first < 0x90:
             return self.map(first & 0x0F, level)
         if first < 0xA0:
-            return [self.value(level + 1) for _ in range(first & 0x0F)]
+            return self.array(first & 0x0F, level)
         if first < 0xC0:
             return self.text(first & 0x1F)
         if first in _CONSTANTS:
@@ -100,8 +107,7 @@ class _Reader:
         if first in _BINARY:
             return self.take(self.number(_BINARY[first]))
         if first in _ARRAY:
-            # Each item takes at least one byte, so a false length ends the loop soon.
-            return [self.value(level + 1) for _ in range(self.number(_ARRAY[first]))]
+            return self.array(self.number(_ARRAY[first]), level)
         if first in _MAP:
             return self.map(self.number(_MAP[first]), level)
         if first in _FIXED_EXTENSION or first in _EXTENSION:
@@ -110,13 +116,32 @@ class _Reader:
             return Extension(code - 0x100 if code >= 0x80 else code, self.take(size))
         return _fail(f"unknown first byte {first:#x}")
 
+    def expect(self, values: int) -> None:
+        """Refuse what a list or a map claims to hold, before anything is made of it."""
+        if values > len(self.data) - self.position:  # each takes at least one byte
+            _fail("it ends too early")
+        self.values += values
+        if self.values > self.most_values:
+            raise LimitExceeded(
+                "the MessagePack has too many values",
+                expected=f"at most {self.most_values}",
+                found=f"{self.values} or more",
+                rule="P-MTD-3",
+                hint="pass limits=Limits(max_json_nodes=…) if you trust the file",
+            )
+
+    def array(self, count: int, level: int) -> list[Any]:
+        self.expect(count)
+        return [self.value(level + 1) for _ in range(count)]
+
     def map(self, count: int, level: int) -> dict[Any, Any]:
+        self.expect(2 * count)
         found: dict[Any, Any] = {}
         for _ in range(count):
             key = self.value(level + 1)
             if isinstance(key, (list, dict)):
                 _fail("a key is a list or a map")
             if key in found:
-                _fail(f"the key {key!r} occurs twice in one map")
+                _fail(f"the key {shorten(str(key))} occurs twice in one map")
             found[key] = self.value(level + 1)
         return found

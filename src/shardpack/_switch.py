@@ -22,13 +22,17 @@ import stat
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format.atomic import remove_flat, sync_folder, write_all
+from shard_format.canonical_json import parse_foreign
 from shard_format.codecs import crc32c
-from shard_format.errors import ShardIOError, UnsafePath
+from shard_format.errors import BadMetadata, ShardError, ShardIOError, UnsafePath
+from shard_format.registry import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 JOURNAL: Final = ".shardpack-switch"
+# The journal names every file of a set, and is never compressed.
+_PLAN_LIMITS: Final = Limits(max_json_bytes=100 << 20, max_json_nodes=10_000_000)
 _SUFFIX: Final = ".new"
 _LOCK: Final = "lock"
 # Never waits for a pipe, and follows no link.
@@ -180,16 +184,24 @@ def _read_plan(folder: str, journal: int) -> dict[str, Any] | None:
     """What the journal says; None if it was not written completely, so that the old set counts."""
     os.lseek(journal, 0, os.SEEK_SET)
     with os.fdopen(os.dup(journal), "rb") as file:
-        checksum, _, text = file.read().partition(b"\n")
+        checksum, _, text = file.read(_PLAN_LIMITS.max_json_bytes).partition(b"\n")
     text = text.removesuffix(b"\n")
     if not text or checksum != b"%08x" % crc32c(text):
         return None
-    plan: dict[str, Any] = json.loads(text)
-    names = [plan["staging"], *plan["new"], *(row[0] for row in plan["old"])]
-    # A journal that came with a foreign folder must not reach other folders.
-    if os.path.islink(os.path.join(folder, plan["staging"])) or any(
-        name in ("", os.curdir, os.pardir) or name != os.path.basename(name) for name in names
-    ):
+    try:
+        plan: dict[str, Any] = parse_foreign(text, "the journal", _PLAN_LIMITS)
+        names = [plan["staging"], *plan["new"], *(row[0] for row in plan["old"])]
+        # A journal that came with a foreign folder must not reach other folders.
+        is_unsafe = os.path.islink(os.path.join(folder, plan["staging"])) or any(
+            name in ("", os.curdir, os.pardir) or name != os.path.basename(name) for name in names
+        )
+    except (ShardError, KeyError, TypeError, IndexError) as error:
+        raise BadMetadata(
+            f"the journal of a replacement is malformed: {error}",
+            path=os.path.join(folder, JOURNAL),
+            hint="remove the file if you do not trust the folder",
+        ) from None
+    if is_unsafe:
         raise UnsafePath(
             "the journal of a replacement names a path outside of its folder",
             path=os.path.join(folder, JOURNAL),

@@ -380,7 +380,7 @@ def _parse_metadata(encoding: MetadataEncoding, stored: bytes, limits: Limits) -
         return {}
     if encoding is MetadataEncoding.JSON:
         return parse_object(stored, "the metadata", limits, rule="P-MTD-2")
-    value = _msgpack.unpack(stored)
+    value = _msgpack.unpack(stored, limits)
     if not isinstance(value, dict):
         raise BadMetadata("the metadata is not a map", found=type(value).__name__, rule="P-MTD-3")
     return value
@@ -532,9 +532,9 @@ class Entry:
         return stored
 
     @property
-    def max_decoded_bytes(self) -> int:
-        """The largest value that a decoder may make of the entry."""
-        return self._record.limits.max_decompressed_bytes
+    def limits(self) -> Limits:
+        """What a decoder may make of the entry."""
+        return self._record.limits
 
     def failed(self, error: ShardError) -> ShardError:
         """Add file, record and entry to an error."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from shard_format.canonical_json import check_length, parse_foreign
 from shard_format.errors import BadValue, InvalidArgument
 from shard_format.writer_input import as_bytes
 from shardpack import _msgpack
@@ -26,6 +27,7 @@ from shardpack.images import FORMATS, decode_image
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from shard_format.registry import Limits
     from shard_format.sources import ByteSource
     from shardpack.record import Entry
 
@@ -135,16 +137,19 @@ def decode_value(
     found = _registered.get(content_type)
     if found is None and source_decoders is not None and content_type in source_decoders:
         found = (source_decoders[content_type], True)
-    if found is None and content_type not in _BUILT_IN and not content_type.startswith("text/"):
+    is_built_in = content_type in _BUILT_IN or content_type in _TREES
+    if found is None and not is_built_in and not content_type.startswith("text/"):
         found = _installed().get(content_type)
     if found is not None:
         decoder, from_source = found
         function = _load(decoder) if isinstance(decoder, str) else decoder
         return function(entry.source() if from_source else entry.data)
+    if content_type in _TREES:
+        return _TREES[content_type](entry.data, entry.limits)
     built_in = _BUILT_IN.get(content_type)
     if built_in is None:
         return decode_text(entry.data) if content_type.startswith("text/") else entry.data
-    return built_in(entry.data, entry.max_decoded_bytes)
+    return built_in(entry.data, entry.limits.max_decompressed_bytes)
 
 
 def register_decoder(
@@ -218,22 +223,23 @@ def decode_text(data: memoryview) -> str:
         raise BadValue(f"the text is not UTF-8: {error}") from None
 
 
-def decode_json(data: memoryview, most: int) -> Any:  # noqa: ANN401 - any JSON
+def decode_json(data: memoryview, limits: Limits) -> Any:  # noqa: ANN401 - any JSON
     """JSON, as Python's `json` module reads it."""
-    try:
-        return json.loads(str(data, "utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise BadValue(f"not valid JSON: {error}") from None
+    check_length(len(data), "the entry", limits)
+    return parse_foreign(bytes(data), "the entry", limits)
 
 
-def decode_msgpack(data: memoryview, most: int) -> Any:  # noqa: ANN401 - any value
+def decode_msgpack(data: memoryview, limits: Limits) -> Any:  # noqa: ANN401 - any value
     """MessagePack."""
-    return _msgpack.unpack(data)
+    check_length(len(data), "the entry", limits)
+    return _msgpack.unpack(data, limits)
 
 
-_BUILT_IN: Final[dict[str, Callable[[memoryview, int], Any]]] = {
+_TREES: Final[dict[str, Callable[[memoryview, Limits], Any]]] = {
     "application/json": decode_json,
     "application/vnd.msgpack": decode_msgpack,
+}
+_BUILT_IN: Final[dict[str, Callable[[memoryview, int], Any]]] = {
     "application/x-npy": lambda data, most: decode_npy(data),
     "application/x-npz": decode_npz,
     **{kind: partial(decode_image, kind) for kind in FORMATS},

@@ -419,7 +419,7 @@ class JournalReader:
                 )
         except ShardError as error:
             if isinstance(error, LimitExceeded):
-                error.rule = "J-TXT-2"
+                error.rule, error.hint = "J-TXT-2", None
             error.offset = frame.body.offset if error.offset is None else error.offset
             raise error.located(path=self.path) from None
         return fields

@@ -72,7 +72,7 @@ def fingerprint(reader: ShardReader) -> str:
         for name, size, checksum in _index_facts(reader)
         if name != IDENTITY_ENTRY
     }
-    return hashlib.sha256(canonical(facts)).hexdigest()
+    return hashlib.sha256(canonical(facts, None)).hexdigest()
 
 
 def ground_truth(reader: ShardReader) -> dict[str, tuple[int, int]]:

@@ -246,7 +246,7 @@ def _value_detail(a: NDArray[np.uint8], b: NDArray[np.uint8], entry: PlannedEntr
 
 
 def _compare_json(name: str, a: dict[str, Any], b: dict[str, Any]) -> Iterator[Difference]:
-    if canonical(a) == canonical(b):
+    if canonical(a, None) == canonical(b, None):
         return
     if name == META_CHANNELS:
         a, b = _rows_by_block(a), _rows_by_block(b)

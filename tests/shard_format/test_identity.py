@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shard_format import Identity, ShardReader, ShardWriter, compute_identity, verify_identity
+from shard_format import (
+    Identity,
+    Limits,
+    ShardReader,
+    ShardWriter,
+    compute_identity,
+    verify_identity,
+)
 from shard_format.errors import (
     BadMetadata,
     ChecksumMismatch,
@@ -157,6 +164,14 @@ class TestVerifying:
             stored = stored_identity(reader)
             assert stored is not None
             assert stored == compute_identity(reader)
+
+    def test_an_identity_may_be_as_long_as_its_file_has_entries(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.shard"
+        with ShardWriter(path, identity=True, fsync=False) as writer:
+            for number in range(200):
+                writer.write_entry(f"{number}\1", b"")
+        with ShardReader(path, limits=Limits(max_json_bytes=1000, max_json_nodes=100)) as reader:
+            assert len(verify_identity(reader).entries) == 200
 
     @pytest.mark.parametrize("form", ["digest", "Identity"])
     def test_an_identity_from_elsewhere_verifies(self, tmp_path: Path, form: str) -> None:

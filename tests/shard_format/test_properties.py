@@ -9,6 +9,7 @@ import os
 import shutil
 import struct
 import tempfile
+import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from xxhash import xxh64_intdigest
 from shard_format import Limits, ShardError, ShardReader, ShardWriter, compute_identity
 from shard_format._kernels import WORD_PADDING, hash_names
 from shard_format.canonical_json import canonical, parse_object
-from shard_format.errors import Closed, InvalidArgument
+from shard_format.errors import BadMetadata, Closed, InvalidArgument, LimitExceeded
 from shard_format.layout import align
 from shard_format.registry import DEFAULT_LIMITS
 from shard_format.seekable import FrameDecoder, SeekTable
@@ -302,6 +303,57 @@ class TestCanonicalJson:
         with pytest.raises(ShardError) as caught:
             parse_object(b"x" * 101, "a test", Limits(max_json_bytes=100))
         assert caught.value.code == "limit_exceeded"
+
+    @given(
+        st.recursive(
+            st.text(alphabet='[]{}":,\\ab', max_size=5) | st.integers(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text('":,\\[', max_size=3), inner),
+        )
+    )
+    @settings(max_examples=200)
+    def test_as_many_values_are_read_as_the_limit_says(self, value: object) -> None:
+        def nodes(value: object) -> int:
+            if isinstance(value, dict):
+                return 1 + sum(nodes(one) for one in value.values()) + 2 * len(value) - bool(value)
+            if isinstance(value, list):
+                return 1 + sum(map(nodes, value)) + len(value) - bool(value)
+            return 0
+
+        text = canonical({"x": value})
+        count = nodes({"x": value})
+        assert parse_object(text, "a test", Limits(max_json_nodes=count)) == {"x": value}
+        with pytest.raises(LimitExceeded, match=r"max_json_nodes.*trust") as caught:
+            parse_object(text, "a test", Limits(max_json_nodes=count - 1))
+        assert caught.value.rule == "S-SCH-8"
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            b'{"x":[' * 200 + b'\\"' * (1 << 20),
+            b"[" * 200 + b'"' * (1 << 21),
+            b'{"x":[' + b"[]," * 700_000 + b"0]}",
+            b'{"x":[' + b'"\\u0041",' * 1_000_000 + b"0]}",
+        ],
+        ids=["escaped quotes", "quotes", "lists", "escapes"],
+    )
+    def test_hostile_text_takes_memory_in_proportion(self, text: bytes) -> None:
+        tracemalloc.start()
+        try:
+            with pytest.raises((BadMetadata, LimitExceeded)):
+                parse_object(text, "a test", DEFAULT_LIMITS)
+            assert tracemalloc.get_traced_memory()[1] < 4 * len(text)
+        finally:
+            tracemalloc.stop()
+
+    def test_strings_are_searched_for_surrogates_at_any_depth(self) -> None:
+        inner = b"[" * 126 + b'"\\u00e4",' * 5000 + b'"\\udc00"' + b"]" * 126
+        with pytest.raises(BadMetadata, match="lone surrogate"):
+            parse_object(b'{"x":' + inner + b"}", "a test", DEFAULT_LIMITS)
+
+    @pytest.mark.parametrize("value", [" " * (16 << 20), [0] * 1_000_000], ids=["long", "many"])
+    def test_writers_refuse_what_readers_would_refuse(self, value: object) -> None:
+        with pytest.raises(LimitExceeded):
+            canonical({"x": value})
 
     @given(
         st.binary(max_size=60) | st.text(alphabet='[]{}":,\\0123eE.-+ ntrufalse\n').map(str.encode)

@@ -369,6 +369,27 @@ class TestDamage:
         with pytest.raises(BadMetadata):
             entry("application/vnd.msgpack", b"\xc1").decode()
 
+    @pytest.mark.parametrize(
+        ("content_type", "data"),
+        [
+            ("application/json", b"[" + b"[]," * 499_999 + b"[],0]"),
+            (
+                "application/vnd.msgpack",
+                b"\xdd" + (1_000_001).to_bytes(4, "big") + bytes(1_000_001),
+            ),
+            ("application/vnd.msgpack", b"\x92" * 100 + b"\xdc\xff\xff" + b"\x90" * 65_635),
+            ("application/json", b" " * (16 << 20) + b"1"),
+            ("application/vnd.msgpack", b"\xc6" + (1 << 24).to_bytes(4, "big") + bytes(1 << 24)),
+        ],
+        ids=["lists", "items", "nested items", "long text", "long bytes"],
+    )
+    def test_a_caller_may_raise_the_limits_of_values(self, content_type: str, data: bytes) -> None:
+        limits = Limits(max_json_nodes=1000) if len(data) < 100_000 else Limits()
+        with pytest.raises(LimitExceeded, match=r"entry 'name'.*trust"):
+            entry(content_type, data, limits).decode()
+        larger = Limits(max_json_bytes=1 << 25, max_json_nodes=2_000_000)
+        assert entry(content_type, data, larger).decode() is not None
+
     def test_an_archive_that_unpacks_to_too_much(self) -> None:
         stream = io.BytesIO()
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:

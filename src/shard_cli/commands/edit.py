@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from typing import TYPE_CHECKING, Any, Final
@@ -62,9 +61,12 @@ def _run_edit(args: argparse.Namespace, console: Console) -> Exit:
 
 def _value(text: str) -> Any:  # noqa: ANN401 - any JSON
     """JSON if it is JSON, else the text itself."""
+    from shard_format.canonical_json import parse_foreign
+    from shard_format.errors import BadValue
+
     try:
-        return json.loads(text)
-    except ValueError:
+        return parse_foreign(text.encode(errors="surrogatepass"), "the value")
+    except BadValue:
         return text
 
 

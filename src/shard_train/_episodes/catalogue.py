@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
-from shard_format.errors import BadMetadata
+from shard_format.canonical_json import parse_object
+from shard_format.errors import BadMetadata, ShardError
+from shard_format.registry import DEFAULT_LIMITS
 from shard_format.sources import is_url
 
 if TYPE_CHECKING:
@@ -257,7 +258,6 @@ class Catalogue:
 def parse_facts(line: str) -> dict[str, Any]:
     """Parse a line of facts; empty if it is not one, which only happens in a damaged index."""
     try:
-        parsed = json.loads(line)
-    except (ValueError, RecursionError):
+        return parse_object(line.encode(), "the line of facts", DEFAULT_LIMITS)
+    except ShardError:
         return {}
-    return parsed if isinstance(parsed, dict) else {}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+from shard_format.canonical_json import parse_foreign
 from shard_format.errors import (
     BadValue,
     DuplicateName,
     InvalidArgument,
     MissingFile,
+    ShardError,
     UnsafePath,
 )
 from shard_format.safe_paths import unsafe_form
@@ -147,9 +148,9 @@ def _rows(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise BadValue(f"line {number} is not JSON: {error}", path=path) from None
+            row = parse_foreign(line.encode(), f"line {number}")
+        except ShardError as error:
+            raise error.located(path=path) from None
         if not isinstance(row, dict):
             raise _bad_row(path, number, "an object")
         yield number, row

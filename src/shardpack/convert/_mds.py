@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import hashlib
-import json
 import os
 import re
 import struct
@@ -17,6 +16,7 @@ import numpy as np
 import xxhash
 import zstandard
 
+from shard_format.canonical_json import check_length, parse_foreign
 from shard_format.errors import (
     BadCompression,
     BadMetadata,
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 __all__ = ["from_mds"]
 
 _INDEX: Final = "index.json"
-_LARGEST_INDEX: Final = 100 << 20
+# A dataset of 100 000 files has an index of this size; unlike metadata, it is never compressed.
+_INDEX_LIMITS: Final = Limits(max_json_bytes=100 << 20, max_json_nodes=10_000_000)
 _LARGEST_WINDOW: Final = 128 << 20
 _PIECE: Final = 1 << 20
 
@@ -181,23 +182,19 @@ def _read_index(root: str) -> list[MdsShard]:
     path = os.path.join(root, _INDEX)
     source = FileSource(path)
     try:
-        if source.size() > _LARGEST_INDEX:
-            raise LimitExceeded(
-                "the index is too large",
-                path=path,
-                expected=f"at most {_LARGEST_INDEX} bytes",
-                found=f"{source.size()} bytes",
-            )
+        check_length(source.size(), "the index", _INDEX_LIMITS)
         text = source.read_at(0, source.size())
+    except ShardError as error:
+        raise error.located(path=path) from None
     finally:
         source.close()
     try:
-        fields = json.loads(text)
+        fields = parse_foreign(text, "the index", _INDEX_LIMITS)
         return [_parse_shard(root, row) for row in fields["shards"]]
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, ShardError):
-            raise error.located(path=path) from None
+    except (BadValue, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadMetadata(f"not the index of an MDS dataset: {error!r}", path=path) from None
+    except ShardError as error:
+        raise error.located(path=path) from None
 
 
 def _parse_shard(root: str, row: dict[str, Any]) -> MdsShard:

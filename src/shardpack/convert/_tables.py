@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from shard_format.canonical_json import parse_foreign
 from shard_format.errors import BadValue, InvalidArgument, ShardError, ShardIOError, shorten
 from shard_format.extras import require
 from shard_format.sources import read_file
@@ -273,7 +273,7 @@ def _converter(column: str, kind: Any, name: str | None) -> Put:  # noqa: ANN401
         )
     # Older versions of pyarrow do not have this type.
     if isinstance(kind, getattr(pa, "JsonType", ())):
-        return _to_field(column, lambda value: json.loads(value.as_py()))
+        return _to_field(column, lambda value: parse_foreign(value.as_py().encode(), column))
     if types.is_duration(kind):
         return _to_field(column, lambda value: f"{value.value} {kind.unit}")
     if types.is_interval(kind):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 import zstandard
 
 from shard_format.atomic import AtomicFile, write_all
+from shard_format.canonical_json import parse_foreign
 from shard_format.errors import (
     BadCompression,
     BadHeader,
@@ -23,6 +24,7 @@ from shard_format.errors import (
     DuplicateName,
     InvalidArgument,
     LimitExceeded,
+    ShardError,
     ShardIOError,
     Truncated,
     UnsafePath,
@@ -195,11 +197,9 @@ def _take_metadata(
     if name is None or name not in entries:
         return None
     try:
-        fields = json.loads(entries[name])
-    except (ValueError, RecursionError) as error:
-        raise BadValue(
-            f"the metadata of sample {shorten(key)} is not JSON: {error}", path=path, entry=name
-        ) from None
+        fields = parse_foreign(entries[name], f"the metadata of sample {shorten(key)}")
+    except ShardError as error:
+        raise error.located(path=path, entry=name) from None
     if not isinstance(fields, dict):
         raise BadValue(
             f"the metadata of sample {shorten(key)} is not an object",

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from shard_format import http
-from shard_format.canonical_json import parse_object
-from shard_format.errors import BadMetadata, InvalidArgument, ShardIOError
+from shard_format.canonical_json import parse as parse_json
+from shard_format.errors import BadMetadata, InvalidArgument, LimitExceeded, ShardIOError
 from shard_format.extras import require
-from shard_format.registry import DEFAULT_LIMITS
+from shard_format.registry import Limits
 from wshard.search._dialects import DIALECTS, UnexpectedAnswer
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from wshard.search._dialects import DialectName, Document, Filter, Hit, Key, Request
 
 _MOST_ANSWERED: Final = 16 << 20
+# Vectors are long lists of numbers.
+_ANSWER_LIMITS: Final = Limits(max_json_bytes=_MOST_ANSWERED, max_json_nodes=_MOST_ANSWERED // 16)
 _MOST_REFUSAL: Final = 4096
 # Of the documents about the episodes of one batch, up to a thousand each.
 _MOST_PAGES: Final = 1000
@@ -240,11 +242,13 @@ class Client:
             found = f"more than {most} bytes"
             raise self._error(request, "the answer is too large", errno.EMSGSIZE, found=found)
         try:
-            return parse(parse_object(answered, "the answer", DEFAULT_LIMITS) if answered else None)
+            return parse(parse_json(answered, "the answer", _ANSWER_LIMITS) if answered else None)
         except UnexpectedAnswer as misfit:
             problem = f"the answer does not fit the {self.dialect} dialect"
             hint = self._other_dialect()
             failure = self._error(request, problem, errno.EPROTO, expected=str(misfit), hint=hint)
+        except LimitExceeded as error:
+            failure = self._error(request, error.problem, errno.EMSGSIZE, found=error.found)
         except BadMetadata:
             found = repr(self._shown(answered, 80))
             hint = "is this the address of the vector database?"

@@ -191,7 +191,7 @@ class ServerDialect:
         errors = _typed(fields.get("errors") or {}, dict, "'errors'")
         try:
             failed = {int(number): str(reason) for number, reason in errors.items()}
-        except ValueError:
+        except ValueError:  # no number, or one of thousands of digits
             raise UnexpectedAnswer("'errors' by the documents' numbers") from None
         inserted = _typed(fields.get("inserted"), int, "'inserted'")
         if not 0 <= inserted <= count or not failed.keys() <= set(range(count)):
@@ -303,6 +303,7 @@ def _typed(value: Any, kind: type[Any], what: str) -> Any:  # noqa: ANN401 - JSO
 
 
 def _score(value: Any, what: str) -> float:  # noqa: ANN401 - JSON
-    if type(value) not in (int, float) or not math.isfinite(value):
+    # Beyond 2**63, an integer may not fit a float.
+    if type(value) not in (int, float) or not abs(value) < 1 << 63:
         raise UnexpectedAnswer(f"{what} as a number")
     return float(value)

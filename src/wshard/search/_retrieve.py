@@ -227,11 +227,15 @@ class TrajectoryRetriever:
 
     def _steps(self, hit: Hit) -> tuple[int, int]:
         start, stop = (hit.metadata.get(key) for key in ("window_start", "window_end"))
-        for step in (start, stop):
-            # Servers that keep numbers as floats may give integers back as floats.
-            if type(step) is not int and not (type(step) is float and step.is_integer()):
-                raise self._foreign("integers 'window_start' and 'window_end'")
-        return int(start), int(stop)  # type: ignore[arg-type] # as checked
+        return self._step(start), self._step(stop)
+
+    def _step(self, number: Any) -> int:  # noqa: ANN401 - JSON
+        # Servers that keep numbers as floats may give integers back as floats.
+        if type(number) is float and number.is_integer():
+            number = int(number)
+        if type(number) is not int or not 0 <= number < 1 << 63:
+            raise self._foreign("integers 'window_start' and 'window_end'")
+        return number
 
     def _foreign(self, expected: str) -> BadMetadata:
         return BadMetadata(
