@@ -353,6 +353,13 @@ def _lz4() -> Iterator[Invalid]:
         "bad_compression",
         _file(b"", b"", flags=LZ4),
     )
+    yield _at_read(
+        "lz4_size_prefix",
+        "The size of the content, and then the block.",
+        "S-CMP-9",
+        "bad_compression",
+        _file(len(content).to_bytes(4, "little") + block, content, flags=LZ4),
+    )
     sizes = {
         "longer": ("one byte more", content[:-1]),
         "shorter": ("one byte less", content + b"!"),

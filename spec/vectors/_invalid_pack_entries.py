@@ -233,6 +233,8 @@ def _broken() -> Iterator[InvalidPack]:
     yield broken("lz4_literals", "Literals that are not there.", LZ4, b"\xf0\xff\xff")
     offset = lz4_sequence(b"hello", 6, 33) + lz4_last_literals(b"hello hello!")
     yield broken("lz4_offset", "A match from before the start.", LZ4, offset)
+    size = len(hello).to_bytes(4, "little")
+    yield broken("lz4_size_prefix", "Its size is in front.", LZ4, size + lz4_last_literals(hello))
     yield broken("lz4_trailing", "A block follows.", LZ4, lz4_last_literals(hello) + b"\x50hello")
     frame = plain_frame(hello)
     yield broken("zstd_empty", "No bytes.", ZSTD, b"")

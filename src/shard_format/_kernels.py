@@ -615,7 +615,10 @@ def compress_lz4(data: memoryview) -> bytes:
 def decode_lz4_into(stored: bytes | memoryview, out: memoryview) -> int:
     """Decodes one lz4 block and returns how many bytes it holds, which may be more than `out` takes."""
     try:
-        return int(cramjam.lz4.decompress_block_into(stored, out))
+        count = int(cramjam.lz4.decompress_block_into(stored, out))
+        # cramjam takes a first word that could be the size of the content for just that.
+        starts_with_size = len(stored) > 4 and int.from_bytes(stored[:4], "little") == count
+        return _decode_plain_lz4_into(stored, out) if starts_with_size else count
     except cramjam.DecompressionError as error:
         # A block that goes on after the expected end fails like a broken one. Look again with some room, so that
         # the message tells the user which of the two it is.
@@ -624,6 +627,21 @@ def decode_lz4_into(stored: bytes | memoryview, out: memoryview) -> int:
             return int(cramjam.lz4.decompress_block_into(stored, room.data))
         except cramjam.DecompressionError:
             raise BadCompression(f"lz4 cannot decode it: {error}", rule="S-CMP-4") from None
+
+
+def _decode_plain_lz4_into(stored: bytes | memoryview, out: memoryview) -> int:
+    """As `decode_lz4_into`, slowly: the first word is certainly read as a part of the block."""
+    try:
+        out[:] = cramjam.lz4.decompress_block(stored, output_len=len(out))
+    except cramjam.DecompressionError:
+        raise BadCompression(
+            "an lz4 block has its size in front", expected="a block without it", rule="S-CMP-9"
+        ) from None
+    try:  # shorter content than that is filled up with zeros
+        cramjam.lz4.decompress_block(stored, output_len=max(0, len(out) - 1))
+    except cramjam.DecompressionError:
+        return len(out)
+    return max(0, len(out) - 1)
 
 
 # --- filters: rows of little-endian integers in frames of bytes
