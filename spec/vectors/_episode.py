@@ -43,6 +43,7 @@ ENDS = ("done", "terminated", "truncated")
 INTEGERS = ("i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool")
 MAY_HAVE_ONE_MORE = ("signal", "omen", "uncert")
 DEFAULT_WINDOW = 256
+MOST_UNBACKED = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -266,6 +267,8 @@ class _Blocks:
         if row.length is None and row.block.partition("/")[0] in MAY_HAVE_ONE_MORE:
             lengths.append(self.length + 1)
         for length in lengths:
+            unbacked = length > MOST_UNBACKED and length not in (self.length, self.length + 1)
+            check(step > 0 or not unbacked, "size_mismatch", "W-BLK-1", row.block)
             if length * step == self.size(row.block):
                 return Channel(row.block, row.dtype, row.shape, length, self.read(row.block))
         raise BrokenRuleError("size_mismatch", f"W-BLK-1: {row.block}")
@@ -430,6 +433,8 @@ def open_episode(file: File, sidecars: tuple[File, ...] = ()) -> Episode:
     check_episode(episode)
     timebase = timebase_of(episode, wshard)
     length = cast("int", episode.get("length_T", episode.get("length_t")))
+    longest = max(entry["orig_size"] for entry in file.by_name.values())
+    check(length <= max(MOST_UNBACKED, longest), "size_mismatch", "W-EPI-5")
     steps = cast("list[int] | None", episode.get("timestep_range"))
     if steps == [0, 0] and length != 1:
         steps = None

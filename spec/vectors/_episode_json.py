@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 from dataclasses import dataclass
 from typing import cast
 
@@ -76,8 +78,14 @@ def is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def is_int64(value: object) -> bool:
+    return is_integer(value) and -LARGEST <= cast("int", value) <= LARGEST
+
+
 def is_number(value: object) -> bool:
-    return isinstance(value, float) or is_integer(value)
+    return isinstance(value, float) or (
+        is_integer(value) and abs(cast("int", value)) <= sys.float_info.max
+    )
 
 
 def is_hex_64(value: object) -> bool:
@@ -147,7 +155,7 @@ def _check_timebase(value: object) -> JsonObject:
     check(isinstance(fields.get("type", ""), str), "bad_metadata", "W-TIM-1", "type")
     check(is_number(fields.get("tick_hz", 0)), "bad_metadata", "W-TIM-1", "tick_hz")
     for name in ("dt_ns", "epoch_ns"):
-        check(is_integer(fields.get(name, 0)), "bad_metadata", "W-TIM-1", name)
+        check(is_int64(fields.get(name, 0)), "bad_metadata", "W-TIM-1", name)
     return fields
 
 
@@ -208,6 +216,7 @@ def _parse_shape(value: object) -> tuple[int, ...]:
     if not isinstance(shape, list) or not all(is_integer(size) and size >= 0 for size in shape):
         raise BrokenRuleError("bad_metadata", "W-CHN-2: shape")
     fine = len(shape) <= MOST_DIMENSIONS and all(size <= LARGEST for size in shape)
+    fine = fine and (0 not in shape or math.prod(filter(None, shape)) < 1 << 31)
     check(fine, "bad_metadata", "W-CHN-4")
     return tuple(shape)
 
@@ -230,7 +239,7 @@ def _parse_row(value: object, block: str | None) -> Row:
     check(fine, "bad_metadata", "W-CHN-2", "length")
     fine = is_integer(window) and cast("int", window) > 0
     check(fine, "bad_metadata", "W-CHN-2", "window")
-    check(is_integer(fields.get("start_ns", 0)), "bad_metadata", "W-CHN-2", "start_ns")
+    check(is_int64(fields.get("start_ns", 0)), "bad_metadata", "W-CHN-2", "start_ns")
     fine = is_number(rate) and cast("float", rate) > 0
     check(fine, "bad_metadata", "W-CHN-2", "sampling_rate_hz")
     check(isinstance(fields.get("lossy", {}), dict), "bad_metadata", "W-CHN-2", "lossy")
@@ -302,7 +311,7 @@ def check_label(label: JsonObject) -> JsonObject:
         check(isinstance(row, dict), "bad_metadata", "W-LAB-1", "an interval")
         fields = cast("JsonObject", row)
         start, end = fields.get("start"), fields.get("end")
-        check(is_integer(start) and is_integer(end), "bad_metadata", "W-LAB-1", "start, end")
+        check(is_int64(start) and is_int64(end), "bad_metadata", "W-LAB-1", "start, end")
         check(cast("int", start) <= cast("int", end), "bad_metadata", "W-LAB-1", "start > end")
         check(isinstance(fields.get("text"), str), "bad_metadata", "W-LAB-1", "text")
         check(isinstance(fields.get("source", ""), str), "bad_metadata", "W-LAB-1", "source")

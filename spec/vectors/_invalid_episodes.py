@@ -188,9 +188,9 @@ def _episode_fields() -> Iterator[InvalidEpisode]:
 def _timebases() -> Iterator[InvalidEpisode]:
     wrong: dict[str, tuple[object, ...]] = {
         "type": (7, ["ticks"]),
-        "tick_hz": ("30", True, [30]),
-        "dt_ns": ("33333333", 33.5, False),
-        "epoch_ns": ("0", 0.5, True),
+        "tick_hz": ("30", True, [30], 10**400),
+        "dt_ns": ("33333333", 33.5, False, 2**63, 10**400),
+        "epoch_ns": ("0", 0.5, True, -(2**63), 10**400),
     }
     for field, values in wrong.items():
         for number, value in enumerate(values):
@@ -226,7 +226,7 @@ def _rows() -> Iterator[InvalidEpisode]:
         "offsets_block": (7, {}),
         "time_block": (7, ["time/ticks"]),
         "start_ns": ("0", 0.5, True),
-        "sampling_rate_hz": ("30", 0, -1, True, [30]),
+        "sampling_rate_hz": ("30", 0, -1, True, [30], 10**400),
         "modality": (7, ["rgb"]),
         "unit": (7,),
         "semantics": (7,),
@@ -274,6 +274,7 @@ def _rows() -> Iterator[InvalidEpisode]:
         "2_63": ("A dimension of 2^63.", [2**63]),
         "2_64": ("A dimension of 2^64 + 4, which wraps to 4.", [2**64 + 4]),
         "10_30": ("A dimension of 10^30.", [0, 10**30]),
+        "zero_and_huge": ("A dimension of 0, and 2^31 beside it.", [2**16, 0, 2**15]),
     }
     for name, (what, shape) in shapes.items():
         draft = base()
@@ -364,6 +365,14 @@ def _sizes() -> Iterator[InvalidEpisode]:
         ),
         "length_huge": ("length 2^63 - 1.", signal, "f32", f32(1), (), {"length": HUGE}),
         "length_wraps": ("length 2^62 of f32.", signal, "f32", b"", (), {"length": 2**62}),
+        "length_of_nothing": (
+            "2^28 steps without bytes, on a clock of their own.",
+            signal,
+            "f32",
+            b"",
+            (0,),
+            {"length": 2**28, "sampling_rate_hz": 1000, "start_ns": 0},
+        ),
     }
     lanes = {"observations": "signal/bad", "actions": "action/bad"}
     for name, (what, path, dtype, data, shape, fields) in blocks.items():
@@ -372,16 +381,16 @@ def _sizes() -> Iterator[InvalidEpisode]:
             block = "/".join((block, *path[1:]))
         draft = base().add(block, data, dtype, shape, **fields)
         yield _bad(f"size_{name}", what, "W-BLK-1", draft, error="size_mismatch", touch=path)
-    for name, length in (("huge", HUGE), ("wraps", 2**62), ("10_12", 10**12)):
+    lengths = {"huge": HUGE, "wraps": 2**62, "10_12": 10**12, "2_28": 2**28, "2_20": 2**20 + 1}
+    for name, length in lengths.items():
         draft = Draft(4, episode=episode_fields(length), ticks=False)
         draft.add("signal/bad", b"" if name == "wraps" else f32(1), "f32")
         yield _bad(
             f"size_length_t_{name}",
             f"length_T is {length}, the block has a number or none.",
-            "W-BLK-1",
+            "W-EPI-5",
             draft,
             error="size_mismatch",
-            touch=("observations", "bad"),
         )
 
 
@@ -559,11 +568,11 @@ def _labels() -> Iterator[InvalidEpisode]:
     yield label("interval_list", "An interval is a list.", {"intervals": [[0, 1, "x"]]})
     good: JsonObject = {"end": 3, "start": 1, "text": "reach"}
     wrong: dict[str, tuple[object, ...]] = {
-        "start": ("1", 1.5, None, True, 4),
-        "end": ("3", 2.5, None, False, 0),
+        "start": ("1", 1.5, None, True, 4, -(10**400)),
+        "end": ("3", 2.5, None, False, 0, 2**63),
         "text": (7, None, ["x"]),
         "source": (7, None, ["human"]),
-        "confidence": ("0.9", True, [1]),
+        "confidence": ("0.9", True, [1], 10**400),
     }
     for field, values in wrong.items():
         for number, value in enumerate(values):

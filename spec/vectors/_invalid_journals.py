@@ -404,6 +404,7 @@ def _starts() -> Iterator[InvalidJournal]:
         ("dtype", row_for("signal/x", "c64"), "W-CHN-3"),
         ("shape", row_for("signal/x", "f32") | {"shape": ["a"]}, "W-CHN-2"),
         ("dimensions", row_for("signal/x", "f32", (1,) * 32), "W-CHN-4"),
+        ("empty_and_huge", row_for("signal/x", "f32", (2**62, 2**62, 0)), "W-CHN-4"),
     ):
         yield start(f"row_{name}", "J-CHN-1", start_text(row), "bad_metadata", rule)
     yield start("row_twice", "J-CHN-2", start_text(STATE, CTRL, STATE))
@@ -418,7 +419,6 @@ ROWS: dict[str, JsonObject] = {
     "meta": row_for("meta/episode", "u8"),
     "other_id": row_for("signal/x", "f32", id="y"),
     "empty": row_for("signal/x", "f32", (3, 0)),
-    "empty_and_huge": row_for("signal/x", "f32", (2**62, 2**62, 0)),
     "too_large": row_for("signal/x", "f32", (2**30,)),
     "huge": row_for("signal/x", "f32", (2**62, 2**62)),
 }

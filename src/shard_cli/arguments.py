@@ -66,14 +66,20 @@ def size_argument(text: str) -> int:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a size; write bytes, or a number with K, M, G or T"
         )
-    return int(match[1]) * _UNITS[(match[2] or "").upper()]
+    return _below_2_63(int(match[1]) * _UNITS[(match[2] or "").upper()], text)
 
 
 def positive_argument(text: str) -> int:
     """An integer of 1 or more."""
     if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer of 1 or more")
-    return int(text)
+    return _below_2_63(int(text), text)
+
+
+def _below_2_63(number: int, text: str) -> int:
+    if number >= 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is too large")
+    return number
 
 
 def pairs_of(given: Sequence[str], option: str) -> dict[str, str]:

@@ -91,7 +91,7 @@ class Scaling:
         shape: of one step.
     """
 
-    __slots__ = ("_offset", "_scale", "dtype", "offset", "scale", "shape")
+    __slots__ = ("_is_halved", "_offset", "_scale", "dtype", "offset", "scale", "shape")
 
     def __init__(
         self,
@@ -116,7 +116,13 @@ class Scaling:
             (np.abs(offset) > _SMALL_OFFSET * scale).any()
         )
         kind = np.float64 if is_exact else np.float32
-        self._offset, self._scale = (_over_rows(each, shape, kind) for each in (offset, scale))
+        # Near the ends of the range, a difference overflows. The difference of halves does not, and is as exact.
+        ends = np.finfo(self.out_dtype)
+        self._is_halved = bool((np.abs(offset) > ends.max * ends.eps / 4).any())
+        share = 0.5 if self._is_halved else 1.0
+        self._offset, self._scale = (
+            _over_rows(each * share, shape, kind) for each in (offset, scale)
+        )
 
     def of_spread(self, power: int) -> Scaling:
         """For what measures distances in this channel (power 1), or their squares (power 2)."""
@@ -152,8 +158,11 @@ class Scaling:
                 # Nothing is lost, and NumPy is faster when it need not convert and calculate at once.
                 result[...] = numbers
                 numbers = result
-            np.subtract(numbers, self._offset, out=result, casting="same_kind")
-            np.divide(result, self._scale, out=result, casting="same_kind")
+            with np.errstate(all="ignore"):  # NaN and infinity stay what they are
+                if self._is_halved:
+                    numbers = np.multiply(numbers, 0.5, out=result, casting="same_kind")
+                np.subtract(numbers, self._offset, out=result, casting="same_kind")
+                np.divide(result, self._scale, out=result, casting="same_kind")
 
         at_once = max(1, _NUMBERS_AT_A_TIME // max(1, prod(self.shape)))
         for_each(range(0, len(steps), at_once), scale, thread_count(threads, results.nbytes))
@@ -163,8 +172,9 @@ class Scaling:
         """Multiplies and adds: `[..., *shape]` as it was, in float32 or float64."""
         steps = self._steps(values)
         kind = np.float64 if np.float64 in (values.dtype, self.out_dtype) else np.float32
-        restored: NDArray[Any] = np.multiply(steps, self.scale) + self.offset
-        return restored.astype(kind, copy=False).reshape(values.shape)
+        with np.errstate(all="ignore"):
+            restored: NDArray[Any] = np.multiply(steps, self.scale) + self.offset
+            return restored.astype(kind, copy=False).reshape(values.shape)
 
     def _steps(self, values: NDArray[Any]) -> NDArray[Any]:
         """The values as `[steps, *shape]`, a view."""

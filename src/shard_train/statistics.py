@@ -54,6 +54,7 @@ _PIECE_BYTES: Final = 1 << 21
 # (groups up to, rows): how many rows a sample has; fewer where many groups need them.
 _SAMPLES: Final = ((64, 16384), (1 << 30, 2048))
 _HALF_RANGE: Final = 1 << 63
+_LARGE: Final = 8e307
 
 
 def compute_stats(
@@ -245,7 +246,9 @@ class ChannelAccumulator:
         for group, column in enumerate(self.rows.T):
             finite = column[np.isfinite(column)]
             if len(finite):
-                found[:, group] = np.quantile(finite, shares)
+                # Halves of the largest numbers can be subtracted.
+                share = 0.5 if np.abs(finite).max() > _LARGE else 1.0
+                found[:, group] = np.quantile(finite * share, shares) / share
         # A sample may miss the ends, and interpolation may leave them by a rounding.
         found = np.clip(found, low.astype(np.float64), high.astype(np.float64))
         found[shares == 0], found[shares == 1] = low, high
@@ -328,6 +331,7 @@ class _Moments:
         """Of the finite numbers; zero if there are none."""
         return self.pivot.astype(np.float64) + self.above_pivot
 
+    @np.errstate(over="ignore", invalid="ignore")
     def join(self, other: _Moments) -> None:
         """Take in what is known about other numbers of the same columns."""
         self.nan = self.nan + other.nan
@@ -360,5 +364,6 @@ def _difference(
             wrapped = table.view(np.uint64) - pivot.view(np.uint64)
             return wrapped.view(np.int64).astype(np.float64)
     apart: NDArray[np.float64] = table.astype(np.float64)
-    apart -= pivot.astype(np.float64)
+    with np.errstate(over="ignore"):
+        apart -= pivot.astype(np.float64)
     return apart

@@ -13,6 +13,7 @@ import numpy as np
 
 from shard_format.errors import BadValue, InvalidArgument, SizeMismatch
 from wshard._blocks import ArrayBlock, FileBlock
+from wshard._metadata import MOST_UNBACKED
 from wshard._values import (
     DType,
     Strict,
@@ -356,7 +357,7 @@ class Channel(Strict):
         block, dtype = self.source, self.dtype_name
         assert block is not None
         shape = (self._length, *self.step_shape)
-        if prod(shape) * dtype.size != block.nbytes:
+        if prod(shape) * dtype.size != block.nbytes or not block.nbytes:
             self._check_size()
         values = block.array(dtype.stored_dtype, shape)
         return read_only(_as_booleans(values) if dtype is _BOOL else values)
@@ -381,6 +382,15 @@ class Channel(Strict):
                 expected=f"{self.nbytes} bytes: {self._length} steps of "
                 f"{self.dtype_name} {list(self.step_shape)}",
                 found=f"{self.source.nbytes} bytes",
+                rule="W-BLK-1",
+            )
+        if self.has_stated_length and not self.step_bytes and self._length > MOST_UNBACKED:
+            raise SizeMismatch(
+                "the steps of the block have no bytes, and there are too many of them",
+                path=self.source.path,
+                entry=self.block,
+                expected=f"at most {MOST_UNBACKED} steps",
+                found=f"{self._length}",
                 rule="W-BLK-1",
             )
 
@@ -432,6 +442,7 @@ class Channel(Strict):
                 )
             self._times = block.array(np.dtype("<i8"), (self._length,))
         if self._times is None and self.start_ns is not None:
+            self.check_claims()
             return regular_times(self._length, self.sampling_rate_hz or 0, self.start_ns)
         return self._times
 
@@ -604,6 +615,11 @@ class RaggedChannel(Channel):
                 raise error.located(path=block.path) from None
             self._offsets = offsets
         return self._offsets
+
+    def check_claims(self) -> None:
+        """As for `Channel`: each step has an offset, whatever its items are."""
+        if self._values is None:
+            len(self.offsets)
 
     @property
     def values(self) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, Ty
 
 import numpy as np
 
-from shard_format.errors import InvalidArgument, SizeMismatch
+from shard_format.errors import BadValue, InvalidArgument, SizeMismatch
 from shard_format.parallel import available_threads, for_each
 from wshard._blocks import Extra
 from wshard._channels import Channel, RaggedChannel, as_channel
@@ -30,7 +30,7 @@ from wshard._lanes import (
     check_address,
     not_found,
 )
-from wshard._metadata import EpisodeFacts, Timebase, TimebaseType
+from wshard._metadata import LARGEST, EpisodeFacts, Timebase, TimebaseType
 from wshard._values import DType, Strict, as_array, as_times, check_count, convert, regular_times
 from wshard.alignment import Aligned, AlignedChannel, match, method_for, needed_range, take
 from wshard.residual import Residual
@@ -627,6 +627,7 @@ class Episode(Strict):
         if channel is not None:
             found = self.find(channel) if isinstance(channel, str) else channel
             own = found.timestamps_ns
+            found.check_claims()
             return self.step_times_ns(found.length) if own is None else own
         return self.step_times_ns(self.length)
 
@@ -638,11 +639,16 @@ class Episode(Strict):
         if count == len(recorded) + 1:
             # The observation after the last action has no recorded time: one more step.
             if len(recorded) < 2:
-                period = round(1e9 / self._stated_rate())
+                first = int(recorded[0]) if len(recorded) else self.timebase.epoch_ns
+                more = regular_times(count, self._stated_rate(), first)[len(recorded) :]
             else:
-                period = int(recorded[-1] - recorded[-2])
-            last = int(recorded[-1]) if len(recorded) else self.timebase.epoch_ns - period
-            return np.append(recorded, last + period)
+                last, before = int(recorded[-1]), int(recorded[-2])
+                if abs(last + (last - before)) > LARGEST:
+                    raise BadValue(
+                        "the time after the last step does not fit into 64 bits", entry=TIMESTAMPS
+                    )
+                more = np.array([last + (last - before)])
+            return np.append(recorded, more)
         return recorded[:count]
 
     def _stated_rate(self) -> float:

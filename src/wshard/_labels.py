@@ -9,6 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, overload
 
 from shard_format.errors import BadMetadata, InvalidArgument
+from wshard._metadata import LARGEST, is_number, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,9 +41,9 @@ class Interval:
     def __post_init__(self) -> None:
         object.__setattr__(self, "start", operator.index(self.start))
         object.__setattr__(self, "end", operator.index(self.end))
-        if self.start > self.end:
+        if not -LARGEST <= self.start <= self.end <= LARGEST:
             raise InvalidArgument(
-                "an interval ends before it starts",
+                "an interval ends before it starts, or is outside 64 bits",
                 expected="start <= end",
                 found=f"start {self.start}, end {self.end}",
                 rule="W-LAB-1",
@@ -189,13 +190,17 @@ def _as_interval(item: Any) -> Interval:  # noqa: ANN401 - checked here
 def _from_row(number: int, row: object) -> Interval:
     if not isinstance(row, dict):
         raise BadMetadata(f"interval {number} is not an object", rule="W-LAB-1")
-    for key, kinds in (("start", int), ("end", int), ("text", str), ("source", str)):
+    for key in ("start", "end"):
+        value = row.get(key)
+        if type(value) is not int or not -LARGEST <= value <= LARGEST:
+            raise wrong(f"{key!r} of interval {number}", value, "an integer", "W-LAB-1")
+    for key in ("text", "source"):
         value = row.get(key, "" if key == "source" else None)
-        if not isinstance(value, kinds) or isinstance(value, bool):
-            raise _wrong_type(key, number, value)
+        if not isinstance(value, str):
+            raise wrong(f"{key!r} of interval {number}", value, "a string", "W-LAB-1")
     sure = row.get("confidence")
-    if sure is not None and (not isinstance(sure, (int, float)) or isinstance(sure, bool)):
-        raise _wrong_type("confidence", number, sure)
+    if sure is not None and not is_number(sure):
+        raise wrong(f"'confidence' of interval {number}", sure, "a number", "W-LAB-1")
     extra = {key: value for key, value in row.items() if key not in _KNOWN}
     try:
         source = row.get("source", "")
@@ -204,9 +209,3 @@ def _from_row(number: int, row: object) -> Interval:
         raise BadMetadata(
             f"interval {number}: {error.problem}", found=error.found, rule="W-LAB-1"
         ) from None
-
-
-def _wrong_type(key: str, number: int, value: object) -> BadMetadata:
-    return BadMetadata(
-        f"{key!r} of interval {number} has a wrong type", found=repr(value), rule="W-LAB-1"
-    )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from enum import Enum
+from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shard_format.errors import BadMetadata, InvalidArgument
@@ -18,8 +20,10 @@ if TYPE_CHECKING:
 
 DEFAULT_RATE_HZ: Final = 30.0
 LARGEST: Final = (1 << 63) - 1
+MOST_UNBACKED: Final = 1 << 20
+"""Steps that a file may claim without an entry of as many bytes (W-EPI-5)."""
 _MOST_DIMENSIONS = 31
-_NUMBER = (int, float)
+_MOST_BESIDE_ZERO = (1 << 31) - 1
 
 
 class TimebaseType(str, Enum):
@@ -81,7 +85,15 @@ class Row(NamedTuple):
     """Where the episode has its block, as far as the row and the block's name say."""
 
 
-def wrong(what: str, found: object, expected: str, rule: str, entry: str) -> BadMetadata:
+def is_number(value: object) -> bool:
+    """Whether this is a number of JSON that a float can hold."""
+    # Comparing is exact: an integer of a thousand digits does not have to become a float.
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type] # a number
+
+
+def wrong(
+    what: str, found: object, expected: str, rule: str, entry: str | None = None
+) -> BadMetadata:
     """The error for a field of a wrong type or value."""
     text = repr(found)
     return BadMetadata(
@@ -165,13 +177,13 @@ def _timebase(episode: Mapping[str, Any], wshard: Mapping[str, Any]) -> Timebase
             epoch = stored_epoch
         rate = base.get("tick_hz")
         if rate is not None:
-            if type(rate) not in _NUMBER:
+            if not is_number(rate):
                 raise wrong("'timebase.tick_hz'", rate, "a number", "W-TIM-1", entry)
             if rate > 0:
                 rates[entry, "tick_hz"] = rate
         period = base.get("dt_ns")
         if period is not None:
-            if type(period) is not int:
+            if type(period) is not int or not -LARGEST <= period <= LARGEST:
                 raise wrong("'timebase.dt_ns'", period, "an integer", "W-TIM-1", entry)
             if period > 0:
                 rates[entry, "dt_ns"] = 1e9 / period
@@ -222,7 +234,7 @@ def _is_good(value: object, expected: str) -> bool:
     if expected == "an object":
         return isinstance(value, dict)
     if expected == "a number above 0":
-        return isinstance(value, _NUMBER) and not isinstance(value, bool) and value > 0
+        return is_number(value) and value > 0  # type: ignore[operator] # a number
     if type(value) is not int:
         return False
     least = {_COUNT: 0, _POSITIVE: 1}.get(expected, -LARGEST)
@@ -300,6 +312,9 @@ def _dtype_and_shape(
         raise wrong(what, shape, "a list of integers >= 0", "W-CHN-2", entry)
     if len(shape) > _MOST_DIMENSIONS or max(shape, default=0) > LARGEST:
         most = f"of at most {_MOST_DIMENSIONS} dimensions below 2**63"
+        raise wrong(what, shape, most, "W-CHN-4", entry)
+    if 0 in shape and prod(filter(None, shape)) > _MOST_BESIDE_ZERO:
+        most = "at most 2**31 - 1 in all beside its 0"
         raise wrong(what, shape, most, "W-CHN-4", entry)
     return dtype, tuple(shape)
 

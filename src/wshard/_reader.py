@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format.errors import BadProfile, FormatError, InvalidArgument, ShardError
+from shard_format.errors import BadProfile, FormatError, InvalidArgument, ShardError, SizeMismatch
 from shard_format.identity import IDENTITY_ENTRY
 from shard_format.registry import Role
 from wshard._blocks import Extra, FileBlock
@@ -43,6 +43,7 @@ from wshard._lanes import (
     residual_key,
 )
 from wshard._metadata import (
+    MOST_UNBACKED,
     Row,
     parse_facts,
     parse_provenance,
@@ -139,6 +140,8 @@ def _read_descriptions(reader: ShardReader, is_sidecar: bool) -> tuple[EpisodeFa
         wshard = _read_once(reader, META_WSHARD, dict)
     episode = reader.read_json(META_EPISODE, rule="W-JSN-1")
     facts = parse_facts(episode, wshard)
+    if facts.length > MOST_UNBACKED and not is_sidecar:
+        _check_backed(facts.length, reader, sizes)
     channels: dict[str, Any] = {}
     rows: dict[str, Row] = {}
     if META_CHANNELS in sizes:
@@ -146,6 +149,24 @@ def _read_descriptions(reader: ShardReader, is_sidecar: bool) -> tuple[EpisodeFa
     if "omen_channels" in wshard or "action_spaces" in episode:
         rows = {**rows, **_older_rows(rows, sizes, facts.length, episode, wshard)}
     return facts, Origin(reader, wshard, episode, channels, rows)
+
+
+def _check_backed(length: int, reader: ShardReader, sizes: Mapping[str, int]) -> None:
+    """Refuses a length that no entry has bytes for, so that nobody allocates memory for its steps."""
+    for name, size in sizes.items():
+        if size >= length:
+            try:
+                reader.check_sizes(name)
+            except ShardError:  # its size is a mere claim too
+                continue
+            return
+    raise SizeMismatch(
+        "the episode claims more steps than its file has bytes for",
+        entry=META_EPISODE,
+        expected=f"at most {MOST_UNBACKED}, or an entry with a byte for each step",
+        found=f"'length_T' {length}",
+        rule="W-EPI-5",
+    )
 
 
 def _older_rows(

@@ -256,7 +256,7 @@ def regular_times(
         return np.full(count, start_ns, np.int64)
     with np.errstate(over="ignore"):
         offsets = np.rint(steps * 1e9 / rate_hz)
-    if count and abs(float(offsets[-1]) + start_ns) >= 2.0**63:
+    if count and max(float(offsets[-1]), abs(float(offsets[-1]) + start_ns)) >= 2.0**63:
         raise BadValue(
             "the times of a regular clock do not fit into 64 bits",
             expected="nanoseconds below 2**63",
@@ -279,6 +279,7 @@ def check_count(count: int) -> None:
 
 def step_ranges(length: int, step_bytes: int, most_bytes: int) -> Iterator[tuple[int, int]]:
     """Ranges of steps that are read together, with a bounded size."""
-    steps = max(1, most_bytes // max(step_bytes, 1))
+    # Steps without bytes, of which a file may claim any number, are one range.
+    steps = max(1, most_bytes // step_bytes if step_bytes else length)
     for start in range(0, length, steps):
         yield start, min(start + steps, length)

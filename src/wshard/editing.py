@@ -53,6 +53,7 @@ from wshard._sidecar import (
     sidecar_files,
 )
 from wshard._storage import StoragePolicy
+from wshard._values import regular_times
 from wshard._writer import write_episode
 from wshard.residual import Residual
 
@@ -111,7 +112,8 @@ def slice_episode(episode: Episode, start: int, stop: int, *, id: str | None = N
     part.ticks = episode.ticks[start:stop]
     rate = episode.timebase.tick_hz
     if episode.timestamps_ns is None and start and rate is not None:
-        part.timebase.epoch_ns = episode.timebase.epoch_ns + round(start * 1e9 / rate)
+        (first,) = regular_times(1, rate, episode.timebase.epoch_ns, start)
+        part.timebase.epoch_ns = int(first)
     return part
 
 

@@ -71,6 +71,7 @@ class ChannelSpec(NamedTuple):
                 expected=f"{self.dtype} {list(self.shape)}",
                 found=f"{channel.dtype_name} {list(channel.step_shape)}",
             )
+        channel.check_claims()
         return channel
 
 

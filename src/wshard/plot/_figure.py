@@ -8,6 +8,8 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from shard_format.errors import EntryNotFound, InvalidArgument, ShardIOError
 from shard_format.extras import require
 from wshard._files import load_wshard
@@ -47,6 +49,7 @@ _METADATA: Final[dict[str, dict[str, str | None]]] = {
 }
 
 
+@np.errstate(all="ignore")  # Matplotlib adds margins to the largest numbers
 def plot_episode(
     episode: Episode | SourceLike,
     out: str | os.PathLike[str] | None = None,

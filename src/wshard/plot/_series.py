@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BINS: Final = 600
 _WINDOW_BYTES: Final = 32 << 20
+_LARGEST_DRAWN: Final = 1e300
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ def read_series(axis: TimeAxis, channel: Channel, *, bins: int = BINS) -> Series
     """The shown entries of a dense channel, in about `bins` points at most."""
     start, stop, x, word = axis.entries(channel)
     channel = channel.uncached()
+    channel.check_claims()
     count, size = stop - start, prod(channel.step_shape)
     if count <= 2 * bins:
         values = _numbers(channel, start, stop)
@@ -172,7 +174,8 @@ def _numbers(channel: Channel, start: int, stop: int) -> NDArray[np.float64]:
     with np.errstate(all="ignore"):
         numbers = values.reshape(stop - start, prod(channel.step_shape)).astype(np.float64)
     numbers[~np.isfinite(numbers)] = np.nan
-    return numbers
+    # Matplotlib cannot draw an axis around larger numbers.
+    return numbers.clip(-_LARGEST_DRAWN, _LARGEST_DRAWN)
 
 
 def row_means(table: NDArray[Any]) -> NDArray[np.float64]:

@@ -59,6 +59,7 @@ _log = logging.getLogger("wshard")
 PRIORITIES_FILE: Final = "priorities.shard"
 _FILL: Final = "fill"
 _ARRAY: Final = "priority/"
+_MOST_PRIORITY: Final = 1e100  # sums of them stay finite
 _JSON: Final = 2
 _SAVE_SECONDS: Final = 5.0
 _HOW: Final = ("uniform", "recent", "priority")
@@ -362,8 +363,10 @@ class ReplayBuffer:
                 expected="indices [B, 2] and values [B]",
                 found=f"{list(places.shape)} and {list(given.shape)}",
             )
-        if not (np.isfinite(given).all() and (given >= 0).all()):
-            raise InvalidArgument("a priority is a number of at least 0", found=given.tolist()[:8])
+        try:
+            _check_priorities(given)
+        except ValueError as error:
+            raise InvalidArgument(str(error), found=given.tolist()[:8]) from None
         with self._used():
             self._ensure_open()
             updated = sum(
@@ -749,19 +752,24 @@ def _load_priorities(
                 if name.startswith(_ARRAY)
             }
             fills = {str(name): float(fill) for name, fill in said["episodes"].items()}
+            _check_priorities(np.array([*fills.values(), said["top"]], np.float64))
             return float(said["top"]), fills, arrays
     except FileMissing:
         return 1.0, {}, {}
-    except (FormatError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (FormatError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         _log.warning("%s: all priorities start again: %s", path, error)
         return 1.0, {}, {}
 
 
 def _checked(content: bytes) -> NDArray[np.float64]:
     values = np.frombuffer(content, "<f8").astype(np.float64)
-    if not (np.isfinite(values).all() and (values >= 0).all()):
-        raise ValueError("a priority is not a number of at least 0")
+    _check_priorities(values)
     return values
+
+
+def _check_priorities(values: NDArray[np.float64]) -> None:
+    if not ((values >= 0) & (values <= _MOST_PRIORITY)).all():
+        raise ValueError(f"a priority is not a number from 0 to {_MOST_PRIORITY}")
 
 
 def _recover_all(folder: str, *, fsync: bool) -> None:

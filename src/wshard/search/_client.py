@@ -252,7 +252,7 @@ class Client:
         except BadMetadata:
             found = repr(self._shown(answered, 80))
             hint = "is this the address of the vector database?"
-            problem = "the answer is not JSON, or not an object"
+            problem = "the answer is not JSON"
             failure = self._error(request, problem, errno.EPROTO, found=found, hint=hint)
         failure.status = answer.status
         raise failure
