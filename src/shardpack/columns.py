@@ -92,8 +92,15 @@ class CombinedRecord:
         """The fields of all parts."""
         fields: dict[str, Any] = {}
         for record, prefix in self._parts:
-            for field, value in record.metadata.items():
-                full = prefix + field
+            own: Mapping[Any, Any] = record.metadata  # MessagePack also has keys that are not text
+            for field, value in own.items():
+                full = prefix + field if isinstance(field, str) else field
+                if prefix and full is field:
+                    raise InvalidArgument(
+                        f"the metadata of record {shorten(self.key)} has a key that is not text, "
+                        "which cannot get the name of its column in front",
+                        found=repr(field)[:80],
+                    )
                 if full in fields and not self._later_wins and fields[full] != value:
                     raise InvalidArgument(
                         f"two columns disagree about record {shorten(self.key)}",

@@ -292,3 +292,17 @@ class TestWriting:
         with pytest.raises(ShardError, match=r"right\.txt"):
             shardpack.merge(shardpack.join(left, right), tmp_path / "out.shardpack")
         assert not (tmp_path / "out.shardpack").exists()
+
+
+def test_metadata_with_keys_that_are_not_text_is_overlaid_but_gets_no_prefix() -> None:
+    packs = [
+        HandMadePack(
+            [HandMadeRecord(b"k", [Part(name, b"x")], metadata=stored, metadata_encoding=2)]
+        ).to_bytes()
+        for name, stored in ((b"a.txt", b"\x81\x07\x01"), (b"b.txt", b"\x81\x07\x02"))
+    ]
+    one, other = (shardpack.open(pack) for pack in packs)
+    metadata: dict[Any, Any] = shardpack.overlay(one, other)["k"].metadata
+    assert metadata == {7: 2}
+    with pytest.raises(InvalidArgument, match=r"record 'k'.*not text.*found 7"):
+        _ = shardpack.join({"left": one, "right": other})["k"].metadata

@@ -11,7 +11,7 @@ import pytest
 
 import shardpack
 from shard_format.codecs import crc32c
-from shard_format.errors import InvalidArgument, ShardError, UnsafePath
+from shard_format.errors import BadMetadata, InvalidArgument, ShardError, UnsafePath
 from shardpack import ShardWriterSet
 from shardpack._switch import JOURNAL
 
@@ -188,6 +188,16 @@ def test_a_journal_that_names_other_folders_is_refused(tmp_path: Path, name: str
         (tmp_path / JOURNAL).write_bytes(b"%08x\n%s\n" % (crc32c(text), text))
         with pytest.raises(UnsafePath, match="outside of its folder"):
             shardpack.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", [b"[]", b"{}", b'{"staging":1,"new":[],"old":[]}', b"[" * 100_000, b'{"staging":']
+)
+def test_a_journal_that_is_malformed_is_refused(tmp_path: Path, text: bytes) -> None:
+    write(tmp_path, "old", 3)
+    (tmp_path / JOURNAL).write_bytes(b"%08x\n%s\n" % (crc32c(text), text))
+    with pytest.raises(BadMetadata, match=r"malformed.*remove the file"):
+        shardpack.open(tmp_path)
 
 
 def test_append_and_overwrite_exclude_each_other(tmp_path: Path) -> None:

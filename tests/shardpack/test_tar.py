@@ -206,6 +206,11 @@ class TestReading:
         with pytest.raises(BadValue, match="'a'"):
             convert(tar_of([("a.json", text)]), tmp_path, metadata_entry="json")
 
+    def test_metadata_of_too_many_values_is_named(self, tmp_path: Path) -> None:
+        text = b'{"x":[' + b"[]," * 500_000 + b"0]}"
+        with pytest.raises(LimitExceeded, match="'a'"):
+            convert(tar_of([("a.json", text)]), tmp_path, metadata_entry="json")
+
     def test_a_file_that_is_not_there_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(ShardIOError, match=r"gone\.tar"):
             from_tar(tmp_path / "gone.tar", tmp_path / "o.shardpack")

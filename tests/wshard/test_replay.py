@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import shutil
@@ -18,6 +19,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from shard_format import ShardReader, ShardWriter
 from shard_format.errors import Closed, EntryNotFound, InvalidArgument, ShardIOError
 from tests.wshard.recording_support import record, recorder
 from wshard import Channel, Episode, add_lane, load_wshard, save_wshard
@@ -502,6 +504,25 @@ class TestResuming:
             with pytest.raises(ShardIOError, match="gone"):
                 replay.refresh()
 
+    @pytest.mark.parametrize(
+        "top", [10**400, "nan", -1, 1e300], ids=["digits", "nan", "below 0", "large"]
+    )
+    def test_priorities_out_of_range_start_anew(self, top: object, tmp_path: Path) -> None:
+        with filled(tmp_path, 2) as replay:
+            replay.update_priorities(np.array([[0, 0]]), [1.0])
+        with ShardReader(tmp_path / PRIORITIES) as reader:
+            entries = {name: reader.read_entry(name) for name in reader.names()}
+        (name,) = (name for name in entries if not name.startswith("priority/"))
+        entries[name] = json.dumps({**json.loads(entries[name]), "top": top}).encode()
+        with ShardWriter(tmp_path / PRIORITIES, fsync=False) as writer:
+            for name, content in entries.items():
+                writer.write_entry(name, content)
+        with ReplayBuffer(tmp_path, seed=0) as replay:
+            replay.add_episode(episode(1, 1))
+            check_proportions(
+                places(replay.sample(1000, 1, "priority")), {0: 1 / 3, 1: 1 / 3, 1000: 1 / 3}
+            )
+
     @pytest.mark.parametrize("content", [b"damaged", None])
     def test_priorities_that_cannot_be_read_start_anew(
         self, content: bytes | None, tmp_path: Path
@@ -546,7 +567,9 @@ class TestArguments:
             with pytest.raises(InvalidArgument, match="long enough for a window"):
                 replay.sample(1, 1)
 
-    @pytest.mark.parametrize("values", [[1.0], [1.0, -1.0], [np.nan, 1.0], [np.inf, 1.0]])
+    @pytest.mark.parametrize(
+        "values", [[1.0], [1.0, -1.0], [np.nan, 1.0], [np.inf, 1.0], [1e300, 1.0]]
+    )
     def test_priorities(self, values: list[float], tmp_path: Path) -> None:
         with filled(tmp_path, 3) as replay:
             with pytest.raises(InvalidArgument, match="priority"):
