@@ -87,6 +87,17 @@ def _edited(episode: Episode, sidecar: File) -> Episode:
     )
 
 
+def _was_folded_in(sidecar: File, base: File) -> bool:
+    """Whether the episode itself holds all blocks of a sidecar (W-SID-6)."""
+
+    def facts(file: File, name: str) -> tuple[object, object] | None:
+        entry = file.by_name.get(name)
+        return None if entry is None else (entry["orig_size"], entry["crc32c"])
+
+    blocks = [name for name in sidecar.by_name if not name.startswith("meta/")]
+    return bool(blocks) and all(facts(sidecar, name) == facts(base, name) for name in blocks)
+
+
 def _sidecars(folder: Mapping[str, bytes], name: str, episode: Episode) -> tuple[File, ...]:
     lanes = f"{name}.lanes/"
     beside = sorted(n for n in folder if n.startswith(lanes) and n.endswith(".wshard"))
@@ -96,6 +107,8 @@ def _sidecars(folder: Mapping[str, bytes], name: str, episode: Episode) -> tuple
         sidecar = open_file(folder[file_name])
         check(sidecar.header["role"] == ROLE_WSHARD, "bad_profile", "W-ROL-1", file_name)
         is_edit = EDIT_ENTRY in sidecar.by_name
+        if not is_edit and _was_folded_in(sidecar, episode.files[0]):
+            continue
         check(is_edit or EPISODE_ENTRY in sidecar.by_name, "bad_profile", "W-ROL-2", file_name)
         told = [
             (base["fingerprint"], base["episode_id"], base["length_T"])
@@ -130,6 +143,7 @@ def _check_manifest(manifest: JsonObject) -> list[JsonObject]:
         fine(isinstance(fields.get("uri"), str), "uri")
         fine(is_hex_64(fields.get("sha256", "0" * 64)), "sha256")
         fine(count(fields.get("size", 0)), "size")
+        fine(is_hex_64(fields.get("fingerprint", "0" * 64)), "fingerprint")
         fine(count(fields.get("chunk_index")), "chunk_index")
         fine(count(fields.get("length_T")), "length_T")
         fine(count(fields.get("total_chunks", 0)), "total_chunks")
@@ -160,7 +174,10 @@ def _check_continuity(manifest: JsonObject, rows: list[JsonObject]) -> None:
 
 
 def _open_chunk(data: bytes, row: JsonObject, manifest: JsonObject) -> Episode:
-    chunk = open_episode(open_file(data))
+    file = open_file(data)
+    true_print = fingerprint(file)
+    check(row.get("fingerprint", true_print) == true_print, "reference_mismatch", "W-CHK-7")
+    chunk = open_episode(file)
     steps = cast("list[int]", row["timestep_range"])
     told = chunk.id, chunk.chunk_index, chunk.timestep_range, chunk.length
     true = manifest["episode_id"], row["chunk_index"], (steps[0], steps[1]), row["length_T"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from _decode import open_file
 from _encode import Container, Entry, encode
 from _episode_draft import Draft, episode_fields, ramp_f32
-from _episode_sets import sidecar_text
+from _episode_sets import fingerprint, sidecar_text
 from _metadata import contents_of
 from _primitives import canonical_json, sha256_hex
 from _valid_episode_sets import (
@@ -106,6 +106,7 @@ def _manifest_types() -> Iterator[InvalidEpisode]:
     row_values: dict[str, tuple[object, ...]] = {
         "uri": (7, None),
         "sha256": (7, "ab", "A" * 64),
+        "fingerprint": (7, "ab", "A" * 64),
         "size": ("1", -1, 1.5, True),
         "chunk_index": ("1", -1, 1.5, True, None),
         "timestep_range": ("4-7", [4], [4, 5, 7], [4, "7"], [4, 7.5], [True, 7], {}),
@@ -235,6 +236,14 @@ def _changed_files() -> Iterator[InvalidEpisode]:
         error="reference_mismatch",
         files=FILES | {second: changed},
         when="check",
+    )
+    yield _chunked(
+        "fingerprint_other",
+        "As after a replacement that was cut short: the second chunk has the right size and other rewards.",
+        "W-CHK-7",
+        _with_second(fingerprint=fingerprint(open_file(FILES[second]))),
+        error="reference_mismatch",
+        files=FILES | {second: changed},
     )
     says: dict[str, tuple[str, JsonObject]] = {
         "episode": ("another episode", {"episode_id": "other"}),
@@ -368,6 +377,13 @@ def _sidecar_bindings() -> Iterator[InvalidEpisode]:
         "It holds another reward.",
         "W-SID-3",
         {"m": sidecar_file(_omen().add("reward", ramp_f32(4)), TRUE)},
+        error="duplicate_name",
+    )
+    yield _sidecar(
+        "repeats_with_other_content",
+        "All that it holds is a block of the episode, with other bytes.",
+        "W-SID-3",
+        {"m": sidecar_file(Draft(4).add("signal/state", bytes(64), "f32", (4,)), TRUE)},
         error="duplicate_name",
     )
     yield _sidecar(

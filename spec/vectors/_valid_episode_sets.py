@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from _decode import open_file
 from _encode import Container, Entry, encode
 from _episode_draft import Draft, episode_fields, f32, i32, i64, ramp_f32
-from _episode_sets import sidecar_text
+from _episode_sets import fingerprint, sidecar_text
 from _metadata import identity_of_version_2
 from _primitives import canonical_json, sha256_hex
 from _valid_episodes import ragged_blocks, seen, text_blocks
@@ -102,6 +102,7 @@ def chunk_files() -> dict[str, bytes]:
 
 
 MANIFEST = "run_manifest.wshard"
+REPLACED = "run_chunk_0001-0123456789ab.wshard"
 WHOLE: JsonObject = {
     "id": "run",
     "length": "10",
@@ -190,6 +191,21 @@ def _chunks() -> Iterator[ValidSet]:
         MANIFEST,
         recorded | {MANIFEST: manifest_file(manifest_fields(recorded) | {"metadata": metadata})},
         WHOLE | {"metadata": metadata},
+    )
+    replaced = files | {REPLACED: files[chunk_name(1)]}
+    del replaced[chunk_name(1)]
+    with_prints: list[JsonObject] = [
+        row | {"fingerprint": fingerprint(open_file(files[chunk_name(number)]))}
+        for number, row in enumerate(rows)
+    ]
+    with_prints[1]["uri"] = REPLACED
+    yield ValidSet(
+        "chunks_replaced",
+        "The rows have fingerprints, and a chunk has another name, as after the episode was replaced.",
+        (*rules, "W-CHK-7"),
+        MANIFEST,
+        replaced | {MANIFEST: manifest_file(fields | {"chunks": with_prints})},
+        WHOLE,
     )
     shorter = manifest_fields(recorded) | {"total_chunks": 2, "total_timesteps": 8}
     finished: list[JsonObject] = shorter["chunks"][:2]  # type: ignore[index]
@@ -385,6 +401,25 @@ def _sidecars() -> Iterator[ValidSet]:
         "ep.wshard",
         {"ep.wshard": with_labels, "ep.wshard.lanes/meta.edit.wshard": edit_file(edit, moved)},
         edited,
+    )
+    folded = sidecar_base().add("omen/state/m", state, "f32", (4,), channel="state", model="m")
+    yield ValidSet(
+        "sidecar_folded_in",
+        "The episode itself holds the lane of a sidecar, which is still bound to the file before: it is skipped.",
+        ("W-SID-6",),
+        "ep.wshard",
+        {
+            "ep.wshard": folded.data(),
+            "ep.wshard.lanes/dreamer.wshard": sidecar_file(
+                omen, sidecar_text(open_file(data), "ep", 4)
+            ),
+        },
+        {
+            "id": "ep",
+            "observations": base_seen,
+            "omens": {"state": {"m": seen("omen/state/m", state, "f32", (4,))}},
+            "extras": {},
+        },
     )
     other = Draft(4, episode=episode_fields(4, episode_id="other"))
     other.add("signal/state", state, "f32", (4,))

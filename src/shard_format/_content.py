@@ -370,7 +370,7 @@ class Content:
         place = row.data_offset, row.disk_size
         if not self._check or place in self._verified:
             return
-        identity = getattr(self._source, "identity", None)
+        identity = self._source.identity if type(self._source) is FileSource else None
         if identity is None or not _verified.get((identity, place)):
             self._compare(row, self._stored(*place))
             if identity is not None:

@@ -335,6 +335,77 @@ def sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[None]:
+    """Waits for the exclusive lock of a file, and holds it; does nothing if there is no file.
+
+    The file may be replaced meanwhile. Whoever has waited for the lock of the old file then waits for the new one.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows cannot replace files that are open
+        yield
+        return
+    while os.path.isfile(path):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        except FileNotFoundError:
+            break
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot lock", path) from error
+        try:
+            take_lock(descriptor, path, wait=True)
+            if is_still_named(descriptor, path):
+                yield
+                return
+        finally:
+            with contextlib.suppress(OSError):  # a file system without locks
+                # Not left to `close`: a forked child may have the file open, too.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+    yield
+
+
+@contextlib.contextmanager
+def switched(new: str, path: str, *, fsync: bool) -> Iterator[None]:
+    """Puts a new file in the place of a locked one and holds the lock of the new one, too: remove the rest meanwhile.
+
+    Other writers find the new file as soon as it is there, and wait for it.
+    """
+    target = os.path.realpath(path)
+    with locked(new):
+        os.replace(new, target)
+        if fsync:
+            sync_folder(os.path.dirname(target))
+        yield
+
+
+def take_lock(descriptor: int, path: str, *, wait: bool = False) -> bool:
+    """Takes the exclusive lock of an open file; returns whether this process has it."""
+    try:
+        import fcntl
+    except ImportError:  # on Windows, opening for writing keeps others out
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        _log.warning(
+            "%s: this file system has no locks (%s); do not write from two processes", path, error
+        )
+    return True
+
+
+def is_still_named(descriptor: int, path: str) -> bool:
+    """Whether a path still leads to an open file; for a closed one, whether it leads to any."""
+    try:
+        named = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return descriptor < 0 or os.path.samestat(named, os.fstat(descriptor))
+
+
 def claim_space(descriptor: int, start: int, length: int) -> None:
     """Reserves room on the disk where the file system knows how; raises if the disk is full."""
     if length < _SMALLEST_CLAIM or not hasattr(os, "posix_fallocate"):

@@ -62,6 +62,7 @@ __all__ = [
     "open_regular",
     "read_file",
     "slice_of",
+    "was_replaced",
 ]
 
 _HAS_PREAD = hasattr(os, "pread")
@@ -179,11 +180,26 @@ def open_file(path: str | os.PathLike[str], most: int) -> FileSource | BytesSour
             data = os.read(descriptor, size)
             if len(data) == size:
                 os.close(descriptor)
-                return BytesSource(data, name)
+                source = BytesSource(data, name)
+                source.identity = _identity(status)
+                return source
     except OSError as error:
         os.close(descriptor)
         raise ShardIOError.wrap(error, "cannot read", name) from error
     return FileSource(name, descriptor)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def was_replaced(source: ByteSource) -> bool:
+    """Whether the path of a local file leads to other content than when it was opened."""
+    opened = getattr(source, "identity", None)
+    try:
+        return opened is not None and _identity(os.stat(source.name)) != opened
+    except OSError:  # it was removed: there is nothing else to open
+        return False
 
 
 def read_file(path: str | os.PathLike[str], most: int | None = None) -> bytes:
@@ -349,7 +365,7 @@ class FileSource:
             status = _status_of_regular(descriptor, self.name)
         self._file = OpenFile(descriptor)
         self._size = status.st_size
-        self.identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        self.identity = _identity(status)
         """Tells this content of the file from any other, as far as the system knows."""
 
     @property
@@ -469,6 +485,8 @@ class BytesSource:
     """Bytes in memory, never copied. Pickles as those bytes."""
 
     name = "<bytes>"
+    identity: tuple[int, int, int, int] | None = None
+    """That of the file that they were read from, as for `FileSource`."""
 
     def __init__(self, data: bytes | bytearray | memoryview, name: str | None = None) -> None:
         if name is not None:  # where the bytes came from, for errors to name

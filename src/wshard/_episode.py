@@ -318,6 +318,8 @@ class Origin:
     """Files with lanes that were added later, in the order in which they are read."""
     chunks: list[ShardReader] = field(default_factory=list)
     """The chunks, of a chunked episode."""
+    saved: str = ""
+    """The fingerprint of the file, if the episode was saved over it since."""
     is_filtered: bool = False
     """Whether the caller asked for some channels or lanes only."""
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import TYPE_CHECKING, Any
+import shutil
+import warnings
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from shard_format import ShardReader
-from shard_format.atomic import replacing, sync_folder
-from shard_format.errors import InvalidArgument
+from shard_format.atomic import switched
+from shard_format.errors import InvalidArgument, ShardError
 from shard_format.registry import DEFAULT_LIMITS, Limits, Role
+from shard_format.sources import was_replaced
 from wshard._blocks import Extra
 from wshard._channels import Channel
 from wshard._chunk_manifest import open_chunked
@@ -17,10 +22,16 @@ from wshard._lanes import block_name
 from wshard._reader import episode_of, keep_only
 from wshard._sidecar import (
     EDIT_FILE,
+    SIDECAR_SUFFIX,
+    SidecarWarning,
     attach,
-    edit_between,
+    changing,
+    fingerprint,
+    fingerprint_of,
     ground_truth,
+    new_file,
     rebind,
+    remove_sidecars,
     sidecar_files,
 )
 from wshard._storage import StoragePolicy
@@ -32,10 +43,13 @@ if TYPE_CHECKING:
 
     from shard_format import Compression
     from shard_format.sources import SourceLike
-    from wshard._episode import Episode
+    from wshard._episode import Episode, Origin
     from wshard._lanes import Address
 
-__all__ = ["load_wshard", "open_episode", "save_wshard"]
+__all__ = ["load_wshard", "save_wshard"]
+
+# How often an episode is opened again that a writer has replaced meanwhile.
+_LOOKS: Final = 8
 
 
 def load_wshard(
@@ -73,40 +87,70 @@ def load_wshard(
         ShardError: a subclass that says which rule of spec/wshard.md or spec/shard.md the file breaks.
         EntryNotFound: a channel or lane is missing; suggests similar names.
     """
-    reader = ShardReader(
-        source, limits=limits, threads=threads, check=check, storage_options=storage_options
-    )
-    return open_episode(reader, sidecars, channels, lanes)
-
-
-def open_episode(
-    reader: ShardReader,
-    sidecars: bool | str | Iterable[SourceLike] = True,
-    channels: Iterable[str] | None = None,
-    lanes: Iterable[str] | None = None,
-) -> Episode:
-    """The episode behind an open reader, which it owns from now on; arguments as for `load_wshard`."""
     if isinstance(sidecars, str) and sidecars != "strict":
         raise InvalidArgument(
             "unknown value of sidecars",
             expected="True, False, 'strict' or a list of sidecars",
             found=repr(sidecars),
         )
+    beside = sidecars if isinstance(sidecars, (bool, str)) else list(sidecars)
+    is_path = isinstance(source, (str, os.PathLike))
+    for looks_left in reversed(range(_LOOKS if is_path else 1)):
+        reader = ShardReader(
+            source, limits=limits, threads=threads, check=check, storage_options=storage_options
+        )
+        try:
+            episode, problems = _open(reader, beside)
+        except BaseException as error:
+            reader.close()
+            if looks_left and isinstance(error, ShardError) and was_replaced(reader.source):
+                continue
+            raise
+        if not (looks_left and _is_mixed(episode, beside, problems)):
+            break
+        episode.close()
     try:
-        is_manifest = reader.header.role == Role.MANIFEST
-        episode = open_chunked(reader) if is_manifest else episode_of(reader)
-        if sidecars is True or sidecars == "strict":
-            found = sidecar_files(reader.name)
-            if found:
-                attach(episode, found, strict=sidecars == "strict")
-        elif sidecars:
-            attach(episode, sidecars)
+        _report(problems, are_errors=beside is not True)
         if channels is not None or lanes is not None:
             keep_only(episode, channels, lanes)
     except BaseException:
-        reader.close()
+        episode.close()
         raise
     return episode
+
+
+def _open(
+    reader: ShardReader, sidecars: bool | str | list[SourceLike]
+) -> tuple[Episode, list[ShardError]]:
+    """The episode behind a reader with its sidecars, and what is wrong with those that do not fit."""
+    is_manifest = reader.header.role == Role.MANIFEST
+    episode = open_chunked(reader) if is_manifest else episode_of(reader)
+    found = sidecars if isinstance(sidecars, list) else []
+    if sidecars is True or sidecars == "strict":
+        found = list(sidecar_files(reader.name))
+    return episode, attach(episode, found) if found else []
+
+
+def _report(problems: list[ShardError], *, are_errors: bool) -> None:
+    for problem in problems:
+        if are_errors:
+            raise problem
+        warnings.warn(
+            f"{problem}; the episode is read without it, sidecars='strict' makes this an error",
+            SidecarWarning,
+            stacklevel=3,
+        )
+
+
+def _is_mixed(
+    episode: Episode, sidecars: bool | str | list[SourceLike], problems: list[ShardError]
+) -> bool:
+    """Whether a writer came in between, so that the files may not belong together (W-SID-7)."""
+    assert episode.origin is not None
+    if any(isinstance(error, OSError) and error.errno == errno.ENOENT for error in problems):
+        return True  # a sidecar that was listed has gone
+    is_alone = sidecars is False and not episode.origin.chunks
+    return not is_alone and was_replaced(episode.origin.reader.source)
 
 
 def save_wshard(
@@ -126,7 +170,8 @@ def save_wshard(
     decoding them, and the descriptions stay as they are where they are still true.
 
     If the file at `path` has sidecars, they are kept: what `episode` has from them stays in them, and they are bound
-    to the new file. This is possible only if the recorded blocks did not change.
+    to the new file. This is possible only if the recorded blocks did not change. Other processes that change the
+    episode or its sidecars wait meanwhile.
 
     Args:
         episode: what to save.
@@ -145,51 +190,114 @@ def save_wshard(
         options: alignment, threads and limits.
 
     Raises:
-        InvalidArgument: names the channel that cannot be saved, and why; or the sidecars that would no longer fit.
+        InvalidArgument: names the channel that cannot be saved, and why; or the sidecars that would no longer fit;
+            or the file was changed since the episode was loaded from it.
         EntryNotFound: `compression` or `steps_per_frame` names a block that the episode does not have.
     """
     location = os.fspath(path)
     policy = StoragePolicy(compression, profile, steps_per_frame)
-    sidecars = sidecar_files(location)
-    if sidecars and os.path.exists(location):
-        _save_with_sidecars(episode, location, policy, sidecars, identity, fsync, options)
-    else:
-        write_episode(episode, location, policy, identity=identity, fsync=fsync, options=options)
-
-
-def _save_with_sidecars(
-    episode: Episode,
-    path: str,
-    policy: StoragePolicy,
-    sidecars: list[str],
-    identity: bool | None,
-    fsync: bool,
-    options: FileOptions,
-) -> None:
-    """Replaces an episode and binds its sidecars to the new file; at every moment they fit the file that is there."""
-    own = _readers_of(episode, sidecars)
-    # An edit that was read is part of the new file. Until it is removed, it says what that file says.
-    folded = {name for name in own if os.path.basename(name) == EDIT_FILE}
-    with replacing(path) as beside:
-        write_episode(
-            episode.picked(lambda address, part: not _is_stored_in(address, part, own)),
-            *(beside, policy),
+    with changing(location) as sidecars:
+        own = _readers_of(episode, sidecars)
+        edits = [file for file in own if os.path.basename(file) == EDIT_FILE]
+        origin = _own_origin(episode, location)
+        if origin is not None:
+            _check_current(origin, sidecars, {file: own[file] for file in edits})
+        if not sidecars and origin is None:
+            write_episode(
+                episode, location, policy, identity=identity, fsync=fsync, options=options
+            )
+            return
+        # What sidecars hold stays in them. An edit that was read is part of the new file.
+        alone = episode.picked(lambda at, part: not _is_stored_in(at, part, own))
+        saved = replace_episode(
+            *(location, alone if sidecars else episode, sidecars, policy),
+            folded=edits,
             identity=identity,
             fsync=fsync,
             options=options,
         )
-        with (
-            episode_of(ShardReader(path, limits=options.limits)) as old,
-            episode_of(ShardReader(beside, limits=options.limits)) as new,
-        ):
-            _check_ground_truth(path, sidecars, old, new)
-            for sidecar in sidecars:
-                edit = edit_between(old, new) if sidecar in folded else None
-                rebind(sidecar, new, edit=edit, fsync=fsync)
-    if fsync:
-        sync_folder(os.path.dirname(os.path.realpath(path)))
-    for name in folded:
-        os.unlink(name)
+        if origin is not None:
+            origin.saved = saved
+            gone = {own[file].name for file in edits}
+            origin.sidecars = [reader for reader in origin.sidecars if reader.name not in gone]
+
+
+def replace_episode(
+    path: str,
+    episode: Episode,
+    sidecars: list[str],
+    policy: StoragePolicy,
+    *,
+    folded: list[str],
+    identity: bool | None = None,
+    fsync: bool = True,
+    options: FileOptions = DEFAULT_OPTIONS,
+) -> str:
+    """Replaces an episode and binds its sidecars to the new file; call it within `changing`. Returns the fingerprint.
+
+    At every moment the sidecars fit the file that is there. Those that the new file holds, `folded`, are removed at the
+    end.
+    """
+    beside = new_file(path)
+    try:
+        write_episode(episode, beside, policy, identity=identity, fsync=fsync, options=options)
+        shutil.copymode(path, beside)
+        if sidecars:
+            _bind(path, beside, sidecars, folded, options.limits, fsync=fsync)
+        saved = fingerprint_of(beside)
+        with switched(beside, path, fsync=fsync):
+            remove_sidecars(path, folded)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(beside)
+        raise
+    return saved
+
+
+def _bind(
+    path: str, beside: str, sidecars: list[str], folded: list[str], limits: Limits, *, fsync: bool
+) -> None:
+    """Binds the sidecars of an episode to its new file, too."""
+    with (
+        episode_of(ShardReader(path, limits=limits)) as old,
+        episode_of(ShardReader(beside, limits=limits)) as new,
+    ):
+        _check_ground_truth(path, [file for file in sidecars if file not in folded], old, new)
+        for sidecar in sidecars:
+            rebind(sidecar, old, new, folds=sidecar in folded, fsync=fsync)
+
+
+def _own_origin(episode: Episode, path: str) -> Origin | None:
+    """The origin of an episode that is saved over the file that it was loaded from."""
+    origin = episode.origin
+    if origin is None or not _is_same_path(origin.path, path) or not os.path.exists(path):
+        return None
+    return origin
+
+
+def _check_current(origin: Origin, sidecars: list[str], edits: dict[str, ShardReader]) -> None:
+    """Raises if somebody has changed the file that an episode was loaded from, or edited or removed what it has."""
+    path = origin.path
+    known = {path: {fingerprint(origin.reader), origin.saved}}
+    known |= {file: {fingerprint(reader)} for file, reader in edits.items()}
+    changed = [file for file, prints in known.items() if fingerprint_of(file) not in prints]
+    there = set(map(os.path.abspath, sidecars))
+    changed += [
+        reader.name
+        for reader in origin.sidecars
+        if _is_same_path(os.path.dirname(reader.name), path + SIDECAR_SUFFIX)
+        and os.path.abspath(reader.name) not in there
+    ]
+    if changed:
+        raise InvalidArgument(
+            "the episode has changed on disk since it was loaded; saving it would undo that change",
+            path=changed[0],
+            hint="load it again and repeat your change, or save under another name",
+        )
+
+
+def _is_same_path(first: str, second: str) -> bool:
+    return os.path.abspath(first) == os.path.abspath(second)
 
 
 def _readers_of(episode: Episode, sidecars: list[str]) -> dict[str, ShardReader]:
@@ -220,6 +328,9 @@ def _is_stored_in(address: Address, part: object, readers: dict[str, ShardReader
 
 
 def _check_ground_truth(path: str, sidecars: list[str], old: Episode, new: Episode) -> None:
+    """Raises unless sidecars that stay fit the new file as they fit the old one."""
+    if not sidecars:
+        return
     assert old.origin is not None
     assert new.origin is not None
     before, after = ground_truth(old.origin.reader), ground_truth(new.origin.reader)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import stat
 import struct
@@ -13,7 +12,7 @@ from operator import getitem, xor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shard_format import Codec
-from shard_format.atomic import make_parent, sync_folder, write_all
+from shard_format.atomic import is_still_named, make_parent, sync_folder, take_lock, write_all
 from shard_format.canonical_json import canonical, check_length, parse_object
 from shard_format.codecs import LARGEST_EXPANSION, check_whole_frame, crc32c, decode, iter_decoded
 from shard_format.errors import (
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from shard_format.filters import Filters
-
-_log = logging.getLogger("wshard")
 
 PARTIAL_SUFFIX: Final = ".partial"
 MAGIC: Final = b"WSJ1"
@@ -105,14 +102,14 @@ class JournalWriter:
             if not stat.S_ISREG(os.fstat(self.descriptor).st_mode):  # a pipe would fill up
                 os.close(self.descriptor)
                 raise InvalidArgument("cannot record: not a regular file", path=path)
-            if not _lock(self.descriptor, path):
+            if not take_lock(self.descriptor, path):
                 os.close(self.descriptor)
                 raise InvalidArgument(
                     "another writer is recording to this file",
                     path=path,
                     hint="use one writer per file, and open_partial to follow a recording",
                 )
-            if _is_still_named(self.descriptor, path):
+            if is_still_named(self.descriptor, path):
                 break
             # The other writer finished, and removed the file after we had opened it.
             os.close(self.descriptor)
@@ -185,33 +182,9 @@ class JournalWriter:
         """Deletes the journal while the lock keeps others from starting a new one under its name."""
         if os.name == "nt":  # Windows cannot delete open files
             self.close()
-        if _is_still_named(self.descriptor, self.path):
+        if is_still_named(self.descriptor, self.path):
             os.unlink(self.path)
         self.close()
-
-
-def _is_still_named(descriptor: int, path: str) -> bool:
-    """Whether the path still leads to the open file."""
-    try:
-        named = os.stat(path)
-    except FileNotFoundError:
-        return False
-    return descriptor < 0 or os.path.samestat(named, os.fstat(descriptor))
-
-
-def _lock(descriptor: int, path: str) -> bool:
-    """Takes the exclusive lock; returns whether it was free."""
-    try:
-        import fcntl
-    except ImportError:  # on Windows, opening for writing keeps others out
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        _log.warning("%s: this file system has no locks (%s); do not record twice", path, error)
-    return True
 
 
 @functools.cache

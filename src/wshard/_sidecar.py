@@ -5,18 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import warnings
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format import ShardReader, ShardWriter, compute_identity
+from shard_format.atomic import SUFFIX as TEMPORARY_SUFFIX
+from shard_format.atomic import locked
 from shard_format.canonical_json import canonical
 from shard_format.errors import (
     DATA_ERRORS,
     BadMetadata,
     DuplicateName,
     IdentityMismatch,
+    InvalidArgument,
     ReferenceMismatch,
+    ShardError,
     ShardIOError,
 )
 from shard_format.identity import IDENTITY_ENTRY, Identity, stored_identity
@@ -38,13 +42,14 @@ if TYPE_CHECKING:
     from shard_format.sources import SourceLike
     from wshard._episode import Episode
 
-__all__ = ["SIDECAR_SUFFIX", "attach", "fingerprint", "sidecar_files"]
+__all__ = ["SIDECAR_SUFFIX", "attach", "changing", "fingerprint", "sidecar_files"]
 
 SIDECAR_SUFFIX: Final = ".lanes"
 """What the folder of an episode's sidecars adds to the episode's name."""
 EDIT_FILE: Final = "meta.edit.wshard"
 """The sidecar that holds edits."""
 _SUFFIX: Final = ".wshard"
+_NEW: Final = ".new~"
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
@@ -67,26 +72,101 @@ def sidecar_files(path: str) -> list[str]:
 
 def fingerprint(reader: ShardReader) -> str:
     """A hash of what the index says about the content: names, sizes and checksums, not the bytes."""
-    facts = {
-        name: [size, checksum]
-        for name, size, checksum in _index_facts(reader)
-        if name != IDENTITY_ENTRY
-    }
+    facts = {name: list(fact) for name, fact in index_facts(reader).items()}
+    facts.pop(IDENTITY_ENTRY, None)
     return hashlib.sha256(canonical(facts, None)).hexdigest()
+
+
+def fingerprint_of(path: str) -> str:
+    """The fingerprint of a file."""
+    with ShardReader(path) as reader:
+        return fingerprint(reader)
 
 
 def ground_truth(reader: ShardReader) -> dict[str, tuple[int, int]]:
     """Size and checksum of every block that sidecars are about: all but descriptions and labels."""
     return {
-        name: (size, checksum)
-        for name, size, checksum in _index_facts(reader)
-        if name.partition("/")[0] not in ("meta", "label") and name != IDENTITY_ENTRY
+        name: facts
+        for name, facts in index_facts(reader).items()
+        if name.partition("/")[0] not in ("meta", "label")
     }
 
 
-def _index_facts(reader: ShardReader) -> Iterator[tuple[str, int, int]]:
+def index_facts(reader: ShardReader) -> dict[str, tuple[int, int]]:
+    """Size and checksum of the content of every entry."""
     rows = reader.index
-    return zip(reader.names(), rows["orig_size"].tolist(), rows["crc32c"].tolist(), strict=True)
+    facts = zip(rows["orig_size"].tolist(), rows["crc32c"].tolist(), strict=True)
+    return dict(zip(reader.names(), facts, strict=True))
+
+
+# --- one writer at a time
+
+
+@contextmanager
+def changing(path: str) -> Iterator[list[str]]:
+    """Keeps every other writer away from an episode and its sidecars (W-SID-7); yields the sidecars.
+
+    What a killed writer has left is removed first. A missing episode has no sidecars.
+    """
+    with locked(path):
+        yield _settled(path) if os.path.exists(path) else []
+
+
+def new_file(path: str) -> str:
+    """Where the next content of an episode is written while its sidecars still belong to this one."""
+    return os.path.realpath(path) + _NEW
+
+
+def _settled(path: str) -> list[str]:
+    """Removes what a killed writer has left; returns the sidecars that are not folded in."""
+    if os.path.lexists(left := new_file(path)):
+        os.unlink(left)
+    sidecars = sidecar_files(path)
+    if not sidecars:
+        return []
+    folder = path + SIDECAR_SUFFIX
+    for name in os.listdir(folder):
+        if name.startswith(".") and name.endswith(TEMPORARY_SUFFIX):
+            os.unlink(os.path.join(folder, name))
+    with ShardReader(path) as base:
+        held = index_facts(base)
+        folded = [file for file in sidecars if _is_folded(file, held)]
+    remove_sidecars(path, folded)
+    return [file for file in sidecars if file not in folded]
+
+
+def _is_folded(file: str, held: dict[str, tuple[int, int]]) -> bool:
+    try:
+        with ShardReader(file) as reader:
+            return is_folded_in(reader, held)
+    except DATA_ERRORS:  # whoever reads the episode reports it
+        return False
+
+
+def is_folded_in(sidecar: ShardReader, held: dict[str, tuple[int, int]]) -> bool:
+    """W-SID-6: whether an episode that holds these blocks holds all that a sidecar adds."""
+    added = {n: facts for n, facts in index_facts(sidecar).items() if not n.startswith("meta/")}
+    return bool(added) and META_EDIT not in sidecar and added.items() <= held.items()
+
+
+def remove_sidecars(path: str, files: Iterable[str]) -> None:
+    """Deletes sidecars, and their folder if it is empty then."""
+    for file in files:
+        os.unlink(file)
+    with suppress(OSError):  # something else is in the folder
+        os.rmdir(path + SIDECAR_SUFFIX)
+
+
+def check_no_sidecars(path: str) -> None:
+    """Raises if an episode has sidecars; for writers that replace all of it."""
+    sidecars = sidecar_files(path) if os.path.lexists(path) else []
+    if sidecars:
+        raise InvalidArgument(
+            "the episode has sidecars, which belong to what it holds now",
+            path=path,
+            found=sidecars[0],
+            hint="remove them with wshard.remove_lane, or write to another path",
+        )
 
 
 # --- what a sidecar belongs to
@@ -122,8 +202,8 @@ def read_binding(reader: ShardReader) -> dict[str, Any]:
         may_lack_identity = META_EDIT in reader and "identity" not in base
         for key, is_good in (
             ("episode_id", isinstance(base.get("episode_id"), str)),
-            ("identity", may_lack_identity or _is_hash(base.get("identity"))),
-            ("fingerprint", _is_hash(base.get("fingerprint"))),
+            ("identity", may_lack_identity or is_hash(base.get("identity"))),
+            ("fingerprint", is_hash(base.get("fingerprint"))),
             ("length_T", type(base.get("length_T")) is int and base["length_T"] >= 0),
         ):
             if not is_good:
@@ -142,7 +222,8 @@ def _bases(fields: dict[str, Any]) -> list[Any]:
     return [fields["base"]] if before is None else [fields["base"], before]
 
 
-def _is_hash(value: object) -> bool:
+def is_hash(value: object) -> bool:
+    """Whether a value of JSON is a SHA-256."""
     return isinstance(value, str) and _HEX.fullmatch(value) is not None
 
 
@@ -187,17 +268,21 @@ def check_identity(sidecar: ShardReader, base: ShardReader, identity: Identity) 
 # --- reading
 
 
-def attach(episode: Episode, sources: Iterable[SourceLike], *, strict: bool = True) -> None:
-    """Reads sidecars into an open episode. One that does not fit is an error, or left out with a warning."""
+def attach(episode: Episode, sources: Iterable[SourceLike]) -> list[ShardError]:
+    """Reads sidecars into an open episode; returns what is wrong with those that had to be left out."""
     origin = episode.origin
     assert origin is not None
-    own = fingerprint(origin.reader)
+    own, held = fingerprint(origin.reader), index_facts(origin.reader)
     taken = block_names(episode)
+    problems: list[ShardError] = []
     for source in sources:
         reader: ShardReader | None = None
         try:
             own_limits = origin.reader.limits
             reader = ShardReader(source, limits=own_limits, threads=origin.reader.threads)
+            if is_folded_in(reader, held):
+                reader.close()
+                continue
             _check_fit(read_binding(reader), episode, own)
             if META_EDIT in reader:
                 apply_edit(episode, read_edit(reader))
@@ -208,14 +293,8 @@ def attach(episode: Episode, sources: Iterable[SourceLike], *, strict: bool = Tr
             path = reader.name if reader is not None else str(source)
             if reader is not None:
                 reader.close()
-            if strict:
-                raise error.located(path=path) from None
-            warnings.warn(
-                f"{error.located(path=path)}; the episode is read without it, "
-                "sidecars='strict' makes this an error",
-                SidecarWarning,
-                stacklevel=4,
-            )
+            problems.append(error.located(path=path))
+    return problems
 
 
 def block_names(episode: Episode) -> set[str]:
@@ -296,22 +375,30 @@ def edit_between(old: Episode, new: Episode) -> dict[str, Any]:
 # --- moving sidecars to another content of their episode
 
 
-def rebind(
-    path: str, episode: Episode, *, edit: dict[str, Any] | None = None, fsync: bool = True
-) -> None:
-    """Binds a sidecar to a new content of its episode, while it still fits the old one (section 12).
+def rebind(path: str, old: Episode, new: Episode, *, folds: bool, fsync: bool) -> None:
+    """Binds a sidecar to the new file of its episode, while it still fits the old one (section 12).
 
     Args:
         path: the sidecar.
-        episode: the new file of the episode, open.
-        edit: what to replace its edits by.
+        old: the file of the episode that is there now, open.
+        new: the file that takes its place.
+        folds: whether the new file holds what the sidecar says. Then its edits and labels become those of that file.
         fsync: as for `save_wshard`.
     """
+    assert new.origin is not None
+    base = new.origin.reader
     with ShardReader(path) as reader:
+        if folds and is_folded_in(reader, index_facts(base)):
+            return  # it says nothing beside the new file
         before = read_binding(reader)["base"]
-        bound = {**binding(episode, with_identity="identity" in before), "before": before}
-        replaced = {META_SIDECAR: bound} if edit is None else {META_SIDECAR: bound, META_EDIT: edit}
+        bound = {**binding(new, with_identity="identity" in before), "before": before}
+        replaced: dict[str, Any] = {META_SIDECAR: bound}
         names = [name for name in reader.names() if name != IDENTITY_ENTRY]
+        if folds:
+            replaced[META_EDIT] = edit_between(old, new)
+            labels = [name for name in names if name.startswith("label/")]
+            replaced.update((name, base.read_json(name)) for name in labels if name in base)
+            names = [name for name in names if name not in labels or name in base]
         with ShardWriter(
             path,
             role=Role.WSHARD,

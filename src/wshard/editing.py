@@ -8,7 +8,6 @@ import json
 import math
 import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from shard_format.registry import ContentType
 from wshard._blocks import Extra
 from wshard._channels import Channel
 from wshard._episode import Episode
-from wshard._files import load_wshard
+from wshard._files import load_wshard, replace_episode, save_wshard
 from wshard._joining import join
 from wshard._labels import Intervals
 from wshard._lanes import (
@@ -46,10 +45,12 @@ from wshard._sidecar import (
     SIDECAR_SUFFIX,
     binding,
     block_names,
+    changing,
     check_identity,
     fingerprint,
     read_binding,
     read_edit,
+    remove_sidecars,
     sidecar_files,
 )
 from wshard._storage import StoragePolicy
@@ -307,11 +308,25 @@ def add_lane(
     target = os.path.join(location + SIDECAR_SUFFIX, _UNSAFE.sub(".", title).strip(".") + ".wshard")
     if os.path.basename(target) == EDIT_FILE:
         raise InvalidArgument("this name is reserved for edits", found=repr(title))
-    if os.path.exists(target) and not replace:
-        raise InvalidArgument(
-            "this lane was already added", path=target, hint="pass replace=True to replace it"
-        )
-    others = [file for file in sidecar_files(location) if file != target]
+    with changing(location) as sidecars:
+        if target in sidecars and not replace:
+            raise InvalidArgument(
+                "this lane was already added", path=target, hint="pass replace=True to replace it"
+            )
+        others = [file for file in sidecars if file != target]
+        _add(location, lanes, target, others, StoragePolicy(compression, profile), fsync=fsync)
+    return target
+
+
+def _add(
+    location: str,
+    lanes: Mapping[str, Any],
+    target: str,
+    others: Sequence[str],
+    policy: StoragePolicy,
+    *,
+    fsync: bool,
+) -> None:
     with load_wshard(location, sidecars=others) as base:
         taken = block_names(base)
         side = _side_of(base)
@@ -321,10 +336,7 @@ def add_lane(
                     "the episode has this lane already", path=location, entry=block_title
                 )
             _place(side, block_title, values)
-        _write_sidecar(
-            side, target, binding(base), StoragePolicy(compression, profile), fsync=fsync
-        )
-    return target
+        _write_sidecar(side, target, binding(base), policy, fsync=fsync)
 
 
 def _side_of(base: Episode) -> Episode:
@@ -395,24 +407,25 @@ def remove_lane(path: str | os.PathLike[str], block: str, *, fsync: bool = True)
     """
     location = os.fspath(path)
     known: list[str] = []
-    for file in sidecar_files(location):
-        with ShardReader(file) as reader:
-            if META_EDIT in reader:
-                continue
-            names = [name for name in reader.names() if not name.startswith("meta/")]
-            known += names
-            if block not in names:
-                continue
-            side = episode_of(reader, is_sidecar=True)
-            for address, part in list(side.parts.items()):
-                if block in (getattr(part, "block", ""), block_name(address)):
-                    del side.parts[address]
-            is_empty = not side.parts
-            if not is_empty:
-                _write_sidecar(side, file, read_binding(reader), StoragePolicy(), fsync=fsync)
-        if is_empty:
-            _remove_sidecars(location, [file])
-        return file
+    with changing(location) as sidecars:
+        for file in sidecars:
+            with ShardReader(file) as reader:
+                if META_EDIT in reader:
+                    continue
+                names = [name for name in reader.names() if not name.startswith("meta/")]
+                known += names
+                if block not in names:
+                    continue
+                side = episode_of(reader, is_sidecar=True)
+                for address, part in list(side.parts.items()):
+                    if block in (getattr(part, "block", ""), block_name(address)):
+                        del side.parts[address]
+                is_empty = not side.parts
+                if not is_empty:
+                    _write_sidecar(side, file, read_binding(reader), StoragePolicy(), fsync=fsync)
+            if is_empty:
+                remove_sidecars(location, [file])
+            return file
     with load_wshard(location, sidecars=False) as base:
         if block in block_names(base):
             raise InvalidArgument(
@@ -422,13 +435,6 @@ def remove_lane(path: str | os.PathLike[str], block: str, *, fsync: bool = True)
                 hint="load the episode, delete the lane and save it under another name",
             )
     raise not_found(f"no sidecar holds {block!r}", block, known, location)
-
-
-def _remove_sidecars(path: str, files: Iterable[str]) -> None:
-    for file in files:
-        os.unlink(file)
-    with suppress(OSError):  # something else lies in the folder
-        os.rmdir(path + SIDECAR_SUFFIX)
 
 
 def edit(
@@ -459,7 +465,7 @@ def edit(
         changes["labels"][name] = None if intervals is None else intervals.to_fields()
     if not changes["metadata"] and not changes["labels"]:
         raise InvalidArgument("there is nothing to change", hint="give metadata={…} or labels={…}")
-    with load_wshard(location, sidecars=False) as base:
+    with changing(location), load_wshard(location, sidecars=False) as base:
         if os.path.exists(target):
             with ShardReader(target) as reader:
                 before = read_edit(reader)
@@ -492,22 +498,32 @@ def compact(
         compression, profile, fsync: as for `save_wshard`; None keeps how everything is stored.
     """
     location = os.fspath(path)
-    target = location if out is None else os.fspath(out)
-    is_same = os.path.abspath(target) == os.path.abspath(location)
-    sidecars = sidecar_files(location)
-    with load_wshard(location, sidecars=sidecars) as episode:
+    policy = StoragePolicy(compression, profile)
+    if out is not None and os.path.abspath(out) != os.path.abspath(location):
+        with load_wshard(location, sidecars="strict") as episode:
+            _check_identities(episode)
+            save_wshard(episode, out, compression, profile=profile, fsync=fsync)
+        return os.fspath(out)
+    with changing(location) as sidecars, load_wshard(location, sidecars=sidecars) as episode:
         assert episode.origin is not None
-        if episode.origin.chunks and is_same:
+        if episode.origin.chunks:
             raise InvalidArgument(
                 "a manifest cannot hold lanes",
                 path=location,
                 hint="give another name as out: the result is one file with all chunks",
             )
-        if episode.origin.sidecars:
-            identity = compute_identity(episode.origin.reader)
-            for sidecar in episode.origin.sidecars:
-                check_identity(sidecar, episode.origin.reader, identity)
-        write_episode(episode, target, StoragePolicy(compression, profile), fsync=fsync)
-    if is_same:
-        _remove_sidecars(location, sidecars)
-    return target
+        _check_identities(episode)
+        if sidecars:
+            replace_episode(location, episode, sidecars, policy, folded=sidecars, fsync=fsync)
+        else:
+            write_episode(episode, location, policy, fsync=fsync)
+    return location
+
+
+def _check_identities(episode: Episode) -> None:
+    """Raises if the sidecars of an episode were made for other content (W-SID-4)."""
+    assert episode.origin is not None
+    if episode.origin.sidecars:
+        identity = compute_identity(episode.origin.reader)
+        for sidecar in episode.origin.sidecars:
+            check_identity(sidecar, episode.origin.reader, identity)

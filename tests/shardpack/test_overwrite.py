@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,14 +13,13 @@ from shard_format.codecs import crc32c
 from shard_format.errors import BadMetadata, InvalidArgument, ShardError, UnsafePath
 from shardpack import ShardWriterSet
 from shardpack._switch import JOURNAL
+from tests.shard_format.faults import killed_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
 PATTERN = "s-%03d.shardpack"
-# Every call that changes what is on the disk, or makes it last.
-CALLS = ("replace", "unlink", "fsync", "mkdir", "rmdir", "open", "writev", "ftruncate")
 
 
 def write(folder: Path, word: str, count: int, **options: Any) -> list[str]:  # noqa: ANN401 - the writer's
@@ -39,35 +37,6 @@ def contents(folder: Path) -> list[str]:
 
 def keys(word: str, count: int) -> list[str]:
     return [f"{word}{number}" for number in range(count)]
-
-
-def killed_at(call: int, work: Callable[[], object]) -> bool:
-    """Runs work in a process that is killed before a call to the system; False if there is no such call."""
-    child = os.fork()
-    if child == 0:
-        count = 0
-
-        def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-            def run(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - those of the call
-                nonlocal count
-                count += 1
-                if count > call:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return function(*args, **options)
-
-            return run
-
-        for name in CALLS:
-            setattr(os, name, counted(getattr(os, name)))
-        status = 1
-        try:
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
-    return os.WIFSIGNALED(status)
 
 
 @pytest.mark.parametrize(("before", "after"), [(12, 23), (23, 12), (5, 4), (11, 11)])

@@ -10,7 +10,6 @@ import pytest
 import wshard
 from shard_format import Codec, ShardReader
 from shard_format.errors import EntryNotFound, InvalidArgument
-from tests.shard_format.support import check_python
 from tests.wshard.support import full_episode, ramp, save
 from wshard import Episode, add_lane, compact, edit, load_wshard, remove_lane, save_wshard
 from wshard.types import Timebase
@@ -122,64 +121,6 @@ class TestSavingOver:
             ep.labels["phase"] = [(0, 4, "grasp")]
             with pytest.raises(InvalidArgument, match="label/phase"):
                 save_wshard(ep, path, fsync=False)
-
-    def test_a_kill_at_any_step_leaves_the_old_episode_or_the_new_one(self, path: Path) -> None:
-        add_lane(path, OMEN, ramp(T), fsync=False)
-        add_lane(path, "label/phase", [(0, 4, "reach")], fsync=False)
-        edit(path, metadata={"note": "x"}, fsync=False)
-        check_python(
-            """
-            import os, shutil, signal, sys
-            from pathlib import Path
-            from wshard import load_wshard, save_wshard
-
-            EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.truncate", "os.link"}
-            first = Path(sys.argv[1])
-
-            def save(path, note, kill_at=None):  # dies before the system call of that number
-                count = 0
-                def watch(event, arguments):
-                    nonlocal count
-                    if event in EVENTS and path.parent.name in str(arguments[0]):
-                        count += 1
-                        if count == kill_at:
-                            os.kill(os.getpid(), signal.SIGKILL)
-                with load_wshard(path) as ep:
-                    sys.addaudithook(watch)
-                    ep.metadata["note"] = note
-                    ep.metadata["success"] = True
-                    save_wshard(ep, path, fsync=False)
-
-            def check(path, expected):
-                with load_wshard(path, sidecars="strict") as ep:
-                    assert ep.omens["state"]["v2"].data.any()
-                    assert ep.labels["phase"][0].text == "reach"
-                    found = ep.metadata["note"], "success" in ep.metadata
-                assert found in expected, (found, expected)
-                return found
-
-            seen, number, status = set(), 0, signal.SIGKILL
-            while status:
-                number += 1
-                folder = first.parent.parent / f"killed {number}"
-                shutil.copytree(first.parent, folder)
-                path = folder / first.name
-                pid = os.fork()
-                if not pid:
-                    save(path, "y", number)
-                    os._exit(0)
-                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                assert status in (0, -signal.SIGKILL), status
-                seen.add(check(path, {("x", False), ("y", True)}))
-                save(path, "z")
-                check(path, {("z", True)})
-                left = sorted(each.name for each in folder.iterdir() if each.name[0] != ".")
-                assert left == [path.name, path.name + ".lanes"], left
-                shutil.rmtree(folder)
-            assert number > 10 and len(seen) == 2, (number, seen)
-            """,
-            path,
-        )
 
 
 class TestStoredForm:

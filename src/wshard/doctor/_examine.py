@@ -242,14 +242,11 @@ def _open_broken(
 
 
 def _complete(episode: Episode, found: Findings) -> Episode:
-    """The episode with its sidecars, attached one by one, so that a bad one does not hide the others."""
+    """The episode with its sidecars; a bad one does not hide the others."""
     len(
         episode.parts
     )  # sorts blocks into lanes, which otherwise happens at the first use of a lane
     assert episode.origin is not None
-    for file in sidecar_files(episode.origin.path):
-        try:
-            attach(episode, [file])
-        except ShardError as error:  # noqa: PERF203 - each for itself
-            found.add_error(error.located(path=file))
+    for error in attach(episode, sidecar_files(episode.origin.path)):
+        found.add_error(error)
     return episode
