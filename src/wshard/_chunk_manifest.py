@@ -21,6 +21,7 @@ from wshard._episode import Origin
 from wshard._joining import join
 from wshard._metadata import LARGEST
 from wshard._reader import episode_of
+from wshard._sidecar import fingerprint, fingerprint_of, is_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,7 +58,9 @@ class ManifestWriter:
     ) -> ManifestWriter:
         """The same with one more chunk; `known` is its row in an earlier manifest, which saves hashing the file."""
         folder = self.names.folder or "."
-        reference = known or FileReference.to_file(path, relative_to=folder)
+        reference = known or FileReference.to_file(
+            path, relative_to=folder, fingerprint=fingerprint_of(path)
+        )
         start = self.steps
         row = {
             "chunk_index": len(self),
@@ -72,8 +75,8 @@ class ManifestWriter:
         """The same with the metadata of one more part; counts of `dropped` are added."""
         return replace(self, metadata=merge_metadata(self.metadata or {}, metadata))
 
-    def write(self, *, fsync: bool) -> str:
-        """Replaces an earlier manifest; returns the path."""
+    def write(self, *, fsync: bool, path: str | None = None) -> None:
+        """Replaces an earlier manifest, or writes to another path."""
         total = len(self)
         rows = [replace(r, extra={**r.extra, "total_chunks": total}) for r in self.references]
         fields = {
@@ -84,8 +87,7 @@ class ManifestWriter:
             **({} if self.metadata is None else {"metadata": dict(self.metadata)}),
         }
         manifest = Manifest(rows, fields, os.path.abspath(self.names.folder or "."), "chunks")
-        manifest.write(self.names.manifest, fsync=fsync)
-        return self.names.manifest
+        manifest.write(path or self.names.manifest, fsync=fsync)
 
 
 def merge_metadata(whole: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,10 +173,12 @@ def _is_count(value: object) -> bool:
 
 _COUNT: Final = "an integer >= 0"
 _RANGE: Final = "a list of two integers >= 0"
+_HASH: Final = "64 lower-case hex digits"
 _FORMS: Final[dict[str, Callable[[Any], bool]]] = {
     "a string": lambda value: isinstance(value, str),
     "an object": lambda value: isinstance(value, dict),
     _COUNT: _is_count,
+    _HASH: is_hash,
     _RANGE: lambda value: (
         isinstance(value, list) and len(value) == 2 and all(map(_is_count, value))
     ),
@@ -191,6 +195,7 @@ _ROW_FIELDS: Final = {
     "length_T": _COUNT,
     "total_chunks": _COUNT,
     "timestep_range": _RANGE,
+    "fingerprint": _HASH,
 }
 _NEEDED: Final = ("episode_id", "total_timesteps", "chunk_index", "length_T")
 
@@ -296,8 +301,11 @@ def _broken(problem: str, rule: str, expected: object, found: object) -> ChunkDi
 
 
 def check_chunk(manifest: ChunkManifest, reference: FileReference, chunk: Episode) -> None:
-    """W-CHK-8: what a chunk says of itself."""
+    """W-CHK-7 and W-CHK-8: the chunk is the one that was written, and says of itself what the manifest says."""
     row, total = reference.extra, len(manifest.files.files)
+    assert chunk.origin is not None
+    if row.get("fingerprint") not in (None, fingerprint(chunk.origin.reader)):
+        raise _another_file(reference, chunk.origin.path, row["fingerprint"], "another index")
     facts: list[tuple[str, Any, Any]] = [
         ("episode_id", manifest.episode_id, chunk.id),
         ("chunk_index", row["chunk_index"], chunk.chunk_index),
@@ -311,11 +319,24 @@ def check_chunk(manifest: ChunkManifest, reference: FileReference, chunk: Episod
         if expected != found:
             raise ChunkDiscontinuity(
                 f"the chunk says another {what} than the manifest",
-                path=None if chunk.origin is None else chunk.origin.path,
+                path=chunk.origin.path,
                 expected=expected,
                 found=found,
                 rule="W-CHK-8",
             )
+
+
+def _another_file(
+    reference: FileReference, path: str, expected: str, found: str
+) -> ReferenceMismatch:
+    return ReferenceMismatch(
+        f"chunk {reference.extra['chunk_index']} is not the file that the manifest names",
+        path=path,
+        expected=expected,
+        found=found,
+        hint="a writer of another version may have been interrupted: write the episode again",
+        rule="W-CHK-7",
+    )
 
 
 def open_chunk(
@@ -332,13 +353,7 @@ def open_chunk(
     except OSError as error:  # such as a name that no file can have
         raise ShardIOError.wrap(error, "cannot read", path) from error
     if reference.size is not None and reference.size != size:
-        raise ReferenceMismatch(
-            f"chunk {reference.extra['chunk_index']} is not the file that the manifest names",
-            path=path,
-            expected=f"{reference.size} bytes",
-            found=f"{size} bytes",
-            rule="W-CHK-7",
-        )
+        raise _another_file(reference, path, f"{reference.size} bytes", f"{size} bytes")
     if like is None:
         return ShardReader(path)
     return ShardReader(path, limits=like.limits, threads=like.threads)

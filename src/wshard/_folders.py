@@ -15,6 +15,7 @@ from wshard._journal import PARTIAL_SUFFIX, JournalReader
 
 SUFFIX: Final = ".wshard"
 _CHUNK: Final = re.compile(r"_chunk_([0-9]{4,9})$")
+_ANY_CHUNK: Final = rf"_chunk_[0-9]{{4,9}}(-[0-9a-f]{{12}})?{re.escape(SUFFIX)}"
 _MANIFEST: Final = "_manifest"
 _DIGITS = re.compile(r"([0-9]+)")
 _LAST_DIGITS = re.compile(r"[0-9]+$")
@@ -111,9 +112,16 @@ class ChunkNames:
             return names, None
         return replace(names, stem=names.stem[: found.start()]), int(found[1])
 
-    def chunk(self, index: int) -> str:
-        """The path of a chunk."""
-        return os.path.join(self.folder, f"{self.stem}_chunk_{index:04d}{SUFFIX}")
+    def chunk(self, index: int, token: str = "") -> str:
+        """The path of a chunk; with a token, where that path is taken."""
+        tail = f"-{token}" if token else ""
+        return os.path.join(self.folder, f"{self.stem}_chunk_{index:04d}{tail}{SUFFIX}")
+
+    def chunks(self) -> list[str]:
+        """The paths of all chunks that exist, also of those that no manifest names."""
+        wanted = re.compile(re.escape(self.stem) + _ANY_CHUNK)
+        names = filter(wanted.fullmatch, os.listdir(self.folder or "."))
+        return [os.path.join(self.folder, name) for name in names]
 
     @property
     def manifest(self) -> str:

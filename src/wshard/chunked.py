@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shard_format.errors import InvalidArgument
+from shard_format.atomic import locked, switched
+from shard_format.errors import InvalidArgument, MissingFile
 from wshard._channels import Channel
 from wshard._chunk_manifest import (
     ChunkManifest,
@@ -19,6 +21,7 @@ from wshard._files import load_wshard, save_wshard
 from wshard._folders import ChunkNames
 from wshard._lanes import LANES, check_id
 from wshard._reader import episode_of
+from wshard._sidecar import check_no_sidecars, new_file
 from wshard.editing import slice_episode
 
 if TYPE_CHECKING:
@@ -98,6 +101,9 @@ class ChunkedEpisodeReader:
 class ChunkedEpisodeWriter:
     """Writes an episode chunk by chunk. Every chunk is a complete file as soon as it is written.
 
+    An episode of that id in the folder stays until `finalize_manifest` puts the new one in its place. Until then its
+    chunks keep their names, and the new ones get others.
+
         writer = ChunkedEpisodeWriter("data/ep_001", "ep_001", chunk_size_t=1000)
         for chunk in chunks:
             writer.write_chunk(chunk)
@@ -145,7 +151,12 @@ class ChunkedEpisodeWriter:
         self._total: int | None = None
         """The number of chunks, once it was announced."""
         self._manifest = ManifestWriter(ChunkNames(self.folder, episode_id), episode_id)
+        self._token = secrets.token_hex(6)
         os.makedirs(self.folder, exist_ok=True)
+        check_no_sidecars(self._manifest.names.manifest)
+        # Without a manifest, a living process may be writing them.
+        has_old = os.path.exists(self._manifest.names.manifest)
+        self._old = self._manifest.names.chunks() if has_old else []
 
     def write_chunk(
         self, chunk: Episode, chunk_index: int | None = None, total_chunks: int | None = None
@@ -179,8 +190,9 @@ class ChunkedEpisodeWriter:
         part.chunk_index, part.total_chunks = index, self._total
         length = part.length
         part.timestep_range = (start, max(start, start + length - 1))
-        path = self._manifest.names.chunk(index)
+        path = self._manifest.names.chunk(index, self._token)
         save_wshard(part, path, fsync=self._fsync, **self._save_options)
+        path = _shorten(path, self._manifest.names.chunk(index))
         self._manifest = self._manifest.with_chunk(path, length)
         return path
 
@@ -199,7 +211,12 @@ class ChunkedEpisodeWriter:
         return paths
 
     def finalize_manifest(self) -> ChunkManifest:
-        """Writes `<episode_id>_manifest.wshard` and returns what it says."""
+        """Writes `<episode_id>_manifest.wshard` and returns what it says; removes the chunks of an earlier episode.
+
+        Raises:
+            InvalidArgument: chunks are missing, or lanes were added to the earlier episode.
+            MissingFile: another process has replaced the episode meanwhile.
+        """
         count = len(self._manifest)
         if not count or self._total not in (None, count):
             raise InvalidArgument(
@@ -209,7 +226,19 @@ class ChunkedEpisodeWriter:
                 found=count,
             )
         manifest = replace(self._manifest, env_id=self.env_id or "")
-        return ChunkManifest.read(manifest.write(fsync=self._fsync))
+        path = manifest.names.manifest
+        own = {os.path.join(manifest.names.folder, each.uri) for each in manifest.references}
+        with locked(path):
+            check_no_sidecars(path)
+            for chunk in own:
+                if not os.path.exists(chunk):
+                    raise MissingFile("another process has replaced the episode", path=chunk)
+            manifest.write(fsync=self._fsync, path=new_file(path))
+            with switched(new_file(path), path, fsync=self._fsync):
+                for chunk in self._old:
+                    if chunk not in own and os.path.exists(chunk):
+                        os.unlink(chunk)
+        return ChunkManifest.read(path)
 
     def __enter__(self) -> Self:
         return self
@@ -217,6 +246,16 @@ class ChunkedEpisodeWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.finalize_manifest()
+
+
+def _shorten(path: str, name: str) -> str:
+    """Gives a chunk its usual name unless that is taken; returns where it is."""
+    try:
+        os.link(path, name)
+    except OSError:  # taken, or a file system without links
+        return path
+    os.unlink(path)
+    return name
 
 
 def _drop_last_observation(chunk: Episode) -> None:

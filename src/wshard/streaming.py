@@ -23,7 +23,7 @@ from wshard._lanes import DONE, TIMESTAMPS, check_id, time_block
 from wshard._metadata import Timebase, parse_facts, timebase_fields
 from wshard._record_buffers import ChannelGroup, RecordOptions
 from wshard._recorder import Recorder, io_failure
-from wshard._sidecar import sidecar_files
+from wshard._sidecar import changing, check_no_sidecars
 from wshard._values import DType
 from wshard.partial import resolve_existing_partial
 
@@ -194,13 +194,7 @@ class WShardStreamWriter:
                 path=self.path,
                 hint="record to another path, or pass overwrite=True to replace it",
             )
-        if os.path.lexists(self.path) and (sidecars := sidecar_files(self.path)):
-            raise InvalidArgument(
-                "the episode has sidecars, which belong to what it holds now",
-                path=self.path,
-                found=sidecars[0],
-                hint="remove them with wshard.remove_lane, or record to another path",
-            )
+        check_no_sidecars(self.path)
 
     def _open_journal(self, start: Mapping[str, Any]) -> JournalWriter:
         """Opens and locks the first journal, and deals with what an earlier recording has left."""
@@ -392,7 +386,11 @@ class WShardStreamWriter:
         if self._roller is not None and self._roller.index:
             self._roller.finisher.finish_all(journal)
             if self._options.overwrite and os.path.lexists(self.path):
-                os.unlink(self.path)  # the chunks replace it
+                with changing(self.path) as sidecars:
+                    if not sidecars:
+                        os.unlink(self.path)  # the chunks replace it
+                        return
+                _log.warning("%s has sidecars and stays beside the recording", self.path)
             return
         if not self._options.overwrite and os.path.lexists(self.path):
             raise InvalidArgument(

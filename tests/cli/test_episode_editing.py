@@ -201,7 +201,7 @@ class TestSplitAndMerge:
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / "p").iterdir()} == before
         assert wshard(*arguments, "--force").code == Exit.OK
 
-    def test_chunks_left_from_a_longer_run_are_said(
+    def test_chunks_of_a_longer_run_go_and_those_of_a_killed_one_are_said(
         self, wshard: Run, episode: Path, tmp_path: Path
     ) -> None:
         wshard("split", episode, "-o", tmp_path / "p", "--steps", "10", "--chunked")
@@ -209,7 +209,17 @@ class TestSplitAndMerge:
             "split", episode, "-o", tmp_path / "p", "--steps", "30", "--chunked", "--force"
         )
         assert result.code == Exit.OK
-        assert "4 older chunks of this episode" in result.err
+        assert "older" not in result.err
+        assert len(list((tmp_path / "p").iterdir())) == 3
+        (tmp_path / "p" / "ep_001_manifest.wshard").unlink()
+        wshard("split", episode, "-o", tmp_path / "p", "--steps", "60", "--chunked", "--force")
+        result = wshard("split", episode, "-o", tmp_path / "q", "--steps", "60", "--chunked")
+        assert "older" not in result.err
+        (tmp_path / "q" / "ep_001_manifest.wshard").unlink()
+        result = wshard(
+            "split", episode, "-o", tmp_path / "q", "--steps", "60", "--chunked", "--force"
+        )
+        assert "1 older chunk of this episode" in result.err
 
     @pytest.mark.parametrize(
         "arguments",

@@ -17,9 +17,10 @@ from shard_format.errors import (
     ShardError,
     UnsafePath,
 )
+from tests.shard_format.faults import LOOKS, REFUSED, Child, killed_at
 from tests.shard_format.support import listing
 from tests.wshard.support import bits, facts_of, full_episode, noise_array, ramp, save
-from wshard import Episode, load_wshard
+from wshard import Episode, add_lane, load_wshard
 from wshard.chunked import (
     ChunkedEpisodeReader,
     ChunkedEpisodeWriter,
@@ -265,6 +266,86 @@ class TestChecking:
         writer.write_chunk(Episode("x", actions={"b": ramp(2)}))
         with pytest.raises(ChunkDiscontinuity, match=r"chunk 1 of 'ep' (has|lacks)"):
             load_wshard(writer.finalize_manifest())
+
+
+class TestReplacing:
+    """A chunked episode takes the place of another one, whose files have the same sizes."""
+
+    def write(self, folder: Path, value: int, chunk_size: int = 2) -> None:
+        data = np.full(6, value, np.float32)
+        writer = ChunkedEpisodeWriter(folder, "ep", chunk_size, fsync=False)
+        writer.write_episode(Episode("x", observations={"a": data}))
+        writer.finalize_manifest()
+
+    def value(self, folder: Path) -> int:
+        """The one value of all steps."""
+        with load_wshard(folder / "ep_manifest.wshard") as episode:
+            (found,) = set(episode.observations["a"].data.tolist())
+        return int(found)
+
+    def test_the_files_of_the_old_one_go(self, tmp_path: Path) -> None:
+        self.write(tmp_path, 1)
+        first = listing(tmp_path)
+        for value in (2, 3):
+            self.write(tmp_path, value)
+            assert (self.value(tmp_path), len(listing(tmp_path))) == (value, len(first))
+        assert listing(tmp_path) == first, "names that became free are used again"
+
+    @pytest.mark.parametrize("chunk_size", [2, 3])
+    def test_a_kill_at_any_call_leaves_all_of_the_old_one_or_of_the_new_one(
+        self, tmp_path: Path, chunk_size: int
+    ) -> None:
+        found, call, is_killed = [], 0, True
+        while is_killed:
+            folder = tmp_path / str(call)
+            self.write(folder, 1)
+            is_killed = killed_at(call, lambda folder=folder: self.write(folder, 2, chunk_size))  # type: ignore[misc]
+            found.append(self.value(folder))
+            self.write(folder, 3, chunk_size)
+            assert self.value(folder) == 3
+            left = [name for name in listing(folder) if not name.startswith(".")]
+            assert len(left) == 6 // chunk_size + 1, call
+            call += 1
+        assert found == sorted(found)
+        assert set(found) == {1, 2}
+
+    def test_two_processes_at_once_leave_one_episode(self, tmp_path: Path) -> None:
+        call, state = 0, "paused"
+        while state == "paused":
+            folder = tmp_path / str(call)
+            self.write(folder, 1)
+            one = Child(lambda folder=folder: self.write(folder, 2), call, "pause")  # type: ignore[misc]
+            state = one.stopped()
+            two = Child(lambda folder=folder: self.write(folder, 3, 3))  # type: ignore[misc]
+            if state == "paused":
+                two.stopped()  # it waits for the first one, or is done
+                one.go()
+            ends = {2: one.end(), 3: two.end()}
+            assert set(ends.values()) <= {0, REFUSED}, call
+            assert ends[self.value(folder)] == 0, call
+            call += 1
+        assert call > 10
+
+    def test_a_reader_that_was_overtaken_looks_again(self, tmp_path: Path) -> None:
+        call, state = 0, "paused"
+        while state == "paused":
+            folder = tmp_path / str(call)
+            self.write(folder, 1)
+            reader = Child(lambda folder=folder: self.value(folder), call, "pause", LOOKS)  # type: ignore[misc]
+            state = reader.stopped()
+            self.write(folder, 2)
+            if state == "paused":
+                reader.go()
+            assert reader.end() == 0, call
+            call += 1
+        assert call > 4
+
+    def test_an_episode_with_lanes_is_not_replaced(self, tmp_path: Path) -> None:
+        self.write(tmp_path, 1)
+        add_lane(tmp_path / "ep_manifest.wshard", "omen/a/m", np.zeros(6), fsync=False)
+        with pytest.raises(InvalidArgument, match="remove_lane"):
+            self.write(tmp_path, 2)
+        assert self.value(tmp_path) == 1
 
 
 def test_clocks_of_their_own_are_cut_where_chunks_start(manifest: ChunkManifest) -> None:

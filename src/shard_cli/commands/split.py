@@ -105,13 +105,13 @@ def _chunks(episode: Episode, args: argparse.Namespace, console: Console) -> dic
     for path in (*paths, manifest):
         refuse_overwrite(path, force=args.force)
     if not args.dry_run:
-        _warn_of_others(args.output, episode.id, paths, console)
         storage = episode_options.storage_of(args, episode)
         writer = ChunkedEpisodeWriter(args.output, episode.id, chunk_size_t=args.steps, **storage)
-        writer.write_episode(episode)
+        written = writer.write_episode(episode)
         writer.finalize_manifest()
-        for part in parts:
-            part["size"] = os.stat(part["file"]).st_size
+        for part, path in zip(parts, written, strict=True):
+            part["file"], part["size"] = path, os.stat(path).st_size
+        _warn_of_others(args.output, episode.id, written, console)
     for part in parts if args.dry_run or console.verbose else ():
         console.said(f"{printable(part['file'])}: {count(part['steps'], 'step')}")
     nbytes = None if args.dry_run else sum(part["size"] for part in parts)
@@ -121,7 +121,7 @@ def _chunks(episode: Episode, args: argparse.Namespace, console: Console) -> dic
 
 
 def _warn_of_others(folder: str, episode: str, paths: list[str], console: Console) -> None:
-    """Warns of chunks of an earlier, longer run: they would look like a part of this episode."""
+    """Warns of chunks that a writer left which was killed: they would look like a part of this episode."""
     pattern = os.path.join(glob.escape(folder), f"{glob.escape(episode)}_chunk_[0-9]*{SUFFIX}")
     others = set(glob.glob(pattern)) - set(paths)
     if others:
