@@ -208,6 +208,8 @@ class ChunkFinisher:
         self._manifest = ManifestWriter(files.names, episode_id, env_id)
         self._fsync = fsync
         self._waiting: deque[JournalWriter] = deque()
+        self._removed = 0
+        """Journals that were removed, each after its chunk was named."""
         self._executor = ThreadPoolExecutor(1, "wshard finisher")
         self._futures: deque[Future[None]] = deque()
 
@@ -230,7 +232,14 @@ class ChunkFinisher:
                 self.failure = error
 
     def _finish(self, journal: JournalWriter) -> None:
-        """Writes the chunk, then the manifest that names it, then removes the journal (J-9)."""
+        """Writes the chunk, then the manifest that names it, then removes the journal (J-9); goes on where it failed."""
+        if self._removed == len(self._manifest):
+            self._write_chunk(journal)
+        journal.remove()
+        self._waiting.popleft()
+        self._removed += 1
+
+    def _write_chunk(self, journal: JournalWriter) -> None:
         path = self._files.names.chunk(len(self._manifest))
         if self._fsync:
             journal.sync()  # copying may take a while
@@ -239,8 +248,6 @@ class ChunkFinisher:
         following = following.with_chunk(path, episode.length)
         following.write(fsync=self._fsync)
         self._manifest = following
-        journal.remove()
-        self._waiting.popleft()
 
     def stop(self) -> None:
         """Returns when the thread has finished what it could. Other journals stay."""

@@ -11,13 +11,19 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from shard_format import ShardReader
-from shard_format.errors import InvalidArgument, MissingFile, ShardError, ShardIOError
+from shard_format.errors import (
+    InvalidArgument,
+    MissingFile,
+    ShardError,
+    ShardIOError,
+    Truncated,
+)
 from wshard._chunk_manifest import ChunkManifest, ManifestWriter, merge_metadata
 from wshard._episode import Episode
 from wshard._files import load_wshard, save_wshard
 from wshard._folders import ChunkNames, RecordingFiles
 from wshard._joining import join
-from wshard._journal import JournalWriter, reason
+from wshard._journal import PARTIAL_SUFFIX, JournalWriter, reason
 from wshard._journal_episode import Journal
 from wshard._reader import episode_of
 
@@ -432,8 +438,7 @@ def resolve_existing_partial(files: RecordingFiles, options: RecordOptions) -> N
                 "or pass on_partial='recover' or 'discard'",
             )
         if left and options.on_partial == "recover":
-            found = recover(files.journal(0), _free_path(files.path), fsync=options.is_synced)
-            _log.warning("%s", found)
+            _recover_beside(files, fsync=options.is_synced)
         if left and files.is_rolled:
             files.remove_chunks()
     finally:
@@ -448,6 +453,22 @@ def resolve_existing_partial(files: RecordingFiles, options: RecordOptions) -> N
         )
 
 
+def _recover_beside(files: RecordingFiles, *, fsync: bool) -> None:
+    """Recovers a recording under a free name. Journals whose start is damaged are copied there as they are."""
+    beside = RecordingFiles(_free_path(files.path))
+    try:
+        _log.warning("%s", recover(files.journal(0), beside.path, fsync=fsync))
+    except ShardError as error:
+        if error.problem != _NOTHING:
+            raise
+        _log.warning("%s", error)
+        # A journal that ends within its start frame holds nothing: its recorder died before the first step.
+        for index in count() if not isinstance(error, Truncated) else ():
+            if not files.has_journal(index):
+                break
+            shutil.copyfile(files.journal(index), beside.journal(index))
+
+
 def _free_path(path: str) -> str:
     """An unused name beside a file, for the recovered recording."""
     stem, suffix = os.path.splitext(path)
@@ -455,5 +476,5 @@ def _free_path(path: str) -> str:
     return next(
         name
         for name in names
-        if not os.path.exists(name) and not os.path.exists(ChunkNames.of(name).manifest)
+        if not any(map(os.path.exists, (name, name + PARTIAL_SUFFIX, ChunkNames.of(name).manifest)))
     )

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ from wshard._recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from types import FrameType
 
 # The start of scripts in which children record and are killed.
@@ -265,7 +265,7 @@ class TestLock:
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         location = f"{path}.partial"
-        lock = journal_module._lock
+        lock = atomic.take_lock
         calls = []
 
         def finish_first(descriptor: int, name: str) -> bool:
@@ -274,7 +274,7 @@ class TestLock:
                 os.unlink(location)  # as its recorder does
             return lock(descriptor, name)
 
-        monkeypatch.setattr(journal_module, "_lock", finish_first)
+        monkeypatch.setattr(journal_module, "take_lock", finish_first)
         journal = JournalWriter(location)
         assert len(calls) == 2
         assert os.path.samestat(os.stat(location), os.fstat(journal.descriptor))
@@ -287,6 +287,54 @@ class TestLock:
         partial.write_bytes(b"somebody else's")
         writer.abort()
         assert partial.read_bytes() == b"somebody else's"
+
+
+class TestTornStart:
+    """A recorder died before its journal had a start, or the disk damaged it."""
+
+    def start(self, path: Path) -> bytes:
+        """The first frame of a recording."""
+        writer = recorder(path)
+        partial = Path(f"{path}.partial")
+        frame = partial.read_bytes()
+        writer.abort()
+        return frame
+
+    def test_the_next_recorder_goes_on_wherever_it_was_cut(
+        self, path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        frame = self.start(path)
+        for length in (1, 39, 40, 41, len(frame) - 1):
+            Path(f"{path}.partial").write_bytes(frame[:length])
+            with recorder(path, on_partial="recover", overwrite=True) as writer:
+                record(writer, 0, 4)
+            check_file(path, 4)
+            assert "nothing can be recovered" in caplog.text
+            caplog.clear()
+        assert listing(path.parent) == ["ep.wshard"]
+
+    def test_what_it_cannot_read_is_kept_under_another_name(self, path: Path) -> None:
+        frame = bytearray(self.start(path))
+        frame[-1] ^= 1
+        for number in (1, 2):
+            damaged = bytes(frame) + b"more" * number
+            Path(f"{path}.partial").write_bytes(damaged)
+            with recorder(path, on_partial="recover", overwrite=True) as writer:
+                record(writer, 0, 4)
+            kept = path.with_name(f"ep.recovered-{number}.wshard.partial")
+            assert kept.read_bytes() == damaged
+        check_file(path, 4)
+
+    @pytest.mark.parametrize("damage", ["torn", "damaged"])
+    def test_the_same_for_a_recording_in_several_files(self, path: Path, damage: str) -> None:
+        frame = self.start(path)
+        names = (f"{path}.partial", str(path.with_name("ep_chunk_0001.wshard.partial")))
+        for name in names:
+            Path(name).write_bytes(frame[:-1] + (b"" if damage == "torn" else b"?more"))
+        with recorder(path, on_partial="recover") as writer:
+            record(writer, 0, 4)
+        check_file(path, 4)
+        assert not Path(names[1]).exists()
 
 
 class TestForks:

@@ -667,6 +667,28 @@ class TestFinisher:
             check_steps(episode, 40)
         assert not list(path.parent.glob("*.partial"))
 
+    def test_a_journal_that_cannot_be_removed_is_not_saved_twice(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def busy(journal: JournalWriter) -> None:
+            raise OSError(errno.EBUSY, "Device or resource busy", journal.path)
+
+        writer = recorder(path, max_steps_per_file=5)
+        record(writer, 0, 8)
+        finish_chunks(writer)
+        with monkeypatch.context() as patch:
+            patch.setattr("wshard._journal.JournalWriter.remove", busy)
+            record(writer, 8, 14)
+            finish_chunks(writer)
+        assert "its journal stays" in caplog.text
+        record(writer, 14, 20)
+        writer.end_episode()
+        assert chunk_lengths(path) == [5, 5, 10]
+        validate_chunk_continuity(manifest_of(path))
+        with load_wshard(manifest_of(path)) as episode:
+            check_steps(episode, 20)
+        assert not list(path.parent.glob("*.partial"))
+
     def test_a_disk_that_stays_full_keeps_the_journals(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
