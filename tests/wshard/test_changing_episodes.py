@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from shard_cli.main import main
+from shard_cli.programs import PROGRAMS
 from shard_format.errors import InvalidArgument
 from tests.shard_format.faults import LOOKS, REFUSED, Child, killed_at
 from tests.shard_format.support import listing
@@ -159,6 +161,23 @@ def test_a_reader_that_was_overtaken_by_a_writer_looks_again(path: Path, name: s
         shutil.rmtree(again.parent)
         call += 1
     assert call > 7
+
+
+@pytest.mark.parametrize("program", ["shard", "wshard"])
+def test_repack_in_place_waits_for_other_writers(path: Path, program: str) -> None:
+    (tool,) = (each for each in PROGRAMS if each.name == program)
+    first = Child(lambda: WRITERS["compact"](path), 12, "pause")
+    assert first.stopped() == "paused"
+
+    def repack() -> None:
+        output = [str(path)] if program == "shard" else ["-o", str(path)]
+        assert main(["repack", str(path), *output, "--force", "--quiet"], tool) == 0
+
+    second = Child(repack)
+    assert second.stopped() == "waits"
+    first.go()
+    assert (first.end(), second.end()) == (0, 0)
+    assert "v2" in facts(path)["omens"]
 
 
 class TestSavingWhatWasLoaded:

@@ -37,14 +37,18 @@ def _report(
 def _run(args: argparse.Namespace, console: Console) -> Exit:
     from shard_cli.kinds.container import choose
     from shard_cli.kinds.model import open_shard
-    from shard_format.atomic import replacing
+    from shard_format.atomic import locked, replacing
     from shard_format.identity import IDENTITY_ENTRY
 
     compression = arg.parse_storage(args)
     refuse_overwrite(args.output, force=args.force)
     if same_file(args.file, args.output):
         console.note(f"{args.output} is replaced when the new file is complete and checked")
-    with open_shard(args.file, args) as reader, replacing(args.output) as temporary:
+    with (
+        locked(args.output),
+        open_shard(args.file, args) as reader,
+        replacing(args.output) as temporary,
+    ):
         names = choose(reader, args.only) if args.only else reader.names()
         gone = set(choose(reader, args.drop)) if args.drop else set()
         kept = [name for name in names if name not in gone and name != IDENTITY_ENTRY]
@@ -181,7 +185,7 @@ def _schema(reader: ShardReader, kept: list[str]) -> Schema | None:
 
 def _run_episode(args: argparse.Namespace, console: Console) -> Exit:
     from shard_cli.kinds.model import limits_of, open_episode
-    from shard_format.atomic import replacing
+    from shard_format.atomic import locked, replacing
     from shard_format.errors import InvalidArgument
     from wshard import save_wshard
     from wshard.editing import sidecar_files
@@ -189,7 +193,7 @@ def _run_episode(args: argparse.Namespace, console: Console) -> Exit:
 
     episode_options.check_output(args.output, console, force=args.force)
     in_place = same_file(args.file, args.output)
-    with open_episode(args.file, args, sidecars=False) as episode:
+    with locked(args.output), open_episode(args.file, args, sidecars=False) as episode:
         assert episode.origin is not None
         origin = episode.origin
         if in_place and origin.chunks:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from shard_format import ShardReader, ShardWriter
-from shard_format.atomic import remove_flat
+from shard_format.atomic import locked, remove_flat
 from shard_format.cache import BoundedCache
 from shard_format.canonical_json import canonical
 from shard_format.errors import (
@@ -679,11 +679,12 @@ class _StoredEpisodes:
             nbytes -= oldest.nbytes
             self._forget(oldest)
             path = self.path(oldest.name)
-            for file in (path, path + PARTIAL_SUFFIX):
-                with suppress(FileNotFoundError):
-                    os.unlink(file)
-            with suppress(OSError):  # there are none, or somebody put something else there
-                remove_flat(path + SIDECAR_SUFFIX)
+            with locked(path):  # somebody may be adding a lane
+                for file in (path, path + PARTIAL_SUFFIX):
+                    with suppress(FileNotFoundError):
+                        os.unlink(file)
+                with suppress(OSError):  # there are none, or somebody put something else there
+                    remove_flat(path + SIDECAR_SUFFIX)
 
     def _forget(self, stored: _StoredEpisode) -> None:
         self._let_go(stored)
