@@ -95,6 +95,16 @@ class TestVerify:
         assert result.code == Exit.FINDING
         assert "identity_mismatch: " in result.out
 
+    @pytest.mark.parametrize(
+        ("name", "is_old"), [("provenance_and_identity", True), ("identity_2", False)]
+    )
+    def test_an_identity_of_version_1_is_said(self, wshard: Run, name: str, is_old: bool) -> None:
+        path = VECTORS / "valid" / f"episode_{name}.wshard"
+        words = "(version 1: it does not cover the role and the schema section)"
+        for command in ("verify", "inspect"):
+            assert (words in wshard(command, path).out) == is_old
+        assert wshard("verify", "--json", path).json["files"][0]["old_identity"] == is_old
+
     def test_a_folder_is_checked_with_a_total(self, wshard: Run, folder: Path) -> None:
         result = wshard("verify", folder)
         assert result.code == Exit.FINDING

@@ -420,6 +420,9 @@ def verify(
             good.insert(1, count(report.files, "file"))
         if report.warnings:
             good.append(f"{count(len(report.warnings), 'warning')} for 'wshard doctor'")
+        has_old_identity = "old_identity" in report.codes
+        if has_old_identity:
+            good.append(f"old identity{coverage(1)}")
         fields = {
             "episode_id": report.episode_id,
             "steps": report.length,
@@ -427,6 +430,7 @@ def verify(
             "bytes": report.bytes,
             "errors": [error.fields for error in errors],
             "warnings": len(report.warnings),
+            "old_identity": has_old_identity,
         }
         yield Checked(report.path, ", ".join(good), fields, errors)
 
