@@ -43,7 +43,7 @@ _TYPE: Final = re.compile(
     r"[<>|=]?(?:b1|[iu][1248]|f(?:2|4|8|12|16)|c(?:8|16|24|32)|[SUV][1-9][0-9]{0,8}"
     r"|[mM]8(?:\[[0-9]{0,9}[a-zA-Z]{1,2}\])?)"
 )
-_OBJECTS: Final = re.compile(r"[<>|=]?[OT][0-9]*")
+_OBJECTS: Final = re.compile(r"[<>|=]?(?:O|T)[0-9]*")
 _NPZ_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
