@@ -222,7 +222,7 @@ def is_abandoned(path: str, *, remove: bool = False) -> bool:
         remove: delete it if it is abandoned.
 
     Raises:
-        OSError: it cannot be locked or deleted.
+        OSError: it cannot be deleted.
     """
     if not _HAS_LOCKS:
         return False
@@ -231,11 +231,12 @@ def is_abandoned(path: str, *, remove: bool = False) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # somebody has the lock, or this file system has none
+            return False
         if remove and _is_named(descriptor, path):
             remove_flat(path)
-    except BlockingIOError:
-        return False
     finally:
         os.close(descriptor)
     return True

@@ -10,7 +10,7 @@ import pytest
 
 from shard_format import ShardWriter
 from shard_format.canonical_json import canonical
-from shard_format.errors import ShardError, ShardIOError
+from shard_format.errors import ShardError, ShardIOError, UnsafePath
 from wshard import load_wshard, validate_chunk_continuity
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_a_chunk_with_a_name_that_no_file_can_have_is_our_error(
     with ShardWriter(path, role="manifest", fsync=False) as writer:
         writer.write_entry("meta/manifest", text)
     for use in (load_wshard, validate_chunk_continuity):
-        with pytest.raises(ShardIOError, match="cannot read"):
+        with pytest.raises((ShardIOError, UnsafePath), match=r"cannot read|longer than 4096"):
             use(path)
 
 
