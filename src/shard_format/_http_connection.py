@@ -78,7 +78,7 @@ class Budget:
         return left
 
     def want(self, count: int) -> None:
-        """Allow for so many bytes of the body."""
+        """Allow for `count` bytes of the body."""
         self._wanted = count
 
     def received(self, count: int) -> None:
@@ -173,7 +173,7 @@ class _SecureConnection(_Connection, urllib3.connection.HTTPSConnection):
     pass
 
 
-class _Pool(urllib3.HTTPConnectionPool):
+class _PlainPool(urllib3.HTTPConnectionPool):
     ConnectionCls = _Connection
 
 
@@ -191,5 +191,5 @@ def connections(
     else:
         secret = {"Proxy-Authorization": authorization} if authorization else None
         manager = urllib3.ProxyManager(proxy, proxy_headers=secret, **options)
-    manager.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
+    manager.pool_classes_by_scheme = {"http": _PlainPool, "https": _SecurePool}
     return manager

@@ -125,7 +125,7 @@ class AtomicFile:
         Raises:
             ShardIOError: the file cannot be removed. If another error is on its way, this one is only logged.
         """
-        with contextlib.suppress(OSError):  # about bytes that nobody wants any more
+        with contextlib.suppress(OSError):  # the bytes are not needed any more
             self._close()
         # A forked child only drops its copy: the file is not its own.
         if not self._is_settled and os.getpid() == self._process:
@@ -213,7 +213,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def is_abandoned(path: str, *, remove: bool = False) -> bool:
-    """Whether the writer of a temporary file or folder is dead: nobody holds its lock.
+    """Whether the writer of a temporary file or folder is dead: its lock is free.
 
     False also where the system has no locks, or this process may not open the file.
 
@@ -233,7 +233,7 @@ def is_abandoned(path: str, *, remove: bool = False) -> bool:
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # somebody has the lock, or this file system has none
+        except OSError:  # another process has the lock, or this file system has none
             return False
         if remove and _is_named(descriptor, path):
             remove_flat(path)
@@ -243,7 +243,7 @@ def is_abandoned(path: str, *, remove: bool = False) -> bool:
 
 
 def _holds(descriptor: int, path: str, folder: int | None = None) -> bool:
-    """Locks a new temporary file; False if somebody who looks for abandoned ones was faster."""
+    """Locks a new temporary file; False if a process that removes abandoned files was faster."""
     if not _HAS_LOCKS:
         return True
     try:
@@ -308,7 +308,7 @@ def _replaceable(path: str) -> str:
 
 
 def _temporary_beside(target: str) -> str:
-    """A hidden name that nobody else has. File names end at 255 bytes."""
+    """A hidden, unique name. File names end at 255 bytes."""
     folder, base = os.path.split(target)
     short = base.encode(errors="surrogateescape")[:200].decode(errors="ignore")
     return os.path.join(folder, f".{short}.{secrets.token_hex(6)}{SUFFIX}")
@@ -338,7 +338,7 @@ def sync_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
-    """Waits for the exclusive lock of a file, and holds it; does nothing if there is no file.
+    """Waits for the exclusive lock of a file, and holds it; does nothing if the file is missing.
 
     The file may be replaced meanwhile. Whoever has waited for the lock of the old file then waits for the new one.
     """

@@ -72,7 +72,7 @@ def retrying(attempt: Callable[[], Result], retries: int) -> Result:
 
 @dataclass(eq=False)
 class Broken(Exception):
-    """There is no answer, or no whole one. The caller raises an error of its own with these words."""
+    """The answer is missing or incomplete. The caller raises an error of its own with these words."""
 
     number: int
     """The `errno` that fits best."""

@@ -204,7 +204,7 @@ def verify_identity(
     """Recomputes the identity and compares it; returns it if it fits.
 
     The result says which version fits. Version 1 does not cover the role and the schema section: in a file that
-    somebody else could change, do not rely on them.
+    others could change, do not rely on them.
 
     Args:
         source: a reader, or anything that `ShardReader` opens.
@@ -258,7 +258,7 @@ def verify_identity(
 
 
 def schema_manifest(reader: ShardReader) -> dict[str, Any] | None:
-    """The manifest in the schema section of a file; None if there is none."""
+    """The manifest in the schema section of a file; None without one."""
     schema = reader.schema
     fields = None if schema is None else schema.fields.get("manifest")
     return fields if isinstance(fields, dict) else None

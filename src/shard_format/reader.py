@@ -523,7 +523,7 @@ class ShardReader:
         row = self._index.find(name)
         if row is None or self.closed:
             self._ensure_open()
-            row = self.row_of(name)  # says that there is none
+            row = self.row_of(name)  # raises EntryNotFound
         return row
 
     def _on(

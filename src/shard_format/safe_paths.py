@@ -55,10 +55,10 @@ class ExtractionPlan:
     def write(self, name: str, pieces: Iterable[bytes | memoryview]) -> int:
         """Writes the file of a name, which appears when all pieces are in it; returns its size.
 
-        No link is followed below the root, so that a folder that somebody swaps for one leads nowhere.
+        No link is followed below the root, so a folder that another process swaps for a link leads nowhere.
 
         Raises:
-            UnsafePath: a folder is no longer what it was when the plan was made.
+            UnsafePath: a folder has changed since the plan was made.
         """
         path = self.targets[name]
         folder: int | None = None

@@ -110,7 +110,7 @@ def sign(
 
 
 def _message(identity: str, version: int) -> bytes:
-    """What is signed. It has the version, so that nobody can state another one for a genuine signature."""
+    """What is signed. It has the version, so a genuine signature fits one version only."""
     return f"shard-identity-v{version}:{identity}".encode()
 
 

@@ -217,7 +217,7 @@ def open_regular(
 ) -> tuple[int, os.stat_result]:
     """A descriptor for reading a file, and what the system knows about it.
 
-    Never waits for a pipe that somebody put in place of the file.
+    Never waits for a pipe in place of the file.
 
     Args:
         path: the file.
@@ -261,7 +261,7 @@ def _status_of_regular(descriptor: int, name: str) -> os.stat_result:
 class OpenFile:
     """A descriptor, closed when the last user drops this object.
 
-    To close a file, a source drops its reference. A read in another thread holds one until it ends: nobody closes the
+    To close a file, a source drops its reference. A read in another thread holds one until it ends: no other thread closes the
     descriptor under it, whose number the system would give to the next file that is opened.
 
     Args:

@@ -276,7 +276,7 @@ def _own_origin(episode: Episode, path: str) -> Origin | None:
 
 
 def _check_current(origin: Origin, sidecars: list[str], edits: dict[str, ShardReader]) -> None:
-    """Raises if somebody has changed the file that an episode was loaded from, or edited or removed what it has."""
+    """Raises if another process has changed the file that an episode was loaded from, or edited or removed what it has."""
     path = origin.path
     known = {path: {fingerprint(origin.reader), origin.saved}}
     known |= {file: {fingerprint(reader)} for file, reader in edits.items()}

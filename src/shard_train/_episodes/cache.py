@@ -128,7 +128,9 @@ class EpisodeCache:
             self._refused.add(key)
             return source
         if known is not None and known[1] != key:
-            self._verified.pop(known[1], None)  # nobody asks for the copy of an older version again
+            self._verified.pop(
+                known[1], None
+            )  # the copy of an older version is not asked for again
         self._keys[number] = (stamp, key)
         return copy
 

@@ -154,7 +154,7 @@ def _opened(tables: Any, rows: int) -> Iterator[tuple[str, Iterable[Any]]]:  # n
 
 
 def _batches_of(tables: Iterable[Any], rows: int) -> Iterator[Any]:
-    """Batches of at most so many rows, all of them checked, because Arrow does not check the offsets in a file."""
+    """Batches of at most `rows` rows, all of them checked, because Arrow does not check the offsets in a file."""
     pa = require("pyarrow", "arrow")
     try:
         for table in tables:
@@ -168,7 +168,7 @@ def _batches_of(tables: Iterable[Any], rows: int) -> Iterator[Any]:
 
 
 def _read_file(path: str, rows: int) -> Iterator[Any]:
-    """The batches of a file, those of Parquet with so many rows."""
+    """The batches of a file; those of Parquet have `rows` rows."""
     pa = require("pyarrow", "arrow")
     start = read_file(path, 8)
     try:

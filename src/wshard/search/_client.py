@@ -98,7 +98,7 @@ class ServerOptions:
                 raise InvalidArgument(f"{name} is out of range", expected=expected, found=value)
 
 
-class Client:
+class SearchClient:
     """Collections, documents and searches on one server. Safe to use from several threads.
 
     Args:

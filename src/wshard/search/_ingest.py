@@ -14,7 +14,7 @@ from shard_format.registry import Role
 from shard_format.sources import is_url
 from wshard._files import load_wshard
 from wshard._sidecar import SIDECAR_SUFFIX
-from wshard.search._client import Client, ServerOptions
+from wshard.search._client import SearchClient, ServerOptions
 from wshard.search._dialects import Document
 from wshard.search._vectors import (
     PaddedProjection,
@@ -121,7 +121,7 @@ class TrajectoryIngestor:
                 raise InvalidArgument(f"{name} cannot be {value}", expected="at least 1")
         self.embedder: Embedder = PaddedProjection() if embedder is None else embedder
         self.window, self.stride = window, stride
-        self._client = Client(url, dialect, api_key, options)
+        self._client = SearchClient(url, dialect, api_key, options)
         self._dimension = dimension_of(self.embedder)
         self._channel = channel
         self._is_ready = False

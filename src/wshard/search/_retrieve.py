@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shard_format.errors import BadMetadata, InvalidArgument, ReferenceMismatch, ShardIOError
 from wshard._files import load_wshard
 from wshard.editing import slice_episode
-from wshard.search._client import Client, ServerOptions
+from wshard.search._client import SearchClient, ServerOptions
 from wshard.search._dialects import make_filters
 from wshard.search._vectors import (
     PaddedProjection,
@@ -126,7 +126,7 @@ class TrajectoryRetriever:
         options: ServerOptions | None = None,
     ) -> None:
         self.embedder: Embedder = PaddedProjection() if embedder is None else embedder
-        self._client = Client(url, dialect, api_key, options)
+        self._client = SearchClient(url, dialect, api_key, options)
         self._channel = channel
 
     @property
