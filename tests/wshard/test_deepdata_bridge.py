@@ -40,7 +40,7 @@ from wshard import Channel, Episode, RaggedChannel, load_wshard, save_wshard
 from wshard.chunked import ChunkedEpisodeWriter
 from wshard.deepdata_bridge import EpisodeRef, TrajectoryIngestor, TrajectoryRetriever, WindowRef
 from wshard.search import PaddedProjection, SearchServerError, ServerOptions
-from wshard.search._client import Client
+from wshard.search._client import SearchClient
 from wshard.search._dialects import (
     DIALECTS,
     Document,
@@ -1759,7 +1759,7 @@ class TestBrokenConnections:
             thread.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
             with pytest.raises(SearchServerError, match=r"413: big.*batch_size"):
-                Client(url, options=ServerOptions(retries=0)).insert("x", [large])
+                SearchClient(url, options=ServerOptions(retries=0)).insert("x", [large])
             thread.join()
 
 

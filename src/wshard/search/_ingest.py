@@ -292,7 +292,7 @@ class _Batches:
     Owns: the documents that wait, by collection, and the keys of the episodes that it has seen.
     """
 
-    def __init__(self, client: Client, ensure_collections: Callable[[], None]) -> None:
+    def __init__(self, client: SearchClient, ensure_collections: Callable[[], None]) -> None:
         names = (client.options.windows, client.options.episodes)
         self._client = client
         self._ensure_collections = ensure_collections
