@@ -341,7 +341,21 @@ def locked(path: str) -> Iterator[None]:
     """Waits for the exclusive lock of a file, and holds it; does nothing if the file is missing.
 
     The file may be replaced meanwhile. Whoever has waited for the lock of the old file then waits for the new one.
+
+    Raises:
+        ShardIOError: the lock, or a call in the block, fails.
     """
+    try:
+        with _hold_lock(path):
+            yield
+    except ShardError:
+        raise
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot change", path) from error
+
+
+@contextlib.contextmanager
+def _hold_lock(path: str) -> Iterator[None]:
     try:
         import fcntl
     except ImportError:  # Windows cannot replace files that are open
@@ -352,8 +366,6 @@ def locked(path: str) -> Iterator[None]:
             descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         except FileNotFoundError:
             break
-        except OSError as error:
-            raise ShardIOError.wrap(error, "cannot lock", path) from error
         try:
             take_lock(descriptor, path, wait=True)
             if is_still_named(descriptor, path):

@@ -43,13 +43,15 @@ class Operation:
     """One way to write.
 
     `state` opens what is there as a later process would and says what it found; it must be what `prepare` made or what
-    `run` makes, unless `grows`: then it may be any state between, and `state` is a number.
+    `run` makes, unless `grows`: then it may be any state between, and `state` is a number. What `ends_early` after a
+    fault is not completed by running it again, but nothing of it is lost.
     """
 
     prepare: Callable[[Path], object]
     run: Callable[[Path], object]
     state: Callable[[Path], Any]
     grows: bool = False
+    ends_early: bool = False
 
 
 def episode(word: str, steps: int = T) -> Episode:
@@ -367,7 +369,7 @@ OPERATIONS: dict[str, Operation] = {
         whole_of_chunks,
     ),
     "record": Operation(nothing, record, steps_there, grows=True),
-    "roll": Operation(nothing, roll, steps_there, grows=True),
+    "roll": Operation(nothing, roll, steps_there, grows=True, ends_early=True),
     "recover": Operation(interrupted, bring_back, steps_there),
     "container": Operation(
         lambda folder: container(folder, "old"), lambda folder: container(folder, "newer"), entries
