@@ -272,7 +272,7 @@ class TestMisleading:
             (frame(2, NOTE, {"dropped": [1]}), "wrong type"),
             (frame(2, NOTE, {"length_T": -1}), "wrong type"),
             (frame(2, NOTE, {"length_T": True}), "wrong type"),
-            (frame(2, NOTE, {"interval": {"start": 0}, "label": "l"}), "wrong type"),
+            (frame(2, NOTE, {"interval": {"start": 0}, "label": "l"}), "not an integer"),
             (frame(2, NOTE, {"interval": {"start": 0, "end": 1, "text": ""}}), "without a label"),
             (
                 frame(2, NOTE, {"interval": 5, "label": "l", "unit": "years"}),
