@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from shard_format.canonical_json import canonical
 from shard_format.errors import FormatError, InvalidArgument, ReferenceMismatch
 from shard_train import EpisodeDataset, compute_stats
-from shard_train._stats import group_shape
+from shard_train._stats import Scaling, group_shape
 from shard_train.statistics import DEFAULT_QUANTILES, ChannelAccumulator, channel_fields
 from tests.shard_train.dataset_support import arrays_of, write_folder
 from tests.wshard.support import save
@@ -418,3 +419,20 @@ class TestDamage:
         both = [arrays_of(number, 9) for number in (0, 2)]
         for name, channel in stats.items():
             assert_like_numpy(channel, np.concatenate([one[name] for one in both]))
+
+
+@pytest.mark.parametrize("kind", [DType.FLOAT32, DType.FLOAT64])
+def test_the_largest_numbers_are_measured_and_scaled_without_warnings(kind: DType) -> None:
+    largest = float(np.finfo(kind.numpy_dtype).max)
+    values = np.array([largest, 0.75 * largest, largest, 0.75 * largest], kind.numpy_dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        one, other = (ChannelAccumulator(kind, (), seed=0) for _ in range(2))
+        one.add(values)
+        other.add(-values)
+        one.join(other)
+        stats = one.finish((0.0, 0.5, 1.0))
+        offset, scale = np.array(-0.5 * largest), np.array(0.5 * largest)
+        scaled = Scaling(offset, scale, kind, ()).forward(values)
+    assert (float(stats.min), float(stats.max)) == (-largest, largest)
+    np.testing.assert_allclose(scaled, [3, 2.5, 3, 2.5], rtol=1e-6)

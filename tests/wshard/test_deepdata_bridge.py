@@ -1682,6 +1682,14 @@ class TestBrokenConnections:
         assert caught.value.status == 200
         assert len(str(caught.value)) < 500
 
+    def test_a_score_of_hundreds_of_digits_does_not_fit_the_dialect(
+        self, bridge_server: VectorServer
+    ) -> None:
+        results = [{"id": "x", "score": 10**400, "metadata": {}}]
+        bridge_server.script.append(Scripted(body=json.dumps({"results": results}).encode()))
+        with pytest.raises(SearchServerError, match="'score' of a result as a number"):
+            retriever_for(bridge_server).search_episodes([1.0])
+
     def test_an_empty_answer_to_a_search_is_no_answer(self, bridge_server: VectorServer) -> None:
         bridge_server.script.append(Scripted())
         with pytest.raises(SearchServerError, match="does not fit the bridge dialect"):
