@@ -7,17 +7,11 @@ import logging
 import os
 import shutil
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 from shard_format import ShardReader
-from shard_format.errors import (
-    InvalidArgument,
-    MissingFile,
-    ShardError,
-    ShardIOError,
-    Truncated,
-)
+from shard_format.errors import InvalidArgument, MissingFile, ShardError, ShardIOError
 from wshard._chunk_manifest import ChunkManifest, ManifestWriter, merge_metadata
 from wshard._episode import Episode
 from wshard._files import load_wshard, save_wshard
@@ -454,7 +448,7 @@ def resolve_existing_partial(files: RecordingFiles, options: RecordOptions) -> N
 
 
 def _recover_beside(files: RecordingFiles, *, fsync: bool) -> None:
-    """Recovers a recording under a free name. Journals whose start is damaged are copied there as they are."""
+    """Recovers a recording under a free name. Journals without a complete start are copied there as they are."""
     beside = RecordingFiles(_free_path(files.path))
     try:
         _log.warning("%s", recover(files.journal(0), beside.path, fsync=fsync))
@@ -462,10 +456,7 @@ def _recover_beside(files: RecordingFiles, *, fsync: bool) -> None:
         if error.problem != _NOTHING:
             raise
         _log.warning("%s", error)
-        # A journal that ends within its start frame holds nothing: its recorder died before the first step.
-        for index in count() if not isinstance(error, Truncated) else ():
-            if not files.has_journal(index):
-                break
+        for index in takewhile(files.has_journal, count()):
             shutil.copyfile(files.journal(index), beside.journal(index))
 
 

@@ -304,14 +304,15 @@ class TestTornStart:
         self, path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         frame = self.start(path)
-        for length in (1, 39, 40, 41, len(frame) - 1):
+        for number, length in enumerate((1, 39, 40, 41, len(frame) - 1), 1):
             Path(f"{path}.partial").write_bytes(frame[:length])
             with recorder(path, on_partial="recover", overwrite=True) as writer:
                 record(writer, 0, 4)
             check_file(path, 4)
             assert "nothing can be recovered" in caplog.text
             caplog.clear()
-        assert listing(path.parent) == ["ep.wshard"]
+            kept = path.with_name(f"ep.recovered-{number}.wshard.partial")
+            assert kept.read_bytes() == frame[:length]
 
     def test_what_it_cannot_read_is_kept_under_another_name(self, path: Path) -> None:
         frame = bytearray(self.start(path))
