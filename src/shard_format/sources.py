@@ -307,8 +307,9 @@ class OpenFile:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         if not _UNTRACKED:
             # The smallest free number, which the mapping gets: the file itself may be closed and its number used again.
-            _newest = os.dup(self.descriptor)
-            os.close(_newest)
+            number = os.dup(self.descriptor)
+            os.close(number)
+            _newest = number
         return mmap.mmap(self.descriptor, size, access=mmap.ACCESS_READ, **_UNTRACKED)
 
     def __del__(self) -> None:

@@ -8,7 +8,7 @@ import random
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -262,10 +262,14 @@ def test_a_lack_of_descriptors_is_not_about_a_file(
 ) -> None:
     shard = tmp_path / "p.shardpack"
 
-    def fail(*_: object) -> NoReturn:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "0005.jpg")
+    really_open = os.open
 
-    monkeypatch.setattr(create_pack, "open", fail, raising=False)
+    def fail(path: str, *given: Any, **options: Any) -> int:  # noqa: ANN401 - as os.open
+        if os.fspath(path).endswith("0005.jpg"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return really_open(path, *given, **options)
+
+    monkeypatch.setattr(os, "open", fail)
     result = pack("create", "-i", photos, "-o", shard, "--skip-unreadable")
     assert result.code == Exit.IO
     assert "Too many open files" in result.err

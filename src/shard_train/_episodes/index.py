@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from shard_format import Codec, ShardReader, ShardWriter
-from shard_format.errors import DATA_ERRORS, BadMetadata, InvalidArgument, ShardError
+from shard_format.errors import BadMetadata, InvalidArgument, ShardError
 from shard_format.sources import is_url
 from shard_train._episodes.catalogue import NO_PACK, PACK, ROW, UNREADABLE, Catalogue, StringTable
 from shard_train._episodes.layouts import MOST_STEPS
@@ -304,7 +304,7 @@ def load_index(path: str, base: str, *, stays_inside: bool) -> tuple[Catalogue, 
     try:
         with ShardReader(path) as reader:
             return _parse(reader, base, stays_inside)
-    except DATA_ERRORS as error:
+    except ShardError as error:
         _log.warning("%s: the index cannot be used and is made again: %s", path, error)
         return None
 

@@ -32,7 +32,7 @@ from shard_format.errors import (
 )
 from shard_format.registry import DEFAULT_LIMITS
 from shard_format.safe_paths import unsafe_form
-from shardpack._switch import Replacement
+from shardpack._switch import Replacement, finish_replacements
 from shardpack.columns import open_samples
 from shardpack.dataset import expand
 from shardpack.streaming import read_bytes
@@ -117,8 +117,14 @@ def from_tar(
         raise InvalidArgument("unknown orphans", expected="'error' or 'skip'", found=repr(orphans))
     left_out: list[str] = []
     records = 0
+    locations = expand(cast("Any", tars))
+    folders = {
+        os.path.dirname(str(one)) for one in locations if isinstance(one, (str, os.PathLike))
+    }
+    if finish_replacements(folders) and isinstance(tars, (str, os.PathLike)):
+        locations = expand(tars)
     with ShardWriterSet(output, **options) as writer:
-        for location in expand(cast("Any", tars)):
+        for location in locations:
             with TarInput(location) as tar:
                 skipped = left_out if orphans == "skip" else None
                 for key, entries in _samples(tar, max_record_bytes, skipped):
