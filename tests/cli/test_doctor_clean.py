@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tests.cli.conftest import MakeEpisode, Run
 
 LEFT = ".a.wshard.0123456789ab.partial"
-OLD = "b.wshard.new~"
 STAGED = ".c.wshard.0123456789ab.partial"
 SHARD = ".d.shardpack.0123456789ab.partial"
 
@@ -27,7 +26,7 @@ def folder(tmp_path: Path, make_episode: MakeEpisode) -> Path:
     make_episode("ep.wshard")
     below = tmp_path / "below"
     (below / STAGED).mkdir(parents=True)
-    for name in (LEFT, OLD, SHARD, f"{STAGED}/new", f"{STAGED}/.new.0123456789ab.partial"):
+    for name in (LEFT, SHARD, f"{STAGED}/new", f"{STAGED}/.new.0123456789ab.partial"):
         (below / name).write_bytes(b"half")
     for name in ("rec.wshard", ".rec.0123456789ab"):
         writer = recorder(below / name)
@@ -48,7 +47,7 @@ def test_what_killed_writers_left_is_named(wshard: Run, folder: Path) -> None:
     result = wshard("doctor", folder, "--json", "--ignore", "no_end")
     assert result.code == Exit.OK
     assert {(one["path"].rpartition("/")[2], one["state"]) for one in result.json["leftovers"]} == {
-        (name, "abandoned") for name in (LEFT, OLD, STAGED, SHARD)
+        (name, "abandoned") for name in (LEFT, STAGED, SHARD)
     }
     assert f"a killed writer left {folder}/below/{LEFT}; --clean removes it" in result.err
     assert "'shardpack recover' saves its records" in result.err
@@ -63,7 +62,7 @@ def test_clean_removes_it_and_keeps_recordings_shards_and_what_is_being_written(
     before = names(folder)
     result = wshard("doctor", folder, "--clean")
     assert result.code == Exit.OK
-    assert names(folder) == before - {LEFT, OLD, STAGED}
+    assert names(folder) == before - {LEFT, STAGED}
     assert {"rec.wshard.partial", ".rec.0123456789ab.partial", SHARD} <= names(folder)
     writing.commit()
     assert (folder / "below" / "e.wshard").exists()

@@ -102,8 +102,8 @@ def _is_temporary(entry: os.DirEntry[str]) -> bool:
     from shard_format.atomic import TEMPORARY
     from wshard import detect_format
 
-    # Older versions wrote EPISODE.wshard.new~ before they replaced an episode with sidecars.
-    if not (TEMPORARY.fullmatch(entry.name) or entry.name.endswith(".wshard.new~")):
+    # Not EPISODE.wshard.new~, which the next writer of that episode removes under its lock.
+    if not TEMPORARY.fullmatch(entry.name):
         return False
     try:
         return detect_format(entry.path) != "partial"
