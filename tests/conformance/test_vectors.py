@@ -56,6 +56,7 @@ def test_there_are_as_many_vectors_as_promised() -> None:
     assert len(INVALID) >= 60
 
 
+@pytest.mark.slow  # `make lint` makes the same comparison
 def test_the_committed_vectors_are_what_the_generator_makes() -> None:
     result = subprocess.run(
         [sys.executable, str(VECTORS / "generate.py"), "--check"],

@@ -927,7 +927,7 @@ class TestLittleIsRead:
         assert source.reads <= 2
 
     def test_ranges_and_views_of_fifty_gigabytes_are_at_hand(self, huge: Path) -> None:
-        with ShardReader(huge) as reader:
+        with ShardReader(huge, check=False) as reader:  # the check would read all of it once
             assert reader.read_range("zeros", 49_999_999_990, 50_000_000_000) == bytes(10)
             view = reader.view("zeros")
             assert len(view) == 50_000_000_000

@@ -39,7 +39,13 @@ def keys(word: str, count: int) -> list[str]:
     return [f"{word}{number}" for number in range(count)]
 
 
-@pytest.mark.parametrize(("before", "after"), [(12, 23), (23, 12), (5, 4), (11, 11)])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (5, 4),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ((12, 23), (23, 12), (11, 11))),
+    ],
+)
 def test_a_kill_at_any_step_leaves_the_old_set_or_the_new_one(
     tmp_path: Path, before: int, after: int
 ) -> None:

@@ -291,7 +291,7 @@ class TestReplacing:
             assert (self.value(tmp_path), len(listing(tmp_path))) == (value, len(first))
         assert listing(tmp_path) == first, "names that became free are used again"
 
-    @pytest.mark.parametrize("chunk_size", [2, 3])
+    @pytest.mark.parametrize("chunk_size", [2, pytest.param(3, marks=pytest.mark.slow)])
     def test_a_kill_at_any_call_leaves_all_of_the_old_one_or_of_the_new_one(
         self, tmp_path: Path, chunk_size: int
     ) -> None:
@@ -309,6 +309,7 @@ class TestReplacing:
         assert found == sorted(found)
         assert set(found) == {1, 2}
 
+    @pytest.mark.slow
     def test_two_processes_at_once_leave_one_episode(self, tmp_path: Path) -> None:
         call, state = 0, "paused"
         while state == "paused":
