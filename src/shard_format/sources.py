@@ -246,16 +246,16 @@ def open_regular(
 
 def _status_of_regular(descriptor: int, name: str) -> os.stat_result:
     status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode):
+        return status
     if stat.S_ISDIR(status.st_mode):
         problem = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         raise ShardIOError.wrap(problem, "cannot open", name)
-    if not stat.S_ISREG(status.st_mode):
-        raise InvalidArgument(
-            "not a regular file",
-            path=name,
-            hint="read a pipe or device into memory and pass the bytes",
-        )
-    return status
+    raise InvalidArgument(
+        "not a regular file",
+        path=name,
+        hint="read a pipe or device into memory and pass the bytes",
+    )
 
 
 class OpenFile:

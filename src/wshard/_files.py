@@ -147,8 +147,9 @@ def _is_mixed(
 ) -> bool:
     """Whether a writer came in between, so that the files may not belong together (W-SID-7)."""
     assert episode.origin is not None
-    if any(isinstance(error, OSError) and error.errno == errno.ENOENT for error in problems):
-        return True  # a sidecar that was listed has gone
+    for error in problems:
+        if isinstance(error, OSError) and error.errno == errno.ENOENT:
+            return True  # a sidecar that was listed has gone
     is_alone = sidecars is False and not episode.origin.chunks
     return not is_alone and was_replaced(episode.origin.reader.source)
 
