@@ -15,7 +15,7 @@ from tests.faults.run import MODES
 
 COMPILER = shutil.which("cc")
 # `make test` runs these; the others take minutes.
-QUICK = {("save over sidecars", "kill"), ("replace chunks", "full"), ("append", "fail")}
+QUICK = {("replace chunks", "full")}
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,14 @@ def index_end(path: Path) -> int:
     return ShardReader(path.read_bytes()).header.string_table_offset
 
 
-@pytest.mark.parametrize("path", VALID_VECTORS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=pytest.mark.slow) if path == LARGE else path
+        for path in VALID_VECTORS
+    ],
+    ids=lambda path: path.stem,
+)
 def test_a_file_cut_at_any_length_is_refused_as_cut(path: Path) -> None:
     data = memoryview(path.read_bytes())
     accepted = []
