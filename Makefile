@@ -12,13 +12,14 @@ INPUTS := pyproject.toml constraints.txt
 DEMO_EXTRAS := gym,plot
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo test test-bridges test-all lint vectors docs bench fuzz clean
+.PHONY: help environments demo test test-bridges test-pythons test-all lint vectors docs bench fuzz clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (less than a minute)"
 	@echo "make test      lint, types and all tests that need only light packages (a few minutes)"
 	@echo "make test-all  the rest: exhaustive tests, oldest dependencies, wheel, bounded fuzzing"
 	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
+	@echo "make test-pythons  the core tests on every other Python that this machine has"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
 	@echo "make vectors   regenerate spec/vectors"
 	@echo "make docs      regenerate the generated parts of README and docs"
@@ -91,7 +92,11 @@ test-bridges: $(ENV)/bridges/.ready
 	$(ENV)/bridges/bin/python -m pytest -n $(TEST_PROCESSES) tests/bridges --ignore=tests/bridges/test_grain.py
 	$(ENV)/bridges/bin/python -m pytest tests/bridges/test_grain.py tests/architecture -k "grain or lists_its_names"
 
-test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-bridges
+# PYTHONS='python3.14 python3.15' tests these instead.
+test-pythons: $(ENV)/test/.ready
+	$(ENV)/test/bin/python tests/packaging/check_pythons.py $(PYTHONS)
+
+test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-bridges test-pythons
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES)
 	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/shard_format tests/conformance -k "not generator_makes"
 	$(ENV)/test/bin/python tests/packaging/check_wheel.py

@@ -6,12 +6,13 @@ import hashlib
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from shard_format import seekable
-from shard_format._kernels import combine_crc32c, compressing_stream, expand
+from shard_format._kernels import combine_crc32c, expand
 from shard_format.codecs import SMALLEST_COMPRESSED, compress, crc32c, is_worth_it, zstd_level
 from shard_format.filters import encode_frame, leading_frame
 from shard_format.layout import FILTERED, Codec
 from shard_format.parallel import batches, for_each, map_in_order, ordered_parallel, thread_count
 from shard_format.writer_input import regroup
+from shard_format.zstd import compressing_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

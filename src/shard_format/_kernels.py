@@ -7,12 +7,12 @@ function:
 - checksums: `crc32c`, `combine_crc32c`, `crc32c_of_large`
 - names: `hash_names`, `load_words`
 - zstd: `iter_frames`, `frame_header`, `frame_checksum`, `decode_frame_into`, `iter_frame`, `expand`,
-  `compress_frame`, `compress_in_blocks`, `compressing_stream`
+  `compress_in_blocks`; `shard_format.zstd` has what they share with others
 - lz4: `decode_lz4_into`, `compress_lz4`
 - filters: `apply_delta`, `undo_delta`, `undo_delta_part`, `apply_planes`, `undo_planes`
 - memory: `filled_bytes`
 
-zstandard decodes only the first of several frames, ignores what follows, and trusts a frame's word about its size. So
+The zstd libraries decode only the first of several frames, ignore what follows, and trust a frame's word about its size. So
 the frames are found here first, by their headers and the three-byte headers of their blocks (RFC 8878, section 3), and
 each is decoded alone into memory of a known size.
 """
@@ -22,17 +22,15 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
-import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import cramjam
 import numpy as np
-import zstandard
 from fastcrc import crc32 as _crc32
 from xxhash import xxh64_intdigest
 
-from shard_format.cache import Pool
+from shard_format import zstd
 from shard_format.errors import BadCompression, ChecksumMismatch, LimitExceeded, SizeMismatch
 from shard_format.parallel import map_in_order, thread_count
 
@@ -325,18 +323,6 @@ class Frame(NamedTuple):
     has_checksum: bool
 
 
-class _Compressors(threading.local):
-    """Contexts for encoding, which are costly to make and not safe to share."""
-
-    def __init__(self) -> None:
-        self.by_options: dict[tuple[int, bool, int | None], zstandard.ZstdCompressor] = {}
-
-
-_compressors = _Compressors()
-# A decompressor works on one frame at a time: a second reader would take it away from the first.
-_decompressors = Pool(zstandard.ZstdDecompressor, keep=16)
-
-
 def iter_frames(stored: bytes | memoryview, largest_window: int) -> Iterator[Frame]:
     """The frames that hold content, in order; skippable frames are passed over.
 
@@ -465,24 +451,12 @@ def decode_frame_into(stored: bytes | memoryview, frame: Frame, out: memoryview)
     `ChecksumMismatch` if its own checksum does not fit, and `BadCompression` for anything else.
     """
     _check_declared(frame, len(out))
-    piece = memoryview(stored)[frame.start : frame.stop]
-    decompressor = _decompressors.take()
-    # Across frames: bytes after the end of this one must not go unnoticed.
-    reader = decompressor.stream_reader(piece, read_across_frames=True)
     try:
-        count = 0
-        while count < len(out):
-            more = reader.readinto(out[count:] if count else out)
-            if more == 0:
-                break
-            count += more
-        # Forces the decoder past the last block, to the checksum.
-        if reader.read(1):
-            raise _too_long(f"more than {len(out)} bytes", len(out))
-    except zstandard.ZstdError as error:
+        count = zstd.decode_into(memoryview(stored)[frame.start : frame.stop], out)
+    except zstd.ZstdError as error:
         raise _failure(error) from None
-    finally:
-        _decompressors.give_back(decompressor)
+    if count > len(out):
+        raise _too_long(f"more than {len(out)} bytes", len(out))
     if frame.content_size is not None and count != frame.content_size:
         raise SizeMismatch(
             "a zstd frame is shorter than it declares",
@@ -496,14 +470,13 @@ def decode_frame_into(stored: bytes | memoryview, frame: Frame, out: memoryview)
 def iter_frame(stored: bytes | memoryview, frame: Frame, at_most: int) -> Iterator[bytes]:
     """The content of one frame in pieces of up to 4 MiB, so that a large one needs little memory."""
     _check_declared(frame, at_most)
-    decompressor = _decompressors.take()
-    reader = decompressor.stream_reader(memoryview(stored)[frame.start : frame.stop])
+    reader = zstd.open_reader(memoryview(stored)[frame.start : frame.stop])
     piece_size = _PIECE if frame.content_size is None else min(_PIECE, frame.content_size + 1)
     done = 0
     while True:
         try:
             piece = reader.read(piece_size)
-        except zstandard.ZstdError as error:
+        except zstd.ZstdError as error:
             raise _failure(error) from None
         if not piece:
             break
@@ -511,14 +484,11 @@ def iter_frame(stored: bytes | memoryview, frame: Frame, at_most: int) -> Iterat
         if done > at_most:
             raise _too_long(f"more than {at_most} bytes", at_most)
         yield piece
-    _decompressors.give_back(decompressor)
 
 
 def expand(pieces: Iterator[bytes | memoryview], piece_bytes: int) -> Iterator[bytes]:
     """The content behind zstd frames that this process wrote itself and has in pieces of any size."""
-    reader = zstandard.ZstdDecompressor().stream_reader(
-        cast("Any", _PieceReader(pieces)), read_across_frames=True
-    )
+    reader = zstd.open_reader(cast("Any", _PieceReader(pieces)))
     while piece := reader.read(piece_bytes):
         yield piece
 
@@ -534,11 +504,6 @@ class _PieceReader(io.RawIOBase):
         return bytes(next(self._pieces, b""))
 
 
-def compress_frame(data: bytes | memoryview, level: int, *, checksum: bool) -> bytes:
-    """One frame with content size."""
-    return _compressor(level, checksum).compress(data)
-
-
 def compress_in_blocks(parts: Sequence[memoryview], level: int, *, of_noise: bool) -> bytes:
     """One frame with content size and checksum, in which each part starts a new block.
 
@@ -546,38 +511,7 @@ def compress_in_blocks(parts: Sequence[memoryview], level: int, *, of_noise: boo
     faster to write and to read, and no larger.
     """
     shortest = _LONGEST_MINIMUM if of_noise and level == 1 else None
-    stream = _compressor(level, True, shortest).compressobj(size=sum(map(len, parts)))
-    pieces: list[bytes] = []
-    for number, part in enumerate(parts):
-        if number:
-            pieces.append(stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
-        pieces.append(stream.compress(part))
-    pieces.append(stream.flush())
-    return b"".join(pieces)
-
-
-def compressing_stream(level: int) -> zstandard.ZstdCompressionObj:
-    """A compressor of its own for one frame of unknown length."""
-    return zstandard.ZstdCompressor(level=level).compressobj()
-
-
-def _compressor(
-    level: int, checksum: bool, shortest_match: int | None = None
-) -> zstandard.ZstdCompressor:
-    key = (level, checksum, shortest_match)
-    compressor = _compressors.by_options.get(key)
-    if compressor is None:
-        if shortest_match is None:
-            compressor = zstandard.ZstdCompressor(
-                level=level, write_checksum=checksum, write_content_size=True
-            )
-        else:
-            parameters = zstandard.ZstdCompressionParameters.from_level(
-                level, min_match=shortest_match, write_checksum=checksum, write_content_size=True
-            )
-            compressor = zstandard.ZstdCompressor(compression_params=parameters)
-        _compressors.by_options[key] = compressor
-    return compressor
+    return zstd.compress_blocks(parts, level, shortest_match=shortest)
 
 
 def _check_declared(frame: Frame, at_most: int) -> None:
@@ -594,7 +528,7 @@ def _too_long(found: str, at_most: int) -> SizeMismatch:
     )
 
 
-def _failure(error: zstandard.ZstdError) -> BadCompression | ChecksumMismatch:
+def _failure(error: Exception) -> BadCompression | ChecksumMismatch:
     if "checksum" in str(error):
         return ChecksumMismatch("the checksum of a zstd frame does not fit", rule="S-CMP-4")
     return BadCompression(f"zstd cannot decode it: {error}", rule="S-CMP-4")

@@ -11,7 +11,6 @@ from shard_format._kernels import (
     LARGEST_EXPANSION,
     Frame,
     combine_crc32c,
-    compress_frame,
     compress_lz4,
     crc32c,
     decode_frame_into,
@@ -29,6 +28,7 @@ from shard_format.errors import (
 )
 from shard_format.filters import LARGEST_FRAME
 from shard_format.layout import Codec
+from shard_format.zstd import compress_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

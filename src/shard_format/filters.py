@@ -23,7 +23,6 @@ from shard_format._kernels import (
     apply_delta,
     apply_planes,
     as_uint8,
-    compress_frame,
     compress_in_blocks,
     undo_delta,
     undo_delta_part,
@@ -32,6 +31,7 @@ from shard_format._kernels import (
 from shard_format.canonical_json import canonical, parse_object
 from shard_format.errors import BadFilter, BadMetadata, InvalidArgument, UnknownFilter
 from shard_format.registry import DEFAULT_LIMITS
+from shard_format.zstd import compress_frame
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -59,6 +59,8 @@ EPISODE_DOORS = ON_TOP | {
 # Those of them whose classes are built on those of an optional package.
 BUILT_ON_EXTRA = {"gym"}
 CORE_DEPENDENCIES = {"numpy", "zstandard", "cramjam", "fastcrc", "xxhash"}
+# Where `zstandard` has no wheel; `compression` is in the standard library of Python 3.14.
+CORE_DEPENDENCIES |= {"backports", "compression"}
 # Optional or foreign packages that importing the core must not load.
 NOT_LOADED = {
     "asyncio",

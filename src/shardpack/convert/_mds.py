@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import cramjam
 import numpy as np
 import xxhash
-import zstandard
 
+from shard_format import zstd
 from shard_format.canonical_json import check_length, parse_foreign
 from shard_format.errors import (
     BadCompression,
@@ -49,7 +49,6 @@ __all__ = ["from_mds"]
 _INDEX: Final = "index.json"
 # A dataset of 100 000 files has an index of this size; unlike metadata, it is never compressed.
 _INDEX_LIMITS: Final = Limits(max_json_bytes=100 << 20, max_json_nodes=10_000_000)
-_LARGEST_WINDOW: Final = 128 << 20
 _PIECE: Final = 1 << 20
 
 
@@ -311,7 +310,7 @@ def _decompress(
         ValueError,
         EOFError,
         zlib.error,
-        zstandard.ZstdError,
+        zstd.ZstdError,
         cramjam.DecompressionError,
     ) as error:
         raise BadCompression(f"{name} cannot decode it: {error}", path=path) from None
@@ -321,13 +320,12 @@ def _decompress(
 
 
 def _zstd(stored: memoryview, size: int) -> bytes:
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
     pieces: list[bytes] = []
     missing = size + 1
-    with decompressor.stream_reader(stored, read_across_frames=True) as reader:
-        while missing and (piece := reader.read(min(missing, _PIECE))):
-            pieces.append(piece)
-            missing -= len(piece)
+    reader = zstd.open_reader(stored)
+    while missing and (piece := reader.read(min(missing, _PIECE))):
+        pieces.append(piece)
+        missing -= len(piece)
     return b"".join(pieces)
 
 

@@ -12,8 +12,7 @@ import tarfile
 import zlib
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
-import zstandard
-
+from shard_format import zstd
 from shard_format.atomic import AtomicFile, write_all
 from shard_format.canonical_json import parse_foreign
 from shard_format.errors import (
@@ -545,7 +544,6 @@ _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _BZIP2: Final = b"BZh"
 _XZ: Final = b"\xfd7zXZ\0"
-_LARGEST_WINDOW: Final = 128 << 20
 # zlib's window bits for a gzip wrapper, which has neither a name nor a time.
 _GZIP_WRAPPER: Final = 31
 # Members are written in batches of this size.
@@ -610,7 +608,7 @@ class TarInput:
             raise Truncated(
                 f"the compressed file has lost its end: {error}", path=self.name
             ) from None
-        except (gzip.BadGzipFile, zlib.error, zstandard.ZstdError, lzma.LZMAError) as error:
+        except (gzip.BadGzipFile, zlib.error, zstd.ZstdError, lzma.LZMAError) as error:
             raise BadCompression(f"cannot decompress: {error}", path=self.name) from None
         except MemoryError:  # xz states how much it needs
             raise LimitExceeded(
@@ -633,8 +631,7 @@ def _decompressed(start: bytes, file: BinaryIO) -> Any:  # noqa: ANN401 - anythi
     if start.startswith(_GZIP):
         return gzip.GzipFile(fileobj=file, mode="rb")
     if start.startswith(_ZSTD):
-        decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
-        return decompressor.stream_reader(file, read_across_frames=True)
+        return zstd.open_reader(file)
     if start.startswith(_BZIP2):
         return bz2.BZ2File(file)
     if start.startswith(_XZ):
@@ -712,7 +709,7 @@ def _compressor(name: str) -> Any:  # noqa: ANN401 - one of two libraries
     if lower.endswith((".gz", ".tgz")):
         return zlib.compressobj(6, zlib.DEFLATED, _GZIP_WRAPPER)
     if lower.endswith((".zst", ".tzst")):
-        return zstandard.ZstdCompressor(write_checksum=True).compressobj()
+        return zstd.compressing_stream(checksum=True)
     return None
 
 
