@@ -11,8 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# Needs the libraries on the other side: tests/bridges/test_docs.py runs it.
-ELSEWHERE = {"bridges.md"}
+# Need the libraries on the other side, or a server: tests/bridges/test_docs.py and tests/wshard/test_deepdata_server.py
+# run them.
+ELSEWHERE = {"bridges.md", "search.md"}
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -1,25 +1,16 @@
-"""Ingesting and searching against a server on this machine that behaves as the real ones are documented to.
-
-`VectorServer` speaks one dialect strictly: what the other dialect would send is refused as the real server
-refuses it. Similarities are computed with NumPy, filters are applied, and every request is kept.
-"""
+"""Ingesting and searching against a server on this machine that behaves as the real ones are documented to."""
 
 from __future__ import annotations
 
-import datetime
+import dataclasses
 import errno
-import ipaddress
 import json
 import pickle
 import socket
-import ssl
 import subprocess
 import sys
 import threading
-from collections import deque
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -36,6 +27,7 @@ from shard_format.errors import (
     ShardError,
     ShardIOError,
 )
+from tests.wshard.vector_server import Scripted, VectorServer, running, self_signed
 from wshard import Channel, Episode, RaggedChannel, load_wshard, save_wshard
 from wshard.chunked import ChunkedEpisodeWriter
 from wshard.deepdata_bridge import EpisodeRef, TrajectoryIngestor, TrajectoryRetriever, WindowRef
@@ -54,7 +46,7 @@ from wshard.search._vectors import (
     embed,
     entries_of,
     find_observation,
-    mean_of_query,
+    input_of_query,
     means_of,
     windows_of,
 )
@@ -72,321 +64,6 @@ Anything: TypeAlias = Any
 """JSON, or what a test hands over although types forbid it."""
 BOTH: tuple[DialectName, ...] = ("bridge", "server")
 BRIDGE, SERVER = DIALECTS["bridge"], DIALECTS["server"]
-
-
-# --- the server
-
-
-@dataclass
-class Scripted:
-    """An answer that the server gives instead of its own."""
-
-    status: int = 200
-    body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
-    wait: threading.Event | None = None
-    """Answers when this is set."""
-    act_first: bool = False
-    """Whether the request is carried out, and only the answer is replaced."""
-    hang_up: bool = False
-    """Whether the connection ends after the body without regard to Content-Length."""
-
-
-class Refused(Exception):
-    """What the server answers when it does not do what was asked."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status, self.text = status, text
-
-
-@dataclass
-class Collection:
-    dimension: int
-    rows: dict[Any, tuple[NDArray[np.float64], dict[str, Any]]] = field(default_factory=dict)
-
-    def checked(self, vector: list[float]) -> NDArray[np.float64]:
-        array = np.array(vector, np.float64)
-        if array.shape != (self.dimension,):
-            raise Refused(400, f"dimension mismatch: expected {self.dimension}, got {array.size}")
-        return array
-
-    def nearest(
-        self, vector: list[float], fits: Callable[[dict[str, Any]], bool]
-    ) -> list[tuple[Any, float, dict[str, Any]]]:
-        query = self.checked(vector)
-        found = []
-        for id_, (row, metadata) in self.rows.items():
-            if fits(metadata):
-                norms = np.linalg.norm(query) * np.linalg.norm(row)
-                similarity = float(query @ row / norms) if norms else 0.0
-                found.append((id_, similarity, metadata))
-        return sorted(found, key=lambda hit: -hit[1])
-
-
-class VectorServer:
-    """Both dialects' rules, without HTTP."""
-
-    def __init__(self, dialect: DialectName, token: str | None = None) -> None:
-        self.dialect = dialect
-        self.token = token
-        self.collections: dict[str, Collection] = {}
-        self.requests: list[tuple[str, str, Any]] = []
-        self.headers: list[dict[str, str]] = []
-        self.script: deque[Scripted] = deque()
-        self.complaints: list[str] = []
-        self.url = ""
-        self._next_id = 0
-        self._lock = threading.Lock()
-
-    def bodies(self, end: str) -> list[Any]:
-        """What was sent to addresses with this end."""
-        return [body for _, path, body in self.requests if path.endswith(end)]
-
-    def answer(self, method: str, path: str, body: Anything, token: str | None) -> tuple[int, Any]:
-        with self._lock:
-            if self.token is not None and token != f"Bearer {self.token}":
-                raise Refused(401, "unauthorized")
-            if method != "POST":
-                raise Refused(405, "method not allowed")
-            return (self._bridge if self.dialect == "bridge" else self._server)(path, body)
-
-    def _collection(self, name: str, status: int) -> Collection:
-        if name not in self.collections:
-            raise Refused(status, f'collection "{name}" not found')
-        return self.collections[name]
-
-    # --- bridge
-
-    def _bridge(self, path: str, body: Anything) -> tuple[int, Any]:
-        parts = path.strip("/").split("/")
-        if parts == ["v2", "collections"]:
-            if set(body) != {"name", "dimension", "index_type"}:
-                raise Refused(400, "bad fields")
-            if body["name"] in self.collections:
-                raise Refused(409, "conflict")
-            self.collections[body["name"]] = Collection(body["dimension"])
-            return 200, {"status": "ok"}
-        if parts[:2] != ["v2", "collections"] or len(parts) != 4:
-            raise Refused(404, "not found")
-        collection = self._collection(parts[2], 404)
-        if parts[3] == "insert":
-            if set(body) != {"vectors", "ids", "metadata"}:
-                raise Refused(400, "bad fields")
-            if len({len(body[key]) for key in body}) != 1:
-                raise Refused(400, "lists of different lengths")
-            vectors = [collection.checked(vector) for vector in body["vectors"]]
-            for id_, vector, metadata in zip(body["ids"], vectors, body["metadata"], strict=True):
-                assert isinstance(id_, str)
-                collection.rows[id_] = vector, metadata
-            return 200, {"inserted": len(vectors)}
-        if parts[3] == "search":
-            if not {"vector", "top_k"} <= set(body) <= {"vector", "top_k", "filter"}:
-                raise Refused(400, "bad fields")
-            asked = body.get("filter")
-            every = [] if asked is None else asked.get("$and", [asked])
-            hits = collection.nearest(
-                body["vector"], lambda metadata: all(self._holds(c, metadata) for c in every)
-            )
-            rows = [{"id": i, "score": s, "metadata": m} for i, s, m in hits[: body["top_k"]]]
-            return 200, {"results": rows}
-        raise Refused(404, "not found")
-
-    def _holds(self, condition: dict[str, Any], metadata: dict[str, Any]) -> bool:
-        (operator,) = condition.keys() - {"field"}
-        return compare(operator, metadata.get(condition["field"]), condition[operator])
-
-    # --- the public server
-
-    def _server(self, path: str, body: Anything) -> tuple[int, Any]:
-        if path in ("/v2/collections", "/v3/tenants/default/collections"):
-            if self.token is not None and path.startswith("/v2"):
-                raise Refused(403, "admin permission required")
-            if not body.get("fields"):
-                raise Refused(400, "collection must have at least one vector field")
-            if body["name"] in self.collections:
-                raise Refused(400, f'collection "{body["name"]}" already exists')
-            (only,) = body["fields"]
-            assert only["type"] == "dense"
-            assert only["index"]["type"] == "hnsw"  # flat ones ignore filters
-            assert only["name"] == "embedding"
-            self.collections[body["name"]] = Collection(only["dim"])
-            return 201, {"message": f'collection "{body["name"]}" created', "status": "success"}
-        if path == "/v2/insert/batch":
-            return 200, self._insert_batch(body)
-        if path == "/v2/search":
-            collection = self._collection(body["collection"], 500)
-            asked = body.get("filters")
-            hits = collection.nearest(
-                body["queries"]["embedding"], lambda m: asked is None or self._fits(asked, m)
-            )
-            start = body.get("offset", 0)
-            hits = hits[start : start + body["top_k"]]
-            return 200, {
-                "status": "success",
-                # Go writes an empty list as null.
-                "documents": [{"id": i, "metadata": m} for i, _, m in hits] or None,
-                "scores": [1.0 - s for _, s, _ in hits] or None,
-                "candidates_examined": len(hits),
-            }
-        if path == "/v2/delete":
-            collection = self._collection(body["collection"], 500)
-            if type(body["doc_id"]) is not int or collection.rows.pop(body["doc_id"], None) is None:
-                raise Refused(500, "document not found")
-            return 200, {"status": "success"}
-        if path.startswith("/v2/collections/"):
-            raise Refused(400, "unknown operation or method not allowed")
-        raise Refused(404, "404 page not found")
-
-    def _insert_batch(self, body: Anything) -> dict[str, Any]:
-        collection = self._collection(body["collection"], 500)
-        if len(body["docs"]) > 10_000:
-            raise Refused(400, "batch too large")
-        ids, errors = [], {}
-        for number, doc in enumerate(body["docs"]):
-            try:
-                vector = collection.checked(doc["vectors"]["embedding"])
-            except Refused as refused:
-                errors[str(number)] = refused.text
-                continue
-            self._next_id += 1
-            collection.rows[self._next_id] = vector, doc["metadata"]
-            ids.append(self._next_id)
-        return {
-            "status": "success",
-            "ids": ids,
-            "inserted": len(ids),
-            "failed": len(errors),
-            "errors": errors,
-        }
-
-    def _fits(self, asked: dict[str, Any], metadata: dict[str, Any]) -> bool:
-        if len(asked) != 1:
-            self.complaints.append(f"several conditions in one object: {asked}")
-        ((key, wanted),) = list(asked.items())[-1:]  # the server takes any one of them
-        if key == "$and":
-            return all(self._fits(one, metadata) for one in wanted)
-        if not isinstance(wanted, dict):
-            return compare("$eq", metadata.get(key), wanted)
-        if len(wanted) != 1:
-            self.complaints.append(f"several operators in one object: {asked}")
-        ((operator, value),) = list(wanted.items())[-1:]
-        return compare(operator, metadata.get(key), value)
-
-
-def compare(operator: str, have: Anything, want: Anything) -> bool:
-    if have is None or isinstance(have, bool):
-        return False
-    if operator == "$eq":
-        return bool(have == want)
-    if operator == "$in":
-        return have in want
-    if operator == "$gte":
-        return bool(have >= want)
-    return bool(have <= want) if operator == "$lte" else False
-
-
-def handler_for(server: VectorServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            length = int(self.headers.get("Content-Length", 0))
-            body = json.loads(self.rfile.read(length)) if length else None
-            server.requests.append((self.command, self.path, body))
-            server.headers.append(dict(self.headers))
-            scripted = server.script.popleft() if server.script else None
-            status, answer = 200, b""
-            if scripted is None or scripted.act_first:
-                try:
-                    token = self.headers.get("Authorization")
-                    status, value = server.answer(self.command, self.path, body, token)
-                    answer = json.dumps(value).encode()
-                except Refused as refused:
-                    status, answer = refused.status, refused.text.encode()
-            if scripted is not None:
-                status, answer = scripted.status, scripted.body
-                if scripted.wait is not None:
-                    scripted.wait.wait(5)
-            try:
-                self.send_response(status)
-                for name, text in (scripted.headers if scripted else {}).items():
-                    self.send_header(name, text)
-                if scripted is None or not scripted.hang_up:
-                    self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-            except OSError:  # the client is gone
-                self.close_connection = True
-
-        do_GET = do_POST
-
-        def log_message(self, *_: Anything) -> None:
-            pass
-
-    return Handler
-
-
-def self_signed(folder: Path) -> Path:
-    """A key and a certificate for 127.0.0.1, in one file."""
-    pytest.importorskip("cryptography")
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
-    now = datetime.datetime.now(datetime.timezone.utc)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(identifier, critical=False)
-        .add_extension(issuer, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "certificate.pem"
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        + certificate.public_bytes(serialization.Encoding.PEM)
-    )
-    return path
-
-
-@contextmanager
-def running(server: VectorServer, certificate: Path | None = None) -> Iterator[VectorServer]:
-    class Quiet(ThreadingHTTPServer):
-        daemon_threads = True
-        block_on_close = False
-
-        def handle_error(self, *_: Anything) -> None:
-            pass
-
-    with Quiet(("127.0.0.1", 0), handler_for(server)) as listening:
-        if certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            # Or a client that refuses the certificate would hold up the accepting thread.
-            listening.socket = context.wrap_socket(
-                listening.socket, server_side=True, do_handshake_on_connect=False
-            )
-        thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        scheme = "http" if certificate is None else "https"
-        server.url = f"{scheme}://127.0.0.1:{listening.server_address[1]}"
-        try:
-            yield server
-        finally:
-            listening.shutdown()
-            thread.join()
-    assert server.complaints == []
 
 
 @pytest.fixture(params=BOTH)
@@ -415,19 +92,24 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return made
 
 
+@pytest.fixture(autouse=True)
+def _own_id_map(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
 def ingestor_for(server: VectorServer, **options: Anything) -> TrajectoryIngestor:
-    return TrajectoryIngestor(server.url, dialect=server.dialect, **split(options))
+    return TrajectoryIngestor(server.url, **split(server, options))
 
 
 def retriever_for(server: VectorServer, **options: Anything) -> TrajectoryRetriever:
-    return TrajectoryRetriever(server.url, dialect=server.dialect, **split(options))
+    return TrajectoryRetriever(server.url, **split(server, options))
 
 
-def split(options: dict[str, Any]) -> dict[str, Any]:
+def split(server: VectorServer, options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of an ingestor or a retriever, with those of the server in `ServerOptions`."""
-    names = {"timeout", "retries", "batch_size", "episodes", "windows"} & options.keys()
+    names = {one.name for one in dataclasses.fields(ServerOptions)} & options.keys()
     about_server = {name: options.pop(name) for name in names}
-    return {**options, "options": ServerOptions(**about_server)}
+    return {**options, "options": ServerOptions(dialect=server.dialect, **about_server)}
 
 
 # --- episodes
@@ -563,8 +245,7 @@ class TestFindingEpisodes:
         ingestor_for(server).ingest(saved(tmp_path, "a", trajectory(0), reward=None))
         search = retriever_for(server).search_episodes
         assert [ref.episode_id for ref in search(np.ones(6))] == ["a"]
-        # The bridge dialect always has a total; the other does not make one up.
-        assert len(search(np.ones(6), min_reward=-1)) == (server.dialect == "bridge")
+        assert search(np.ones(6), min_reward=-1) == []
 
     def test_ones_own_embedder_serves_both_sides(self, server: VectorServer, folder: Path) -> None:
         seen: list[tuple[int, ...]] = []
@@ -685,50 +366,6 @@ class TestIngesting:
             ("a", "New-v1"),
             ("other", "Reach-v1"),
         ]
-
-    def test_old_windows_are_found_over_several_pages(
-        self, public_server: VectorServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("wshard.search._dialects._PAGE", 7)
-        ingestor = ingestor_for(public_server, window=4, stride=1, batch_size=10)
-        ingestor.ingest(saved(tmp_path, "a", trajectory(0, 40)))
-        assert len(public_server.collections["traj_timesteps"].rows) == 37
-        ingestor.ingest(saved(tmp_path, "a", trajectory(0, 12)))
-        rows = public_server.collections["traj_timesteps"].rows.values()
-        assert sorted(m["window_start"] for _, m in rows) == list(range(9))
-
-    def test_a_server_with_endless_pages_is_given_up(
-        self, public_server: VectorServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("wshard.search._client._MOST_PAGES", 3)
-        monkeypatch.setattr("wshard.search._dialects._PAGE", 2)
-        path = saved(tmp_path, "a", trajectory(0, 40))
-        ingestor_for(public_server).ensure_collections()
-        exists = Scripted(400, b"collection already exists")
-        pages = []
-        for number in range(9):
-            # More than a page may have, and always new.
-            rows = [{"id": 10 * number + row, "metadata": {"episode_id": "a"}} for row in range(5)]
-            answer = {"documents": rows, "scores": [0.0] * 5}
-            pages.append(Scripted(body=json.dumps(answer).encode()))
-        public_server.script.extend([exists, exists, *pages])
-        with pytest.raises(SearchServerError, match=r"without end.*at most 3 pages") as caught:
-            ingestor_for(public_server).ingest_episode(path)
-        assert caught.value.errno == errno.EMSGSIZE
-        assert [body["offset"] for body in public_server.bodies("/v2/search")] == [0, 2, 4]
-        assert not public_server.collections["traj_episodes"].rows
-
-    def test_a_server_that_repeats_its_page_does_not_catch_the_client(
-        self, public_server: VectorServer, tmp_path: Path
-    ) -> None:
-        path = saved(tmp_path, "a", trajectory(0, 40))
-        ingestor_for(public_server).ingest_episode(path)
-        page = {"documents": [{"id": 1, "metadata": {"episode_id": "a"}}], "scores": [0.0]}
-        again = Scripted(body=json.dumps(page).encode())
-        exists = Scripted(400, b"collection already exists")
-        public_server.script.extend([exists, exists, again, again])
-        ingestor_for(public_server).ingest_episode(path)
-        assert list(public_server.collections["traj_episodes"].rows) == [2]
 
     def test_collections_that_are_there_are_used(self, server: VectorServer) -> None:
         ingestor_for(server).ensure_collections()
@@ -903,7 +540,7 @@ class TestIngesting:
     @pytest.mark.parametrize("options", [{"window": 0}, {"stride": 0}, {"batch_size": 10_001}])
     def test_numbers_that_cannot_work_are_refused(self, options: dict[str, Any]) -> None:
         with pytest.raises(InvalidArgument, match=next(iter(options))):
-            TrajectoryIngestor(**split(options))
+            TrajectoryIngestor(**split(VectorServer("server"), options))
 
     @pytest.mark.parametrize("options", [{"jobs": 0}, {"on_error": "ignore"}])
     def test_folder_options_that_cannot_work_are_refused(
@@ -979,8 +616,8 @@ class TestMeans:
         data = np.array([[1, np.nan, np.inf], [3, 4, np.nan], [5, -np.inf, np.nan]], np.float32)
         ((_, mean),) = means_of(Channel(data=data), [(0, 3)])
         np.testing.assert_array_equal(mean, np.array([3, 4, 0], np.float32))
-        np.testing.assert_array_equal(mean_of_query(data), mean)
-        np.testing.assert_array_equal(mean_of_query([np.nan, 2.0]), [0, 2])
+        np.testing.assert_array_equal(input_of_query(PaddedProjection(), data), mean)
+        np.testing.assert_array_equal(input_of_query(PaddedProjection(), [np.nan, 2.0]), [0, 2])
 
     def test_rewards_that_are_not_finite_are_left_out_of_the_total(self, tmp_path: Path) -> None:
         episode = Episode("a", observations={"s": np.ones((4, 1))})
@@ -990,7 +627,7 @@ class TestMeans:
 
     def test_a_mean_that_float32_cannot_hold_is_refused(self) -> None:
         with pytest.raises(InvalidArgument, match=r"too large.*1e\+300"):
-            mean_of_query([[1e300], [1e300]])
+            input_of_query(PaddedProjection(), [[1e300], [1e300]])
 
     @pytest.mark.parametrize(
         "dtype", ["f64", "f32", "f16", "i64", "i32", "i8", "u64", "u8", "bool"]
@@ -1198,7 +835,7 @@ class TestBridgeDialect:
 
     def test_a_collection_is_made(self) -> None:
         body = {"name": "c", "dimension": 64, "index_type": "hnsw"}
-        assert BRIDGE.create("c", 64) == [Request("/v2/collections", body, True)]
+        assert BRIDGE.create("c", 64, "default") == [Request("/v2/collections", body, True)]
 
     def test_an_episode_is_stored(self) -> None:
         request = BRIDGE.insert("traj_episodes", [document()])
@@ -1280,9 +917,9 @@ class TestServerDialect:
     """The very requests that the public server takes."""
 
     def test_a_collection_is_made_with_an_index_that_filters(self) -> None:
-        request, for_tokens = SERVER.create("traj_episodes", 64)
+        request, for_tokens = SERVER.create("traj_episodes", 64, "lab")
         assert request.path == "/v2/collections"
-        assert for_tokens.path == "/v3/tenants/default/collections"
+        assert for_tokens.path == "/v3/tenants/lab/collections"
         assert request.body == for_tokens.body
         assert request.body == {
             "name": "traj_episodes",
@@ -1324,6 +961,7 @@ class TestServerDialect:
             "collection": "c",
             "queries": {"embedding": [1.0]},
             "top_k": 3,
+            "ef_search": 128,
             "filters": {
                 "$and": [
                     {"env_id": "A"},
@@ -1366,23 +1004,29 @@ class TestServerDialect:
     @pytest.mark.parametrize(
         ("answer", "refused"),
         [
-            ({"inserted": 3, "failed": 0, "errors": {}}, []),
-            ({"inserted": 3, "errors": None}, []),
-            ({"inserted": 2, "failed": 1, "errors": {"1": "dimension"}}, [1]),
-            ({"inserted": 2, "failed": 0}, [2]),
+            ({"inserted": 3, "ids": [7, 8, 9], "failed": 0, "errors": {}}, []),
+            ({"inserted": 3, "ids": [7, 8, 9], "errors": None}, []),
+            ({"inserted": 2, "ids": [7, 9], "failed": 1, "errors": {"1": "dimension"}}, [1]),
+            ({"inserted": 2, "ids": [7, 8], "failed": 0}, [2]),
         ],
     )
     def test_documents_that_failed_are_seen_behind_the_success(
         self, answer: Anything, refused: list[int]
     ) -> None:
-        assert sorted(SERVER.refused(answer, 3)) == refused
+        inserted = SERVER.inserted(answer, 3)
+        assert sorted(inserted.refused) == refused
+        assert list(inserted.ids) == [number for number in range(3) if number not in refused]
+        assert list(inserted.ids.values()) == answer["ids"]
 
     @pytest.mark.parametrize(
         "answer",
         [
             None,
             {},
-            {"inserted": 1, "errors": {"x": "y"}},
+            {"inserted": 1, "ids": [1], "errors": {"x": "y"}},
+            {"inserted": 1},
+            {"inserted": 1, "ids": [1, 2]},
+            {"inserted": 1, "ids": [2**64]},
             {"inserted": -300_000_000},
             {"inserted": 2},
             {"inserted": 0, "errors": {"1": "of another request"}},
@@ -1391,7 +1035,7 @@ class TestServerDialect:
     )
     def test_an_answer_without_counts_of_what_was_sent_is_refused(self, answer: Anything) -> None:
         with pytest.raises(UnexpectedAnswer):
-            SERVER.refused(answer, 1)
+            SERVER.inserted(answer, 1)
 
 
 class TestConditions:
@@ -1414,7 +1058,7 @@ class TestConditions:
     def test_a_dialect_is_one_of_two(self) -> None:
         wrong: Any = "klingon"
         with pytest.raises(InvalidArgument, match="bridge or server, found 'klingon'"):
-            TrajectoryIngestor(dialect=wrong)
+            ServerOptions(dialect=wrong)
 
 
 SECRET = "s3cret-t0ken"
@@ -1469,8 +1113,7 @@ class TestRefusals:
     ) -> None:
         ingestor = ingestor_for(public_server)
         ingestor.ensure_collections()
-        ok = Scripted(body=b'{"documents": null, "scores": null}')
-        public_server.script.extend([ok, Scripted(429), Scripted(429)])
+        public_server.script.extend([Scripted(429), Scripted(429)])
         ingestor.ingest_episode(folder / "ep_1.wshard")
         assert len(public_server.bodies("/insert/batch")) == 3
         assert len(public_server.collections["traj_episodes"].rows) == 1
@@ -1494,12 +1137,13 @@ class TestRefusals:
     @pytest.mark.parametrize("dialect", BOTH)
     def test_the_wrong_dialect_is_named(self, dialect: DialectName) -> None:
         other: Literal["bridge", "server"] = "server" if dialect == "bridge" else "bridge"
+        options = ServerOptions(dialect=dialect)
         with running(VectorServer(other)) as server:
             with pytest.raises(SearchServerError, match=f'dialect="{other}"') as caught:
-                TrajectoryIngestor(server.url, dialect=dialect).ensure_collections()
+                TrajectoryIngestor(server.url, options=options).ensure_collections()
             assert caught.value.status == 400
             with pytest.raises(SearchServerError, match=f'dialect="{other}"'):
-                TrajectoryRetriever(server.url, dialect=dialect).search_episodes([1.0])
+                TrajectoryRetriever(server.url, options=options).search_episodes([1.0])
 
     def test_an_answer_of_the_other_dialect_is_named(self, bridge_server: VectorServer) -> None:
         bridge_server.script.append(Scripted(body=b'{"documents": [], "scores": []}'))
@@ -1522,8 +1166,7 @@ class TestRefusals:
         ingestor = ingestor_for(public_server)
         ingestor.ensure_collections()
         answer = {"status": "success", "inserted": 0, "failed": 1, "errors": {"0": "disk full"}}
-        none = Scripted(body=b'{"documents": null, "scores": null}')
-        public_server.script.extend([none, Scripted(body=json.dumps(answer).encode())])
+        public_server.script.append(Scripted(body=json.dumps(answer).encode()))
         with pytest.raises(SearchServerError, match=r"0 of 1 documents.*'disk full'.*ep_1\.wshard"):
             ingestor.ingest_episode(folder / "ep_1.wshard")
 
@@ -1539,8 +1182,7 @@ class TestRefusals:
     ) -> None:
         ingestor = ingestor_for(public_server)
         ingestor.ensure_collections()
-        none = Scripted(body=b'{"documents": null, "scores": null}')
-        public_server.script.extend([none, Scripted(body=b'{"status": "success"}')])
+        public_server.script.append(Scripted(body=b'{"status": "success"}'))
         with pytest.raises(SearchServerError, match="'inserted' as an integer"):
             ingestor.ingest_episode(folder / "ep_1.wshard")
 
@@ -1569,7 +1211,7 @@ class TestBrokenConnections:
             url = f"http://127.0.0.1:{taken.getsockname()[1]}"
             with pytest.raises(SearchServerError, match="start the server") as caught:
                 TrajectoryRetriever(url + "/").search_episodes([1.0])
-        assert caught.value.path == f"{url}/v2/collections/traj_episodes/search"
+        assert caught.value.path == f"{url}/v2/search"
         assert (caught.value.errno, caught.value.status) == (errno.ECONNREFUSED, None)
         assert len(pauses) == 3
 
@@ -1602,7 +1244,7 @@ class TestBrokenConnections:
         url = bridge_server.url.replace("http:", "https:")
         with pytest.raises(SearchServerError, match="give a URL with http://") as caught:
             TrajectoryRetriever(url).search_episodes([1.0])
-        assert caught.value.path == f"{url}/v2/collections/traj_episodes/search"
+        assert caught.value.path == f"{url}/v2/search"
 
     def test_https_needs_a_certificate_that_is_trusted(
         self, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -1634,17 +1276,17 @@ class TestBrokenConnections:
         ingestor_for(public_server).ensure_collections()
         done = threading.Event()
         exists = Scripted(400, b"already exists")
-        none = Scripted(body=b'{"documents": null, "scores": null}')
         late = Scripted(wait=done, act_first=True, body=b"{}")
-        public_server.script.extend([exists, exists, none, late])
+        public_server.script.extend([exists, exists, late])
         with pytest.raises(SearchServerError, match="may have been carried out"):
             ingestor_for(public_server, timeout=0.5).ingest_episode(folder / "ep_1.wshard")
         done.set()
         assert len(public_server.bodies("/insert/batch")) == 1
         assert pauses == []
-        # And ingesting again, as the error says, leaves one.
+        # And after ingesting again, as the error says, a search finds one.
         ingestor_for(public_server).ingest_episode(folder / "ep_1.wshard")
-        assert len(public_server.collections["traj_episodes"].rows) == 1
+        assert sorted(public_server.collections["traj_episodes"].rows) == [1, 2]
+        assert len(retriever_for(public_server).search_episodes(np.ones(6))) == 1
 
     def test_storing_under_ids_is_repeated(self, bridge_server: VectorServer, folder: Path) -> None:
         ingestor = ingestor_for(bridge_server)
@@ -1767,7 +1409,7 @@ class TestBrokenConnections:
             thread.start()
             url = f"http://127.0.0.1:{listening.getsockname()[1]}"
             with pytest.raises(SearchServerError, match=r"413: big.*batch_size"):
-                SearchClient(url, options=ServerOptions(retries=0)).insert("x", [large])
+                SearchClient(url, options=ServerOptions(retries=0)).replace("x", [large], set())
             thread.join()
 
 
@@ -1799,7 +1441,7 @@ class TestAddresses:
     def test_a_path_in_front_of_the_servers_own_is_kept(self, bridge_server: VectorServer) -> None:
         with pytest.raises(SearchServerError):
             TrajectoryRetriever(bridge_server.url + "/db//").search_episodes([1.0])
-        assert bridge_server.requests[0][1] == "/db/v2/collections/traj_episodes/search"
+        assert bridge_server.requests[0][1] == "/db/v2/search"
 
     @pytest.mark.parametrize(
         ("url", "shown"),
@@ -1811,7 +1453,7 @@ class TestAddresses:
     )
     def test_the_address_is_shown_in_full(self, url: str, shown: str) -> None:
         assert TrajectoryIngestor(url).url == shown
-        assert repr(TrajectoryRetriever(url)) == f"<TrajectoryRetriever {shown}, bridge dialect>"
+        assert repr(TrajectoryRetriever(url)) == f"<TrajectoryRetriever {shown}, server dialect>"
 
     @pytest.mark.parametrize("key", ["a\nb", "a b", "é", ""])
     def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(self, key: str) -> None:

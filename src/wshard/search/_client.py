@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
+import threading
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -18,22 +21,26 @@ from shard_format.canonical_json import parse as parse_json
 from shard_format.errors import BadMetadata, InvalidArgument, LimitExceeded, ShardIOError
 from shard_format.extras import require
 from shard_format.registry import Limits
-from wshard.search._dialects import DIALECTS, UnexpectedAnswer
+from wshard.search._dialects import DIALECTS, Request, ServerDialect, UnexpectedAnswer
+from wshard.search._id_map import IdMap, default_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from typing_extensions import Unpack
 
     from shard_format.errors import Facts
-    from wshard.search._dialects import DialectName, Document, Filter, Hit, Key, Request
+    from wshard.search._dialects import DialectName, Document, Filter, Hit, Key
 
 _MOST_ANSWERED: Final = 16 << 20
 # Vectors are long lists of numbers.
 _ANSWER_LIMITS: Final = Limits(max_json_bytes=_MOST_ANSWERED, max_json_nodes=_MOST_ANSWERED // 16)
 _MOST_REFUSAL: Final = 4096
-# Of the documents about the episodes of one batch, up to a thousand each.
-_MOST_PAGES: Final = 1000
+# Documents that are looked at together before they are deleted.
+_LOOKED_AT: Final = 100
+# A document that does not exist, depending on the operation.
+_ABSENT: Final = frozenset({404, 500})
+_READY: Final = Request("/readyz", None, is_repeatable=True, method="GET")
 # The server refused before it did anything: any request may be sent again.
 _BUSY: Final = frozenset({429, 503})
 # The server may have done something: only a repeatable request may be sent again.
@@ -51,6 +58,7 @@ _HINTS: Final = {
     503: "the server is starting or overloaded: try later",
 }
 Parsed = TypeVar("Parsed")
+_sleep = time.sleep
 
 
 class SearchServerError(ShardIOError):
@@ -77,6 +85,8 @@ class SearchServerError(ShardIOError):
 class ServerOptions:
     """How to talk to a search server; the defaults suit a server nearby."""
 
+    dialect: DialectName = "server"
+    """`"server"` for the public DeepData server, `"bridge"` for servers that speak as the first bridge did."""
     timeout: float = 30.0
     """Seconds for one try, the whole answer included."""
     retries: int = 3
@@ -87,12 +97,35 @@ class ServerOptions:
     """The collection of episodes."""
     windows: str = "traj_timesteps"
     """The collection of windows."""
+    tenant: str | None = None
+    """Whose collections these are, sent as `X-Tenant-ID`; None for the server's default."""
+    requests_per_second: float = 90.0
+    """The client waits rather than send more. The public server refuses more than 100."""
+    id_map: str | os.PathLike[str] | None = None
+    """The file in which the ingestor keeps the ids that the public server gives; None for
+    `shard-format/search-ids.sqlite` in `$XDG_STATE_HOME` or `~/.local/state`."""
 
     def __post_init__(self) -> None:
+        if self.dialect not in DIALECTS:
+            raise InvalidArgument(
+                "unknown dialect", expected=" or ".join(DIALECTS), found=repr(self.dialect)
+            )
+        if self.tenant is not None and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.tenant):
+            raise InvalidArgument(
+                "not a tenant",
+                expected="up to 64 letters, digits, _ and -",
+                found=repr(self.tenant),
+            )
         for name, value, fits, expected in (
             ("timeout", self.timeout, 0 < self.timeout <= 86_400, "above 0, at most 86400 seconds"),
             ("retries", self.retries, self.retries >= 0, "at least 0"),
             ("batch_size", self.batch_size, 1 <= self.batch_size <= 10_000, "1 to 10000"),
+            (
+                "requests_per_second",
+                self.requests_per_second,
+                self.requests_per_second > 0,
+                "above 0",
+            ),
         ):
             if not fits:
                 raise InvalidArgument(f"{name} is out of range", expected=expected, found=value)
@@ -103,7 +136,6 @@ class SearchClient:
 
     Args:
         url: `http://host:port` or `https://…`, with a path in front of the server's own if needed.
-        dialect: `"bridge"` or `"server"`.
         api_key: the server's token, sent as `Authorization: Bearer …`.
         options: timeouts, retries, batches and names.
     """
@@ -111,52 +143,124 @@ class SearchClient:
     def __init__(
         self,
         url: str,
-        dialect: DialectName = "bridge",
         api_key: str | None = None,
         options: ServerOptions | None = None,
     ) -> None:
         self.options = options or ServerOptions()
         self.url = _checked_url(url)
         """Of the server, without secrets."""
-        if dialect not in DIALECTS:
-            raise InvalidArgument(
-                "unknown dialect", expected=" or ".join(DIALECTS), found=repr(dialect)
-            )
         if api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", api_key):
             raise InvalidArgument("api_key has characters that a header cannot have")
-        self.dialect = dialect
-        self._words = DIALECTS[dialect]
+        self._words = DIALECTS[self.options.dialect]
         self._key = api_key
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if api_key is not None:
             headers["Authorization"] = f"Bearer {api_key}"
+        if self.options.tenant is not None:
+            headers["X-Tenant-ID"] = self.options.tenant
         require("urllib3", "search")
         self._http = http.Client(http.Address.parse(self.url), headers, self.options.timeout)
+        self._tenant = self.options.tenant or "default"
+        self._pace = _Pace(self.options.requests_per_second)
+        path = self.options.id_map
+        self._ids = IdMap(
+            default_path() if path is None else os.fspath(path), f"{self.url} {self._tenant}"
+        )
+
+    def is_ready(self) -> bool:
+        """Whether the server takes requests; it does not while it starts."""
+        try:
+            self._attempt(_READY, lambda answer: None)
+        except SearchServerError as error:
+            if error.status == 503:
+                return False
+            raise
+        return True
 
     def create(self, collection: str, dimension: int) -> None:
         """Create a collection, unless there is one of that name."""
-        requests = self._words.create(collection, dimension)
+        try:
+            self._send_one(self._words.create(collection, dimension, self._tenant))
+        except SearchServerError as error:
+            exists = error.status == 400 and "already exists" in error.answer.lower()
+            if not exists and error.status != 409:
+                raise
+
+    def drop(self, collection: str) -> None:
+        """Remove a collection with all its documents, if there is one of that name."""
+        try:
+            self._send_one(self._words.drop(collection, self._tenant))
+        except SearchServerError as error:
+            if error.status != 404 and "not found" not in error.answer.lower():
+                raise
+        self._ids.forget_all(collection)
+
+    def _send_one(self, requests: Sequence[Request]) -> None:
+        """Send the first request that the server does not forbid."""
         for request in requests:
             try:
-                self._send(request, lambda answer: None)
-            except SearchServerError as error:
-                exists = error.status == 400 and "already exists" in error.answer.lower()
-                if exists or error.status == 409:
-                    return
-                if error.status == 403 and request is not requests[-1]:
-                    continue
-                raise
-            return
+                return self._send(request, lambda answer: None)
+            except SearchServerError as error:  # noqa: PERF203 - two at most
+                if error.status != 403 or request is requests[-1]:
+                    raise
+        return None
 
-    def insert(self, collection: str, documents: Sequence[Document]) -> None:
-        """Store documents, in one request.
+    def replace(self, collection: str, documents: Sequence[Document], new: Collection[Key]) -> None:
+        """Store documents, and remove the older ones of the episodes `new`, whose first documents these are.
+
+        The old documents go last: until then a search finds both, and `TrajectoryRetriever` shows the newer one.
 
         Raises:
             SearchServerError: the server refused all or some of them; the others are stored.
         """
+        words = self._words
+        if not isinstance(words, ServerDialect):
+            return self._insert(collection, documents)
+        self._ids.mark_old(collection, new)
+        self._insert(collection, documents)
+        old = self._ids.old(collection, new)
+        for some in _parts(sorted(old), _LOOKED_AT):
+            there = self._documents(words, collection, some)
+            for id_ in some:
+                # A server that lost its data has given the id to something else since.
+                if there.get(id_, {}).get("episode_id") == old[id_]:
+                    self._delete(words, collection, id_)
+            self._ids.forget(collection, some)
+        return None
+
+    def _documents(
+        self, words: ServerDialect, collection: str, ids: Sequence[int]
+    ) -> dict[int, dict[str, Any]]:
+        """The metadata of documents that exist, by id."""
+        try:
+            return self._send(words.get(collection, ids), words.documents)
+        except SearchServerError as error:
+            if error.status not in _ABSENT:
+                raise
+        if len(ids) == 1:
+            return {}
+        # One that does not exist can make the server refuse all.
+        found: dict[int, dict[str, Any]] = {}
+        for id_ in ids:
+            found |= self._documents(words, collection, [id_])
+        return found
+
+    def _delete(self, words: ServerDialect, collection: str, id_: int) -> None:
+        try:
+            self._send(words.delete(collection, id_), lambda answer: None)
+        except SearchServerError as error:
+            if error.status not in _ABSENT:  # another process was faster
+                raise
+
+    def _insert(self, collection: str, documents: Sequence[Document]) -> None:
+        """Store documents, in one request."""
         request = self._words.insert(collection, documents)
-        refused = self._send(request, partial(self._words.refused, count=len(documents)))
-        if refused:
+        inserted = self._send(request, partial(self._words.inserted, count=len(documents)))
+        if inserted.ids:
+            self._ids.add(
+                collection, ((documents[number].key, id_) for number, id_ in inserted.ids.items())
+            )
+        if refused := inserted.refused:
             number, reason = min(refused.items())
             place = (
                 f" for {documents[number].facts['file_path']}" if number < len(documents) else ""
@@ -180,37 +284,8 @@ class SearchClient:
         request = self._words.search(collection, vector, top_k, filters)
         return self._send(request, self._words.hits)[:top_k]
 
-    def stored_ids(
-        self, collection: str, vector: Sequence[float], keys: Collection[Key]
-    ) -> list[Any]:
-        """The ids of documents about these episodes; none where storing replaces them anyway."""
-        names = sorted({episode_id for episode_id, _ in keys})
-        wanted: dict[Any, bool] = {}
-        pages = 0
-        while request := self._words.stored(collection, vector, names, known := len(wanted)):
-            if (pages := pages + 1) > _MOST_PAGES:
-                raise self._error(
-                    request,
-                    "the server lists documents without end",
-                    errno.EMSGSIZE,
-                    expected=f"at most {_MOST_PAGES} pages",
-                    hint="drop the collection, and ingest its files again",
-                )
-            for hit in self._send(request, self._words.hits)[: request.body["top_k"]]:
-                key = hit.metadata.get("episode_id"), hit.metadata.get("chunk_index")
-                wanted[hit.id] = any(key == one for one in keys)
-            # A page that brings nothing new is the last; servers may give short ones before.
-            if len(wanted) == known:
-                break
-        return [id_ for id_, is_wanted in wanted.items() if is_wanted]
-
-    def delete(self, collection: str, ids: Sequence[Any]) -> None:
-        """Remove documents, one request each."""
-        for id_ in ids:
-            self._send(self._words.delete(collection, id_), lambda answer: None)
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.url, self.dialect, self._key, self.options)
+        return type(self), (self.url, self._key, self.options)
 
     # --- HTTP
 
@@ -218,6 +293,7 @@ class SearchClient:
         """The answer, parsed by the dialect. Pauses and tries again where that is safe."""
 
         def attempt() -> Parsed:
+            self._pace.wait()
             try:
                 return self._attempt(request, parse)
             except SearchServerError as error:
@@ -228,10 +304,12 @@ class SearchClient:
         return http.retrying(attempt, self.options.retries)
 
     def _attempt(self, request: Request, parse: Callable[[Any], Parsed]) -> Parsed:
-        body = json.dumps(request.body, allow_nan=False, separators=(",", ":")).encode()
+        body = None
+        if request.body is not None:
+            body = json.dumps(request.body, allow_nan=False, separators=(",", ":")).encode()
         address = http.Address.parse(self.url + request.path)
         try:
-            with self._http.request("POST", address, {}, body) as answer:
+            with self._http.request(request.method, address, {}, body) as answer:
                 most = _MOST_REFUSAL if answer.status >= 300 else _MOST_ANSWERED
                 answered = b"".join(answer.pieces(most + 1))
         except http.Broken as broken:
@@ -244,7 +322,7 @@ class SearchClient:
         try:
             return parse(parse_json(answered, "the answer", _ANSWER_LIMITS) if answered else None)
         except UnexpectedAnswer as misfit:
-            problem = f"the answer does not fit the {self.dialect} dialect"
+            problem = f"the answer does not fit the {self.options.dialect} dialect"
             hint = self._other_dialect()
             failure = self._error(request, problem, errno.EPROTO, expected=str(misfit), hint=hint)
         except LimitExceeded as error:
@@ -270,7 +348,7 @@ class SearchClient:
         return error
 
     def _other_dialect(self) -> str:
-        return f'a server that speaks the other dialect needs dialect="{_OTHER[self.dialect]}"'
+        return f'a server that speaks the other dialect needs ServerOptions(dialect="{_OTHER[self.options.dialect]}")'
 
     def _refusal(self, request: Request, answer: http.Answer, answered: bytes) -> SearchServerError:
         status = answer.status
@@ -297,7 +375,7 @@ class SearchClient:
         """What to say about a failed connection, and whether the request may be sent again."""
         hint = broken.hint
         if broken.was_sent and broken.may_pass and not request.is_repeatable:
-            hint += "; it may have been carried out: ingesting again replaces what is there"
+            hint += "; it may have been carried out: ingest again, searches show only the newest"
         failure = self._error(
             request,
             broken.problem,
@@ -317,6 +395,31 @@ class SearchClient:
         text = " ".join(text.split())
         text = "".join(letter if letter.isprintable() else "?" for letter in text)
         return text if len(text) <= most else text[:most] + "…"
+
+
+class _Pace:
+    """Lets at most so many requests through in a second: a bucket that fills at that rate, full at the start."""
+
+    def __init__(self, per_second: float) -> None:
+        self._per_second = per_second
+        self._tokens = self._most = max(1.0, per_second / 2)
+        self._filled = time.monotonic()
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        """Wait for a turn."""
+        with self._lock:
+            now = time.monotonic()
+            self._tokens += (now - self._filled) * self._per_second
+            self._tokens = min(self._tokens, self._most) - 1
+            self._filled = now
+            missing = -self._tokens
+        if missing > 0:
+            _sleep(missing / self._per_second)
+
+
+def _parts(items: Sequence[int], size: int) -> Iterable[Sequence[int]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _checked_url(url: str) -> str:

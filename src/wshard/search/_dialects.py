@@ -25,7 +25,8 @@ Key = tuple[str, "int | None"]
 """Which episode a document is about: its id, and the chunk if it is one."""
 
 _FIELD: Final = "embedding"
-_PAGE: Final = 1000
+# How far a search looks around in the index, at least: filters leave few of the nearest.
+_LEAST_EFFORT: Final = 128
 
 
 class Document(NamedTuple):
@@ -33,8 +34,8 @@ class Document(NamedTuple):
 
     facts: Mapping[str, Any]
     """About the episode, under the names that existing indexes have: `episode_id`, `env_id`, `length_T`,
-    `file_path` (absolute, or a URL), `total_reward`, `chunk_index`. Unknown ones are absent, so that no
-    filter takes them for a value."""
+    `file_path` (absolute, relative to a root, or a URL), `content_hash`, `total_reward`, `chunk_index`. Unknown
+    ones are absent, so that no filter takes them for a value."""
     vector: NDArray[np.float32]
     window: Range | None = None
 
@@ -51,12 +52,13 @@ class Document(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One HTTP request; all of them are POST."""
+    """One HTTP request."""
 
     path: str
-    body: Mapping[str, Any]
+    body: Mapping[str, Any] | None
     is_repeatable: bool = False
     """Whether sending it twice does no harm, for when the client cannot know if it arrived."""
+    method: str = "POST"
 
 
 class Filter(NamedTuple):
@@ -72,9 +74,18 @@ class Hit(NamedTuple):
     """One result of a search."""
 
     id: Any
+    metadata: dict[str, Any]
     score: float
     """Cosine similarity: larger is nearer."""
-    metadata: dict[str, Any]
+
+
+class Inserted(NamedTuple):
+    """What a server says about documents that were sent, by their numbers in the request."""
+
+    ids: dict[int, int]
+    """Those that it gave to what it stored; none where the documents brought their own."""
+    refused: dict[int, str]
+    """Why it did not store the others."""
 
 
 class UnexpectedAnswer(Exception):
@@ -87,7 +98,7 @@ class BridgeDialect:
     Storing a document under an id that exists replaces the old document.
     """
 
-    def create(self, collection: str, dimension: int) -> list[Request]:
+    def create(self, collection: str, dimension: int, tenant: str) -> list[Request]:
         """Create a collection; a later request is for servers that forbid (403) the one before."""
         body = {"name": collection, "dimension": dimension, "index_type": "hnsw"}
         return [Request("/v2/collections", body, is_repeatable=True)]
@@ -101,9 +112,13 @@ class BridgeDialect:
         }
         return Request(self._path(collection, "insert"), body, is_repeatable=True)
 
-    def refused(self, answer: Any, count: int) -> dict[int, str]:  # noqa: ANN401 - JSON
-        """Which of `count` documents the answer to `insert` says were not stored, and why."""
-        return {}  # a server of this dialect refuses the request as a whole
+    def drop(self, collection: str, tenant: str) -> list[Request]:
+        """Remove a collection; as for `create`, a later request is for servers that forbid the one before."""
+        return [Request(self._path(collection, ""), None, is_repeatable=True, method="DELETE")]
+
+    def inserted(self, answer: Any, count: int) -> Inserted:  # noqa: ANN401 - JSON
+        """What the answer to `insert` says about `count` documents."""
+        return Inserted({}, {})  # a server of this dialect refuses the request as a whole
 
     def search(
         self, collection: str, vector: Sequence[float], top_k: int, filters: Sequence[Filter]
@@ -120,26 +135,16 @@ class BridgeDialect:
         hits = [
             Hit(
                 row.get("id"),
-                _score(row.get("score"), "'score' of a result"),
                 _typed(row.get("metadata"), dict, "'metadata' of a result"),
+                _score(row.get("score"), "'score' of a result"),
             )
             for row in rows
         ]
         return sorted(hits, key=lambda hit: -hit.score)
 
-    def stored(
-        self, collection: str, vector: Sequence[float], episode_ids: Sequence[str], offset: int
-    ) -> Request | None:
-        """Ask for documents of these episodes; None where `insert` replaces them by their ids."""
-        return None
-
-    def delete(self, collection: str, id: Any) -> Request:  # noqa: ANN401 - as the hit has it
-        """Remove one document."""
-        raise NotImplementedError  # `stored` finds nothing to delete
-
     @staticmethod
     def _path(collection: str, operation: str) -> str:
-        return f"/v2/collections/{quote(collection, safe='')}/{operation}"
+        return f"/v2/collections/{quote(collection, safe='')}/{operation}".rstrip("/")
 
     @staticmethod
     def _id(document: Document) -> str:
@@ -152,10 +157,8 @@ class BridgeDialect:
     @staticmethod
     def _metadata(document: Document) -> dict[str, Any]:
         fields = document.metadata()
-        if document.window is None:
-            # Existing indexes have a total for every episode, and none for windows.
-            return {"total_reward": 0.0, **fields}
-        return {name: fields[name] for name in fields.keys() - {"total_reward", "chunk_index"}}
+        left_out = {"total_reward", "chunk_index"} if document.window is not None else set()
+        return {name: value for name, value in fields.items() if name not in left_out}
 
 
 class ServerDialect:
@@ -163,18 +166,26 @@ class ServerDialect:
 
     Four of its habits shape these requests: a filter object may hold one condition only, flat indexes
     ignore filters, scores are cosine distances, and storing never replaces. The methods are those of
-    `BridgeDialect`.
+    `BridgeDialect`, and two more: a client that replaces a document must `get` and `delete` the old one.
     """
 
-    def create(self, collection: str, dimension: int) -> list[Request]:
+    def create(self, collection: str, dimension: int, tenant: str) -> list[Request]:
         index = {"type": "hnsw", "params": {"m": 16, "ef_construction": 200}}
         vectors = {"name": _FIELD, "type": "dense", "dim": dimension, "index": index}
         body = {"name": collection, "fields": [vectors]}
-        # With a static token the server allows only the second address, and answers 403 to the first.
+        return [Request(path, body, is_repeatable=True) for path in self._collections(tenant)]
+
+    def drop(self, collection: str, tenant: str) -> list[Request]:
+        name = quote(collection, safe="")
         return [
-            Request(path, body, is_repeatable=True)
-            for path in ("/v2/collections", "/v3/tenants/default/collections")
+            Request(f"{path}/{name}", None, is_repeatable=True, method="DELETE")
+            for path in self._collections(tenant)
         ]
+
+    @staticmethod
+    def _collections(tenant: str) -> tuple[str, str]:
+        # With a static token the server allows only the second address, and answers 403 to the first.
+        return "/v2/collections", f"/v3/tenants/{tenant}/collections"
 
     def insert(self, collection: str, documents: Sequence[Document]) -> Request:
         docs = [
@@ -185,7 +196,7 @@ class ServerDialect:
         body = {"collection": collection, "continue_on_error": True, "docs": docs}
         return Request("/v2/insert/batch", body)
 
-    def refused(self, answer: Any, count: int) -> dict[int, str]:  # noqa: ANN401 - JSON
+    def inserted(self, answer: Any, count: int) -> Inserted:  # noqa: ANN401 - JSON
         # The answer has the status of success even if documents failed; `errors` and the counts tell.
         fields = _typed(answer, dict, "the answer")
         errors = _typed(fields.get("errors") or {}, dict, "'errors'")
@@ -198,12 +209,21 @@ class ServerDialect:
             raise UnexpectedAnswer(f"the {count} documents that were sent")
         if inserted + len(failed) < count:
             failed = {**dict.fromkeys(range(inserted, count), "no reason given"), **failed}
-        return failed
+        ids = [_id(id_) for id_ in _typed(fields.get("ids") or [], list, "'ids'")]
+        stored = [number for number in range(count) if number not in failed]
+        if len(ids) != len(stored):
+            raise UnexpectedAnswer("'ids' of the documents that were stored")
+        return Inserted(dict(zip(stored, ids, strict=True)), failed)
 
     def search(
         self, collection: str, vector: Sequence[float], top_k: int, filters: Sequence[Filter]
     ) -> Request:
-        body = {"collection": collection, "queries": {_FIELD: list(vector)}, "top_k": top_k}
+        body = {
+            "collection": collection,
+            "queries": {_FIELD: list(vector)},
+            "top_k": top_k,
+            "ef_search": max(_LEAST_EFFORT, 2 * top_k),
+        }
         body |= _combined(
             "filters",
             [{f.field: f.value if f.operator == "$eq" else {f.operator: f.value}} for f in filters],
@@ -219,27 +239,22 @@ class ServerDialect:
             raise UnexpectedAnswer("'documents' and as many 'scores'")
         hits = []
         for row, distance in zip(documents, scores, strict=True):
-            id_ = _typed(_typed(row, dict, "a document").get("id"), int, "'id' of a document")
-            if id_.bit_length() > 64:
-                raise UnexpectedAnswer("'id' of a document with 64 bits")
-            metadata = _typed(row.get("metadata") or {}, dict, "'metadata' of a document")
-            hits.append(Hit(id_, 1.0 - _score(distance, "a score"), metadata))
+            hits.append(Hit(*_document(row), 1.0 - _score(distance, "a score")))
         return sorted(hits, key=lambda hit: -hit.score)
 
-    def stored(
-        self, collection: str, vector: Sequence[float], episode_ids: Sequence[str], offset: int
-    ) -> Request | None:
-        wanted = (
-            Filter("episode_id", "$eq", episode_ids[0])
-            if len(episode_ids) == 1
-            else Filter("episode_id", "$in", list(episode_ids))
-        )
-        request = self.search(collection, vector, _PAGE, [wanted])
-        body = {**request.body, "offset": offset, "ef_search": _PAGE + offset}
-        return Request(request.path, body, is_repeatable=True)
+    def get(self, collection: str, ids: Sequence[int]) -> Request:
+        """Ask for documents by their ids."""
+        path = f"/v2/collections/{quote(collection, safe='')}/get"
+        return Request(path, {"ids": list(ids)}, is_repeatable=True)
 
-    def delete(self, collection: str, id: Any) -> Request:  # noqa: ANN401 - as the hit has it
-        return Request("/v2/delete", {"collection": collection, "doc_id": id})
+    def documents(self, answer: Any) -> dict[int, dict[str, Any]]:  # noqa: ANN401 - JSON
+        """The answer to `get`: metadata by id."""
+        rows = _typed(answer, dict, "the answer").get("documents") or []
+        return dict(_document(row) for row in _typed(rows, list, "'documents'"))
+
+    def delete(self, collection: str, id_: int) -> Request:
+        """Remove one document."""
+        return Request("/v2/delete", {"collection": collection, "doc_id": id_})
 
 
 DIALECTS: Final[dict[str, BridgeDialect | ServerDialect]] = {
@@ -300,6 +315,19 @@ def _typed(value: Any, kind: type[Any], what: str) -> Any:  # noqa: ANN401 - JSO
     if type(value) is not kind:
         raise UnexpectedAnswer(f"{what} as {_JSON_NAMES[kind]}")
     return value
+
+
+def _document(row: Any) -> tuple[int, dict[str, Any]]:  # noqa: ANN401 - JSON
+    """Id and metadata of a document of the public server."""
+    id_ = _id(_typed(row, dict, "a document").get("id"))
+    return id_, _typed(row.get("metadata") or {}, dict, "'metadata' of a document")
+
+
+def _id(value: Any) -> int:  # noqa: ANN401 - JSON
+    id_: int = _typed(value, int, "'id' of a document")
+    if id_.bit_length() > 63:
+        raise UnexpectedAnswer("'id' of a document with 63 bits")
+    return id_
 
 
 def _score(value: Any, what: str) -> float:  # noqa: ANN401 - JSON

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from shard_format.canonical_json import canonical
 from shard_format.errors import DATA_ERRORS, InvalidArgument, ShardError
 from shard_format.listing import walk_folder
 from shard_format.parallel import ordered_parallel
 from shard_format.registry import Role
 from shard_format.sources import is_url
 from wshard._files import load_wshard
-from wshard._sidecar import SIDECAR_SUFFIX
+from wshard._sidecar import SIDECAR_SUFFIX, ground_truth
 from wshard.search._client import SearchClient, ServerOptions
 from wshard.search._dialects import Document
 from wshard.search._vectors import (
@@ -22,7 +24,7 @@ from wshard.search._vectors import (
     embed,
     entries_of,
     find_observation,
-    means_of,
+    inputs_of,
     total_of,
     windows_of,
 )
@@ -34,13 +36,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from wshard.search._dialects import DialectName, Key
+    from shard_format.reader import ShardReader
+    from wshard.search._dialects import Key
     from wshard.search._vectors import Embedder, Range
 
     Source = str | os.PathLike[str] | Episode
 
-# Means that are embedded together, and numbers that are sent together, whatever `batch_size` says.
-_MOST_MEANS_BYTES: Final = 32 << 20
+# Observations that are embedded together, and numbers that are sent together, whatever `batch_size` says.
+_MOST_INPUT_BYTES: Final = 32 << 20
 _MOST_NUMBERS_SENT: Final = 1 << 20
 
 
@@ -88,20 +91,24 @@ class TrajectoryIngestor:
     checked; only a channel that is compressed as a single frame is decoded whole. The vectors of an
     episode are held until all of it was read, so that nothing of a damaged file is stored.
 
-    Ingesting an episode again replaces it. The bridge dialect does so by its ids, and keeps windows of
-    a longer earlier version; the server dialect looks for the old documents and deletes them after it
-    stored the new ones.
+    An embedder that declares `takes = "window"` gets the steps themselves, float32 [T, D]: those of a window, and for
+    the episode's own vector all of them, which are then in memory together.
+
+    Ingesting an episode again replaces it. The public server gives ids of its own, so the ingestor keeps them in a
+    file, `ServerOptions.id_map`, and deletes the old documents after it stored the new ones. The bridge dialect
+    replaces documents by their ids, and keeps windows of a longer earlier version.
 
     Args:
         url: of the server.
         embedder: from one mean observation, float32 [D], to a vector; see `Embedder`. Search with the
             same one. The default is `PaddedProjection()`.
-        dialect: `"bridge"`, or `"server"` for the public DeepData server.
         window: steps of a window.
         stride: steps from one window's start to the next.
+        root: the folder that holds all files. The index then names files relative to it, so that it can be used on
+            another machine, with its root. None stores absolute paths.
         channel: which observation stands for an episode; None for the first.
         api_key: the server's token.
-        options: timeouts, retries, batches, and the names of the collections.
+        options: dialect, timeouts, retries, batches, pace, tenant, and the names of the collections.
     """
 
     def __init__(
@@ -109,9 +116,9 @@ class TrajectoryIngestor:
         url: str = "http://localhost:8080",
         embedder: Embedder | None = None,
         *,
-        dialect: DialectName = "bridge",
         window: int = 32,
         stride: int = 16,
+        root: str | os.PathLike[str] | None = None,
         channel: str | None = None,
         api_key: str | None = None,
         options: ServerOptions | None = None,
@@ -121,7 +128,8 @@ class TrajectoryIngestor:
                 raise InvalidArgument(f"{name} cannot be {value}", expected="at least 1")
         self.embedder: Embedder = PaddedProjection() if embedder is None else embedder
         self.window, self.stride = window, stride
-        self._client = SearchClient(url, dialect, api_key, options)
+        self._root = None if root is None else os.path.abspath(root)
+        self._client = SearchClient(url, api_key, options)
         self._dimension = dimension_of(self.embedder)
         self._channel = channel
         self._is_ready = False
@@ -130,6 +138,20 @@ class TrajectoryIngestor:
     def url(self) -> str:
         """Of the server, without secrets."""
         return self._client.url
+
+    def health(self) -> bool:
+        """Whether the server is ready for requests.
+
+        Raises:
+            SearchServerError: the server cannot be reached.
+        """
+        return self._client.is_ready()
+
+    def drop_collections(self) -> None:
+        """Remove both collections from the server, with everything in them. The files stay."""
+        for collection in (self._client.options.episodes, self._client.options.windows):
+            self._client.drop(collection)
+        self._is_ready = False
 
     def ensure_collections(self, dimension: int | None = None) -> None:
         """Create both collections, unless they exist. Ingesting does this for you.
@@ -186,6 +208,12 @@ class TrajectoryIngestor:
     ) -> Ingested:
         """Store the vector of an episode, without windows; otherwise like `ingest`."""
         return self.ingest(source, path=path, windows=False)
+
+    def ingest_timesteps(
+        self, source: Source, *, path: str | os.PathLike[str] | None = None
+    ) -> Ingested:
+        """`ingest` under the name that existing code calls."""
+        return self.ingest(source, path=path)
 
     # --- many
 
@@ -257,33 +285,42 @@ class TrajectoryIngestor:
     def _documents(
         self, episode: Episode, path: str | os.PathLike[str] | None, windows: bool
     ) -> list[Document]:
-        """The documents of an episode, its own last.
+        """The documents of an episode and of its windows.
 
         All of them before the first is sent, so that nothing of a damaged file is stored.
         """
-        facts = facts_of(episode, path)
+        facts = facts_of(episode, path, self._root)
         found: list[Document] = []
         try:
             channel = find_observation(episode, self._channel)
             cut = windows_of(episode.length, self.window, self.stride) if windows else []
             ranges = [*entries_of(episode, channel, cut), (0, channel.length)]
             about: list[Range | None] = [*cut, None]
-            means: dict[int, NDArray[np.float32]] = {}
-            for number, mean in means_of(channel, ranges):
-                means[number] = mean
-                is_last = len(found) + len(means) == len(ranges)
-                if is_last or len(means) * mean.nbytes >= _MOST_MEANS_BYTES:
-                    vectors = embed(self.embedder, list(means.values()), self._dimension)
+            waiting: dict[int, NDArray[np.float32]] = {}
+            size = done = 0
+            for number, observed in inputs_of(self.embedder, channel, ranges):
+                waiting[number] = observed
+                size, done = size + observed.nbytes, done + 1
+                if done == len(ranges) or size >= _MOST_INPUT_BYTES:
+                    vectors = embed(self.embedder, list(waiting.values()), self._dimension)
                     self._dimension = vectors.shape[1]
-                    made = zip(means, vectors, strict=True)
-                    found += [Document(facts, vector, about[of]) for of, vector in made]
-                    means.clear()
+                    made = zip(waiting, vectors, strict=True)
+                    # A vector of zeros has no direction, so no search can find it.
+                    found += [Document(facts, v, about[of]) for of, v in made if v.any()]
+                    waiting.clear()
+                    size = 0
+            if all(document.window is not None for document in found):
+                raise InvalidArgument(
+                    "the vector of the episode is all zeros, which have no direction to compare",
+                    entry=channel.block or channel.name,
+                    hint="name another observation with channel=, or use another embedder",
+                )
         except ShardError as error:
             raise error.located(path=facts["file_path"]) from None
         return found
 
     def __repr__(self) -> str:
-        return f"<TrajectoryIngestor {self.url}, {self._client.dialect} dialect>"
+        return f"<TrajectoryIngestor {self.url}, {self._client.options.dialect} dialect>"
 
 
 class _Batches:
@@ -297,7 +334,7 @@ class _Batches:
         self._client = client
         self._ensure_collections = ensure_collections
         self._waiting: dict[str, list[Document]] = {name: [] for name in names}
-        self._looked_up: dict[str, set[Key]] = {name: set() for name in names}
+        self._replaced: dict[str, set[Key]] = {name: set() for name in names}
         self._seen: dict[Key, str] = {}
 
     def clash(self, documents: list[Document]) -> InvalidArgument | None:
@@ -335,21 +372,19 @@ class _Batches:
         if not documents:
             return
         self._ensure_collections()
-        new = {document.key for document in documents} - self._looked_up[collection]
-        old: list[Any] = []
-        if new:
-            # Before anything is stored: later the old documents cannot be told from the new.
-            old = self._client.stored_ids(collection, documents[0].vector.tolist(), new)
-            self._looked_up[collection] |= new
-        self._client.insert(collection, documents)
-        self._client.delete(collection, old)
+        new = {document.key for document in documents} - self._replaced[collection]
+        self._client.replace(collection, documents, new)
+        self._replaced[collection] |= new
 
 
-def facts_of(episode: Episode, path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+def facts_of(
+    episode: Episode, path: str | os.PathLike[str] | None = None, root: str | None = None
+) -> dict[str, Any]:
     """What the index stores about an episode besides its vector; reads its rewards.
 
     Raises:
-        InvalidArgument: the episode is in no file, so a search result could not be loaded.
+        InvalidArgument: the episode is in no file, so a search result could not be loaded; or the file is not below
+            the root.
     """
     if path is None and episode.origin is not None:
         path = episode.origin.path
@@ -361,11 +396,36 @@ def facts_of(episode: Episode, path: str | os.PathLike[str] | None = None) -> di
             found=repr(name) if name else None,
             hint="save it, then ingest the file, or say where it is with path=",
         )
+    if episode.origin is None or path is not episode.origin.path:
+        with load_wshard(where, sidecars=False) as stored:
+            assert stored.origin is not None
+            content = content_hash(stored.origin.reader)
+    else:
+        content = content_hash(episode.origin.reader)
     rewards, chunk = episode.rewards, episode.chunk_index
     facts = {"episode_id": episode.id, "env_id": episode.env_id, "length_T": episode.length}
     return {
         **facts,
-        "file_path": where,
+        "file_path": _relative(where, root),
+        "content_hash": content,
         **({} if rewards is None else {"total_reward": total_of(rewards)}),
         **({} if chunk is None else {"chunk_index": chunk}),
     }
+
+
+def content_hash(reader: ShardReader) -> str:
+    """A hash of what a file records, from the checksums in its index: the same for every compression."""
+    facts = {name: list(fact) for name, fact in ground_truth(reader).items()}
+    return hashlib.sha256(canonical(facts, None)).hexdigest()
+
+
+def _relative(path: str, root: str | None) -> str:
+    """The path as the index names it: below the root, with forward slashes."""
+    if root is None or is_url(path):
+        return path
+    relative = os.path.relpath(path, root)
+    if relative.split(os.sep)[0] == os.pardir:
+        raise InvalidArgument(
+            "the file is not below the root", path=path, expected=f"a file below {root}"
+        )
+    return relative.replace(os.sep, "/")

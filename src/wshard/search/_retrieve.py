@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import operator
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shard_format.errors import BadMetadata, InvalidArgument, ReferenceMismatch, ShardIOError
+from shard_format.safe_paths import unsafe_form
+from shard_format.sources import is_url
 from wshard._files import load_wshard
 from wshard.editing import slice_episode
 from wshard.search._client import SearchClient, ServerOptions
 from wshard.search._dialects import make_filters
+from wshard.search._ingest import content_hash
 from wshard.search._vectors import (
     PaddedProjection,
     check_averaged,
     embed,
     find_observation,
-    mean_of_query,
-    means_of,
+    input_of_query,
+    inputs_of,
 )
 from wshard.types import Channel, Episode
 
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from wshard.search._dialects import DialectName, Filter, Hit
+    from wshard.search._dialects import Filter, Hit
     from wshard.search._vectors import Embedder
 
     Query = ArrayLike | Channel | Episode
@@ -38,7 +42,7 @@ class EpisodeRef:
 
     episode_id: str
     file_path: str
-    """Where the file was when it was ingested."""
+    """Where the file was when it was ingested, or where it is below the retriever's root."""
     score: float
     """Cosine similarity to the query, from -1 to 1: larger is nearer, in every dialect."""
     metadata: dict[str, Any] = field(default_factory=dict, hash=False)
@@ -53,7 +57,7 @@ class EpisodeRef:
 
         Raises:
             ShardIOError: the file is gone.
-            ReferenceMismatch: the file holds another episode by now.
+            ReferenceMismatch: the file holds another episode by now, or recorded data was changed.
         """
         if not self.file_path:
             raise InvalidArgument(
@@ -68,6 +72,12 @@ class EpisodeRef:
         if episode.id != self.episode_id:
             episode.close()
             raise _stale(self.file_path, f"episode {self.episode_id!r}", repr(episode.id))
+        expected = self.metadata.get("content_hash")
+        if expected is not None and episode.origin is not None:
+            found = content_hash(episode.origin.reader)
+            if found != expected:
+                episode.close()
+                raise _stale(self.file_path, f"content {expected!s:.16}…", f"{found:.16}…")
         return episode
 
 
@@ -109,10 +119,10 @@ class TrajectoryRetriever:
     Args:
         url: of the server.
         embedder: the one that ingested; `PaddedProjection()` by default.
-        dialect: `"bridge"`, or `"server"` for the public DeepData server.
+        root: the folder below which the files are, if the index names them relative to one.
         channel: which observation counts when the query is an episode; None for the first.
         api_key: the server's token.
-        options: timeouts, retries, and the names of the collections.
+        options: dialect, timeouts, retries, pace, tenant, and the names of the collections.
     """
 
     def __init__(
@@ -120,19 +130,28 @@ class TrajectoryRetriever:
         url: str = "http://localhost:8080",
         embedder: Embedder | None = None,
         *,
-        dialect: DialectName = "bridge",
+        root: str | os.PathLike[str] | None = None,
         channel: str | None = None,
         api_key: str | None = None,
         options: ServerOptions | None = None,
     ) -> None:
         self.embedder: Embedder = PaddedProjection() if embedder is None else embedder
-        self._client = SearchClient(url, dialect, api_key, options)
+        self._root = None if root is None else os.path.abspath(root)
+        self._client = SearchClient(url, api_key, options)
         self._channel = channel
 
     @property
     def url(self) -> str:
         """Of the server, without secrets."""
         return self._client.url
+
+    def health(self) -> bool:
+        """Whether the server is ready for requests.
+
+        Raises:
+            SearchServerError: the server cannot be reached.
+        """
+        return self._client.is_ready()
 
     def search_episodes(
         self,
@@ -200,6 +219,17 @@ class TrajectoryRetriever:
         low, high = (None, None) if reward_range is None else reward_range
         return self.search_episodes(query_obs, top_k, env_id, min_length, low, high)
 
+    def search_similar_timesteps(
+        self,
+        query_obs: Query,
+        top_k: int = 10,
+        env_id: str | None = None,
+        min_length: int | None = None,
+        episode_id: str | None = None,
+    ) -> list[WindowRef]:
+        """`search_windows` under the name that existing code calls."""
+        return self.search_windows(query_obs, top_k, env_id, min_length, episode_id)
+
     def _search(
         self, collection: str, query: Query, top_k: int, filters: Sequence[Filter]
     ) -> list[Hit]:
@@ -213,17 +243,26 @@ class TrajectoryRetriever:
             query = find_observation(query, self._channel)
         if isinstance(query, Channel):
             check_averaged(query)
-            ((_, mean),) = means_of(query, [(0, query.length)])
+            ((_, observed),) = inputs_of(self.embedder, query, [(0, query.length)])
         else:
-            mean = mean_of_query(query)
-        vector = embed(self.embedder, [mean])[0].tolist()
-        return self._client.search(collection, vector, count, filters)
+            observed = input_of_query(self.embedder, query)
+        vector = embed(self.embedder, [observed])[0]
+        if not vector.any():
+            raise InvalidArgument(
+                "the vector of the query is all zeros, which have no direction to compare"
+            )
+        found = self._client.search(collection, vector.tolist(), count, filters)
+        return _newest(found)
 
     def _place(self, hit: Hit) -> tuple[str, str]:
         episode_id, file_path = (hit.metadata.get(key) for key in ("episode_id", "file_path"))
         if not isinstance(episode_id, str) or not isinstance(file_path, str):
             raise self._foreign("strings 'episode_id' and 'file_path'")
-        return episode_id, file_path
+        if self._root is None or is_url(file_path) or os.path.isabs(file_path):
+            return episode_id, file_path
+        if (problem := unsafe_form(file_path)) is not None:
+            raise self._foreign(f"paths below the root, without one that {problem}")
+        return episode_id, os.path.join(self._root, *file_path.split("/"))
 
     def _steps(self, hit: Hit) -> tuple[int, int]:
         start, stop = (hit.metadata.get(key) for key in ("window_start", "window_end"))
@@ -246,4 +285,16 @@ class TrajectoryRetriever:
         )
 
     def __repr__(self) -> str:
-        return f"<TrajectoryRetriever {self.url}, {self._client.dialect} dialect>"
+        return f"<TrajectoryRetriever {self.url}, {self._client.options.dialect} dialect>"
+
+
+def _newest(hits: list[Hit]) -> list[Hit]:
+    """Without older documents about the same steps of the same episode, which an interrupted replacement leaves."""
+    fields = ("episode_id", "chunk_index", "window_start")
+    newest: dict[tuple[str, ...], Hit] = {}
+    for hit in hits:
+        key = tuple(repr(hit.metadata.get(field)) for field in fields)
+        other = newest.setdefault(key, hit)
+        if isinstance(hit.id, int) and isinstance(other.id, int) and hit.id > other.id:
+            newest[key] = hit
+    return sorted(newest.values(), key=lambda hit: -hit.score)

@@ -147,8 +147,37 @@ def total_of(channel: Channel) -> float:
     return sum(float(_Sum.of(_numbers(channel, *range_)).sum.sum()) for range_ in ranges)
 
 
-def mean_of_query(query: ArrayLike) -> NDArray[np.float32]:
-    """One observation from a query: [D] as it is, [T, ...] averaged over time."""
+def takes_windows(embedder: Embedder) -> bool:
+    """Whether an embedder wants the steps of a window, [T, D], instead of their mean."""
+    takes = getattr(embedder, "takes", "mean")
+    if takes not in ("mean", "window"):
+        raise InvalidArgument(
+            "the embedder takes something unknown",
+            expected='takes = "mean" or "window"',
+            found=repr(takes),
+        )
+    return bool(takes == "window")
+
+
+def inputs_of(
+    embedder: Embedder, channel: Channel, ranges: Sequence[Range]
+) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """What the embedder gets for each range of steps, with its position in `ranges`: a mean [D], or steps [T, D]."""
+    if not takes_windows(embedder):
+        yield from means_of(channel, ranges)
+        return
+    for number, (start, stop) in enumerate(ranges):
+        yield number, _numbers(channel, start, stop).astype(np.float32)
+
+
+def input_of_query(embedder: Embedder, query: ArrayLike) -> NDArray[np.float32]:
+    """What the embedder gets for a query: [D] or [T, ...]."""
+    steps = _steps_of_query(query)
+    return steps.astype(np.float32) if takes_windows(embedder) else _Sum.of(steps).mean()
+
+
+def _steps_of_query(query: ArrayLike) -> NDArray[Any]:
+    """A query as [T, D]: [D] is one step."""
     array = as_array(query)
     if array.dtype.kind not in "fiub" and array.dtype != bfloat16():
         raise InvalidArgument(
@@ -161,7 +190,7 @@ def mean_of_query(query: ArrayLike) -> NDArray[np.float32]:
             found=f"{list(array.shape)}",
         )
     steps = array.reshape(1, -1) if array.ndim == 1 else array.reshape(len(array), -1)
-    return _Sum.of(_as_floats(steps)).mean()
+    return _as_floats(steps)
 
 
 @dataclass(slots=True)
@@ -221,11 +250,12 @@ class Embedder(Protocol):
     """Any function from one observation, averaged over time, to a vector.
 
     It may also have `dimension`, the size of its vectors, and `embed_many`, which takes an array [N, D],
-    gives [N, dimension], and is then preferred.
+    gives [N, dimension], and is then preferred. With `takes = "window"` it gets all steps, [T, D], instead of their
+    mean, one window at a time.
     """
 
-    def __call__(self, mean: NDArray[np.float32], /) -> Any:  # noqa: ANN401 - anything that makes an array
-        """The vector for one mean observation, float32 [D]."""
+    def __call__(self, observed: NDArray[np.float32], /) -> Any:  # noqa: ANN401 - anything that makes an array
+        """The vector for one mean observation, float32 [D], or for the steps of a window, [T, D]."""
         ...
 
 
@@ -296,7 +326,7 @@ def embed(
     Raises:
         InvalidArgument: the embedder gave something else than finite vectors of one size.
     """
-    together = getattr(embedder, "embed_many", None)
+    together = None if takes_windows(embedder) else getattr(embedder, "embed_many", None)
     if together is not None and len({mean.size for mean in means}) == 1:
         made = as_array(together(np.stack(means)))
     else:
