@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from xxhash import xxh64
 
+from shard_format import display
 from shard_format.errors import DATA_ERRORS, InvalidArgument, ShardError, check_choice
 from shard_format.findings import SkipCounter
 from shard_format.parallel import for_each, thread_count
@@ -395,6 +396,34 @@ class EpisodeDataset:
             f"window={self.window}, stride={self.stride}, pad={self.pad!r}, {options}"
             f"fingerprint={self.fingerprint!r})"
         )
+
+    def _repr_html_(self) -> str:
+        size, windows = f"{self.window} steps", f"stride {self.stride}, pad {self.pad}"
+        facts = [
+            ("episodes", f"{len(self.lengths):,} of {int(self.lengths.sum()):,} steps"),
+            ("windows", f"{len(self):,} of {size}, {windows}"),
+            ("files", self.folder or self.paths[0]),
+        ]
+        rows = {name: [str(of[0]), str(list(of[1]))] for name, of in self.channels.items()}
+        pictures, note = dict[str, "NDArray[np.uint8]"](), ""
+        first = int(np.flatnonzero(np.diff(self._numbers.firsts))[0])
+        try:
+            # How the first episode stores them; others may differ.
+            with self.open_episode(first) as episode:
+                rate = episode.timebase.tick_hz
+                for want in self._wanted:
+                    channel = want.of(episode)
+                    stored = channel.summary()
+                    hertz = stored["rate"] or (f"{rate:.6g} Hz" if rate else "")
+                    rows[want.key] += [hertz, stored["codec"], stored["size"]]
+                    if not pictures and want.is_observation:
+                        small = channel.thumbnails()
+                        pictures = {f"{want.key} · {at}": each for at, each in small.items()}
+        except ShardError as error:
+            note = f"an episode cannot be shown: {error}"
+        columns = ("channel", "dtype", "step", "rate", "codec", "size in one episode")
+        table = display.Table(columns, ((key, *row) for key, row in rows.items()), len(rows))
+        return display.card("EpisodeDataset", facts, table, pictures, note)
 
 
 def _data_fingerprint(catalogue: Catalogue) -> str:

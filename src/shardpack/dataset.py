@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Union, overloa
 import numpy as np
 from xxhash import xxh64_intdigest
 
-from shard_format.errors import Closed, DuplicateName, EntryNotFound, InvalidArgument, shorten
+from shard_format import display
+from shard_format.errors import (
+    Closed,
+    DuplicateName,
+    EntryNotFound,
+    InvalidArgument,
+    ShardError,
+    shorten,
+)
 from shard_format.listing import expand as expand_names
 from shard_format.parallel import for_each, map_in_order
 from shard_format.registry import DEFAULT_LIMITS, Limits
@@ -40,6 +48,10 @@ Shards: TypeAlias = Union["SourceLike | Iterable[SourceLike]"]
 _SUFFIX: Final = ".shardpack"
 
 _MOST_OPEN: Final = 256
+# What a notebook shows.
+_MOST_COUNTED: Final = 1000
+_RECORDS_SHOWN: Final = 5
+_PICTURES_SHOWN: Final = 3
 # Remote shards to read at the same time.
 _AT_ONCE: Final = 8
 
@@ -427,6 +439,28 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"<Dataset {self.label!r}>"
+
+    def _repr_html_(self) -> str:
+        facts: list[tuple[str, object]] = [("shards", len(self._locations))]
+        shown: list[Record] = []
+        count, heading = 0, f"Dataset {self.label}"
+        try:
+            # Counting reads the end of every shard, which may be many, or far away.
+            if self._at_once == 1 and len(self._locations) <= _MOST_COUNTED:
+                count = len(self)
+                facts.insert(0, ("records", f"{count:,}"))
+                shown = list(self._shard(0).records(0, _RECORDS_SHOWN))
+            facts += display.fields(self.metadata)
+            rows = [
+                (one.key, len(one), ", ".join(one.names[:8]), display.size(one.size))
+                for one in shown
+            ]
+            small = {one.key: one.thumbnail() for one in shown[:_PICTURES_SHOWN]}
+        except ShardError as error:  # a notebook still shows which dataset it is
+            return display.card(heading, facts, note=f"cannot be shown: {error}")
+        table = display.Table(("record", "entries", "names", "size"), rows, count)
+        pictures = {key: each for key, each in small.items() if each is not None}
+        return display.card(heading, facts, table, pictures)
 
 
 def expand(shards: Shards) -> list[Any]:

@@ -7,6 +7,9 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+
+from shard_format import display
 from shard_format.canonical_json import parse_object
 from shard_format.codecs import crc32c
 from shard_format.errors import (
@@ -20,7 +23,7 @@ from shard_format.errors import (
     SizeMismatch,
     shorten,
 )
-from shard_format.sources import BytesSource, MappedSlice, slice_of
+from shard_format.sources import BytesSource, MappedSlice, is_url, slice_of
 from shardpack import _msgpack
 from shardpack._layout import (
     CHECKED,
@@ -35,16 +38,23 @@ from shardpack._layout import (
 from shardpack._record_head import RecordHead, UsualHead, at_record, parse_head
 from shardpack._shard_bytes import ShardBytes
 from shardpack.encodings import LABELS, Encoding, MetadataEncoding, decode
+from shardpack.images import FORMATS, decode_image
 from shardpack.values import decode_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+
+    from numpy.typing import NDArray
 
     from shard_format.registry import Limits
     from shard_format.sources import ByteSource
     from shardpack.values import Decoder
 
 __all__ = ["Entry", "Record", "StoredEntry"]
+
+# A notebook shows a record without being asked: how many bytes an image may have, and how many entries are looked at.
+_MOST_FOR_A_PICTURE: Final = 32 << 20
+_MOST_LOOKED_AT: Final = 64
 
 
 class StoredEntry(NamedTuple):
@@ -288,6 +298,39 @@ class Record:
     def __repr__(self) -> str:
         return f"<Record {self.key!r}: {', '.join(map(repr, self.names))}>"
 
+    def thumbnail(self) -> NDArray[np.uint8] | None:
+        """A small picture of the first image in it; None if there is none, or it is large, remote or damaged.
+
+        Needs the extra `images`; without it there is no picture.
+        """
+        if is_url(self.shard_name):
+            return None
+        try:
+            for entry in islice(self._make_entries(), _MOST_LOOKED_AT):
+                if entry.content_type in FORMATS:
+                    if max(entry.size, entry.stored_size) > _MOST_FOR_A_PICTURE:
+                        return None
+                    frame = decode_image(entry.content_type, entry.data, _MOST_FOR_A_PICTURE)
+                    picture = display.picture_of(frame)
+                    is_byte = frame.dtype == np.uint8
+                    low, high = (0.0, 255.0) if is_byte else display.value_range([picture])
+                    return display.to_pixels(picture, low, high)
+        except (ShardError, ValueError):
+            pass  # reading the entry says what is wrong with it
+        return None
+
+    def _repr_html_(self) -> str:
+        columns = ("entry", "type", "codec", "size", "stored")
+        facts = [("shard", self.shard_name), ("size", display.size(self.size))]
+        try:
+            facts += display.fields(self.metadata)
+            table = display.Table(columns, map(_cells, self._make_entries()), len(self))
+            picture = self.thumbnail()
+            pictures = {} if picture is None else {self.key: picture}
+            return display.card(f"Record {self.key}", facts, table, pictures)
+        except ShardError as error:  # a notebook still shows which record it is
+            return display.card("Record", facts, note=f"cannot be shown: {error}")
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Goes to another process as its bytes.
         shard, start = self._shard, self._start
@@ -366,6 +409,11 @@ class Record:
             ),
             name,
         )
+
+
+def _cells(entry: Entry) -> tuple[str, ...]:
+    sizes = display.size(entry.size), display.size(entry.stored_size)
+    return (entry.name, entry.content_type, entry.compression, *sizes)
 
 
 def _from_block(name: str, limits: Limits, offset: int, block: bytes) -> Record:

@@ -105,6 +105,15 @@ class FileBlock(_FileBlockFields):
     def _parts(self) -> PartReader | None:
         return self.reader.part_reader(self.name) if self.is_compressed else None
 
+    def decoded_bytes(self, start: int, stop: int) -> int:
+        """How many bytes are decoded to get a range."""
+        if not self.is_compressed:
+            return stop - start
+        if self._parts is None:
+            return self.nbytes
+        first, end = self._parts.whole_frames(start, stop)
+        return end - first
+
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         if self.nbytes == 0:
             return _empty(dtype, shape)
@@ -243,6 +252,15 @@ class ChainedBlock:
             done += count
             number += 1
 
+    def file_blocks(self, start: int, stop: int) -> Iterator[tuple[FileBlock, int, int]]:
+        """The entries that hold a range, and the range in each."""
+        first = 0
+        for part, end in zip(self._parts, self._ends, strict=True):
+            low, high = max(start, first), min(stop, end)
+            if low < high and isinstance(part, FileBlock):
+                yield part, low - first, high - first
+            first = end
+
     def pieces(self, most_bytes: int) -> Iterable[Any]:
         for part in self._parts:
             if isinstance(part, FileBlock) and not part.is_compressed:
@@ -304,6 +322,35 @@ class Extra:
 
     def __repr__(self) -> str:
         return f"<Extra {self.name!r}: {self.nbytes} bytes>"
+
+
+def storage_of(block: Block | None) -> tuple[str, int] | None:
+    """The codec of a block and its bytes in files; None if it is not an entry of a file.
+
+    Raises:
+        ShardError: the codec is unknown.
+    """
+    if isinstance(block, FileBlock):
+        info = block.reader.info(block.name)
+        return info.codec.label, info.disk_size
+    if isinstance(block, ChainedBlock):
+        found = [storage_of(part) for part, _, _ in block.file_blocks(0, block.nbytes)]
+        known = [one for one in found if one is not None]
+        if known:
+            codecs = dict.fromkeys(codec for codec, _ in known)
+            return "+".join(codecs), sum(stored for _, stored in known)
+    return None
+
+
+def decoded_bytes(block: Block, start: int, stop: int) -> int:
+    """How many bytes are decoded to get a range of a block."""
+    if isinstance(block, FileBlock):
+        return block.decoded_bytes(start, stop)
+    if isinstance(block, ChainedBlock):
+        return sum(
+            part.decoded_bytes(first, end) for part, first, end in block.file_blocks(start, stop)
+        )
+    return stop - start if block.is_cut_cheaply else block.nbytes
 
 
 def pieces_of(block: Block, most_bytes: int) -> Iterator[NDArray[np.uint8]]:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from shard_format.errors import BadValue, InvalidArgument, SizeMismatch
-from wshard._blocks import ArrayBlock, FileBlock
+from shard_format import display
+from shard_format.errors import BadValue, InvalidArgument, ShardError, SizeMismatch
+from shard_format.sources import is_url
+from wshard._blocks import ArrayBlock, FileBlock, decoded_bytes, storage_of
 from wshard._metadata import MOST_UNBACKED
 from wshard._values import (
     DType,
@@ -31,15 +33,19 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
 
-    from shard_format.errors import ShardError
     from wshard._blocks import Block
     from wshard._metadata import Row
 
-__all__ = ["Channel", "Modality", "RaggedChannel", "TextChannel", "as_channel"]
+__all__ = ["Channel", "Modality", "RaggedChannel", "TextChannel", "as_channel", "is_frames"]
 
 _FEW_FLAGS = 1 << 14
 # An attribute of an enumeration takes long to look up.
 _BOOL = DType.BOOL
+_SMALLEST_FRAME = 8
+# A notebook shows a channel without being asked: how many bytes may be decoded for a picture, and how large a block
+# may be that can only be decoded as a whole.
+_MOST_FOR_A_PICTURE = 32 << 20
+_MOST_AS_A_WHOLE = 4 << 20
 
 
 class Modality(str, Enum):
@@ -64,6 +70,7 @@ class Modality(str, Enum):
 
 _CONTENT_TYPES = {Modality.RGB: 6, Modality.LANGUAGE: 5, Modality.AUDIO: 7, Modality.VIDEO: 8}
 _MODALITIES = {modality.value: modality for modality in Modality}
+_FRAMES = (Modality.RGB, Modality.DEPTH, Modality.VIDEO)
 
 
 class Channel(Strict):
@@ -450,6 +457,69 @@ class Channel(Strict):
     def timestamps_ns(self, times: ArrayLike | None) -> None:
         self.clock_source = None
         self._times = None if times is None else as_times(times, self.name)
+
+    # --- looking
+
+    def summary(self) -> dict[str, str]:
+        """What a table shows about it: `dtype`, `shape`, `rate`, `codec`, `size` and `stored`. Reads no data."""
+        kind = "text" if self.layout == "text" else str(self.dtype_name)
+        items = "" if self.layout == "dense" else "*, "
+        shape = ", ".join(map(str, self.step_shape))
+        clock = "own clock" if self.has_own_clock else ""
+        try:
+            codec, stored = storage_of(self.source) or ("", None)
+            nbytes = self.nbytes if self.source is None else self.source.nbytes
+        except ShardError as error:
+            codec, stored, nbytes = error.code, None, None
+        return {
+            "dtype": f"{kind} ragged" if self.layout == "ragged" else kind,
+            "shape": f"[{self._length}, {items}{shape}]".replace(", ]", "]"),
+            "rate": f"{self.sampling_rate_hz:.6g} Hz" if self.sampling_rate_hz else clock,
+            "codec": codec,
+            "size": "" if nbytes is None else display.size(nbytes),
+            "stored": "" if stored is None else display.size(stored),
+        }
+
+    def thumbnails(self, count: int = 3) -> dict[int, NDArray[np.uint8]]:
+        """Small pictures of some frames by their numbers; none if steps are not pictures, or would cost much.
+
+        A picture is left out if its file is remote, or damaged, or if tens of megabytes must be decoded for it.
+        """
+        block, found = self.source, dict[int, "NDArray[np.float64]"]()
+        reading = self.uncached()
+        if not is_frames(self) or (block is not None and is_url(block.path or "")):
+            return {}
+        for number in dict.fromkeys(np.linspace(0, max(self._length - 1, 0), count).astype(int)):
+            start, stop = int(number) * self.step_bytes, (int(number) + 1) * self.step_bytes
+            try:
+                cost, most = stop - start, _MOST_FOR_A_PICTURE
+                if block is not None and self._values is None:
+                    most = most if block.is_cut_cheaply else _MOST_AS_A_WHOLE
+                    cost = decoded_bytes(block, start, stop)
+                if not 0 < cost <= most:
+                    break
+                frame = self.dtype_name.as_numbers(reading.read_steps(number, number + 1))[0]
+                found[int(number)] = display.picture_of(frame)
+            except (ShardError, ValueError, IndexError):
+                break  # reading the channel says what is wrong with it
+        if not found:
+            return {}
+        low, high = display.value_range(list(found.values()))
+        if self.dtype_name is DType.UINT8 and self.modality != Modality.DEPTH:
+            low, high = 0.0, 255.0
+        return {at: display.to_pixels(each, low, high) for at, each in found.items()}
+
+    def _repr_html_(self) -> str:
+        facts = {
+            **self.summary(),
+            "unit": self.unit,
+            "modality": self.modality or "",
+            "description": self.description or self.semantics,
+            "block": self.block,
+        }
+        shown = [(name, value) for name, value in facts.items() if value]
+        pictures = {f"entry {at}": each for at, each in self.thumbnails().items()}
+        return display.card(f"{type(self).__name__} {self.name}", shown, pictures=pictures)
 
     # --- copies
 
@@ -854,6 +924,16 @@ class UnreadableChannel(Channel):
     def stored_array(self) -> NDArray[Any]:
         assert self.source is not None
         return self.source.array(np.dtype(np.uint8), (self.source.nbytes,))
+
+
+def is_frames(channel: Channel) -> bool:
+    """Whether each step of a channel is a picture, judged by its modality or else by its shape."""
+    if isinstance(channel, RaggedChannel) or len(channel.step_shape) < 2:
+        return False
+    if channel.modality in _FRAMES:
+        return True
+    large = sorted(channel.step_shape)[-2]
+    return channel.modality is None and large >= _SMALLEST_FRAME and prod(channel.step_shape) >= 64
 
 
 def as_modality(modality: Modality | str | None) -> Modality | str | None:

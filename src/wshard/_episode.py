@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, Ty
 
 import numpy as np
 
-from shard_format.errors import BadValue, InvalidArgument, SizeMismatch
+from shard_format import display
+from shard_format.errors import BadValue, InvalidArgument, ShardError, SizeMismatch
 from shard_format.parallel import available_threads, for_each
 from wshard._blocks import Extra
-from wshard._channels import Channel, RaggedChannel, as_channel
+from wshard._channels import Channel, Modality, RaggedChannel, as_channel, is_frames
 from wshard._labels import Intervals, as_intervals
 from wshard._lanes import (
     CHANNEL_LANES,
@@ -847,6 +848,42 @@ class Episode(Strict):
             if (lane := getattr(self, what))
         )
         return f"<Episode {self.id!r}: {self.length} steps{', ' + lanes if lanes else ''}>"
+
+    def _repr_html_(self) -> str:
+        try:
+            return self._card()
+        except ShardError as error:  # a notebook still shows which episode it is
+            return display.card(f"Episode {self.id}", note=f"cannot be shown: {error}")
+
+    def _card(self) -> str:
+        rate = self.timebase.tick_hz
+        facts: list[tuple[str, object]] = [("steps", self.length)]
+        if self.env_id:
+            facts.insert(0, ("environment", self.env_id))
+        if rate:
+            facts.append(("rate", f"{rate:.6g} Hz, {self.length / rate:.6g} s"))
+        if self.origin is not None:
+            facts.append(("file", self.origin.path))
+        facts += display.fields(self.metadata)
+        blocks = dict(self.blocks())
+        step_rate = f"{rate:.6g} Hz" if rate else ""
+        # Made one by one: of very many channels only the first are shown.
+        rows = ((name, *_cells(channel, step_rate)) for name, channel in blocks.items())
+        columns = ("channel", "dtype", "shape", "rate", "codec", "size", "stored")
+        table = display.Table(columns, rows, len(blocks))
+        cameras = [(name, c) for name, c in self.observations.items() if is_frames(c)]
+        cameras.sort(key=lambda camera: camera[1].modality == Modality.DEPTH)  # colours first
+        pictures = {
+            f"{name} · {at}": each
+            for name, camera in cameras[:1]
+            for at, each in camera.thumbnails().items()
+        }
+        return display.card(f"Episode {self.id}", facts, table, pictures)
+
+
+def _cells(channel: Channel, step_rate: str) -> list[str]:
+    cells = channel.summary()
+    return list({**cells, "rate": cells["rate"] or step_rate}.values())
 
 
 def _rate_of(times: NDArray[np.int64]) -> float | None:

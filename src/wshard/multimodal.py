@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from wshard._channels import Channel, Modality, RaggedChannel, as_channel
+from wshard._channels import Channel, Modality, as_channel, is_frames
 
 if TYPE_CHECKING:
     from wshard._episode import Episode
 
 __all__ = ["add_multimodal_observation", "get_multimodal_observations", "is_frames"]
-
-_FRAMES: Final = (Modality.RGB, Modality.DEPTH, Modality.VIDEO)
-_SMALLEST_FRAME: Final = 8
 
 
 def add_multimodal_observation(
@@ -41,13 +37,3 @@ def get_multimodal_observations(
         if (group is None or name == group or name.startswith(group + "/"))
         and (modality is None or channel.modality == modality)
     }
-
-
-def is_frames(channel: Channel) -> bool:
-    """Whether each step of a channel is a picture, judged by its modality or else by its shape."""
-    if isinstance(channel, RaggedChannel) or len(channel.step_shape) < 2:
-        return False
-    if channel.modality in _FRAMES:
-        return True
-    large = sorted(channel.step_shape)[-2]
-    return channel.modality is None and large >= _SMALLEST_FRAME and prod(channel.step_shape) >= 64

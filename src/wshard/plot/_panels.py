@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from shard_format.display import picture_of, value_range
 from wshard._lanes import DELTA_RESIDUAL
 from wshard.multimodal import is_frames
 from wshard.plot._series import BINS, bin_edges, read_series, row_means
@@ -317,7 +318,7 @@ class Panels:
         self, title: str, channel: Channel, detail: str = "", *, belongs: bool = False
     ) -> Panel:
         # As high as frames of this form need.
-        height, width, _ = _picture_axes(channel.step_shape)
+        height, width = picture_of(np.broadcast_to(0, channel.step_shape)).shape[:2]
         inches = min(max(self._width / _THUMBNAILS * height / max(width, 1), 0.5), 1.5)
         return Panel(title, float(inches), partial(self._draw_strip, channel), detail, belongs)
 
@@ -337,7 +338,7 @@ class Panels:
         chosen = list(dict.fromkeys(nearest.tolist()))
         reading = channel.uncached()
         pictures = [_thumbnail(reading, start + at) for at in chosen]
-        low, high = _range_of(pictures)
+        low, high = value_range(pictures)
         is_colour = pictures[0].ndim == 3
         look: dict[str, Any] = {} if is_colour else {"vmin": low, "vmax": high}
         look["cmap"] = "gray" if _is_grey(channel) else "viridis"
@@ -485,39 +486,11 @@ def _say_about(axes: Axes, series: Series) -> None:
 
 def _thumbnail(channel: Channel, entry: int) -> NDArray[np.float64]:
     """One frame as [H, W] or [H, W, 3], small enough."""
-    height, width, channels_first = _picture_axes(channel.step_shape)
     frame = channel.dtype_name.as_numbers(channel.read_steps(entry, entry + 1))[0]
-    with np.errstate(all="ignore"):
-        numbers: NDArray[np.float64] = frame.astype(np.float64)
-    if len(channel.step_shape) > 3:
-        numbers = numbers.reshape(-1, *channel.step_shape[-3:])[0]
-    if numbers.ndim == 3:
-        numbers = np.moveaxis(numbers, 0, -1) if channels_first else numbers
-        numbers = numbers[..., :3] if numbers.shape[-1] >= 3 else numbers[..., 0]
-    step = max(1, -(-max(height, width) // _THUMBNAIL_PIXELS))
-    return numbers[::step, ::step]
-
-
-def _picture_axes(shape: tuple[int, ...]) -> tuple[int, int, bool]:
-    """Height and width of a frame, and whether its colours come first."""
-    last = shape[-3:]
-    if len(last) == 3 and last[2] > 4 and last[0] <= 4:
-        return last[1], last[2], True
-    return last[0], last[1], False
+    return picture_of(frame, _THUMBNAIL_PIXELS)
 
 
 def _is_grey(channel: Channel) -> bool:
     return channel.modality != Modality.DEPTH and (
         channel.dtype_name == "u8" or channel.modality is not None
     )
-
-
-def _range_of(pictures: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
-    """What counts as black and white in all of them."""
-    finite = [picture[np.isfinite(picture)] for picture in pictures]
-    low = min((float(values.min()) for values in finite if values.size), default=0.0)
-    high = max((float(values.max()) for values in finite if values.size), default=1.0)
-    if pictures[0].ndim == 3:
-        # Colours have a range of their own: 0 to 1, or 0 to 255.
-        low, high = min(low, 0.0), (255.0 if high > 1.0 else 1.0)
-    return low, high if high > low else low + 1.0
