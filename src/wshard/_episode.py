@@ -33,7 +33,15 @@ from wshard._lanes import (
 )
 from wshard._metadata import LARGEST, EpisodeFacts, Timebase, TimebaseType
 from wshard._values import DType, Strict, as_array, as_times, check_count, convert, regular_times
-from wshard.alignment import Aligned, AlignedChannel, match, method_for, needed_range, take
+from wshard.alignment import (
+    Aligned,
+    AlignedChannel,
+    check_unit,
+    match,
+    method_for,
+    needed_range,
+    take,
+)
 from wshard.residual import Residual
 
 if TYPE_CHECKING:
@@ -51,6 +59,7 @@ __all__ = ["Episode", "Extra", "LaneView", "NestedView", "Origin", "Part"]
 Value = TypeVar("Value")
 _LARGE: Final = 4 << 20
 _WORTH_THREADS: Final = 1 << 20
+_FAR_AWAY: Final = "if the clock is right, state how far away an entry may be: tolerance_ns=…"
 
 
 Route: TypeAlias = "Callable[[], tuple[dict[Address, Any], dict[str, Any] | None]]"
@@ -654,6 +663,21 @@ class Episode(Strict):
             return np.append(recorded, more)
         return recorded[:count]
 
+    def span_ns(self) -> tuple[int, int] | None:
+        """When the first step starts and the last one ends, in nanoseconds; None without steps or without a clock."""
+        times, rate_hz = self.timestamps_ns, self.timebase.tick_hz
+        if not self.length or (times is None and not rate_hz):
+            return None
+        period = 1e9 / rate_hz if rate_hz else 0.0
+        if times is None:
+            # Computed, not made: T is what the file claims.
+            start = self.timebase.epoch_ns
+            return start, start + round(self.length * period)
+        low, high = int(times.min()), int(times.max())
+        if len(times) > 1:
+            return low, high + (high - low) // (len(times) - 1)
+        return low, high + round(period)
+
     def _stated_rate(self) -> float:
         if self.timebase.tick_hz is None:
             raise InvalidArgument(
@@ -676,7 +700,9 @@ class Episode(Strict):
             to: the channel whose times to use, or times in nanoseconds; None for the episode's steps.
             method: `"nearest"`, `"previous"`, `"exact"`, or `"linear"`, which interpolates between
                 floating-point entries and takes the nearest entry of everything else.
-            tolerance_ns: entries further away than this count as missing.
+            tolerance_ns: entries further away than this count as missing. None for any distance; a channel whose
+                clock is about 1000, 10⁶ or 10⁹ times as long as the episode, or as short, is then refused,
+                because its unit is wrong.
             channels: which ones; None for all observations and actions.
 
         Returns:
@@ -709,8 +735,10 @@ class Episode(Strict):
     ) -> Match:
         """Which entries of a channel belong to these times, as `align` chooses them; reads no values."""
         channel.check_claims()
-        chosen = method_for(channel, method)
-        return match(self.times_ns(channel), targets_ns, chosen, tolerance_ns)
+        chosen, times = method_for(channel, method), self.times_ns(channel)
+        if channel.has_own_timestamps and tolerance_ns is None and method != "exact":
+            check_unit(times, self.span_ns(), _FAR_AWAY)
+        return match(times, targets_ns, chosen, tolerance_ns)
 
     def step_channels(self) -> list[str]:
         """The names of all observations and actions, as `find` takes them: with the lane where both have one."""

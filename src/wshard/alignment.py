@@ -31,19 +31,32 @@ if TYPE_CHECKING:
 
 __all__ = [
     "METHODS",
+    "SORT_CLOCK",
     "Aligned",
     "AlignedChannel",
     "Match",
     "Method",
+    "check_unit",
     "match",
     "method_for",
     "needed_range",
     "take",
+    "unit_mistake",
 ]
 
 Method = Literal["nearest", "previous", "exact", "linear"]
 
 METHODS: Final = ("nearest", "previous", "exact", "linear")
+
+SORT_CLOCK: Final = (
+    "sort the entries: `order = np.argsort(channel.timestamps_ns, kind='stable')`, then `channel.data, "
+    "channel.timestamps_ns = channel.data[order], channel.timestamps_ns[order]`, and save the episode; a channel "
+    "without a clock of its own has the times of the steps: sort all channels by ep.timestamps_ns; "
+    "`wshard doctor FILE` names the clocks that run backwards"
+)
+"""How to mend a clock that runs backwards."""
+# Units that people take for nanoseconds, and how many of these they have.
+_UNITS: Final = {1_000: "microseconds", 1_000_000: "milliseconds", 1_000_000_000: "seconds"}
 
 _INT64_MAX = (1 << 63) - 1
 _UINT64_MAX = (1 << 64) - 1
@@ -116,7 +129,7 @@ def match(
             f"times_ns run backwards at index {at}",
             expected=f"{times[at - 1]} or later",
             found=f"{times[at]}",
-            hint="sort the entries by time, or let `shard doctor` look at the file",
+            hint=SORT_CLOCK,
         )
     weights = None
     if not times.size:
@@ -134,6 +147,56 @@ def match(
             found[targets > times[-1]] = -1
             weights = _weights(times, targets, found)
     return _matched(times, targets, found.astype(np.int64, copy=False), weights, limit)
+
+
+def unit_mistake(times_ns: NDArray[np.int64], span_ns: tuple[int, int]) -> tuple[str, str] | None:
+    """Whether a channel's clock and the steps seem to count time in different units; reads the ends of the clock.
+
+    Args:
+        times_ns: the clock of a channel.
+        span_ns: when the episode starts and ends, as `Episode.span_ns` returns it.
+
+    Returns:
+        What is wrong and how to mend it, in words; None if one does not last about 1000, 10⁶ or 10⁹ times as long as
+        the other.
+    """
+    whole = span_ns[1] - span_ns[0]
+    if len(times_ns) < 2 or whole <= 0:
+        return None
+    covered = int(times_ns.max()) - int(times_ns.min())
+    covered += covered // (len(times_ns) - 1)  # the last entry lasts as long as the others
+    found = f"its times cover {_duration(covered)} of an episode of {_duration(whole)}"
+    for factor, unit in _UNITS.items():
+        as_if = f"as if they were {unit}, which are {factor} nanoseconds"
+        if whole <= 2 * covered * factor and covered * factor <= 2 * whole:
+            return f"{found}, {as_if}", f"channel.timestamps_ns = channel.timestamps_ns * {factor}"
+        if covered <= 2 * whole * factor and whole * factor <= 2 * covered:
+            as_if = f"as if the steps were in {unit}, which are {factor} nanoseconds"
+            mend = f"ep.timestamps_ns = ep.timestamps_ns * {factor}"
+            return f"{found}, {as_if}", f"{mend}, or ep.timebase.tick_hz /= {factor} without them"
+    return None
+
+
+def check_unit(
+    times_ns: NDArray[np.int64], span_ns: tuple[int, int] | None, otherwise: str
+) -> None:
+    """Refuses a clock that seems to count time in another unit than the steps.
+
+    Args:
+        times_ns: the clock of a channel.
+        span_ns: when the episode starts and ends; None if that is not known.
+        otherwise: what to do if the clock is right.
+
+    Raises:
+        InvalidArgument: says which unit, and how to mend it.
+    """
+    mistake = None if span_ns is None else unit_mistake(times_ns, span_ns)
+    if mistake is not None:
+        problem, mend = mistake
+        raise InvalidArgument(
+            f"the clock of the channel has another unit than the episode: {problem}",
+            hint=f"run `wshard doctor FILE`; mend it with `{mend}` and save the episode; {otherwise}",
+        )
 
 
 def needed_range(match: Match) -> tuple[int, int]:

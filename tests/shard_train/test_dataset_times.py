@@ -519,6 +519,24 @@ class TestClocksOfTheirOwn:
         with pytest.raises(InvalidArgument, match=r"a\.wshard: entry 'signal/imu': .*backwards"):
             ds[0]
 
+    @pytest.mark.parametrize(
+        "options", [{"delta_timestamps": {"imu": [0.0]}}, {"window": 4, "align": "linear"}]
+    )
+    def test_a_clock_in_microseconds_is_refused_unless_a_tolerance_is_given(
+        self, tmp_path: Path, options: dict[str, Any]
+    ) -> None:
+        ep = episode_of(0, 300)
+        times = np.arange(1000) * 10_000  # microseconds of 10 s
+        ep.observations["imu"] = Channel(data=np.zeros(1000), timestamps_ns=times)
+        path = save(ep, tmp_path / "a.wshard")
+        message = (
+            r"a\.wshard: entry 'signal/imu': .*microseconds.*wshard doctor.*timestamps_ns \* 1000"
+        )
+        with pytest.raises(InvalidArgument, match=message):
+            _ = EpisodeDataset(path, **options)[0]
+        allowed = {**options, "align": "nearest", "tolerance_s": 0.1}
+        assert not EpisodeDataset(path, **allowed)[0]["imu_is_pad"].any()
+
 
 class TestNextObservations:
     """Observations with one entry more than actions."""

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shard_format.errors import EntryNotFound, InvalidArgument
+from wshard import Channel, Episode, Timebase
 from wshard.alignment import (
     METHODS,
     Aligned,
@@ -26,6 +27,7 @@ from wshard.alignment import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+SECOND = 1_000_000_000
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 
 quick = settings(derandomize=True, database=None, deadline=None, max_examples=120)
@@ -156,7 +158,40 @@ class TestRefusedTimes:
         with pytest.raises(InvalidArgument, match="backwards at index 2") as caught:
             match([0, 10, 9, 11], [5])
         assert (caught.value.expected, caught.value.found) == ("10 or later", "9")
-        assert "doctor" in str(caught.value)
+        assert "wshard doctor FILE" in str(caught.value)
+        assert "np.argsort" in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("factor", "unit"),
+        [(1_000, "microseconds"), (1_000_000, "milliseconds"), (1_000_000_000, "seconds")],
+    )
+    def test_a_clock_in_another_unit_is_refused_with_its_unit_and_the_line_that_mends_it(
+        self, factor: int, unit: str
+    ) -> None:
+        ep = Episode("ep", timebase=Timebase(tick_hz=10), length=500)
+        ep.actions["ctrl"] = np.zeros((500, 2))
+        times = np.arange(5000) * 10_000_000
+        imu = ep.observations["imu"] = Channel(data=np.arange(5000), timestamps_ns=times // factor)
+        with pytest.raises(
+            InvalidArgument, match=f"entry 'imu': .*as if they were {unit}"
+        ) as caught:
+            ep.align()
+        assert "wshard doctor FILE" in str(caught.value)
+        line = str(caught.value).split("`")[3]
+        exec(line, {"channel": imu})  # noqa: S102 - our own words
+        assert (ep.align()["imu"].max_residual_ns or 0) < SECOND
+
+    def test_a_short_clock_is_aligned_if_a_tolerance_says_how(self) -> None:
+        ep = Episode("ep", timebase=Timebase(tick_hz=10))
+        ep.actions["ctrl"] = np.zeros((500, 2))
+        ep.observations["burst"] = Channel(
+            data=np.arange(50.0), timestamps_ns=np.arange(50) * 10**6
+        )
+        with pytest.raises(InvalidArgument, match="tolerance_ns="):
+            ep.align()
+        assert ep.align(tolerance_ns=10**7)["burst"].invalid == 499
+        ep.observations["burst"].timestamps_ns = np.arange(50) * 4 * 10**7  # 2 s of 50 s
+        assert ep.align()["burst"].invalid == 0
 
     def test_targets_may_run_backwards(self) -> None:
         assert match([0, 10], [10, 0]).indices.tolist() == [1, 0]

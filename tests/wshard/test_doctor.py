@@ -204,6 +204,26 @@ def clock_outside(ep: Episode) -> None:
     touch.timestamps_ns = times + 1_700_000_000 * SECOND
 
 
+def clock_span(ep: Episode) -> None:
+    touch = ep.observations["touch"]
+    times = touch.timestamps_ns
+    assert times is not None
+    touch.timestamps_ns = times // 1000  # microseconds
+    touch.sampling_rate_hz = None
+
+
+def clock_span_of_a_tenth(ep: Episode) -> None:
+    touch = ep.observations["touch"]
+    touch.timestamps_ns = np.arange(320) * 900_000
+    touch.sampling_rate_hz = None
+
+
+def clock_span_of_wrong_steps(ep: Episode) -> None:
+    ep.timestamps_ns = steps(ep) // 1000
+    ep.timebase.tick_hz = None
+    del ep.labels["speech"], ep.observations["mic"]
+
+
 def regular_clock_outside(ep: Episode) -> None:
     ep.observations["mic"].start_ns = -5 * SECOND
 
@@ -339,6 +359,8 @@ def unknown_entry(ep: Episode) -> None:
 
 SPOILED: list[tuple[str, Callable[[Episode], None], str | None, int | None, int | None]] = [
     ("time_backwards", time_backwards, "time/timestamps_ns", 20, 1),
+    ("clock_span", clock_span, "signal/touch", None, None),
+    ("clock_span", clock_span_of_a_tenth, "signal/touch", None, None),
     ("time_jump", time_jump, "time/timestamps_ns", 40, 1),
     ("time_repeats", time_repeats, "time/timestamps_ns", 11, 1),
     ("time_repeats", channel_clock_repeats, "time/signal/touch", 5, 1),
@@ -440,6 +462,43 @@ class TestJudgement:
             message = only(examine(ep)).message
             for word in words:
                 assert word in message, (spoil.__name__, message)
+
+    @pytest.mark.parametrize(
+        ("spoil", "message"),
+        [
+            (
+                clock_span,
+                "its times cover 3.200 ms of an episode of 3.200 s, as if they were micro",
+            ),
+            (clock_span_of_wrong_steps, "of an episode of 3.200 ms, as if the steps were in micro"),
+        ],
+    )
+    def test_a_clock_in_another_unit_is_mended_by_the_line_that_is_named(
+        self, spoil: Callable[[Episode], None], message: str
+    ) -> None:
+        ep = clean()
+        spoil(ep)
+        (finding,) = (f for f in examine(ep).findings if f.code == "clock_span")
+        assert message in finding.message
+        line = finding.advice.split("`")[1].split(", or")[0]
+        exec(line, {"ep": ep, "channel": ep.observations["touch"]})  # noqa: S102 - our own words
+        assert "clock_span" not in examine(ep).codes
+
+    def test_a_channel_clock_that_runs_backwards_is_mended_by_the_lines_that_are_named(
+        self,
+    ) -> None:
+        ep = clean()
+        touch = ep.observations["touch"]
+        times = np.array(touch.timestamps_ns)
+        times[[7, 8]] = times[[8, 7]]
+        touch.timestamps_ns = times
+        finding = only(examine(ep))
+        assert finding.code == "time_backwards"
+        first, second = finding.advice.split("`")[1:4:2]
+        exec(f"{first}; {second}", {"np": np, "channel": touch})  # noqa: S102 - our own words
+        assert examine(ep).findings == ()
+        assert touch.timestamps_ns is not None
+        assert touch.timestamps_ns[7] == 7 * SECOND // 100
 
     def test_a_lossy_channel_without_a_measured_error_is_a_warning(self) -> None:
         ep = clean()

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import numpy as np
 
 from shard_format.errors import BadValue, InvalidArgument, ShardError, check_choice
-from wshard.alignment import METHODS, Match, match, method_for, needed_range, take
+from wshard.alignment import (
+    METHODS,
+    Match,
+    check_unit,
+    match,
+    method_for,
+    needed_range,
+    take,
+)
 from wshard.windows import WindowSource
 
 if TYPE_CHECKING:
@@ -32,6 +40,7 @@ __all__ = [
 ]
 
 _LARGEST: Final = (1 << 63) - 1
+_FAR_AWAY: Final = "if the clock is right, pass align='nearest' and tolerance_s=…"
 
 
 class Resampling(NamedTuple):
@@ -140,10 +149,16 @@ def lookup_of(
         if episode.timestamps_ns is None:
             _checked_rate(episode)
         steps_ns = episode.step_times_ns(episode.length)
+        times_ns = episode.times_ns(channel)
+        if channel.has_own_timestamps and (resampling is None or resampling.tolerance_ns is None):
+            try:
+                check_unit(times_ns, episode.span_ns(), _FAR_AWAY)
+            except InvalidArgument as error:
+                raise error.located(path=sources.path, entry=channel.block or query.key) from None
         if resampling is not None:
             method = method_for(channel, resampling.method)
             resampling = Resampling(method, resampling.tolerance_ns)
-        return TimeLookup(query, steps_ns, episode.times_ns(channel), resampling)
+        return TimeLookup(query, steps_ns, times_ns, resampling)
     steps = episode.length
     count = steps + (channel is not None and channel.length == steps + 1)
     if episode.timestamps_ns is None:

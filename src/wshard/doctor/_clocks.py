@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from wshard._lanes import TICKS, TIMESTAMPS
+from wshard.alignment import SORT_CLOCK, unit_mistake
 from wshard.doctor._findings import counted
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _SECOND: Final = 1e9
 # A median of fewer gaps says little about a rate.
 _FEWEST_GAPS: Final = 4
+# A clock that lasts so many times shorter or longer than the episode has another unit, or is about something else.
+_SPAN_FACTOR: Final = 10
 
 
 def where(wrong: NDArray[np.bool_]) -> tuple[int, int]:
@@ -58,17 +61,7 @@ def span_ns(episode: Episode, block: str, why: str, found: Findings) -> Span | N
         message = f"{why}, but the episode has neither timestamps nor a rate"
         found.add("no_clock", block, message)
         return None
-    if not episode.length:
-        return None
-    period = _SECOND / rate_hz if rate_hz else 0.0
-    if times is None:
-        # Computed, not made: T is what the file claims.
-        start = episode.timebase.epoch_ns
-        return start, start + round(episode.length * period)
-    low, high = int(times.min()), int(times.max())
-    if len(times) > 1:
-        return low, high + (high - low) // (len(times) - 1)
-    return low, high + round(period)
+    return episode.span_ns()
 
 
 def _states_rate(episode: Episode) -> bool:
@@ -98,7 +91,8 @@ def _check_clock(
         back = _duration(int(times[step]) - int(times[step + 1]))
         often = "once" if count == 1 else f"{count} times"
         message = f"time runs backwards {often}, first at step {step + 1} by {back}"
-        found.add("time_backwards", block, message, step + 1, count, rule="W-TIM-4")
+        advice = None if block == TIMESTAMPS else SORT_CLOCK
+        found.add("time_backwards", block, message, step + 1, count, advice=advice, rule="W-TIM-4")
     count, step = where(after == before)
     if count:
         message = f"{count} of {times.size} timestamps are the same as the one before, the first "
@@ -158,6 +152,26 @@ def _check_channel(
         entries = counted(channel.length, "entry", "entries")
         message = f"{outside} of {entries} outside the time of the episode: {' and '.join(parts)}"
         found.add("clock_outside", block, message, first, outside)
+    if times is not None:
+        _check_span(times, span, block, found)
+
+
+def _check_span(times: NDArray[np.int64], span: Span, block: str, found: Findings) -> None:
+    """Whether a clock lasts about as long as the episode: units are mistaken by factors of 1000."""
+    whole, count = span[1] - span[0], len(times)
+    covered = int(times.max()) - int(times.min())
+    covered += covered // max(count - 1, 1)
+    if count < 2 or whole <= 0 or whole / _SPAN_FACTOR <= covered <= whole * _SPAN_FACTOR:
+        return
+    problem, mend = unit_mistake(times, span) or (
+        f"its times cover {_duration(covered)} of an episode of {_duration(whole)}",
+        "channel.timestamps_ns = channel.timestamps_ns * 1000",
+    )
+    advice = (
+        "nothing, if the sensor ran only that long; if its times are not in nanoseconds, load the "
+    )
+    advice += f"episode, `{mend}`, and save it"
+    found.add("clock_span", block, problem, advice=advice)
 
 
 def _outside_regular(channel: Channel, span: Span, slack: int) -> tuple[int, int, Span]:

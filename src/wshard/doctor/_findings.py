@@ -23,6 +23,7 @@ _ADVICE: Final[dict[str, str | None]] = {
     "blank_frames": "check whether the camera was connected, lit and uncovered",
     "both_ends": "nothing, if the limit was hit in a terminal state; else keep the one that is true",
     "clock_outside": "check that both clocks have one origin and the unit ns; else cut what is outside",
+    "clock_span": None,
     "constant_dimension": _CONSTANT,
     "dead_dimension": _CONSTANT,
     "done_before_end": "split the recording there: these are several episodes, or steps after the end",
