@@ -62,6 +62,7 @@ class Channel:
     timestamps_ns: tuple[int, ...] | None = None
     start_ns: int | None = None
     sampling_rate_hz: float | None = None
+    horizon: int | None = None
 
     def describe(self) -> JsonObject:
         told: JsonObject = {
@@ -74,6 +75,8 @@ class Channel:
         }
         if not self.time_axis:
             told["time_axis"] = False
+        if self.horizon is not None:
+            told["horizon"] = str(self.horizon)
         if self.layout == "text":
             told["text"] = [piece.decode() for piece in self.pieces]
         elif self.layout == "ragged":
@@ -259,6 +262,7 @@ class _Blocks:
             timestamps_ns=self._own_clock(row, made.length),
             start_ns=cast("int | None", row.fields.get("start_ns")),
             sampling_rate_hz=rate,
+            horizon=cast("int | None", row.fields.get("horizon")),
         )
 
     def _dense(self, row: Row) -> Channel:

@@ -237,8 +237,9 @@ def _parse_row(value: object, block: str | None) -> Row:
     length, window, rate = (fields.get(n, 1) for n in ("length", "window", "sampling_rate_hz"))
     fine = is_integer(length) and cast("int", length) >= 0
     check(fine, "bad_metadata", "W-CHN-2", "length")
-    fine = is_integer(window) and cast("int", window) > 0
-    check(fine, "bad_metadata", "W-CHN-2", "window")
+    for name, count in (("window", window), ("horizon", fields.get("horizon", 1))):
+        fine = is_integer(count) and cast("int", count) > 0
+        check(fine, "bad_metadata", "W-CHN-2", name)
     check(is_int64(fields.get("start_ns", 0)), "bad_metadata", "W-CHN-2", "start_ns")
     fine = is_number(rate) and cast("float", rate) > 0
     check(fine, "bad_metadata", "W-CHN-2", "sampling_rate_hz")
@@ -252,7 +253,11 @@ def _parse_row(value: object, block: str | None) -> Row:
         identifier = rest if lane in ("signal", "action") else block
     if dtype is None:
         raise BrokenRuleError("bad_metadata", "W-CHN-3: dtype")
-    return Row(identifier, block, dtype, _parse_shape(fields.get("shape")), fields)
+    shape = _parse_shape(fields.get("shape"))
+    if "horizon" in fields:
+        is_dense = fields.get("layout", "dense") == "dense"
+        check(is_dense and shape[:1] == (fields["horizon"],), "bad_metadata", "W-CHN-8")
+    return Row(identifier, block, dtype, shape, fields)
 
 
 def parse_channels(channels: JsonObject) -> dict[str, Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -237,6 +238,7 @@ def _rows() -> Iterator[InvalidEpisode]:
         "model": (7,),
         "type": (7,),
         "window": ("256", 2.5, True, 0, -1),
+        "horizon": ("4", 4.5, True, 0, -1),
     }
     for field, values in wrong.items():
         for number, value in enumerate(values):
@@ -280,6 +282,18 @@ def _rows() -> Iterator[InvalidEpisode]:
         draft = base()
         draft.rows[0]["shape"] = shape
         yield _bad(f"row_shape_{name}", what, "W-CHN-4", draft)
+    horizons: dict[str, tuple[str, int, tuple[int, ...], JsonObject]] = {
+        "too_large": ("A horizon of 3 steps in chunks of 2.", 3, (2, 4), {}),
+        "of_the_values": ("A horizon that is the second number of the shape.", 4, (2, 4), {}),
+        "without_shape": ("A horizon of single numbers.", 1, (), {}),
+        "ragged": ("A horizon of ragged data.", 2, (2,), {"layout": "ragged"}),
+    }
+    for name, (what, horizon, shape_, more) in horizons.items():
+        draft = base()
+        size = 4 * 4 * math.prod(shape_)
+        fields: JsonObject = {"channel": "state", "model": "m", "horizon": horizon, **more}
+        draft.add("omen/state/m", bytes(size), "f32", shape_, **fields)
+        yield _bad(f"row_horizon_{name}", what, "W-CHN-8", draft)
     twice = base()
     twice.rows.append(dict(twice.rows[0]))
     yield _bad("row_twice", "The same row twice.", "W-CHN-5", twice)

@@ -405,6 +405,7 @@ def _starts() -> Iterator[InvalidJournal]:
         ("shape", row_for("signal/x", "f32") | {"shape": ["a"]}, "W-CHN-2"),
         ("dimensions", row_for("signal/x", "f32", (1,) * 32), "W-CHN-4"),
         ("empty_and_huge", row_for("signal/x", "f32", (2**62, 2**62, 0)), "W-CHN-4"),
+        ("horizon", row_for("action/x", "f32", (2, 3), horizon=3), "W-CHN-8"),
     ):
         yield start(f"row_{name}", "J-CHN-1", start_text(row), "bad_metadata", rule)
     yield start("row_twice", "J-CHN-2", start_text(STATE, CTRL, STATE))

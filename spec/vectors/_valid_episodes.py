@@ -582,6 +582,43 @@ def _models() -> Iterator[Valid]:
     )
 
 
+def _horizons() -> Iterator[Valid]:
+    chunks, spread, ahead = ramp_f32(24), ramp_f32(24, 1), ramp_f32(16)
+    yield episode(
+        "horizons",
+        "Action chunks of three steps with their uncertainty, predictions of one step, and recorded chunks.",
+        ("W-CHN-8",),
+        base()
+        .add("action/ctrl", ramp_f32(8), "f32", (2,))
+        .add("action/plan", ramp_f32(16), "f32", (2, 2), horizon=2)
+        .add("omen/ctrl/act", chunks, "f32", (3, 2), channel="ctrl", model="act", horizon=3)
+        .add("omen/state/dreamer", ahead, "f32", (1, 4), horizon=1)
+        .add("uncert/ctrl/act/std", spread, "f32", (3, 2), horizon=3),
+        {
+            "actions": {
+                "ctrl": seen("action/ctrl", ramp_f32(8), "f32", (2,)),
+                "plan": seen("action/plan", ramp_f32(16), "f32", (2, 2)) | {"horizon": "2"},
+            },
+            "omens": {
+                "ctrl": {
+                    "act": seen("omen/ctrl/act", chunks, "f32", (3, 2)) | {"horizon": "3"},
+                },
+                "state": {
+                    "dreamer": seen("omen/state/dreamer", ahead, "f32", (1, 4)) | {"horizon": "1"},
+                },
+            },
+            "uncerts": {
+                "ctrl": {
+                    "act": {
+                        "std": seen("uncert/ctrl/act/std", spread, "f32", (3, 2))
+                        | {"horizon": "3"},
+                    },
+                },
+            },
+        },
+    )
+
+
 def _bits(values: list[float]) -> bytes:
     """sign2nddiff of one dimension: section 9, written out."""
     count = len(values)
@@ -1016,6 +1053,7 @@ def episode_vectors() -> Iterator[Valid]:
     yield from _clocks()
     yield from _text_and_ragged()
     yield from _models()
+    yield from _horizons()
     yield from _residuals()
     yield from _labels()
     yield from _names_and_fields()

@@ -118,6 +118,8 @@ class ChannelDef:
     """Entries per second."""
     unit: str = ""
     """Such as `"rad"`."""
+    horizon: int | None = None
+    """H, if each step is a chunk of H steps; `shape` then starts with H."""
     own_clock: bool = False
     """True for a channel whose entries have times of their own; record them with `write`."""
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -166,6 +168,8 @@ class ChannelDef:
                 recorded.row["sampling_rate_hz"] = float(self.rate)
             if self.unit:
                 recorded.row["unit"] = self.unit
+            if self.horizon is not None:
+                recorded.row["horizon"] = self.horizon
             recorded.row = {**self.extra, **recorded.row}
             canonical(recorded.row)
             check_row(recorded.row, self.extra)

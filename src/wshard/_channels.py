@@ -96,6 +96,8 @@ class Channel(Strict):
         start_ns: with `sampling_rate_hz`, its own regular clock, which starts at this time.
         lossy: how the values were changed before they were stored, such as
             `{"codec": "jpeg", "max_error": 3}`.
+        horizon: H, if each step is a chunk of H steps, such as the action chunk of a policy: the data is
+            `[T, H, ...]`, and `data[t, h]` is about step t + h.
         extra: any other fields for the channel's description.
     """
 
@@ -115,6 +117,8 @@ class Channel(Strict):
     description: str = ""
     start_ns: int | None = None
     lossy: Mapping[str, Any] | None = None
+    horizon: int | None = None
+    """How many steps each step is about, itself and those after it; None without such chunks."""
     extra: Mapping[str, Any] = MappingProxyType({})
     """Fields of its description that this library does not know; they are kept."""
     inferred: bool = False
@@ -148,6 +152,7 @@ class Channel(Strict):
         timestamps_ns: ArrayLike | None = None,
         start_ns: int | None = None,
         lossy: Mapping[str, Any] | None = None,
+        horizon: int | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
@@ -164,6 +169,8 @@ class Channel(Strict):
             self.timestamps_ns = timestamps_ns
         try:
             self._take(dtype, shape, data)
+            if horizon is not None:
+                self._set_horizon(operator.index(horizon))
         except InvalidArgument as error:
             raise error.located(entry=name or None) from None
 
@@ -194,6 +201,16 @@ class Channel(Strict):
         self.step_shape = array.shape[1:]
         self._values = read_only(array)
         self._length = len(array)
+
+    def _set_horizon(self, horizon: int) -> None:
+        if self.layout != "dense" or horizon < 1 or self.step_shape[:1] != (horizon,):
+            raise InvalidArgument(
+                "the data does not have this horizon",
+                expected=f"an array [T, {horizon}, ...] with a chunk of {horizon} steps at each step",
+                found=f"{self.layout} data {list(self.shape)}",
+                rule="W-CHN-8",
+            )
+        self.horizon = horizon
 
     @classmethod
     def from_source(

@@ -214,14 +214,14 @@ ROW_FIELDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("modality", "unit", "semantics", "description", "content_type"), _STRING),
     **dict.fromkeys(("layout", "time_block", "offsets_block", "channel", "model", "type"), _STRING),
     "length": _COUNT,
-    "window": _POSITIVE,
+    **dict.fromkeys(("window", "horizon"), _POSITIVE),
     "start_ns": "an integer",
     "sampling_rate_hz": "a number above 0",
     "lossy": "an object",
 }
 CHANNEL_FIELDS: Final = (
     *("semantics", "sampling_rate_hz", "content_type", "unit", "description", "start_ns"),
-    "lossy",
+    *("lossy", "horizon"),
 )
 """Fields of a row that are attributes of a channel under the same name."""
 BASIC_FIELDS: Final = frozenset(("id", "dtype", "shape", "signal_block"))
@@ -294,6 +294,15 @@ def _checked_row(name: str, block: str, fields: dict[str, Any], entry: str) -> R
             continue
         if not _is_good(value, expected):
             raise wrong(f"{key!r} of {name!r}", value, expected, "W-CHN-2", entry)
+    horizon = fields.get("horizon")
+    if horizon is not None:
+        if shape[:1] != (horizon,):
+            first = f"the first number of its shape, {list(shape)}"
+            raise wrong(f"'horizon' of {name!r}", horizon, first, "W-CHN-8", entry)
+        if fields.get("layout") not in (None, "dense"):
+            raise wrong(
+                f"{name!r}, which has a horizon,", fields["layout"], "dense", "W-CHN-8", entry
+            )
     return Row(name, block, dtype, shape, fields, address_of(block, name, fields))
 
 

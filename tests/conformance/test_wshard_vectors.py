@@ -70,6 +70,8 @@ def integers(values: Iterable[int] | None) -> list[str] | None:
 
 
 def assert_clock(channel: Channel, case: dict[str, Any]) -> None:
+    horizon = case.get("horizon")
+    assert channel.horizon == (None if horizon is None else int(horizon))
     rate = case.get("sampling_rate_hz")
     assert channel.sampling_rate_hz == (None if rate is None else pytest.approx(rate))
     start = case.get("start_ns")

@@ -78,6 +78,7 @@ def full_episode(length: int = 12) -> Episode:
     ep.truncations = np.zeros(length, bool)
     ep.omens["state"]["dreamer"] = state + 1
     ep.uncerts["state"]["dreamer"]["std"] = np.abs(state)
+    ep.omens["ctrl"]["act"] = Channel(data=noise_array(length, 3, 2), horizon=3)
     ep.residuals["state"] = Residual.of_signal("state", state[:length])
     ep.residuals["state/dreamer/delta_q"] = Residual.of_error(
         "state", state[:length], state[:length] + 1, "dreamer", "delta_q", window=4
@@ -113,6 +114,7 @@ def channel_facts(channel: Channel | None) -> Any:  # noqa: ANN401 - a dictionar
         "content_type": channel.content_type,
         "words": (channel.unit, channel.semantics, channel.description),
         "lossy": channel.lossy,
+        "horizon": channel.horizon,
         "extra": dict(channel.extra),
         "start_ns": channel.start_ns,
         "clock": None if channel.timestamps_ns is None else bits(channel.timestamps_ns),

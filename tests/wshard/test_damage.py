@@ -267,7 +267,7 @@ WRONG: list[Any] = [None, True, -1, 0, 1.5, "x", "", [], {}, [1], {"a": 1}, 2**6
 ROW_FIELDS = (
     *("id", "signal_block", "dtype", "shape", "length", "layout", "offsets_block", "time_block"),
     *("start_ns", "sampling_rate_hz", "modality", "unit", "lossy", "channel", "model", "type"),
-    *("window", "description", "semantics", "content_type"),
+    *("window", "horizon", "description", "semantics", "content_type"),
 )
 FACTS = (
     *("episode_id", "env_id", "length_T", "timebase", "metadata", "chunk_index", "total_chunks"),

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from shard_format import ShardReader
 from shard_format.errors import EntryNotFound, InvalidArgument, ShardError
-from tests.wshard.support import bits, full_episode, ramp
-from wshard import Channel, DType, Episode, Modality, RaggedChannel, Residual, TextChannel, Timebase
+from tests.wshard.support import bits, full_episode, ramp, save
+from wshard import (
+    Channel,
+    ChunkedEpisodeWriter,
+    DType,
+    Episode,
+    Modality,
+    RaggedChannel,
+    Residual,
+    TextChannel,
+    Timebase,
+    add_lane,
+    load_wshard,
+)
 from wshard._episode import NestedView
 from wshard._values import bfloat16
+from wshard.editing import slice_episode
 from wshard.latent import get_latent_actions, get_latent_codebook, set_latent_actions
 from wshard.multimodal import add_multimodal_observation, get_multimodal_observations
 from wshard.types import Interval
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def refusal(ep: Episode) -> ShardError:
@@ -465,6 +483,49 @@ class TestCopies:
         ep.labels["task"].append(Interval(5, 6, "c"))
         del ep.labels["task"][0]
         assert len(ep.labels["task"]) == 2
+
+
+class TestHorizon:
+    """Chunks of predictions: [T, H, ...] with the horizon in the row."""
+
+    def test_a_horizon_is_kept_wherever_the_lane_goes(self, tmp_path: Path) -> None:
+        chunks, spread = ramp(8, 3, 2), ramp(8, 3, 2) + 1
+        ep = Episode("ep", actions={"ctrl": ramp(8, 2)})
+        ep.omens["ctrl"]["act"] = Channel(data=chunks, horizon=3)
+        path = save(ep, tmp_path / "a.wshard", profile="training")
+        add_lane(path, "uncert/ctrl/act/std", Channel(data=spread, horizon=3), fsync=False)
+        writer = ChunkedEpisodeWriter(tmp_path / "c", "ep", chunk_size_t=3)
+        writer.write_episode(load_wshard(path))
+        compacted = save(load_wshard(path), tmp_path / "b.wshard")
+        for found, steps in (
+            (load_wshard(path), slice(0, 8)),
+            (load_wshard(compacted), slice(0, 8)),
+            (load_wshard(writer.finalize_manifest()), slice(0, 8)),
+            (slice_episode(load_wshard(path), 2, 6), slice(2, 6)),
+        ):
+            omen, uncert = found.omens["ctrl"]["act"], found.uncerts["ctrl"]["act"]["std"]
+            assert (omen.horizon, uncert.horizon) == (3, 3)
+            assert bits(omen.data) == bits(chunks[steps])
+            assert bits(uncert.data) == bits(spread[steps])
+        rows = json.loads(ShardReader(compacted).read_entry("meta/channels"))["channels"]
+        assert {row["id"]: row.get("horizon") for row in rows} == {
+            "ctrl": None,
+            "omen/ctrl/act": 3,
+            "uncert/ctrl/act/std": 3,
+        }
+
+    def test_a_horizon_that_is_not_that_of_the_data_is_refused(self) -> None:
+        for data, horizon in ((ramp(8, 3, 2), 2), (ramp(8), 1), (ramp(8, 3), 0)):
+            with pytest.raises(InvalidArgument, match=r"does not have this horizon.*W-CHN-8"):
+                Channel(data=data, horizon=horizon)
+        with pytest.raises(InvalidArgument, match="ragged data"):
+            RaggedChannel(data=[ramp(2, 3)], horizon=3)
+        ep = Episode("ep", length=8)
+        ep.omens["ctrl"]["act"] = Channel(data=ramp(8, 3, 2), horizon=3)
+        ep.omens["ctrl"]["act"].data = ramp(8, 4, 2)
+        assert "'horizon' of 'omen/ctrl/act'" in str(refusal(ep))
+        ep.omens["ctrl"]["act"].horizon = 4
+        ep.validate()
 
 
 def test_models_that_are_taken_out_of_a_lane_stay_as_they_were() -> None:

@@ -78,6 +78,7 @@ def arrays(draw: st.DrawFn, length: int, shapes: tuple[tuple[int, ...], ...] = S
     return Channel(
         dtype=dtype,
         data=data,
+        horizon=draw(st.sampled_from([None, shape[0]])) if shape and shape[0] else None,
         unit=draw(WORDS),
         description=draw(WORDS),
         semantics=draw(WORDS),

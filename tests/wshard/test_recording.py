@@ -357,6 +357,24 @@ class TestSteps:
                 writer.write_timestep({"x": value})
         assert load_wshard(path).observations["x"].data[:, 1].tolist() == list(range(9))
 
+    def test_chunks_of_a_declared_horizon_keep_it_in_the_journal_and_the_file(
+        self, path: Path
+    ) -> None:
+        plan = {"id": "plan", "shape": [3, 2], "lane": "action", "horizon": 3}
+        writer = recorder(path, channels=[plan], flush_steps=1)
+        for t in range(4):
+            writer.write_timestep({"plan": np.full((3, 2), t)})
+        writer.end_episode()
+        with load_wshard(path) as episode:
+            channel = episode.actions["plan"]
+            assert (channel.horizon, channel.shape) == (3, (4, 3, 2))
+
+        left = path.with_name("left.wshard")
+        writer = recorder(left, channels=[plan])
+        writer.write_timestep({"plan": np.ones((3, 2))})
+        writer.close()
+        assert open_partial(f"{left}.partial").actions["plan"].horizon == 3
+
     def test_arrays_in_any_memory_order_are_taken(self, path: Path) -> None:
         channels = [{"id": "x", "dtype": "f32", "shape": [3, 4]}]
         value = np.arange(12, dtype=np.float32).reshape(4, 3).T
@@ -507,6 +525,7 @@ class TestArguments:
             ({"id": "x", "compression": "lz4"}, "cannot be joined"),
             ({"id": "x", "compression": "zip"}, "unknown compression"),
             ({"id": "x", "rate": -1.0}, "sampling_rate_hz"),
+            ({"id": "x", "shape": [4], "horizon": 3}, "horizon"),
             ({"id": "x", "extra": {"time_block": "y"}}, "channels have already"),
             ({"id": "x", "extra": {"y": object()}}, "signal/x"),
             ({"id": "../x"}, "a part '.' or '..'"),

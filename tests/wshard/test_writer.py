@@ -59,7 +59,7 @@ class TestCanonical:
             *("signal/wrist/rgb", "action/ctrl", "reward", "reward/exact"),
             *("done", "terminated", "truncated", "time/ticks", "time/signal/imu"),
             *("offsets/signal/scan", "offsets/signal/text"),
-            *("omen/state/dreamer", "uncert/state/dreamer/std"),
+            *("omen/ctrl/act", "omen/state/dreamer", "uncert/state/dreamer/std"),
             *("residual/state/dreamer/delta_q", "residual/state/dreamer/delta_q/scales"),
             *("residual/state/sign2nddiff", "label/noise", "label/skill", "aux/blob"),
             *("debug/numbers", "meta/provenance", "meta/identity"),
