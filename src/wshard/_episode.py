@@ -6,6 +6,7 @@ import operator
 from collections.abc import Mapping, MutableMapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
@@ -45,8 +46,9 @@ from wshard.alignment import (
 from wshard.residual import Residual
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from matplotlib.figure import Figure
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
 
@@ -847,6 +849,46 @@ class Episode(Strict):
             if not choose(address, part):
                 del copy.parts[address]
         return copy
+
+    def plot(
+        self,
+        *,
+        channels: Iterable[str] | None = None,
+        models: Sequence[str] | None = None,
+        dims: Sequence[int] | None = None,
+        per_dim: bool | None = None,
+        time: slice | tuple[float | None, float | None] | None = None,
+        size: tuple[float, float] | None = None,
+        dpi: float = 130,
+    ) -> Figure:
+        """Draw it: every channel against time, predictions over what happened, and how far off they are.
+
+        A model has one colour and one dash everywhere. Below each predicted channel is the difference between
+        prediction and truth, of cameras as pictures; at the bottom are RMSE by dimension, RMSE by steps ahead for
+        predictions with a horizon, and the calibration of uncertainties. Needs the extra `plot`.
+
+        Args:
+            channels: only these observations, actions and labels, by name or pattern such as `"wrist/*"`.
+            models: only the predictions of these models, by name or pattern; `[]` for none.
+            dims: only these dimensions, counted from 0.
+            per_dim: whether each dimension has a panel of its own; None for: where several models predict several
+                dimensions.
+            time: a pair of seconds since the episode began, such as `(1.5, 3)`, or a slice of steps.
+            size: width and height in inches; None for 12 inches, as high as the panels need.
+            dpi: pixels per inch.
+
+        Returns:
+            A figure of matplotlib, which you can change, and save with `figure.savefig("ep.png")`.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+            InvalidArgument: a prediction does not have the shape of its channel, or an argument is invalid.
+        """
+        # By name: the core imports no room that is built on it.
+        room = import_module("wshard.plot")
+        options = room.PlotOptions(models, dims, per_dim, size, dpi)
+        figure: Figure = room.plot_episode(self, channels=channels, steps=time, options=options)
+        return figure
 
     def validate(self) -> None:
         """Checks that it can be saved: names, lengths, types.

@@ -26,7 +26,7 @@ from wshard import (
     load_wshard,
     save_wshard,
 )
-from wshard.plot import plot_episode
+from wshard.plot import PlotOptions, plot_episode
 from wshard.plot._series import TimeAxis, read_series
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ pytest.importorskip("matplotlib")
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 T = 40
 SECOND = 1_000_000_000
+NO_MODELS = PlotOptions(models=[])
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -114,18 +115,22 @@ class TestDrawing:
             "wrist/depth",
             "task",
             "joints",
+            "prediction − truth",
             "residual sign2nddiff",
             "residual delta_q · dreamer",
             "wide",
             "mean |truth − prediction|",
+            "prediction − truth · dreamer",
             "points",
             "mic",
             "ctrl",
             "reward",
             "phase",
             "latent_action · genie",
+            "joints: errors",
+            "wide: errors",
         ]
-        assert len(figure.axes) == 14
+        assert len(figure.axes) == 18
         assert {"predicted: dreamer", "±1σ", "reward", "terminated", "mean |error|"} <= labels(
             figure
         )
@@ -156,7 +161,9 @@ class TestDrawing:
         assert "predicted: dreamer" not in labels(without)
 
     def test_steps_cut_every_clock_at_the_same_time(self) -> None:
-        figure = plot_episode(episode(), steps=slice(10, 20), channels=["joints", "mic"])
+        figure = plot_episode(
+            episode(), steps=slice(10, 20), channels=["joints", "mic"], lanes=["signal"]
+        )
         for axes in figure.axes:
             assert axes.get_xlim() == pytest.approx((1.0, 2.0))
         sound = figure.axes[-1]
@@ -189,7 +196,9 @@ class TestDrawing:
     def test_an_episode_without_a_clock_is_drawn_over_steps(self) -> None:
         ep = episode()
         ep.timebase.tick_hz = None
-        figure = plot_episode(ep, channels=["joints", "mic", "phase"], steps=slice(10, 20))
+        figure = plot_episode(
+            ep, channels=["joints", "mic", "phase"], steps=slice(10, 20), options=NO_MODELS
+        )
         assert figure.axes[-1].get_xlabel() == "steps (the episode has no clock)"
         assert all(axes.get_xlim() == (10.0, 20.0) for axes in figure.axes)
         assert "no clock" in figure.texts[1].get_text()
@@ -240,7 +249,11 @@ class TestDrawing:
                 ep = load_wshard(path).load()
             except ShardError:
                 continue
-            figure = plot_episode(ep, max_panels=4)
+            try:
+                figure = plot_episode(ep, max_panels=4)
+            except InvalidArgument as error:
+                assert "does not fit" in str(error)  # noqa: PT017 - of some vectors only
+                figure = plot_episode(ep, max_panels=4, options=NO_MODELS)
             drawn += 1
             if path.stem.startswith("golden"):
                 figure.canvas.draw()

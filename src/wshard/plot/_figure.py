@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,16 +15,18 @@ from shard_format.extras import require
 from wshard._files import load_wshard
 from wshard.multimodal import is_frames
 from wshard.plot._panels import Panel, Panels
+from wshard.plot._predictions import Prediction, check_fit
 from wshard.plot._series import TimeAxis
-from wshard.plot._style import INK, QUIET, SIZE, SMALL, plain
+from wshard.plot._style import INK, QUIET, SIZE, SMALL, labels_of, plain
 from wshard.types import Episode, TextChannel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from matplotlib.figure import Figure
 
     from shard_format.sources import SourceLike
+    from wshard.plot._series import Shown
     from wshard.plot._style import Axes
     from wshard.types import Channel
 
@@ -39,14 +41,58 @@ _BOTTOM: Final = 0.5
 _GAP: Final = 0.34
 _SMALL_GAP: Final = 0.06
 _STRIP_GAP: Final = 0.2
-_INNER: Final = _WIDTH - _LEFT - _RIGHT
+_BELOW_TIME: Final = 0.55
 _DPI: Final = 130
+_SMALLEST: Final = (5.0, 2.0)
+_LARGEST: Final = 200.0
+# Panels may be drawn smaller than they should be, but not so small that words overlap.
+_LEAST_SCALE: Final = 0.6
 # Dates in the files would make two pictures of one episode differ.
 _METADATA: Final[dict[str, dict[str, str | None]]] = {
     "png": {"Software": "shard-format"},
     "svg": {"Date": None},
     "pdf": {"CreationDate": None},
 }
+
+
+@dataclass(frozen=True)
+class PlotOptions:
+    """How an episode is drawn, beyond which part of it."""
+
+    models: Sequence[str] | None = None
+    """Draw the predictions of these models only, by name or pattern; an empty list for none. None for all."""
+    dims: Sequence[int] | None = None
+    """Draw these dimensions of channels with several numbers per step, counted from 0; channels that have none of
+    them are left out. None for all."""
+    per_dim: bool | None = None
+    """Whether each dimension has a panel of its own. None: where several models predict several dimensions."""
+    size: tuple[float, float] | None = None
+    """Width and height of the figure in inches; None for 12 inches, as high as the panels need."""
+    dpi: float = _DPI
+    """Pixels per inch."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.models, str):
+            raise InvalidArgument("models takes a list of names", hint=f"models=[{self.models!r}]")
+        if self.dims is not None:
+            given: list[Any] = list(self.dims)
+            if not given or not all(isinstance(n, (int, np.integer)) and n >= 0 for n in given):
+                expected = "a list of numbers of dimensions, counted from 0"
+                raise InvalidArgument("dims is not valid", expected=expected, found=repr(self.dims))
+            object.__setattr__(self, "dims", sorted({int(number) for number in given}))
+        size: Any = self.size
+        if size is not None and (
+            len(size) != 2
+            or not all(least <= n <= _LARGEST for least, n in zip(_SMALLEST, size, strict=True))
+        ):
+            least = " and ".join(f"{inches:g}" for inches in _SMALLEST)
+            expected = f"width and height in inches, at least {least}, at most {_LARGEST:g}"
+            raise InvalidArgument("size is not valid", expected=expected, found=repr(size))
+        if not 10 <= self.dpi <= 1200:
+            raise InvalidArgument("dpi is not valid", expected="10 to 1200", found=self.dpi)
+
+
+_DEFAULT_OPTIONS: Final = PlotOptions()
 
 
 @np.errstate(all="ignore")  # Matplotlib adds margins to the largest numbers
@@ -56,11 +102,17 @@ def plot_episode(
     *,
     channels: Iterable[str] | None = None,
     lanes: Iterable[str] | None = None,
-    steps: slice | None = None,
+    steps: Shown | None = None,
     max_panels: int = 24,
     title: str | None = None,
+    options: PlotOptions = _DEFAULT_OPTIONS,
 ) -> Figure:
-    """Draw an episode, and save the drawing if you give `out`.
+    """Draw an episode, and save the drawing if you give `out`. `Episode.plot` does the same for an open episode.
+
+    Predictions are drawn over what happened, with one standard deviation around them, and below them how far off
+    they are. A model has one colour and one dash in the whole figure. At the bottom are the errors of each predicted
+    channel: RMSE by dimension, by steps ahead if predictions have a horizon, and how well uncertainties are
+    calibrated. A prediction with a horizon is drawn as chunks, each from the step at which it was made.
 
     Long channels are drawn by the extremes of short spans, so that no peak is lost and the drawing stays
     small. They are read in windows, in bounded memory. The horizontal axis has seconds, or steps if the
@@ -72,19 +124,26 @@ def plot_episode(
         channels: only these observations, actions and labels, by name or pattern such as `"wrist/*"`.
         lanes: only these: `"signal"`, `"action"`, `"reward"`, `"done"`, `"omen"`, `"uncert"`,
             `"residual"`, `"label"`.
-        steps: only these steps; channels with clocks of their own show the same span of time.
+        steps: only these steps, a slice; or a pair of seconds since the episode began, such as `(1.5, 3)`. Channels
+            with clocks of their own show the same span of time.
         max_panels: how many channels at most; the others are named below.
         title: instead of the episode's id.
+        options: models, dimensions, size and so on.
 
     Raises:
         MissingExtra: matplotlib is not installed.
+        InvalidArgument: a prediction does not have the shape of its channel, or an argument is invalid.
     """
     require("matplotlib", "plot")
-    if steps is not None and steps.step not in (None, 1):
-        raise InvalidArgument("steps must be a slice without a stride", found=repr(steps))
+    if isinstance(steps, slice):
+        if steps.step not in (None, 1):
+            raise InvalidArgument("steps must be a slice without a stride", found=repr(steps))
+    elif steps is not None and len(steps) != 2:
+        expected = "a slice of steps, or a pair of seconds"
+        raise InvalidArgument("the time is not valid", expected=expected, found=repr(steps))
     if max_panels < 1:
         raise InvalidArgument("max_panels must be at least 1", found=max_panels)
-    choice = _PanelChoice(channels, lanes)
+    choice = _PanelChoice(channels, lanes, options)
     if isinstance(episode, Episode):
         figure = _draw(episode, choice, steps, max_panels, title)
     else:
@@ -106,7 +165,7 @@ def _save(figure: Figure, path: str) -> None:
             found=kind,
         )
     drawn = io.BytesIO()
-    figure.savefig(drawn, format=kind, dpi=_DPI, metadata=_METADATA.get(kind))
+    figure.savefig(drawn, format=kind, dpi="figure", metadata=_METADATA.get(kind))
     try:
         with open(path, "wb") as file:
             file.write(drawn.getbuffer())
@@ -118,43 +177,83 @@ def _save(figure: Figure, path: str) -> None:
 
 
 def _draw(
-    episode: Episode, choice: _PanelChoice, steps: slice | None, max_panels: int, title: str | None
+    episode: Episode, choice: _PanelChoice, steps: Shown | None, max_panels: int, title: str | None
 ) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     axis = TimeAxis.of(episode, steps)
-    groups = choice.groups(episode, Panels(episode, axis, _INNER))
+    options = choice.options
+    width = _WIDTH if options.size is None else options.size[0]
+    inner = width - _LEFT - _RIGHT
+    groups = choice.groups(episode, Panels(episode, axis, inner, options.dims, options.per_dim))
     shown, hidden = groups[:max_panels], groups[max_panels:]
-    panels = [panel for group in shown for panel in group]
-    height = _TOP + _BOTTOM + sum(panel.height for panel in panels)
-    height += sum(_gap(panel) for panel in panels[1:]) if panels else 0.6
-    figure = Figure(figsize=(_WIDTH, height), facecolor="white")
+    # What has another horizontal axis than the time stands below.
+    panels = sorted((panel for group in shown for panel in group), key=lambda one: one.is_apart)
+    panels = _scaled(panels, options)
+    timed = sum(not panel.is_apart for panel in panels)
+    height = _height(panels)
+    figure = Figure(figsize=(width, height), facecolor="white", dpi=options.dpi)
     FigureCanvasAgg(figure)
-    _draw_head(figure, episode, axis, title, height)
+    _draw_head(figure, episode, axis, title, height, width)
     top = height - _TOP
     axes: Axes = None
     first: Axes = None
     for number, panel in enumerate(panels):
-        top -= panel.height + (_gap(panel) if number else 0)
-        place = (_LEFT / _WIDTH, top / height, _INNER / _WIDTH, panel.height / height)
-        axes = figure.add_axes(place, sharex=first)
-        first = first or axes
+        top -= panel.height + _space_above(panels, number)
+        place = (_LEFT / width, top / height, inner / width, panel.height / height)
+        axes = figure.add_axes(place, sharex=None if panel.is_apart else first)
         panel.draw(axes)
         _draw_title(axes, panel)
+        if panel.is_apart:
+            continue
+        first = first or axes
         axes.set_xlim(axis.low, axis.high)
-        axes.tick_params(labelbottom=number == len(panels) - 1)
-    if axes is not None:
-        unit = "seconds" if axis.unit == "s" else "steps (the episode has no clock)"
-        axes.set_xlabel(unit, fontsize=SIZE, color=QUIET)
-    else:
+        axes.tick_params(labelbottom=number == timed - 1)
+        if number == timed - 1:
+            unit = "seconds" if axis.unit == "s" else "steps (the episode has no clock)"
+            axes.set_xlabel(unit, fontsize=SIZE, color=QUIET)
+    if axes is None:
         figure.text(0.5, 0.4, "nothing to draw", ha="center", fontsize=SIZE, color=QUIET)
     if hidden:
         names = ", ".join(plain(group[0].title, 24) for group in hidden[:8])
         more = ", …" if len(hidden) > 8 else ""
         words = f"{len(hidden)} more, not shown: {names}{more}"
-        figure.text(_LEFT / _WIDTH, 0.08 / height, words, fontsize=SMALL, color=QUIET)
+        figure.text(_LEFT / width, 0.08 / height, words, fontsize=SMALL, color=QUIET)
     return figure
+
+
+def _height(panels: list[Panel]) -> float:
+    if not panels:
+        return _TOP + _BOTTOM + 0.6
+    spaces = sum(_space_above(panels, number) for number in range(len(panels)))
+    return _TOP + _BOTTOM + spaces + sum(panel.height for panel in panels)
+
+
+def _space_above(panels: list[Panel], number: int) -> float:
+    """Room for the title of a panel; below the last panel over time also for its axis."""
+    if not number:
+        return 0.0
+    panel = panels[number]
+    after_time = panel.is_apart and not panels[number - 1].is_apart
+    return _gap(panel) + (_BELOW_TIME if after_time else 0.0)
+
+
+def _scaled(panels: list[Panel], options: PlotOptions) -> list[Panel]:
+    """The panels in heights that together give the size that was asked for."""
+    if options.size is None or not panels:
+        return panels
+    high = sum(panel.height for panel in panels)
+    scale = (options.size[1] - (_height(panels) - high)) / high
+    if scale < _LEAST_SCALE:
+        least = _height(panels) - high * (1 - _LEAST_SCALE)
+        raise InvalidArgument(
+            f"the figure is too small for {len(panels)} panels",
+            expected=f"a height of at least {least:.1f} inches",
+            found=f"size={options.size}",
+            hint="choose fewer channels or dimensions, or leave size out",
+        )
+    return [replace(panel, height=panel.height * scale) for panel in panels]
 
 
 def _gap(panel: Panel) -> float:
@@ -164,9 +263,9 @@ def _gap(panel: Panel) -> float:
 
 
 def _draw_head(
-    figure: Figure, episode: Episode, axis: TimeAxis, title: str | None, height: float
+    figure: Figure, episode: Episode, axis: TimeAxis, title: str | None, height: float, width: float
 ) -> None:
-    left = _LEFT / _WIDTH
+    left = _LEFT / width
     name = plain(title or episode.id or "episode", 90)
     look: dict[str, Any] = {"fontsize": 12, "fontweight": "bold", "color": INK, "va": "center"}
     figure.text(left, 1 - 0.28 / height, name, **look)
@@ -203,9 +302,15 @@ def _draw_title(axes: Axes, panel: Panel) -> None:
 
 
 class _PanelChoice:
-    """Which lanes and channels to draw."""
+    """Which lanes, channels and models to draw."""
 
-    def __init__(self, channels: Iterable[str] | None, lanes: Iterable[str] | None) -> None:
+    def __init__(
+        self,
+        channels: Iterable[str] | None,
+        lanes: Iterable[str] | None,
+        options: PlotOptions = _DEFAULT_OPTIONS,
+    ) -> None:
+        self.options = options
         for argument, given in (("channels", channels), ("lanes", lanes)):
             if isinstance(given, str):
                 raise InvalidArgument(
@@ -220,21 +325,35 @@ class _PanelChoice:
         """The panels of each channel."""
         self._check_names(episode)
         lanes, has = self._lanes, self._has
+        numbers = self._model_numbers(episode)
         groups: list[list[Panel]] = []
+
+        def add(name: str, channel: Channel, *, is_action: bool) -> None:
+            guesses = self._predictions(episode, name, channel, numbers)
+            kinds = episode.uncerts[name] if "uncert" in lanes and name in episode.uncerts else {}
+            own = next((kinds[model] for model in kinds if model not in episode.omens[name]), None)
+            made = panels.channel(name, channel, guesses, own)
+            groups.append([_as_action(panel) if is_action else panel for panel in made])
+            if guesses and panels.dims_of(channel):
+                groups[-1].append(panels.errors(name, channel, guesses))
+            if "residual" in lanes and not is_action:
+                found = [r for r in episode.residuals.values() if r.channel_id == name]
+                chosen = [r for r in found if not r.model or r.model in numbers]
+                groups[-1] += [panels.residual(residual) for residual in chosen]
+
         for name, channel in sorted(episode.observations.items(), key=lambda item: _rank(item[1])):
             if has("signal", name):
-                omens = episode.omens[name] if "omen" in lanes and name in episode.omens else None
-                uncerts = "uncert" in lanes and name in episode.uncerts
-                spread = episode.uncerts[name] if uncerts else None
-                groups.append(panels.channel(name, channel, omens, spread))
-                if "residual" in lanes:
-                    residuals = [r for r in episode.residuals.values() if r.channel_id == name]
-                    groups[-1] += [panels.residual(residual) for residual in residuals]
-        groups += [
-            [_as_action(panel) for panel in panels.channel(name, channel)]
-            for name, channel in episode.actions.items()
-            if has("action", name)
-        ]
+                add(name, channel, is_action=False)
+        for name, channel in episode.actions.items():
+            if has("action", name):
+                add(name, channel, is_action=True)
+        groups = [group for group in groups if group]
+        numbers_of_channels = [*episode.observations.values(), *episode.actions.values()]
+        if self.options.dims is not None and not any(map(panels.dims_of, numbers_of_channels)):
+            expected = "dimensions that a channel has"
+            raise InvalidArgument(
+                "no channel has these dims", expected=expected, found=self.options.dims
+            )
         known = episode.terminations is not None or episode.truncations is not None
         reward = episode.rewards is not None and has("reward")
         if reward or (known and has("done")):
@@ -248,11 +367,54 @@ class _PanelChoice:
         groups += [
             panels.channel(f"{name} · {model}", channel)
             for name, models in episode.omens.items()
-            if name not in episode.observations or "signal" not in lanes
+            if (name not in episode.observations or "signal" not in lanes)
+            and (name not in episode.actions or "action" not in lanes)
             if has("omen", name)
             for model, channel in models.items()
+            if model in numbers
         ]
-        return groups
+        return [group for group in groups if group]
+
+    def _model_numbers(self, episode: Episode) -> dict[str, int]:
+        """The chosen models, numbered in the order in which the whole episode has them."""
+        known = dict.fromkeys(model for models in episode.omens.values() for model in models)
+        wanted = self.options.models
+        for want in wanted or ():
+            if not any(fnmatchcase(model, want) for model in known):
+                error = EntryNotFound(f"no model {want!r} in episode {episode.id!r}")
+                error.wanted, error.candidates = want, list(known)
+                raise error
+        return {
+            model: number
+            for number, model in enumerate(known)
+            if wanted is None or any(fnmatchcase(model, want) for want in wanted)
+        }
+
+    def _predictions(
+        self, episode: Episode, name: str, channel: Channel, numbers: Mapping[str, int]
+    ) -> list[Prediction]:
+        """What the chosen models predicted for a channel.
+
+        Raises:
+            InvalidArgument: one of them does not have the shape of the channel.
+        """
+        is_predicted = name in episode.omens and (
+            name not in episode.observations or episode.observations[name] is channel
+        )
+        if "omen" not in self._lanes or not is_predicted:
+            return []
+        has_uncerts = "uncert" in self._lanes and name in episode.uncerts
+        labels = labels_of(list(numbers))
+        names = dict(zip(numbers, map(plain, labels), strict=True))
+        found = []
+        for model, omen in episode.omens[name].items():
+            if model in numbers:
+                kinds = dict(episode.uncerts[name][model]) if has_uncerts else {}
+                reading = {kind: uncert.uncached() for kind, uncert in kinds.items()}
+                found.append(
+                    Prediction(model, numbers[model], names[model], omen.uncached(), reading)
+                )
+        return [prediction for prediction in found if check_fit(name, channel, prediction)]
 
     def _check_names(self, episode: Episode) -> None:
         known = [

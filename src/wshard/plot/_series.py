@@ -6,19 +6,23 @@ kept. So memory is bounded, and no peak is lost.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
 
 import numpy as np
 
+from shard_format.errors import InvalidArgument
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from wshard.types import Channel, Episode
 
+Shown: TypeAlias = Union[slice, "tuple[float | None, float | None]"]
+"""A part of an episode: steps, or seconds since it began."""
 BINS: Final = 600
 _WINDOW_BYTES: Final = 32 << 20
 _LARGEST_DRAWN: Final = 1e300
@@ -40,9 +44,12 @@ class TimeAxis:
     """Of every step of the episode, and where the last one ends."""
 
     @classmethod
-    def of(cls, episode: Episode, steps: slice | None = None) -> TimeAxis:
-        """The axis of an episode, or of some of its steps."""
-        start, stop, _ = (steps or slice(None)).indices(episode.length)
+    def of(cls, episode: Episode, shown: Shown | None = None) -> TimeAxis:
+        """The axis of an episode, or of a part of it: a slice of steps, or a pair of times in seconds."""
+        steps = shown if isinstance(shown, slice) else slice(None)
+        if shown is not None and not isinstance(shown, slice):
+            steps = _steps_between(cls.of(episode), *shown)
+        start, stop, _ = steps.indices(episode.length)
         stop = max(start, stop)
         rate_hz = episode.timebase.tick_hz
         unit = "s" if rate_hz or episode.timestamps_ns is not None else "step"
@@ -57,9 +64,9 @@ class TimeAxis:
             if len(times) > 1 and last > zero:
                 width = (last - zero) / 1e9 / (len(times) - 1)
             steps_at = (times - zero) / 1e9
-        shown = steps_at[start:stop] if stop > start else steps_at[:1]
+        inside = steps_at[start:stop] if stop > start else steps_at[:1]
         # The last step lasts one period: its end is part of the picture.
-        low, high = float(shown.min()), float(shown.max()) + width
+        low, high = float(inside.min()), float(inside.max()) + width
         positions = np.append(steps_at, steps_at.max() + width)
         return cls(unit, zero, low, high, start, stop, positions)
 
@@ -98,6 +105,25 @@ class TimeAxis:
         return start, stop, seconds[start:stop], word
 
 
+def _steps_between(axis: TimeAxis, first: float | None, last: float | None) -> slice:
+    """The steps that start in a span of seconds since the episode began."""
+    if axis.unit != "s":
+        raise InvalidArgument(
+            "time is in seconds, but the episode has no clock",
+            hint="give steps instead: time=slice(100, 200)",
+        )
+    low, high = axis.low if first is None else first, axis.high if last is None else last
+    at = axis.positions[:-1]
+    inside = np.flatnonzero((at >= low) & (at < high))
+    if not inside.size:
+        raise InvalidArgument(
+            "no step starts in this time",
+            expected=f"seconds from 0 to {axis.high:g}, the first before the second",
+            found=f"{low:g} to {high:g}",
+        )
+    return slice(int(inside[0]), int(inside[-1]) + 1)
+
+
 @dataclass(frozen=True)
 class Series:
     """A channel over time, decimated where it has more entries than the paper has room for."""
@@ -120,6 +146,12 @@ class Series:
         """Whether there is nothing to draw."""
         return not self.mean.size or bool(np.isnan(self.mean).all())
 
+    def chosen(self, dims: Sequence[int]) -> Series:
+        """The same with these dimensions only."""
+        at = list(dims)
+        low, high = self.low[:, at], self.high[:, at]
+        return replace(self, mean=self.mean[:, at], low=low, high=high)
+
     def line(self, dimension: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """x and y of a line that touches both extremes of each bin."""
         if self.is_exact:
@@ -129,19 +161,30 @@ class Series:
         return np.repeat(self.x, 2), both.reshape(-1)
 
 
-def read_series(axis: TimeAxis, channel: Channel, *, bins: int = BINS) -> Series:
-    """The shown entries of a dense channel, in about `bins` points at most."""
+def read_series(
+    axis: TimeAxis, channel: Channel, *, minus: Channel | None = None, bins: int = BINS
+) -> Series:
+    """The shown entries of a dense channel, or how far they are from another one, in about `bins` points at most."""
     start, stop, x, word = axis.entries(channel)
+    if minus is not None:
+        stop = max(start, min(stop, minus.length))
+        x, minus = x[: stop - start], minus.uncached()
+        minus.check_claims()
     channel = channel.uncached()
     channel.check_claims()
     count, size = stop - start, prod(channel.step_shape)
+
+    def read(first: int, last: int) -> NDArray[np.float64]:
+        values = numbers_of(channel, first, last)
+        return values if minus is None else values - numbers_of(minus, first, last)
+
     if count <= 2 * bins:
-        values = _numbers(channel, start, stop)
+        values = read(start, stop)
         return Series(x, values, values, values, True, word)
     edges = bin_edges(count, bins)
     low, high, mean = (np.empty((bins, size)) for _ in range(3))
     for first, last in _groups(edges, max(1, size) * 8):
-        values = _numbers(channel, start + int(edges[first]), start + int(edges[last]))
+        values = read(start + int(edges[first]), start + int(edges[last]))
         at = edges[first:last] - edges[first]
         with np.errstate(all="ignore"):
             low[first:last] = np.fmin.reduceat(values, at, axis=0)
@@ -168,7 +211,7 @@ def _groups(edges: NDArray[np.int64], step_bytes: int) -> Iterator[tuple[int, in
         first = last
 
 
-def _numbers(channel: Channel, start: int, stop: int) -> NDArray[np.float64]:
+def numbers_of(channel: Channel, start: int, stop: int) -> NDArray[np.float64]:
     """Some entries [n, D] as 64-bit floats; NaN, which leaves a gap, for what is not finite."""
     values = channel.dtype_name.as_numbers(channel.read_steps(start, stop))
     with np.errstate(all="ignore"):
