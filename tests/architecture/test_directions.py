@@ -131,6 +131,19 @@ def test_the_core_of_wshard_imports_no_room() -> None:
     assert arrows(lambda m, t: package(m) == "wshard" and not room_of(m) and room_of(t)) == []
 
 
+def test_the_core_of_wshard_names_a_room_only_where_an_episode_draws_itself() -> None:
+    """A module name in a string is an import in disguise: `Episode.plot` is the only one."""
+    found = []
+    for module, path in MODULES.items():
+        if package(module) != "wshard" or room_of(module):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and text in {f"wshard.{room}" for room in ROOMS}:
+                found.append((module, text))
+    assert found == [("wshard._episode", "wshard.plot")]
+
+
 def test_a_room_is_entered_through_its_door() -> None:
     def is_wrong(module: str, target: str) -> bool:
         room = room_of(target)

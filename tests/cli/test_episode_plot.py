@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from shard_cli.exits import Exit
+from wshard import Episode, Timebase, save_wshard
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,6 +35,26 @@ def test_channels_and_steps_can_be_chosen(wshard: Run, episode: Path, tmp_path: 
     assert result.code == Exit.OK
     assert result.json["size"] == out.stat().st_size
     assert "<svg" in out.read_text()
+
+
+def test_models_dimensions_and_size_can_be_chosen(wshard: Run, tmp_path: Path) -> None:
+    ep = Episode("ep", timebase=Timebase(tick_hz=10))
+    ep.observations["joints"] = np.zeros((20, 3), np.float32)
+    for model in ("good", "other"):
+        ep.omens["joints"][model] = np.ones((20, 3), np.float32)
+    ep.omens["joints"]["bad"] = np.ones((20, 2), np.float32)
+    path, out = tmp_path / "ep.wshard", tmp_path / "ep.png"
+    save_wshard(ep, path, fsync=False)
+    refused = wshard("plot", path, "-o", out)
+    assert refused.code == Exit.USAGE
+    assert "the prediction of 'joints' by 'bad' does not fit its channel" in refused.err
+    assert "wshard doctor" in refused.err
+    assert not out.exists()
+    chosen = ("--models", "good", "--dims", "0,2", "--per-dim", "--size", "8x9", "--dpi", "50")
+    assert wshard("plot", path, "-o", out, *chosen).code == Exit.OK
+    assert struct.unpack(">II", out.read_bytes()[16:24]) == (400, 450)
+    for wrong in (("--dims", "a"), ("--size", "8"), ("--dpi", "0"), ("--dims", "9")):
+        assert wshard("plot", path, "-o", out, "--force", *wrong).code == Exit.USAGE
 
 
 def test_a_channel_that_is_not_there_is_an_error(

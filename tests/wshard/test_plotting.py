@@ -27,7 +27,9 @@ from wshard import (
     save_wshard,
 )
 from wshard.plot import PlotOptions, plot_episode
+from wshard.plot._predictions import LEVELS, Prediction, measure
 from wshard.plot._series import TimeAxis, read_series
+from wshard.plot._style import dash, labels_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -266,6 +268,244 @@ class TestDrawing:
         for name, start in (("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a.PNG", PNG)):
             plot_episode(ep, tmp_path / name)
             assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def predicted(models: int = 2) -> Episode:
+    """Three joints with predictions, one of them of four steps at each step."""
+    rng = np.random.default_rng(4)
+    joints = np.cumsum(rng.normal(size=(T, 3)), axis=0).astype(np.float32)
+    ep = Episode("ep", timebase=Timebase(tick_hz=10))
+    ep.observations["joints"] = Channel(data=joints, unit="rad")
+    for number in range(models):
+        guess = (joints + rng.normal(size=joints.shape)).astype(np.float32)
+        ep.omens["joints"][f"model_{number}"] = guess
+        ep.uncerts["joints"][f"model_{number}"]["variance"] = np.full((T, 1), 4.0)
+    return ep
+
+
+def with_chunks() -> Episode:
+    ep = predicted(1)
+    rng = np.random.default_rng(6)
+    chunks = rng.normal(size=(T, 4, 3)).astype(np.float32)
+    ep.omens["joints"]["chunks"] = Channel(data=chunks, horizon=4)
+    ep.uncerts["joints"]["chunks"]["std"] = Channel(data=np.ones((T, 4, 3)), horizon=4)
+    return ep
+
+
+def drawn_lines(axes: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401 - matplotlib's axes
+    return [(line.get_color(), line._unscaled_dash_pattern) for line in axes.lines]
+
+
+def spoil_shape(ep: Episode) -> None:
+    ep.omens["joints"]["bad"] = np.zeros((T, 2), np.float32)
+
+
+def spoil_layout(ep: Episode) -> None:
+    ep.omens["joints"]["bad"] = RaggedChannel(data=[np.zeros((1, 3))] * T)
+
+
+def spoil_horizon(ep: Episode) -> None:
+    ep.omens["joints"]["bad"] = np.zeros((T, 4, 3), np.float32)
+
+
+def spoil_length(ep: Episode) -> None:
+    ep.observations["imu"] = Channel(data=np.zeros(90), timestamps_ns=np.arange(90))
+    ep.omens["imu"]["bad"] = np.zeros(T)
+
+
+def spoil_spread(ep: Episode) -> None:
+    ep.omens["joints"]["bad"] = np.zeros((T, 3), np.float32)
+    ep.uncerts["joints"]["bad"]["std"] = np.zeros((T, 2), np.float32)
+
+
+class TestPredictions:
+    """Which model is which, and how far off each one is."""
+
+    def test_an_episode_plots_itself(self) -> None:
+        ep = predicted()
+        figure = ep.plot(
+            channels=["joints"],
+            models=["model_1"],
+            dims=[2, 0],
+            per_dim=True,
+            time=(1.0, 2.0),
+            size=(10, 9),
+            dpi=80,
+        )
+        assert titles(figure) == [
+            *("joints[0]", "prediction − truth", "joints[2]", "prediction − truth"),
+            "joints: errors",
+        ]
+        assert figure.get_size_inches().tolist() == pytest.approx([10, 9])
+        assert figure.dpi == 80
+        assert figure.axes[0].get_xlim() == pytest.approx((1.0, 2.0))
+        assert figure.axes[0].get_ylabel() == "rad"
+        assert "predicted: model_1" in labels(figure)
+        assert "predicted: model_0" not in labels(figure)
+        (truth, guess, *_) = figure.axes[2].lines
+        assert np.allclose(truth.get_ydata(), ep.observations["joints"][10:20, 2])
+        assert np.allclose(guess.get_ydata(), ep.omens["joints"]["model_1"][10:20, 2])
+        off = ep.omens["joints"]["model_1"][10:20, 2] - ep.observations["joints"][10:20, 2]
+        assert np.allclose(figure.axes[3].lines[1].get_ydata(), off)
+
+    def test_several_models_of_several_dimensions_get_a_panel_for_each(self) -> None:
+        assert titles(predicted(1).plot())[:2] == ["joints", "prediction − truth"]
+        assert titles(predicted(2).plot())[::2] == [
+            *("joints[0]", "joints[1]", "joints[2]"),
+            "joints: errors",
+        ]
+        assert titles(predicted(2).plot(per_dim=False))[0] == "joints"
+        ep = Episode("wide")
+        ep.observations["x"] = np.zeros((T, 4, 5), np.float32)
+        assert titles(ep.plot(per_dim=True))[-1] == "x[3, 0]"  # the first 16
+
+    @pytest.mark.parametrize("per_dim", [True, False])
+    def test_every_model_has_its_own_line_and_its_own_name(self, per_dim: bool) -> None:
+        ep = Episode("many")
+        ep.observations["x"] = np.zeros((T, 2), np.float32)
+        for number in range(20):
+            ep.omens["x"][f"a_model_with_a_long_{number:02}_name_{'x' * 20}"] = np.ones((T, 2))
+        figure = ep.plot(per_dim=per_dim)
+        drawn = drawn_lines(figure.axes[0])
+        assert len(drawn) == (21 if per_dim else 42)
+        assert len({repr(look) for look in drawn}) == len(drawn)
+        assert len({repr(dash(number)) for number in range(300)}) == 300
+        assert len(labels_of([f"{'x' * 50}{n}{'y' * 50}" for n in range(90)])) == 90
+        key: Any = figure.axes[0].get_legend()
+        texts = {text.get_text() for text in key.get_texts()}
+        assert len(texts) == (21 if per_dim else 20)
+
+    @pytest.mark.parametrize("window_bytes", [1, 1000, 16 << 20])
+    def test_errors_are_those_of_a_plain_loop(
+        self, monkeypatch: pytest.MonkeyPatch, window_bytes: int
+    ) -> None:
+        monkeypatch.setattr("wshard.plot._predictions._WINDOW_BYTES", window_bytes)
+        ep = with_chunks()
+        truth = np.asarray(ep.observations["joints"], np.float64)
+        chunks = np.asarray(ep.omens["joints"]["chunks"], np.float64)
+        kinds = dict(ep.uncerts["joints"]["chunks"])
+        one = Prediction("chunks", 0, "chunks", ep.omens["joints"]["chunks"], kinds)
+        found = measure(TimeAxis.of(ep), ep.observations["joints"], one, [0, 2])
+        assert found is not None
+        off = np.full((T, 4, 2), np.nan)
+        for step in range(T):
+            for ahead in range(min(4, T - step)):
+                off[step, ahead] = chunks[step, ahead, [0, 2]] - truth[step + ahead, [0, 2]]
+        assert found.rmse == pytest.approx(np.sqrt(np.nanmean(off**2, axis=(0, 1))))
+        assert found.ahead == pytest.approx(np.sqrt(np.nanmean(off**2, axis=(0, 2))))
+        assert found.total == pytest.approx(np.sqrt(np.nanmean(off**2)))
+        z = np.abs(off[np.isfinite(off)])
+        at = LEVELS.tolist().index(pytest.approx(0.95))
+        assert found.inside is not None
+        assert found.inside[at] == pytest.approx(np.mean(z <= 1.959964))
+
+    def test_a_right_sigma_lies_on_the_diagonal(self) -> None:
+        rng = np.random.default_rng(8)
+        ep = Episode("long")
+        ep.observations["x"] = np.zeros(20_000)
+        omen = Channel(data=rng.normal(0, 3.0, 20_000))
+        right = Prediction("m", 0, "m", omen, {"std": Channel(data=np.full(20_000, 3.0))})
+        small = Prediction("m", 0, "m", omen, {"var": Channel(data=np.full(20_000, 1.0))})
+        axis, truth = TimeAxis.of(ep), ep.observations["x"]
+        good, sure = measure(axis, truth, right, [0]), measure(axis, truth, small, [0])
+        assert good is not None
+        assert sure is not None
+        assert good.inside == pytest.approx(LEVELS, abs=0.02)
+        assert sure.inside is not None
+        assert (sure.inside < LEVELS).all()
+
+    def test_a_horizon_is_drawn_as_chunks_from_the_step_where_they_were_made(self) -> None:
+        ep = with_chunks()
+        figure = ep.plot(dims=[1])
+        chunks = ep.omens["joints"]["chunks"]
+        lines = [np.asarray(line.get_xydata()) for line in figure.axes[0].lines]
+        drawn = [line for line in lines if len(line) == 4]
+        assert len(drawn) == T // 4
+        for number, line in enumerate(drawn):
+            assert line[:, 0] == pytest.approx((np.arange(4) + 4 * number) / 10)
+            assert line[:, 1] == pytest.approx(chunks[4 * number, :, 1])
+        insets: list[Any] = list(figure.axes[-1].child_axes)
+        named = [axes.get_title(loc="left") for axes in insets]
+        assert named[0:2] == ["RMSE by model", "RMSE by steps ahead"]
+        assert named[2].startswith("calibration")
+
+    def test_actions_are_predicted_too(self) -> None:
+        ep = Episode("policy", timebase=Timebase(tick_hz=10))
+        ep.actions["ctrl"] = np.zeros((T, 2), np.float32)
+        ep.omens["ctrl"]["policy"] = Channel(data=np.ones((T, 8, 2)), horizon=8)
+        assert titles(ep.plot()) == ["ctrl", "prediction − truth", "ctrl: errors"]
+
+    def test_predicted_frames_stand_above_their_difference(self) -> None:
+        ep = Episode("camera", timebase=Timebase(tick_hz=10))
+        frames = np.random.default_rng(9).integers(0, 255, (T, 12, 16, 3), np.uint8)
+        guess = frames // 2
+        ep.observations["rgb"] = Channel(data=frames, modality="rgb")
+        ep.omens["rgb"]["dreamer"] = guess
+        ep.omens["rgb"]["small"] = (guess / 255).astype(np.float32)  # from 0 to 1
+        figure = ep.plot()
+        assert titles(figure) == [
+            *("rgb", "predicted · dreamer", "|prediction − truth| · dreamer"),
+            *("predicted · small", "|prediction − truth| · small"),
+        ]
+        shown = [np.asarray(image.get_array()) for image in figure.axes[2].images]
+        at = [2, 7, 12, 17, 22, 27, 32, 37]
+        off = np.abs(frames.astype(float) - guess).mean(axis=-1)
+        assert len(shown) == 8
+        for picture, step in zip(shown, at, strict=True):
+            assert np.allclose(picture, off[step])
+        scaled = np.asarray(figure.axes[4].images[0].get_array())
+        assert np.allclose(scaled, off[2], atol=1e-4)
+
+    @pytest.mark.parametrize(
+        ("spoil", "message"),
+        [
+            (spoil_shape, r"'joints' by 'bad'.*expected dense \[T, 3\], found dense \[40, 2\]"),
+            (spoil_layout, r"found ragged \[40, 3\]"),
+            (spoil_horizon, r"found dense \[40, 4, 3\].*horizon=H"),
+            (spoil_length, r"expected dense \[90\], found dense \[40\]"),
+            (spoil_spread, r"the std of 'joints' by 'bad' does not fit the prediction"),
+        ],
+    )
+    def test_a_prediction_that_does_not_fit_is_refused(
+        self, tmp_path: Path, spoil: Callable[[Episode], None], message: str
+    ) -> None:
+        ep = predicted(1)
+        spoil(ep)
+        with pytest.raises(InvalidArgument, match=message) as caught:
+            plot_episode(ep, tmp_path / "ep.png")
+        assert "wshard doctor FILE" in str(caught.value)
+        assert not (tmp_path / "ep.png").exists()
+        assert "joints" in titles(ep.plot(models=["model_*"]))
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"models": "dreamer"}, "models takes a list"),
+            ({"dims": [-1]}, "dims is not valid"),
+            ({"dims": []}, "dims is not valid"),
+            ({"dims": [7]}, "no channel has these dims"),
+            ({"time": (9.0, 8.0)}, "no step starts in this time.*0 to 4"),
+            ({"time": (1, 2, 3)}, "a pair of seconds"),
+            ({"size": (12, 4)}, r"too small for 7 panels.*at least \d"),
+            ({"size": (1, 1)}, "size is not valid"),
+            ({"size": 5}, "size is not valid"),
+            ({"dpi": 0}, "dpi is not valid"),
+        ],
+    )
+    def test_arguments_that_cannot_work_are_refused(
+        self, arguments: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(InvalidArgument, match=message):
+            predicted().plot(**arguments)
+
+    def test_an_unknown_model_is_named_with_those_that_are_there(self) -> None:
+        with pytest.raises(EntryNotFound, match=r"no model 'modle_1'.*model_1"):
+            predicted().plot(models=["modle_1"])
+        ep = predicted()
+        ep.timebase.tick_hz = None
+        with pytest.raises(InvalidArgument, match=r"no clock.*slice\(100, 200\)"):
+            ep.plot(time=(0, 1))
+        assert ep.plot(time=slice(5, 9)).axes[0].get_xlim() == (5, 9)
 
 
 class TestDecimation:

@@ -35,11 +35,11 @@ _BYTES_OF_A_NUMBER: Final = 80
 
 
 def check_predictions(episode: Episode, found: Findings) -> None:
-    """Omens and uncertainties against the signals that they are about."""
+    """Omens and uncertainties against the signals and actions that they are about."""
     if _is_filtered(episode):
         return
     for name, models in episode.omens.items():
-        signal = episode.observations.get(name)
+        signal = _channel_of(episode, name)
         for model, omen in models.items():
             block = omen.block or f"omen/{name}/{model}"
             if signal is not None:
@@ -50,13 +50,19 @@ def check_predictions(episode: Episode, found: Findings) -> None:
         for model, kinds in by_model.items():
             target = episode.omens[name].get(model) if name in episode.omens else None
             if target is None and not model:
-                target = episode.observations.get(name)
+                target = _channel_of(episode, name)
             for kind, uncert in kinds.items():
                 block = uncert.block or f"uncert/{name}/{model}/{kind}"
                 if target is None:
                     _add_orphan(block, f"it is an uncertainty of {_about(name, model)}", found)
                 else:
                     _compare(block, uncert, target, name, found, is_uncert=True)
+
+
+def _channel_of(episode: Episode, name: str) -> Channel | None:
+    """What a prediction is about: a signal or, if there is none of this name, an action."""
+    signal = episode.observations.get(name)
+    return episode.actions.get(name) if signal is None else signal
 
 
 def _is_filtered(episode: Episode) -> bool:
@@ -83,18 +89,24 @@ def _compare(
 ) -> None:
     if made.inferred:
         return  # a guess must not accuse
-    fits = made.step_shape == target.step_shape
-    if is_uncert and not fits:
-        try:
-            fits = np.broadcast_shapes(made.step_shape, target.step_shape) == target.step_shape
-        except ValueError:
-            fits = False
+    if is_uncert:
+        fits = made.horizon in (None, target.horizon) and _stretches(
+            made.step_shape, target.step_shape
+        )
+    else:
+        # A chunk of steps is compared step by step.
+        shape = made.step_shape if made.horizon is None else made.step_shape[1:]
+        fits = shape == target.step_shape
     is_ragged = isinstance(made, RaggedChannel)
     code = "prediction_mismatch"
     if not fits or is_ragged != isinstance(target, RaggedChannel):
-        message = f"its steps are {made.layout} {list(made.step_shape)}, those of {name!r} "
+        of = f", of which {made.horizon} are its horizon" if made.horizon is not None else ""
+        message = f"its steps are {made.layout} {list(made.step_shape)}{of}, those of {name!r} "
         message += f"{target.layout} {list(target.step_shape)}"
         advice = "store it in the shape of its signal, so that truth and prediction can be compared"
+        if made.horizon is None and made.step_shape[1:] == target.step_shape and made.step_shape:
+            advice = f"if it predicts {made.step_shape[0]} steps at each step, say so: "
+            advice += f"Channel(data=…, horizon={made.step_shape[0]})"
         found.add(code, block, message, advice=advice)
     elif not is_uncert and made.dtype_name != target.dtype_name:
         message = f"it is {made.dtype_name}, while {name!r} is {target.dtype_name}"
@@ -105,6 +117,13 @@ def _compare(
         message += f"{target.length} on a clock of its own"
         advice = "predict at the times of the signal, or give the prediction its own clock"
         found.add(code, block, message, count=made.length, advice=advice)
+
+
+def _stretches(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, to) == to
+    except ValueError:
+        return False
 
 
 # --- residuals

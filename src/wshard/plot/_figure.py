@@ -82,7 +82,8 @@ class PlotOptions:
             object.__setattr__(self, "dims", sorted({int(number) for number in given}))
         size: Any = self.size
         if size is not None and (
-            len(size) != 2
+            not isinstance(size, (tuple, list))
+            or len(size) != 2
             or not all(least <= n <= _LARGEST for least, n in zip(_SMALLEST, size, strict=True))
         ):
             least = " and ".join(f"{inches:g}" for inches in _SMALLEST)
