@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -553,6 +554,12 @@ class TestManners:
         plot_episode(episode(), channels=["ctrl"])
         assert dict(mpl.rcParams) == before
         assert ("matplotlib.pyplot" in sys.modules) == loaded
+
+    def test_notebooks_show_the_figure_without_pyplot_and_processes_exchange_it(self) -> None:
+        figure: Any = episode().plot(channels=["ctrl"], dpi=40)
+        png = figure._repr_png_()
+        assert png.startswith(PNG)
+        assert pickle.loads(pickle.dumps(figure))._repr_png_() == png
 
     def test_without_matplotlib_the_error_says_what_to_install(
         self, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""The figure: which panels it has, and where they stand on the page."""
+"""The figure: which panels it has, and how it is saved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wshard.multimodal import is_frames
 from wshard.plot._panels import Panel, Panels
 from wshard.plot._predictions import Prediction, check_fit
 from wshard.plot._series import TimeAxis
-from wshard.plot._style import INK, QUIET, SIZE, SMALL, labels_of, plain
+from wshard.plot._style import labels_of, plain
 from wshard.types import Episode, TextChannel
 
 if TYPE_CHECKING:
@@ -27,26 +27,13 @@ if TYPE_CHECKING:
 
     from shard_format.sources import SourceLike
     from wshard.plot._series import Shown
-    from wshard.plot._style import Axes
     from wshard.types import Channel
 
 LANES: Final = ("signal", "action", "reward", "done", "omen", "uncert", "residual", "label")
 
-# Inches.
-_WIDTH: Final = 12.0
-_LEFT: Final = 0.75
-_RIGHT: Final = 1.75
-_TOP: Final = 0.98
-_BOTTOM: Final = 0.5
-_GAP: Final = 0.34
-_SMALL_GAP: Final = 0.06
-_STRIP_GAP: Final = 0.2
-_BELOW_TIME: Final = 0.55
 _DPI: Final = 130
 _SMALLEST: Final = (5.0, 2.0)
 _LARGEST: Final = 200.0
-# Panels may be drawn smaller than they should be, but not so small that words overlap.
-_LEAST_SCALE: Final = 0.6
 # Dates in the files would make two pictures of one episode differ.
 _METADATA: Final[dict[str, dict[str, str | None]]] = {
     "png": {"Software": "shard-format"},
@@ -144,12 +131,19 @@ def plot_episode(
         raise InvalidArgument("the time is not valid", expected=expected, found=repr(steps))
     if max_panels < 1:
         raise InvalidArgument("max_panels must be at least 1", found=max_panels)
-    choice = _PanelChoice(channels, lanes, options)
+    from wshard.plot._page import Page, draw, inner_width
+
+    def drawn(opened: Episode) -> Figure:
+        axis = TimeAxis.of(opened, steps)
+        panels = Panels(opened, axis, inner_width(options), options.dims, options.per_dim)
+        groups = _PanelChoice(channels, lanes, options).groups(opened, panels)
+        return draw(opened, axis, groups, Page(title, max_panels), options)
+
     if isinstance(episode, Episode):
-        figure = _draw(episode, choice, steps, max_panels, title)
+        figure = drawn(episode)
     else:
         with load_wshard(episode) as opened:
-            figure = _draw(opened, choice, steps, max_panels, title)
+            figure = drawn(opened)
     if out is not None:
         _save(figure, os.fspath(out))
     return figure
@@ -172,131 +166,6 @@ def _save(figure: Figure, path: str) -> None:
             file.write(drawn.getbuffer())
     except OSError as error:
         raise ShardIOError.wrap(error, "cannot write", path) from error
-
-
-# --- the page
-
-
-def _draw(
-    episode: Episode, choice: _PanelChoice, steps: Shown | None, max_panels: int, title: str | None
-) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    axis = TimeAxis.of(episode, steps)
-    options = choice.options
-    width = _WIDTH if options.size is None else options.size[0]
-    inner = width - _LEFT - _RIGHT
-    groups = choice.groups(episode, Panels(episode, axis, inner, options.dims, options.per_dim))
-    shown, hidden = groups[:max_panels], groups[max_panels:]
-    # What has another horizontal axis than the time stands below.
-    panels = sorted((panel for group in shown for panel in group), key=lambda one: one.is_apart)
-    panels = _scaled(panels, options)
-    timed = sum(not panel.is_apart for panel in panels)
-    height = _height(panels)
-    figure = Figure(figsize=(width, height), facecolor="white", dpi=options.dpi)
-    FigureCanvasAgg(figure)
-    _draw_head(figure, episode, axis, title, height, width)
-    top = height - _TOP
-    axes: Axes = None
-    first: Axes = None
-    for number, panel in enumerate(panels):
-        top -= panel.height + _space_above(panels, number)
-        place = (_LEFT / width, top / height, inner / width, panel.height / height)
-        axes = figure.add_axes(place, sharex=None if panel.is_apart else first)
-        panel.draw(axes)
-        _draw_title(axes, panel)
-        if panel.is_apart:
-            continue
-        first = first or axes
-        axes.set_xlim(axis.low, axis.high)
-        axes.tick_params(labelbottom=number == timed - 1)
-        if number == timed - 1:
-            unit = "seconds" if axis.unit == "s" else "steps (the episode has no clock)"
-            axes.set_xlabel(unit, fontsize=SIZE, color=QUIET)
-    if axes is None:
-        figure.text(0.5, 0.4, "nothing to draw", ha="center", fontsize=SIZE, color=QUIET)
-    if hidden:
-        names = ", ".join(plain(group[0].title, 24) for group in hidden[:8])
-        more = ", …" if len(hidden) > 8 else ""
-        words = f"{len(hidden)} more, not shown: {names}{more}"
-        figure.text(_LEFT / width, 0.08 / height, words, fontsize=SMALL, color=QUIET)
-    return figure
-
-
-def _height(panels: list[Panel]) -> float:
-    if not panels:
-        return _TOP + _BOTTOM + 0.6
-    spaces = sum(_space_above(panels, number) for number in range(len(panels)))
-    return _TOP + _BOTTOM + spaces + sum(panel.height for panel in panels)
-
-
-def _space_above(panels: list[Panel], number: int) -> float:
-    """Room for the title of a panel; below the last panel over time also for its axis."""
-    if not number:
-        return 0.0
-    panel = panels[number]
-    after_time = panel.is_apart and not panels[number - 1].is_apart
-    return _gap(panel) + (_BELOW_TIME if after_time else 0.0)
-
-
-def _scaled(panels: list[Panel], options: PlotOptions) -> list[Panel]:
-    """The panels in heights that together give the size that was asked for."""
-    if options.size is None or not panels:
-        return panels
-    high = sum(panel.height for panel in panels)
-    scale = (options.size[1] - (_height(panels) - high)) / high
-    if scale < _LEAST_SCALE:
-        least = _height(panels) - high * (1 - _LEAST_SCALE)
-        raise InvalidArgument(
-            f"the figure is too small for {len(panels)} panels",
-            expected=f"a height of at least {least:.1f} inches",
-            found=f"size={options.size}",
-            hint="choose fewer channels or dimensions, or leave size out",
-        )
-    return [replace(panel, height=panel.height * scale) for panel in panels]
-
-
-def _gap(panel: Panel) -> float:
-    if not panel.belongs:
-        return _GAP
-    return _STRIP_GAP if panel.title else _SMALL_GAP
-
-
-def _draw_head(
-    figure: Figure, episode: Episode, axis: TimeAxis, title: str | None, height: float, width: float
-) -> None:
-    left = _LEFT / width
-    name = plain(title or episode.id or "episode", 90)
-    look: dict[str, Any] = {"fontsize": 12, "fontweight": "bold", "color": INK, "va": "center"}
-    figure.text(left, 1 - 0.28 / height, name, **look)
-    parts = [plain(episode.env_id, 40)] if episode.env_id else []
-    parts.append(f"{episode.length} steps")
-    if (axis.start, axis.stop) != (0, episode.length):
-        parts.append(f"shown: {axis.start} to {axis.stop - 1}")
-    if axis.unit == "s":
-        parts.append(f"{axis.high - axis.low:.4g} s")
-        rate_hz = episode.timebase.tick_hz or 0.0
-        has_times = episode.timestamps_ns is not None
-        parts.append("recorded timestamps" if has_times else f"{rate_hz:g} Hz")
-    else:
-        parts.append("no clock")
-    figure.text(left, 1 - 0.47 / height, " · ".join(parts), fontsize=SIZE, color=QUIET, va="center")
-
-
-def _draw_title(axes: Axes, panel: Panel) -> None:
-    from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea
-
-    strong: dict[str, Any] = {"fontsize": SIZE, "color": INK, "fontweight": "bold"}
-    quiet: dict[str, Any] = {"fontsize": SMALL, "color": QUIET}
-    props = quiet if panel.belongs else strong
-    words: list[Any] = [TextArea(plain(panel.title, 60), textprops=props)]
-    if panel.detail:
-        words.append(TextArea(panel.detail, textprops=quiet))
-    child = HPacker(children=words, align="baseline", pad=0, sep=6)
-    place = {"bbox_to_anchor": (0.0, 1.0), "bbox_transform": axes.transAxes}
-    look: dict[str, Any] = {"pad": 0.0, "borderpad": 0.25, "frameon": False}
-    axes.add_artist(AnchoredOffsetbox("lower left", child=child, **look, **place))
 
 
 # --- what is shown
