@@ -55,6 +55,8 @@ __all__ = ["Entry", "Record", "StoredEntry"]
 # A notebook shows a record without being asked: how many bytes an image may have, and how many entries are looked at.
 _MOST_FOR_A_PICTURE: Final = 32 << 20
 _MOST_LOOKED_AT: Final = 64
+_SMALLEST_SIDE: Final = 8
+_ARRAY: Final = "application/x-npy"
 
 
 class StoredEntry(NamedTuple):
@@ -307,10 +309,8 @@ class Record:
             return None
         try:
             for entry in islice(self._make_entries(), _MOST_LOOKED_AT):
-                if entry.content_type in FORMATS:
-                    if max(entry.size, entry.stored_size) > _MOST_FOR_A_PICTURE:
-                        return None
-                    frame = decode_image(entry.content_type, entry.data, _MOST_FOR_A_PICTURE)
+                frame = _frame_of(entry)
+                if frame is not None:
                     picture = display.picture_of(frame)
                     is_byte = frame.dtype == np.uint8
                     low, high = (0.0, 255.0) if is_byte else display.value_range([picture])
@@ -409,6 +409,21 @@ class Record:
             ),
             name,
         )
+
+
+def _frame_of(entry: Entry) -> NDArray[Any] | None:
+    """The pixels of an entry that is an image, or an array with the shape of one; None if it is neither, or large."""
+    is_image = entry.content_type in FORMATS
+    if max(entry.size, entry.stored_size) > _MOST_FOR_A_PICTURE:
+        return None
+    if is_image:
+        return decode_image(entry.content_type, entry.data, _MOST_FOR_A_PICTURE)
+    value = entry.decode() if entry.content_type == _ARRAY else None
+    if isinstance(value, np.ndarray) and value.ndim == 3 and value.dtype.kind in "biuf":
+        colours = min(value.shape[0], value.shape[2])
+        if colours in (1, 3, 4) and sorted(value.shape)[1] >= _SMALLEST_SIDE:
+            return value
+    return None
 
 
 def _cells(entry: Entry) -> tuple[str, ...]:

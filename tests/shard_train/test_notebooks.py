@@ -169,6 +169,8 @@ def test_packs_and_records_show_entries_and_images(tmp_path: Path) -> None:
             entries = {"json": b'{"a": 1}', "png": file.getvalue()}
             writer.write(f"s{number}", entries, metadata={"split": EVIL})
         writer.write("broken", {"png": b"\x89PNG, but not really"})
+        arrays = {"a.npy": np.zeros((64, 9)), "left.npy": frames()[5], "right.npy": frames()[6]}
+        writer.write("arrays", arrays)
     with shardpack.open(tmp_path / "p.shardpack") as dataset:
         record = shown(dataset[3])
         assert re.search(r"png\s+image/png\s+none", record.text)
@@ -180,7 +182,9 @@ def test_packs_and_records_show_entries_and_images(tmp_path: Path) -> None:
         whole = shown(dataset)
         assert len(whole.pictures) == 3
         assert re.search(r"s0\s+2\s+json, png", whole.text)
-        assert "… and 5 more" in whole.text
+        assert "… and 6 more" in whole.text
+        (left,) = shown(dataset["arrays"]).pictures
+        assert left[0, 0].tolist() == [5, 200, 0]
     assert "closed" in shown(dataset).text
 
 

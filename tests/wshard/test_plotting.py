@@ -478,6 +478,17 @@ class TestPredictions:
         assert not (tmp_path / "ep.png").exists()
         assert "joints" in titles(ep.plot(models=["model_*"]))
 
+    def test_a_prediction_whose_shape_is_a_guess_is_left_out_and_named(self) -> None:
+        from matplotlib.offsetbox import AnchoredOffsetbox
+
+        ep = predicted(1)
+        spoil_shape(ep)
+        ep.omens["joints"]["bad"].inferred = True
+        figure = ep.plot()
+        boxes: list[Any] = figure.axes[0].findobj(AnchoredOffsetbox)
+        words = [area.get_text() for box in boxes for area in box.get_child().get_children()]
+        assert "a guess that does not fit: bad" in words[1]
+
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [

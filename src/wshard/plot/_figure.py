@@ -199,16 +199,23 @@ class _PanelChoice:
         groups: list[list[Panel]] = []
 
         def add(name: str, channel: Channel, *, is_action: bool) -> None:
-            guesses = self._predictions(episode, name, channel, numbers)
+            found = self._predictions(episode, name, channel, numbers)
+            guesses = [one for one in found if check_fit(name, channel, one)]
+            left_out = ", ".join(one.label for one in found if one not in guesses)
             kinds = episode.uncerts[name] if "uncert" in lanes and name in episode.uncerts else {}
             own = next((kinds[model] for model in kinds if model not in episode.omens[name]), None)
             made = panels.channel(name, channel, guesses, own)
+            if left_out and made:
+                words = (
+                    f" · not drawn, because their shape is a guess that does not fit: {left_out}"
+                )
+                made[0] = replace(made[0], detail=made[0].detail + words)
             groups.append([_as_action(panel) if is_action else panel for panel in made])
             if guesses and panels.dims_of(channel):
                 groups[-1].append(panels.errors(name, channel, guesses))
             if "residual" in lanes and not is_action:
-                found = [r for r in episode.residuals.values() if r.channel_id == name]
-                chosen = [r for r in found if not r.model or r.model in numbers]
+                about = [r for r in episode.residuals.values() if r.channel_id == name]
+                chosen = [r for r in about if not r.model or r.model in numbers]
                 groups[-1] += [panels.residual(residual) for residual in chosen]
 
         for name, channel in sorted(episode.observations.items(), key=lambda item: _rank(item[1])):
@@ -263,11 +270,7 @@ class _PanelChoice:
     def _predictions(
         self, episode: Episode, name: str, channel: Channel, numbers: Mapping[str, int]
     ) -> list[Prediction]:
-        """What the chosen models predicted for a channel.
-
-        Raises:
-            InvalidArgument: one of them does not have the shape of the channel.
-        """
+        """What the chosen models predicted for a channel."""
         is_predicted = name in episode.omens and (
             name not in episode.observations or episode.observations[name] is channel
         )
@@ -284,7 +287,7 @@ class _PanelChoice:
                 found.append(
                     Prediction(model, numbers[model], names[model], omen.uncached(), reading)
                 )
-        return [prediction for prediction in found if check_fit(name, channel, prediction)]
+        return found
 
     def _check_names(self, episode: Episode) -> None:
         known = [
