@@ -22,6 +22,20 @@ SUFFIX: Final = ".wshard"
 _SIDECAR_FOLDER: Final = ".lanes"
 _MANIFEST_ROLE: Final = 4
 _MAGIC: Final = b"SHRD"
+# What is said about one journal or several of each state, and what to do.
+_STATES: Final = {
+    "unfinished": (
+        "was not finished",
+        "were not finished",
+        "save what was recorded: wshard recover ",
+    ),
+    "recording": ("is being recorded now", "are being recorded now", ""),
+    "recovered": (
+        "was recovered and can be removed",
+        "were recovered, and their journals can be removed",
+        "",
+    ),
+}
 _BOUND: Final = re.compile(r"(?:(\d+)|(\d+(?:\.\d*)?|\.\d+)(s|ms))?")
 _NS: Final = {"s": 10**9, "ms": 10**6}
 
@@ -224,9 +238,10 @@ def find(arguments: Sequence[str]) -> list[Target]:
     Chunks count with their manifest, sidecars with their episode.
 
     Raises:
-        InvalidArgument: a folder has no episodes. A typing mistake must not look like success.
+        InvalidArgument: a folder has neither episodes nor recordings. A typing mistake must not look like success.
     """
     from shard_format.errors import InvalidArgument
+    from wshard.partial import find_recordings
 
     found: dict[str, Target] = {}
     for argument in arguments:
@@ -234,7 +249,7 @@ def find(arguments: Sequence[str]) -> list[Target]:
             found.setdefault(os.path.realpath(argument), _episode(argument))
             continue
         inside = _in_folder(argument)
-        if not inside:
+        if not inside and not find_recordings(argument):
             raise InvalidArgument(
                 "no episodes in this folder or below it",
                 path=argument,
@@ -243,6 +258,25 @@ def find(arguments: Sequence[str]) -> list[Target]:
         for episode in inside:
             found.setdefault(os.path.realpath(episode.path), episode)
     return list(found.values())
+
+
+def report_recordings(arguments: Sequence[str], console: Console) -> list[dict[str, str]]:
+    """Says which journals are below folders, and what to do with them; returns them for `--json`."""
+    from shard_cli.text import count
+    from wshard.partial import find_recordings, state_of
+
+    found: list[dict[str, str]] = []
+    for folder in filter(os.path.isdir, arguments):
+        states = {files.journal(0): state_of(files) for files in find_recordings(folder)}
+        found += [{"file": path, "state": state} for path, state in states.items()]
+        for state, (one, several, advice) in _STATES.items():
+            paths = [path for path in states if states[path] == state]
+            if paths:
+                many = f"{folder}: {count(len(paths), 'recording')} {several}"
+                text = f"{paths[0]} {one}" if len(paths) == 1 else many
+                say = console.warn if state == "unfinished" else console.note
+                say(text + (f"; {advice}{folder}" if advice else ""))
+    return found
 
 
 def _in_folder(folder: str) -> list[Target]:

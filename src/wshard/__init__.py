@@ -12,8 +12,8 @@ The format is specified in spec/wshard.md.
 
 from wshard._channels import Channel, Modality, RaggedChannel, TextChannel
 from wshard._episode import Episode
-from wshard._files import load_wshard, save_wshard
-from wshard._formats import detect_format, load, save
+from wshard._files import save_wshard
+from wshard._formats import detect_format, load, load_wshard, save
 from wshard._labels import Intervals
 from wshard._metadata import Timebase
 from wshard._values import DType

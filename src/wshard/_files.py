@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from wshard._episode import Episode, Origin
     from wshard._lanes import Address
 
-__all__ = ["load_wshard", "save_wshard"]
+__all__ = ["open_wshard", "save_wshard"]
 
 # How often an episode is opened again that a writer has replaced meanwhile.
 _LOOKS: Final = 8
 
 
-def load_wshard(
+def open_wshard(
     source: SourceLike,
     channels: Iterable[str] | None = None,
     lanes: Iterable[str] | None = None,
@@ -63,30 +63,7 @@ def load_wshard(
     limits: Limits = DEFAULT_LIMITS,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Episode:
-    """Opens an episode.
-
-    Descriptions are read now, arrays when you access them. A chunked episode opens by its manifest.
-    Lanes and edits that were added later are included.
-
-    Args:
-        source: a path, a URL, bytes, a binary file that can seek, or any `ByteSource`.
-        channels: only these and the predictions about them: names, block names, or patterns such as
-            `"wrist/*"`. None for all.
-        lanes: only these: `"signal"`, `"action"`, `"reward"`, `"done"`, `"time"`, `"omen"`, `"uncert"`,
-            `"residual"`, `"label"`, or the prefix of any other names. None for all.
-        sidecars: True looks for the folder `<file>.lanes` beside a local file and warns about a sidecar that does
-            not fit; `"strict"` raises an error instead; False does not look. Or the sidecars themselves, if they
-            are elsewhere; those must fit.
-        check: False skips checksums.
-        threads: how many threads large reads may use; None for one per processor, up to 8.
-        limits: what the file may ask for; raise one for files you trust.
-        storage_options: headers, credentials and the like for a URL, as `ShardReader` takes them. They
-            are for the episode itself: pass a sidecar that needs some as an opened source.
-
-    Raises:
-        ShardError: a subclass that says which rule of spec/wshard.md or spec/shard.md the file breaks.
-        EntryNotFound: a channel or lane is missing; suggests similar names.
-    """
+    """Opens an episode that is a file, or in chunks; see `wshard.load_wshard`, which also opens recordings."""
     if isinstance(sidecars, str) and sidecars != "strict":
         raise InvalidArgument(
             "unknown value of sidecars",

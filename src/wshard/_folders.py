@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
 from shard_format.errors import DATA_ERRORS, FileMissing, InvalidArgument, ShardIOError
-from shard_format.sources import open_regular
-from wshard._journal import PARTIAL_SUFFIX, JournalReader
+from shard_format.listing import walk_folder
+from shard_format.sources import open_regular, read_file
+from wshard._journal import MAGIC, PARTIAL_SUFFIX, JournalReader
 
 SUFFIX: Final = ".wshard"
 _CHUNK: Final = re.compile(r"_chunk_([0-9]{4,9})$")
@@ -81,6 +83,27 @@ def is_being_recorded(partial: str) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def is_journal(path: str) -> bool:
+    """Whether a local file is the journal of a recording, by its first bytes; or will be one, by its name."""
+    head = read_file(path, len(MAGIC))
+    # Empty until the recorder has written its first frame.
+    return head == MAGIC or (not head and path.endswith(SUFFIX + PARTIAL_SUFFIX))
+
+
+def find_recordings(folder: str | os.PathLike[str]) -> list[RecordingFiles]:
+    """The recordings below a folder that have journals, in natural order: unfinished ones, and those that go on.
+
+    Raises:
+        ShardIOError: a folder cannot be read.
+    """
+    found: dict[RecordingFiles, None] = {}
+    for path in walk_folder(os.fspath(folder), PARTIAL_SUFFIX).paths():
+        with suppress(FileMissing, InvalidArgument):  # just finished, or not a regular file
+            if is_journal(path):
+                found[RecordingFiles.of(path)] = None
+    return list(found)
 
 
 # --- chunks and recordings
@@ -187,6 +210,14 @@ class RecordingFiles:
         existing = self.names.existing() if index == 1 else None
         path = self.names.chunk(index)
         return existing or (path if os.path.lexists(path) else None)
+
+    @property
+    def is_being_recorded(self) -> bool:
+        """Whether a process is writing the recording now. Windows cannot tell: there it is False."""
+        if os.name == "nt":
+            return False
+        journals = self.journals() or [self.journal(0)]
+        return any(is_being_recorded(path) for path in journals if os.path.exists(path))
 
     def journals(self) -> list[str]:
         """The journals that are not empty, in order."""

@@ -7,16 +7,21 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from shard_format import ShardReader
-from shard_format.errors import InvalidArgument
-from shard_format.sources import read_file
-from wshard._files import load_wshard, save_wshard
-from wshard._journal import MAGIC as JOURNAL_MAGIC
-from wshard.partial import open_partial
+from shard_format.errors import BadMagic, InvalidArgument, Truncated
+from shard_format.registry import DEFAULT_LIMITS, Limits
+from shard_format.sources import is_url, read_file
+from wshard._files import open_wshard, save_wshard
+from wshard._folders import is_journal
+from wshard._journal import MAGIC
+from wshard.partial import PartialEpisode, RecordingFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from shard_format.sources import SourceLike
     from wshard._episode import Episode
 
-__all__ = ["Format", "detect_format", "load", "save"]
+__all__ = ["Format", "detect_format", "load", "load_wshard", "save"]
 
 
 class Format(str, Enum):
@@ -38,22 +43,72 @@ def detect_format(path: str | os.PathLike[str]) -> Format:
         ShardError: it is neither; says what the file looks like.
     """
     location = os.fspath(path)
-    if read_file(location, len(JOURNAL_MAGIC)) == JOURNAL_MAGIC:
+    if read_file(location, len(MAGIC)) == MAGIC:
         return Format.PARTIAL
     ShardReader(location).close()
     return Format.WSHARD
 
 
+def load_wshard(
+    source: SourceLike,
+    channels: Iterable[str] | None = None,
+    lanes: Iterable[str] | None = None,
+    *,
+    sidecars: bool | str | Iterable[SourceLike] = True,
+    check: bool = True,
+    threads: int | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Episode:
+    """Opens an episode.
+
+    Descriptions are read now, arrays when you access them. A chunked episode opens by its manifest.
+    Lanes and edits that were added later are included. The journal of a recording that was not finished,
+    `….partial`, opens as far as it was flushed, for reading only, as `open_partial` opens it.
+
+    Args:
+        source: a path, a URL, bytes, a binary file that can seek, or any `ByteSource`.
+        channels: only these and the predictions about them: names, block names, or patterns such as
+            `"wrist/*"`. None for all.
+        lanes: only these: `"signal"`, `"action"`, `"reward"`, `"done"`, `"time"`, `"omen"`, `"uncert"`,
+            `"residual"`, `"label"`, or the prefix of any other names. None for all.
+        sidecars: True looks for the folder `<file>.lanes` beside a local file and warns about a sidecar that does
+            not fit; `"strict"` raises an error instead; False does not look. Or the sidecars themselves, if they
+            are elsewhere; those must fit.
+        check: False skips checksums.
+        threads: how many threads large reads may use; None for one per processor, up to 8.
+        limits: what the file may ask for; raise one for files you trust.
+        storage_options: headers, credentials and the like for a URL, as `ShardReader` takes them. They
+            are for the episode itself: pass a sidecar that needs some as an opened source.
+
+    Raises:
+        ShardError: a subclass that says which rule of spec/wshard.md or spec/shard.md the file breaks.
+        EntryNotFound: a channel or lane is missing; suggests similar names.
+    """
+    try:
+        return open_wshard(
+            source,
+            channels,
+            lanes,
+            sidecars=sidecars,
+            check=check,
+            threads=threads,
+            limits=limits,
+            storage_options=storage_options,
+        )
+    except (BadMagic, Truncated):
+        # Looked at only now: most files are episodes.
+        if not isinstance(source, (str, os.PathLike)) or is_url(os.fspath(source)):
+            raise
+        if not is_journal(os.fspath(source)):
+            raise
+    if not isinstance(sidecars, (bool, str)):
+        raise InvalidArgument("a recording has no sidecars", path=os.fspath(source))
+    return PartialEpisode(RecordingFiles.of(source), channels, lanes)
+
+
 def load(path: str | os.PathLike[str], **options: Any) -> Episode:  # noqa: ANN401 - the arguments of the loader
     """Opens an episode in any known format; options as for `load_wshard`."""
-    if detect_format(path) is Format.PARTIAL:
-        if options:
-            raise InvalidArgument(
-                "a recording that was not finished opens without options",
-                path=os.fspath(path),
-                found=", ".join(sorted(options)),
-            )
-        return open_partial(path)
     return load_wshard(path, **options)
 
 

@@ -334,8 +334,8 @@ def keep_only(
     episode: Episode, channels: Iterable[str] | None, lanes: Iterable[str] | None
 ) -> None:
     """Leaves out the lanes and channels that were not asked for."""
-    assert episode.origin is not None
-    path = episode.origin.path
+    origin = episode.origin
+    path = None if origin is None else origin.path
     wanted = None if channels is None else _names(channels, "channels")
     kept = None if lanes is None else _names(lanes, "lanes")
     parts = episode.parts
@@ -355,7 +355,8 @@ def keep_only(
             is_kept = any(fnmatchcase(name, want) for name in own for want in wanted)
         if not is_kept:
             del parts[address]
-    episode.origin.is_filtered = True
+    if origin is not None:
+        origin.is_filtered = True
 
 
 def _filter_names(address: Address, part: object) -> tuple[str, list[str]]:

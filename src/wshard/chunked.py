@@ -17,7 +17,7 @@ from wshard._chunk_manifest import (
     open_chunk,
     validate_chunk_continuity,
 )
-from wshard._files import load_wshard, save_wshard
+from wshard._files import open_wshard, save_wshard
 from wshard._folders import ChunkNames
 from wshard._lanes import LANES, check_id
 from wshard._reader import episode_of
@@ -95,7 +95,7 @@ class ChunkedEpisodeReader:
 
     def load(self) -> Episode:
         """The whole episode, still lazy."""
-        return load_wshard(self.manifest_path)
+        return open_wshard(self.manifest_path)
 
 
 class ChunkedEpisodeWriter:

@@ -20,7 +20,7 @@ from shard_format.registry import ContentType
 from wshard._blocks import Extra
 from wshard._channels import Channel
 from wshard._episode import Episode
-from wshard._files import load_wshard, replace_episode, save_wshard
+from wshard._files import open_wshard, replace_episode, save_wshard
 from wshard._joining import join
 from wshard._labels import Intervals
 from wshard._lanes import (
@@ -327,7 +327,7 @@ def _add(
     *,
     fsync: bool,
 ) -> None:
-    with load_wshard(location, sidecars=others) as base:
+    with open_wshard(location, sidecars=others) as base:
         taken = block_names(base)
         side = _side_of(base)
         for block_title, values in lanes.items():
@@ -426,7 +426,7 @@ def remove_lane(path: str | os.PathLike[str], block: str, *, fsync: bool = True)
             if is_empty:
                 remove_sidecars(location, [file])
             return file
-    with load_wshard(location, sidecars=False) as base:
+    with open_wshard(location, sidecars=False) as base:
         if block in block_names(base):
             raise InvalidArgument(
                 "this lane is part of the episode's own file",
@@ -465,7 +465,7 @@ def edit(
         changes["labels"][name] = None if intervals is None else intervals.to_fields()
     if not changes["metadata"] and not changes["labels"]:
         raise InvalidArgument("there is nothing to change", hint="give metadata={…} or labels={…}")
-    with changing(location), load_wshard(location, sidecars=False) as base:
+    with changing(location), open_wshard(location, sidecars=False) as base:
         if os.path.exists(target):
             with ShardReader(target) as reader:
                 before = read_edit(reader)
@@ -500,11 +500,11 @@ def compact(
     location = os.fspath(path)
     policy = StoragePolicy(compression, profile)
     if out is not None and os.path.abspath(out) != os.path.abspath(location):
-        with load_wshard(location, sidecars="strict") as episode:
+        with open_wshard(location, sidecars="strict") as episode:
             _check_identities(episode)
             save_wshard(episode, out, compression, profile=profile, fsync=fsync)
         return os.fspath(out)
-    with changing(location) as sidecars, load_wshard(location, sidecars=sidecars) as episode:
+    with changing(location) as sidecars, open_wshard(location, sidecars=sidecars) as episode:
         assert episode.origin is not None
         if episode.origin.chunks:
             raise InvalidArgument(

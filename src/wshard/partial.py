@@ -6,23 +6,30 @@ import errno
 import logging
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 from shard_format import ShardReader
-from shard_format.errors import InvalidArgument, MissingFile, ShardError, ShardIOError
+from shard_format.errors import (
+    DATA_ERRORS,
+    InvalidArgument,
+    MissingFile,
+    ShardError,
+    ShardIOError,
+)
 from wshard._chunk_manifest import ChunkManifest, ManifestWriter, merge_metadata
 from wshard._episode import Episode
-from wshard._files import load_wshard, save_wshard
-from wshard._folders import ChunkNames, RecordingFiles
+from wshard._files import open_wshard, save_wshard
+from wshard._folders import ChunkNames, RecordingFiles, find_recordings
 from wshard._joining import join
 from wshard._journal import PARTIAL_SUFFIX, JournalWriter, reason
 from wshard._journal_episode import Journal
-from wshard._reader import episode_of
+from wshard._reader import episode_of, keep_only
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from shard_format import FileReference
     from wshard._record_buffers import RecordOptions
@@ -32,9 +39,11 @@ __all__ = [
     "RecordingFiles",
     "RecoveredChunk",
     "Recovery",
+    "find_recordings",
     "open_partial",
     "recover",
     "resolve_existing_partial",
+    "state_of",
 ]
 
 _log = logging.getLogger("wshard")
@@ -52,15 +61,24 @@ class PartialEpisode(Episode):
     the last channel that reads it.
     """
 
-    __slots__ = ("_files", "_opened")
+    __slots__ = ("_chosen", "_files", "_opened")
 
-    def __init__(self, files: RecordingFiles) -> None:
+    def __init__(
+        self,
+        files: RecordingFiles,
+        channels: Iterable[str] | None = None,
+        lanes: Iterable[str] | None = None,
+    ) -> None:
         self._files = files
+        self._chosen = [
+            names if names is None or isinstance(names, str) else list(names)
+            for names in (channels, lanes)
+        ]
         self._opened: list[Journal | Episode] = []
         """Journals and finished chunks, from the first to the one that is written now."""
         try:
             self._read()
-            self.become(self._joined())
+            self._become_joined()
         except BaseException:
             self.close()
             raise
@@ -72,7 +90,7 @@ class PartialEpisode(Episode):
         """
         is_new = self._read()
         if is_new:
-            self.become(self._joined())
+            self._become_joined()
         return is_new
 
     @property
@@ -132,7 +150,12 @@ class PartialEpisode(Episode):
         raise journal.reader.not_begun("nothing was recorded yet")
 
     def _chunk(self, index: int) -> Episode:
-        return load_wshard(self._files.names.chunk(index), sidecars=False)
+        return open_wshard(self._files.names.chunk(index), sidecars=False)
+
+    def _become_joined(self) -> None:
+        self.become(self._joined())
+        if self._chosen != [None, None]:
+            keep_only(self, *self._chosen)
 
     def _joined(self) -> Episode:
         """The recording so far; values are read when they are used."""
@@ -229,6 +252,27 @@ class Recovery:
         self.error = self.error or reader.error
         for block, number in journal.cut().items():
             self.cut[block] = self.cut.get(block, 0) + number
+
+
+def state_of(files: RecordingFiles) -> str:
+    """What became of a recording that has journals.
+
+    `"recording"`: a process is writing it. `"empty"`: nothing was recorded. `"recovered"`: the episode that it was
+    recorded for exists and holds all its complete steps. `"unfinished"`: everything else, which `recover` saves.
+    """
+    if files.is_being_recorded:
+        return "recording"
+    if not files.journals():
+        return "empty"
+    target = files.names.manifest if files.is_rolled else files.path
+    with (
+        suppress(*DATA_ERRORS, ShardIOError, InvalidArgument),
+        PartialEpisode(files) as found,
+        open_wshard(target, sidecars=False) as episode,
+    ):
+        if episode.id == found.id and episode.length >= found.length:
+            return "recovered"
+    return "unfinished"
 
 
 def recover(

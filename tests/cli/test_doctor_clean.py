@@ -72,4 +72,7 @@ def test_a_folder_without_episodes_is_cleaned_too(wshard: Run, folder: Path) -> 
     (folder / "ep.wshard").unlink()
     assert wshard("doctor", folder, "--clean").code == Exit.OK
     (folder / "below" / SHARD).unlink()
+    assert wshard("doctor", folder, "--clean").code == Exit.OK  # a recording is still there
+    for path in folder.rglob("*.wshard.partial"):
+        path.unlink()
     assert wshard("doctor", folder, "--clean").code == Exit.USAGE  # nothing is there at all

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_cli import arguments as arg
-from shard_cli.episode_options import SUFFIX
+from shard_cli.episode_options import SUFFIX, report_recordings
 from shard_cli.exits import Exit, worst
 from shard_cli.kinds import kind_of
 from shard_cli.text import count, printable
@@ -45,7 +45,10 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
             if not console.as_json:
                 _show(diagnosis, console, strict=args.strict and is_episodes)
     codes = [diagnosis.exit(strict=args.strict) for diagnosis in diagnoses]
-    if args.strict and any(one["state"] == "abandoned" for one in leftovers):
+    recordings = report_recordings(args.files, console) if is_episodes else []
+    if args.strict and any(
+        one["state"] in ("abandoned", "unfinished") for one in (*leftovers, *recordings)
+    ):
         codes.append(Exit.FINDING)
     if console.as_json:
         document: dict[str, Any] = {"ok": not any(codes), "strict": args.strict}
@@ -54,7 +57,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
         ]
         if is_episodes:
             document |= {"ignored": sorted(args.ignored), "summary": _summary(diagnoses)}
-            document["leftovers"] = leftovers
+            document |= {"leftovers": leftovers, "recordings": recordings}
         console.document(document)
     elif is_episodes and len(diagnoses) > 1 and not console.quiet:
         _show_summary(diagnoses, console)

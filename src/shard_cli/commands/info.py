@@ -40,7 +40,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
 
 
 def _inspect(args: argparse.Namespace, console: Console) -> Exit:
-    from shard_cli.episode_options import find
+    from shard_cli.episode_options import find, report_recordings
     from shard_cli.jobs import in_order, threads_in_each
     from shard_cli.kinds import episode
     from shard_format.errors import ShardError
@@ -66,12 +66,13 @@ def _inspect(args: argparse.Namespace, console: Console) -> Exit:
                 console.line()
             episode.show_facts(facts, console)
             shown += 1
-    if console.as_json:
-        console.document({"files": results})
-    elif listed:
+    if not console.as_json and listed:
         if shown:
             console.line()
         episode.show_lines(listed, console)
+    recordings = report_recordings(args.files, console)
+    if console.as_json:
+        console.document({"files": results, "recordings": recordings})
     return worst(codes)
 
 

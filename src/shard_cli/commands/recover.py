@@ -3,36 +3,116 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from shard_cli import arguments as arg
 from shard_cli import episode_options
-from shard_cli.exits import Exit
+from shard_cli.exits import Exit, note_failure, worst
 from shard_cli.files import refuse_overwrite
 from shard_cli.pack_output import SUFFIX
 from shard_cli.text import count, printable, size
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from shard_cli.console import Console
     from shardpack import Recovery as PackRecovery
     from wshard import Recovery
+    from wshard.partial import RecordingFiles
+
+_JOURNAL: Final = ".partial"
+# Why a recording is left alone.
+_REASONS: Final = {
+    "recording": "left alone: a process is recording it now",
+    "recovered": "recovered before: the episode holds all its steps",
+    "empty": "nothing was recorded",
+}
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
-    from wshard.partial import RecordingFiles, recover
+    from shard_format.errors import InvalidArgument, ShardError
 
-    files = RecordingFiles.of(args.file)
+    if bool(args.files) == args.all:
+        raise InvalidArgument("say what to recover", expected="FILE, FOLDER or PATTERN…, or --all")
+    found = _recordings(args.files or ["."])
+    if args.output is not None and len(found) != 1:
+        raise InvalidArgument("--output is for one recording", found=f"{len(found)} recordings")
+    # One recording that you name is worth an error where one of many is passed over.
+    is_one = len(found) == 1 and found[0][1]
+    results: list[dict[str, Any]] = []
+    codes: list[Exit] = []
+    for files, _ in found:
+        try:
+            codes.append(_recover(files, args, console, results, is_one=is_one))
+        except ShardError as error:  # noqa: PERF203 - one that fails does not stop the others
+            if is_one:
+                raise
+            codes.append(note_failure(error, files.journal(0), results, console))
+    if console.as_json:
+        console.document({**(results[0] if is_one else {}), "files": results})
+    elif not is_one:
+        _sum_up(results, console)
+    return worst(codes)
+
+
+def _recordings(arguments: Sequence[str]) -> list[tuple[RecordingFiles, bool]]:
+    """The recordings that the arguments mean, each once, and whether it was named itself."""
+    from shard_format.errors import InvalidArgument
+    from shard_format.listing import expand
+    from wshard.partial import RecordingFiles, find_recordings
+
+    found: dict[RecordingFiles, bool] = {}
+    for argument in arguments:
+        named = [argument]
+        if not os.path.lexists(argument) and not os.path.lexists(argument + _JOURNAL):
+            named = expand(argument, _JOURNAL)
+        for path in named:
+            inside = find_recordings(path) if os.path.isdir(path) else None
+            if not inside and inside is not None:
+                raise InvalidArgument(
+                    "no recordings in this folder or below it",
+                    path=path,
+                    expected=f"journals, *{episode_options.SUFFIX}{_JOURNAL}",
+                )
+            for files in inside or [RecordingFiles.of(path)]:
+                found.setdefault(files, path == argument and inside is None)
+    return list(found.items())
+
+
+def _recover(
+    files: RecordingFiles,
+    args: argparse.Namespace,
+    console: Console,
+    results: list[dict[str, Any]],
+    *,
+    is_one: bool,
+) -> Exit:
+    """Recovers one recording, unless there is a reason not to; adds the result."""
+    from shard_format.errors import InvalidArgument
+    from wshard.partial import recover, state_of
+
+    journal = files.journal(0)
+    state = "unfinished"
+    if args.output is None and (not is_one or files.is_being_recorded):
+        state = state_of(files)
+    if state in _REASONS and not (state == "recovered" and args.force):
+        if is_one:
+            raise InvalidArgument(
+                _REASONS[state], path=journal, hint="give --output to save what is there by now"
+            )
+        results.append({"file": journal, "state": state})
+        console.said(f"{printable(journal)}: {_REASONS[state]}")
+        return Exit.OK
     output = args.output
     if not files.is_rolled:  # finished chunks are never replaced
         output = output or files.path
         episode_options.check_output(output, console, force=args.force)
-    found = recover(args.file, output)
-    console.report(
+    found = recover(journal, output)
+    results.append(
         {
-            "file": args.file,
+            "file": args.files[0] if is_one else journal,
+            "state": "recovered",
             "output": found.out,
             "episode": found.episode_id,
             "steps": found.steps,
@@ -45,11 +125,23 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
                 {"file": chunk.path, "steps": chunk.steps, "recovered": chunk.from_journal}
                 for chunk in found.chunks
             ],
-        },
-        *_lines(found),
-        _untouched(found.path),
+        }
     )
+    for line in _lines(found):
+        console.said(line)
+    if is_one:
+        console.said(_untouched(found.path))
     return Exit.IO if found.lost_data else Exit.OK
+
+
+def _sum_up(results: Sequence[dict[str, Any]], console: Console) -> None:
+    done = sum("output" in one for one in results)
+    failed = sum("error" in one for one in results)
+    text = f"recovered {done:,} of {count(len(results), 'recording')}"
+    text += f", {failed:,} failed" if failed else ""
+    if done:
+        text += "; journals were not changed: remove them when you have looked at the results"
+    console.said(console.style(text, "bold" if failed else "dim"))
 
 
 def _lines(found: Recovery) -> Iterator[str]:
@@ -128,25 +220,33 @@ WSHARD = arg.Command(
     _run,
     (
         arg.positional(
-            "file",
-            "FILE",
-            "a journal, EPISODE.wshard.partial, or any file of a recording in chunks",
+            "files",
+            "FILE|FOLDER|PATTERN",
+            "a journal, EPISODE.wshard.partial, or any file of a recording in chunks; a folder means all "
+            "recordings below it",
+            nargs="*",
         ),
+        arg.flag("--all", "all recordings below the current folder"),
         arg.option(
-            "-o --output OUT", "the episode to write (default: the name that it was recorded for)"
+            "-o --output OUT",
+            "the episode to write, for one recording (default: the name that it was recorded for)",
         ),
-        arg.force(),
+        arg.force("replace episodes that exist"),
     ),
     """
-recover a recording that was not finished
+recover recordings that were not finished
 
 Saves every step up to the last one that is whole in all channels, and never changes journals.
 Of a recording in chunks, finished chunks stay as they are; journals become chunks, and the manifest
-names all. Exit code 3 if anything could not be recovered.
+names all. Leaves alone, and names, recordings that a process is writing now and those that were
+recovered before. One that fails does not stop the others. Exit code 3 if anything could not be recovered.
 
 wshard recover ep.wshard.partial                  # to ep.wshard
 wshard recover ep.wshard.partial -o saved.wshard  # to another file
 wshard recover ep_chunk_0007.wshard.partial       # the last chunk, and ep_manifest.wshard
+wshard recover recordings/                        # all below a folder
+wshard recover 'run_*/*.partial'                  # those that a pattern finds
+wshard recover --all                              # all below the current folder
 """,
 )
 SHARDPACK = arg.Command(

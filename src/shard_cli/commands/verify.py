@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shard_cli import arguments as arg
+from shard_cli.episode_options import report_recordings
 from shard_cli.exits import Exit, worst
 from shard_cli.kinds import is_pack, kind_of
 from shard_cli.text import count, printable, size
@@ -29,10 +30,12 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
                 _show(one, console, "")
     failed = sum(one.exit is not Exit.OK for one in checked)
     nbytes = sum(one.fields["bytes"] for one in checked)
+    recordings = report_recordings(args.files, console) if is_episodes else []
     if console.as_json:
         number = {"episodes": len(checked)} if is_episodes else {}
         totals = {"ok": not failed, **number, "failed": failed, "bytes": nbytes}
-        console.document({**totals, "files": [one.to_fields() for one in checked]})
+        more = {"recordings": recordings} if is_episodes else {}
+        console.document({**totals, "files": [one.to_fields() for one in checked], **more})
     elif len(checked) > 1:
         noun = {"wshard": "episode", "shardpack": "shard"}.get(console.program, "file")
         facts = [count(len(checked), noun)]

@@ -12,6 +12,7 @@ import numpy as np
 
 from shard_cli.episode_options import find
 from shard_cli.exits import EXPLANATIONS, error_fields
+from shard_cli.files import known_size
 from shard_cli.jobs import in_order, threads_in_each
 from shard_cli.kinds.entries import iter_rows
 from shard_cli.kinds.model import Change, Checked, Diagnosis, Problem, field_lines, open_episode
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
 
 # Statistics read this many bytes at a time.
 _WINDOW_BYTES: Final = 16 << 20
+# What a recording is whose journal was named.
+_STATES: Final = {
+    "recording": "a process is recording it now; this is what it has flushed",
+    "unfinished": "a recording that was not finished; 'wshard recover {}' saves it",
+    "recovered": "a recording that was not finished, and was recovered",
+}
 # Entries whose form the format fixes: dtype, and bytes of one of their steps.
 _FIXED: Final = {
     "time/ticks": ("i32", 4),
@@ -50,8 +57,9 @@ def facts(path: str, args: argparse.Namespace) -> dict[str, Any]:
     """What the descriptions and the index of an episode say; with `--stats`, also its values."""
     threads = getattr(args, "threads", None)
     with open_episode(path, args, sidecars=not args.no_sidecars, threads=threads) as episode:
-        assert episode.origin is not None
         origin = episode.origin
+        if origin is None:
+            return _journal_facts(path, episode, stats=args.stats)
         stored = _stored(origin.chunks or [origin.reader], origin.sidecars)
         seconds, hertz, clock = _clock(episode)
         return {
@@ -76,6 +84,40 @@ def facts(path: str, args: argparse.Namespace) -> dict[str, Any]:
             "provenance": episode.provenance,
             "blocks": list(_blocks(episode, stored, stats=args.stats)),
         }
+
+
+def _journal_facts(path: str, episode: Episode, *, stats: bool) -> dict[str, Any]:
+    """The same of a recording that is not finished."""
+    from wshard.partial import RecordingFiles, state_of
+
+    seconds, hertz, clock = _clock(episode)
+    unknown = dict.fromkeys(("stored", "filters", "frames", "sidecar"))
+    stored = {
+        name: {**unknown, "size": channel.nbytes, "codec": "journal"}
+        for name, channel in episode.blocks()
+    }
+    return {
+        "file": path,
+        "state": state_of(RecordingFiles.of(path)),
+        "episode_id": episode.id,
+        "env_id": episode.env_id,
+        "steps": episode.length,
+        "seconds": seconds,
+        "rate_hz": hertz,
+        "clock": clock,
+        "epoch_ns": episode.timebase.epoch_ns,
+        "file_size": known_size(path),
+        "size": sum(one["size"] for one in stored.values()),
+        "stored": None,
+        "identity": None,
+        "identity_version": None,
+        "chunk": None,
+        "chunks": [],
+        "sidecars": [],
+        "metadata": episode.metadata,
+        "provenance": {},
+        "blocks": list(_blocks(episode, stored, stats=stats)),
+    }
 
 
 def _stored(
@@ -311,9 +353,13 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "chunks", f"{len(names):,}: {names[0]} to {names[-1]}"
     if facts["sidecars"]:
         yield "sidecars", ", ".join(facts["sidecars"])
-    stored = f"{size(facts['stored'])} ({percent(facts['stored'], facts['size'])})"
     yield "file size", exact_size(facts["file_size"])
-    yield "content", f"{exact_size(facts['size'])}, stored as {stored}"
+    if "state" in facts:
+        yield "state", _STATES[facts["state"]].format(facts["file"])
+        yield "content", exact_size(facts["size"])
+    else:
+        stored = f"{size(facts['stored'])} ({percent(facts['stored'], facts['size'])})"
+        yield "content", f"{exact_size(facts['size'])}, stored as {stored}"
     identity = facts["identity"]
     if isinstance(identity, dict):
         yield "identity", f"unreadable: {identity['error']['message']}"
@@ -342,8 +388,8 @@ def _table(blocks: Sequence[Mapping[str, Any]], console: Console) -> None:
         "CLOCK": _clock_text,
         "CODEC": lambda block: f"{block['codec']} {block['filters'] or ''}".strip(),
         "SIZE": lambda block: show_size(block["size"]),
-        "STORED": lambda block: show_size(block["stored"]),
-        "RATIO": lambda block: percent(block["stored"], block["size"]),
+        "STORED": lambda block: "-" if block["stored"] is None else show_size(block["stored"]),
+        "RATIO": lambda block: percent(block["stored"] or 0, block["stored"] and block["size"]),
     }
     if "stats" in blocks[0]:
         columns |= {

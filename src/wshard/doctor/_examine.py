@@ -13,7 +13,7 @@ from shard_format import ShardReader
 from shard_format.errors import ShardError
 from shard_format.parallel import map_in_order, thread_count
 from shard_format.registry import Role
-from wshard._files import load_wshard
+from wshard._files import open_wshard
 from wshard._lanes import META_PROVENANCE
 from wshard._reader import episode_of
 from wshard._sidecar import attach, sidecar_files
@@ -209,7 +209,7 @@ def _open_broken(
     Every reason becomes a finding.
     """
     try:
-        return _complete(load_wshard(source, sidecars=False, threads=threads), found), None
+        return _complete(open_wshard(source, sidecars=False, threads=threads), found), None
     except ShardError as error:
         reason = error
     except _UNFORESEEN as problem:

@@ -12,7 +12,7 @@ import numpy as np
 
 from shard_format.errors import EntryNotFound, InvalidArgument, ShardIOError
 from shard_format.extras import require
-from wshard._files import load_wshard
+from wshard._formats import load_wshard
 from wshard.multimodal import is_frames
 from wshard.plot._panels import Panel, Panels
 from wshard.plot._predictions import Prediction, check_fit

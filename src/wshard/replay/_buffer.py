@@ -30,7 +30,7 @@ from shard_format.errors import (
     ShardIOError,
 )
 from shard_format.sources import FileSource, open_regular
-from wshard._files import load_wshard, save_wshard
+from wshard._files import open_wshard, save_wshard
 from wshard._folders import SUFFIX, following, in_order, is_being_recorded, reserve
 from wshard._journal import PARTIAL_SUFFIX
 from wshard._sidecar import SIDECAR_SUFFIX
@@ -261,7 +261,7 @@ class ReplayBuffer:
         """Add a copy of an episode, from memory or from a file; return the path of the copy."""
         with self._used():
             self._ensure_open()
-            given = load_wshard(episode) if not isinstance(episode, Episode) else episode
+            given = open_wshard(episode) if not isinstance(episode, Episode) else episode
             path = self._episodes.reserve()
             try:
                 compression = self._compression
@@ -695,7 +695,7 @@ class _StoredEpisodes:
 
     def open(self, stored: _StoredEpisode) -> Episode:
         """The episode; the least recently used one is closed when more than `max_open` are open."""
-        load = open_partial if stored.is_running else load_wshard
+        load = open_partial if stored.is_running else open_wshard
         return self._opened.get_or_make(stored.number, lambda: load(self.path(stored.name)))
 
     def close(self) -> None:

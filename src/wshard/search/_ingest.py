@@ -14,7 +14,7 @@ from shard_format.listing import walk_folder
 from shard_format.parallel import ordered_parallel
 from shard_format.registry import Role
 from shard_format.sources import is_url
-from wshard._files import load_wshard
+from wshard._files import open_wshard
 from wshard._sidecar import SIDECAR_SUFFIX, ground_truth
 from wshard.search._client import SearchClient, ServerOptions
 from wshard.search._dialects import Document
@@ -195,7 +195,7 @@ class TrajectoryIngestor:
             ShardError: the file cannot be read, or has no observation that can be averaged.
             SearchServerError: the server cannot be reached, or refuses.
         """
-        opened = nullcontext(source) if isinstance(source, Episode) else load_wshard(source)
+        opened = nullcontext(source) if isinstance(source, Episode) else open_wshard(source)
         with opened as episode:
             documents = self._documents(episode, path, windows)
         batches = _Batches(self._client, self.ensure_collections)
@@ -257,7 +257,7 @@ class TrajectoryIngestor:
         def read(file: str) -> tuple[list[Document], ShardError | None]:
             """The documents of a file, of a manifest none; and why it cannot be ingested."""
             try:
-                with load_wshard(file) as episode:
+                with open_wshard(file) as episode:
                     origin = episode.origin
                     is_manifest = origin is not None and origin.reader.role == Role.MANIFEST
                     return [] if is_manifest else self._documents(episode, None, windows), None
@@ -397,7 +397,7 @@ def facts_of(
             hint="save it, then ingest the file, or say where it is with path=",
         )
     if episode.origin is None or path is not episode.origin.path:
-        with load_wshard(where, sidecars=False) as stored:
+        with open_wshard(where, sidecars=False) as stored:
             assert stored.origin is not None
             content = content_hash(stored.origin.reader)
     else:

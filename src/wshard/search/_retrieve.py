@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from shard_format.errors import BadMetadata, InvalidArgument, ReferenceMismatch, ShardIOError
 from shard_format.safe_paths import unsafe_form
 from shard_format.sources import is_url
-from wshard._files import load_wshard
+from wshard._files import open_wshard
 from wshard.editing import slice_episode
 from wshard.search._client import SearchClient, ServerOptions
 from wshard.search._dialects import make_filters
@@ -65,7 +65,7 @@ class EpisodeRef:
                 hint="ingest it from its file",
             )
         try:
-            episode = load_wshard(self.file_path, channels, lanes)
+            episode = open_wshard(self.file_path, channels, lanes)
         except ShardIOError as error:
             error.hint = error.hint or "was it moved since it was ingested? Ingest it again"
             raise
