@@ -11,11 +11,11 @@ The bridges are `shard_train.torch`, `.grain`, `.huggingface`, `.tensordict` and
 
 from shard_train._batches import MixedBatch, SampleBatch, WindowBatch
 from shard_train._episode_dataset import EpisodeDataset
-from shard_train._episodes.catalogue import EpisodeInfo
 from shard_train._mix import MixedDataset, mix
 from shard_train._plan import BatchSampler, Plan
 from shard_train._sample_dataset import SampleDataset
 from shard_train.statistics import Stats, compute_stats, load_stats, save_stats
+from wshard.catalogue import EpisodeInfo
 
 __all__ = [
     "BatchSampler",

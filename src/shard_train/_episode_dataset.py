@@ -15,10 +15,12 @@ from shard_format.findings import SkipCounter
 from shard_format.parallel import for_each, thread_count
 from shard_train._batches import WindowBatch
 from shard_train._episodes.cache import make_cache
-from shard_train._episodes.index import CatalogueOpener, select
 from shard_train._episodes.layouts import WindowNumbers, make_layout
-from shard_train._episodes.store import EpisodeStore, opened_packs
+from shard_train._episodes.store import EpisodeStore
 from shard_train._normalizing import make_normalizer
+from shard_train.packed_episodes import EpisodePack, open_episode_pack
+from shardpack import Dataset
+from wshard.catalogue import CatalogueOpener, parse_where, select
 
 if TYPE_CHECKING:
     import os
@@ -27,11 +29,11 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from shard_train._batches import Sample, SampleBatch
-    from shard_train._episodes.catalogue import Catalogue, EpisodeInfo, EpisodeLocations
     from shard_train._episodes.layouts import StepBuffers
-    from shard_train._episodes.scan import Files
+    from shard_train._episodes.store import Files
     from shard_train._normalizing import Normalize, StatsSource
     from shard_train._stats import Stats
+    from wshard.catalogue import Catalogue, EpisodeLocations, Where
     from wshard.types import Channel, Episode
     from wshard.windows import Windows
 
@@ -68,7 +70,8 @@ class EpisodeDataset:
             episodes, a pattern such as `"runs/*/ep_*.wshard"`, a range such as `"eps-{000..009}.shardpack"`, or a
             list of these; an open `shardpack.Dataset`; or a saved index, which is used without scanning the files
             again. Folders and patterns are read in natural order: `ep_9` before `ep_10`.
-        window: steps of a window; 64 if left out.
+        window: steps of a window; 64 if left out. If you leave it out and no episode is that long, the dataset has no
+            windows, and everything else works: `paths`, `lengths`, `open_episode`, `compute_stats`.
         stride: steps from the start of one window to the start of the next.
         channels: names, or block names such as `"omen/state/dreamer"`. If left out, all plain observations and
             actions that follow the steps, and with `align` also those with clocks of their own.
@@ -86,8 +89,9 @@ class EpisodeDataset:
         align: how channels with clocks of their own are resampled to the times of the steps: `"nearest"`,
             `"previous"`, `"linear"` or `"exact"`, as for `Episode.align`. `<key>_is_pad` marks missing entries.
         episodes: numbers of the episodes to use; all if left out.
-        where: a function that is called with the facts of each episode (`path`, `id`, `env_id`, `length`,
-            `metadata`) and keeps the episode if it returns something true:
+        where: keeps the episodes for which it is true, as for `wshard.find`: an expression such as
+            `"success and length > 100"` over `path`, `id`, `env_id`, `length`, `return`, `success` and the fields of the
+            metadata; or a function that is called with an `EpisodeInfo`:
             `where=lambda episode: episode.length > 100 and episode.metadata.get("success")`.
         transform: called with each window; what it returns replaces the window.
         threads: how many threads read a batch; None for one per processor, up to 8; in loader workers, one.
@@ -130,7 +134,7 @@ class EpisodeDataset:
         tolerance_s: float | None = None,
         align: str | None = None,
         episodes: Iterable[int] | None = None,
-        where: Callable[[EpisodeInfo], object] | None = None,
+        where: Where | None = None,
         transform: Callable[[Sample], Sample] | None = None,
         threads: int | None = None,
         max_open: int = 128,
@@ -163,12 +167,19 @@ class EpisodeDataset:
         self._threads = threads
         copies = make_cache(cache, cache_bytes)
         options = dict(storage_options) if storage_options else None
-        catalogue = CatalogueOpener(index, self.leave_out, options).open(files)
+        keeps = None if where is None else parse_where(where)  # before files are scanned
+        catalogue = self._open_catalogue(files, index, options)
         self.folder = catalogue.base if catalogue.folders else None
         """The folder that the files are from; None if they were listed."""
         self.data_fingerprint = _data_fingerprint(catalogue)
         """Changes with the lengths and sizes of all episodes, chosen or not; statistics are bound to it."""
-        chosen = select(catalogue, episodes, where)
+        chosen = select(catalogue, episodes, keeps)
+        if not len(chosen.rows):
+            raise InvalidArgument(
+                "where= keeps no episode",
+                found=f"{len(catalogue.rows)} files",
+                hint="wshard.find shows what is known about each episode",
+            )
         lengths = np.array(chosen.rows["length"], np.int64)
         lengths.flags.writeable = False
         self._store = EpisodeStore(
@@ -177,7 +188,7 @@ class EpisodeDataset:
             self._layout,
             storage_options=options,
             max_open=max_open,
-            packs=opened_packs(files),
+            packs=files if isinstance(files, Dataset) else None,
             cache=copies,
         )
         self._usable = lengths
@@ -187,15 +198,29 @@ class EpisodeDataset:
         self._numbers = WindowNumbers(
             self._usable, self.window, self.stride, padded=self.pad != "none"
         )
+        has_windows = np.diff(self._numbers.firsts) > 0
         if not len(self._numbers):
-            raise self._without_windows()
+            if window is not None or delta_timestamps is not None:
+                raise self._without_windows()
+            has_windows[:] = True
         self._wanted = self._store.find_channels(
-            np.flatnonzero(np.diff(self._numbers.firsts))[:_MOST_TRIES].tolist(),
+            np.flatnonzero(has_windows)[:_MOST_TRIES].tolist(),
             None if channels is None else list(channels),
             _OWN_KEYS,
             self._skip_episode,
         )
         self._normalizer = make_normalizer(normalize, stats, self._wanted, self)
+
+    def _open_catalogue(
+        self, files: Files, index: bool | str | os.PathLike[str], options: dict[str, Any] | None
+    ) -> Catalogue:
+        opener = CatalogueOpener(index, self.leave_out, options, open_episode_pack)
+        if not isinstance(files, Dataset):
+            return opener.open(files)
+        shards = files.shards
+        return opener.open_packs(
+            [shard.name for shard in shards], lambda pack: EpisodePack(shards[pack])
+        )
 
     def _without_windows(self) -> InvalidArgument:
         more = " and the observation after them" if self.next_observations else ""
@@ -278,6 +303,8 @@ class EpisodeDataset:
 
     def locate(self, numbers: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Do the same for many windows at once; negative numbers count from the end."""
+        if not len(self._numbers):
+            raise self._without_windows()
         return self._numbers.locate(self._numbers.checked(numbers))
 
     # --- reading

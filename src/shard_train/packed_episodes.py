@@ -12,18 +12,36 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format.errors import EntryNotFound, InvalidArgument, shorten
+from shard_format import ShardReader
+from shard_format.errors import (
+    DATA_ERRORS,
+    EntryNotFound,
+    InvalidArgument,
+    ReferenceMismatch,
+    ShardError,
+    shorten,
+)
+from shard_format.registry import Role
+from shardpack import ShardPackReader
 from shardpack.files import InputFile, walk
 from shardpack.writer_set import ShardWriterSet
 from wshard import load_wshard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from shardpack.columns import AnyRecord
     from wshard import Episode
 
-__all__ = ["PackedEpisodes", "episode_names", "open_episode", "open_episode_entry", "pack_episodes"]
+__all__ = [
+    "EpisodePack",
+    "PackedEpisodes",
+    "episode_names",
+    "open_episode",
+    "open_episode_entry",
+    "open_episode_pack",
+    "pack_episodes",
+]
 
 _SUFFIX: Final = ".wshard"
 # The folder of added lanes, beside its episode: spec/wshard.md, section 12.
@@ -164,3 +182,67 @@ def open_episode_entry(record: AnyRecord, name: str, **options: Any) -> Episode:
     sidecars = sorted(n for n in record.names if n.startswith(lanes) and n.endswith(_SUFFIX))
     options.setdefault("sidecars", [record[sidecar].source() for sidecar in sidecars])
     return load_wshard(record[name].source(), **options)
+
+
+class EpisodePack:
+    """The episodes of one pack, which are opened where they are. The names are those that `shardpack.unpack` gives."""
+
+    def __init__(self, reader: ShardPackReader) -> None:
+        self.reader = reader
+
+    def __len__(self) -> int:
+        """How many records it has."""
+        return len(self.reader)
+
+    def entries(self, record: int) -> dict[str, int]:
+        """The size of each episode of a record, by its name."""
+        found = self.reader.record(record)
+        return {f"{found.key}.{entry}": found[entry].size for entry in episode_names(found)}
+
+    def load(self, record: int, name: str, **options: Any) -> Episode:  # noqa: ANN401 - of `load_wshard`
+        """Opens an episode of a record, with its added lanes.
+
+        Raises:
+            ReferenceMismatch: the record has no episode of this name.
+            InvalidArgument: it is the manifest of an episode in chunks.
+            ShardError: it cannot be read.
+        """
+        if 0 <= record < len(self.reader):
+            found = self.reader.record(record)
+            entry = name.removeprefix(f"{found.key}.")
+            if name == f"{found.key}.{entry}" and entry in episode_names(found):
+                return _open_in_pack(found, entry, options)
+        raise ReferenceMismatch(
+            "the pack has changed since the dataset was opened",
+            path=self.reader.name,
+            expected=f"{name!r} in record {record}",
+            found=f"{len(self.reader)} records",
+            hint="open the dataset again, with index=False if that does not help",
+        )
+
+
+def open_episode_pack(path: str, storage_options: Mapping[str, Any] | None = None) -> EpisodePack:
+    """Open one pack of episodes; what `wshard.find(…, packs=)` takes."""
+    return EpisodePack(ShardPackReader(path, storage_options=storage_options))
+
+
+def _open_in_pack(record: AnyRecord, entry: str, options: dict[str, Any]) -> Episode:
+    try:
+        # A batch spreads its windows over threads: one window needs no more of them.
+        return open_episode_entry(record, entry, **{"threads": 1, **options})
+    except ShardError as error:
+        if _is_manifest(record, entry):
+            raise InvalidArgument(
+                "a chunked episode cannot be opened in a pack: its manifest names files",
+                hint="shardpack.unpack(…) restores the files; with on_error='skip' the manifest is "
+                "left out and every chunk is an episode",
+            ) from error
+        raise
+
+
+def _is_manifest(record: AnyRecord, entry: str) -> bool:
+    try:
+        with ShardReader(record[entry].source()) as reader:
+            return reader.header.role == Role.MANIFEST
+    except DATA_ERRORS:  # the first error already says what is wrong
+        return False

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shard_train._episodes.scan import Files
+    from shard_train._episodes.store import Files
 
 __all__ = [
     "DEFAULT_QUANTILES",

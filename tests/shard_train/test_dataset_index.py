@@ -14,11 +14,11 @@ import pytest
 from shard_format import ShardReader, ShardWriter
 from shard_format.errors import BadMetadata, InvalidArgument, LimitExceeded, ShardError
 from shard_train import EpisodeDataset
-from shard_train._episodes import scan
-from shard_train._episodes.catalogue import ROW
 from tests.shard_train.dataset_support import episode_of, write_folder
 from tests.wshard.support import save
 from wshard import ChunkedEpisodeWriter, add_lane, edit, load_wshard
+from wshard.catalogue import _scan
+from wshard.catalogue._rows import ROW
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ class Watch:
             self.opened.append(os.path.basename(path))
             return load(path, **options)
 
-        monkeypatch.setattr(scan, "load_wshard", watched)
+        monkeypatch.setattr(_scan, "load_wshard", watched)
 
     def lengths(self, files: Any, **options: Any) -> list[int]:  # noqa: ANN401 - the dataset's
         """Opens a dataset anew, and forgets what was opened before."""
@@ -206,8 +206,10 @@ class TestReuse:
         assert watch.opened == []
         with pytest.raises(InvalidArgument, match=r"where= keeps no episode"):
             EpisodeDataset(folder, 4, where=lambda ep: ep.length > 100)
-        with pytest.raises(InvalidArgument, match=r"where takes a function.*lambda episode"):
-            EpisodeDataset(folder, 4, where="success")  # type: ignore[arg-type] # on purpose
+        assert watch.lengths(folder, where="success and length > 10 and deep.er == 1") == [12]
+        assert watch.opened == []
+        with pytest.raises(InvalidArgument, match=r"where takes an expression or a function"):
+            EpisodeDataset(folder, 4, where=True)  # type: ignore[arg-type] # on purpose
 
     def test_metadata_that_was_edited_is_seen_by_the_next_dataset(
         self, folder: Path, watch: Watch

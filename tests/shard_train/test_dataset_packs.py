@@ -8,7 +8,7 @@ import pickle
 import shutil
 import tracemalloc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,10 +23,7 @@ from shard_format.errors import (
     ShardIOError,
 )
 from shard_train import EpisodeDataset
-from shard_train._episodes import scan
-from shard_train._episodes import store as packs_module
-from shard_train._episodes.catalogue import ROW
-from shard_train.packed_episodes import pack_episodes
+from shard_train.packed_episodes import EpisodePack, pack_episodes
 from tests.shard_format.support import check_python
 from tests.shard_train.dataset_support import (
     arrays_of,
@@ -39,9 +36,7 @@ from tests.shard_train.test_dataset_index import age, index_of
 from tests.wshard.support import noise_array, save
 from tests.wshard.test_remote_episodes import address  # noqa: F401 - a fixture
 from wshard import ChunkedEpisodeWriter, Episode, add_lane, load_wshard
-
-if TYPE_CHECKING:
-    from shardpack import Record
+from wshard.catalogue._rows import ROW
 
 
 def pack(folder: Path, output: Path, **options: Any) -> list[str]:  # noqa: ANN401 - pack_episodes'
@@ -70,13 +65,14 @@ class Watch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened: list[str] = []
-        load = packs_module.load_entry
+        load = EpisodePack.load
 
-        def watched(record: Record, entry: str) -> Episode:
-            self.opened.append(record.key)
-            return load(record, entry)
+        def watched(pack: EpisodePack, record: int, name: str, **options: Any) -> Episode:  # noqa: ANN401 - load's
+            if not options:  # a window asks for channels
+                self.opened.append(pack.reader.record(record).key)
+            return load(pack, record, name, **options)
 
-        monkeypatch.setattr(scan, "load_entry", watched)
+        monkeypatch.setattr(EpisodePack, "load", watched)
 
     def lengths(self, given: Any, **options: Any) -> list[int]:  # noqa: ANN401 - the dataset's
         """Opens a dataset anew, and forgets what was opened before."""

@@ -22,8 +22,8 @@ from shard_format import Codec
 from shard_format.atomic import TEMPORARY, is_abandoned
 from shard_format.errors import InvalidArgument, ShardError, ShardIOError
 from shard_format.sources import FileSource, is_url, open_regular
-from shard_train._episodes.catalogue import NO_PACK
 from wshard import load_wshard, save_wshard
+from wshard.catalogue import NO_PACK
 from wshard.editing import SIDECAR_SUFFIX, fingerprint
 from wshard.windows import SMALL_CHANNEL
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shard_format import ShardReader
-    from shard_train._episodes.catalogue import EpisodeLocations
     from shard_train._episodes.store import EpisodeStore
+    from wshard.catalogue import EpisodeLocations
     from wshard.types import Channel, Episode
     from wshard.windows import WindowSource
 

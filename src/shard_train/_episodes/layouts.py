@@ -16,6 +16,7 @@ from shard_train._episodes.lookups import (
     lookup_of,
     mask_of,
 )
+from wshard.catalogue import MOST_STEPS
 from wshard.windows import STEP_KEYS, Windows, WindowSource, make_arrays, wanted_channels
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[Any]]
 
 __all__ = [
-    "MOST_STEPS",
     "StepBuffers",
     "StepLayout",
     "WindowLayout",
@@ -331,9 +331,6 @@ def make_layout(
 
 # --- numbers of windows
 
-MOST_STEPS: Final = 1 << 53
-"""The steps of all episodes together. Files can claim more, and their sum would overflow."""
-
 
 class WindowNumbers:
     """All windows of many episodes, numbered episode by episode.
@@ -351,6 +348,7 @@ class WindowNumbers:
     def __init__(
         self, lengths: NDArray[np.int64], window: int, stride: int, *, padded: bool
     ) -> None:
+        # Files can claim more, and their sum would overflow.
         if lengths.sum(dtype=np.float64) > MOST_STEPS:
             raise LimitExceeded(
                 "the episodes claim more steps than any dataset has",

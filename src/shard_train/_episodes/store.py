@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from shard_format import ShardReader
 from shard_format.cache import BoundedCache
-from shard_format.errors import DATA_ERRORS, InvalidArgument, ReferenceMismatch, ShardError
-from shard_format.registry import Role
+from shard_format.errors import DATA_ERRORS, ReferenceMismatch, ShardError
 from shard_format.sources import is_url
-from shard_train._episodes.catalogue import NO_PACK
-from shard_train.packed_episodes import episode_names, open_episode_entry
-from shardpack import Dataset, ShardPackReader
+from shard_train.packed_episodes import EpisodePack, open_episode_pack
+from shardpack import Dataset
 from wshard import load_wshard
+from wshard.catalogue import NO_PACK
 from wshard.windows import STEP_KEYS
 
 if TYPE_CHECKING:
@@ -22,23 +20,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shard_train._episodes.cache import EpisodeCache
-    from shard_train._episodes.catalogue import EpisodeLocations
     from shard_train._episodes.layouts import StepLayout, WindowLayout
-    from shardpack import Record
+    from wshard import catalogue
+    from wshard.catalogue import EpisodeLocations
     from wshard.types import Episode
     from wshard.windows import ChannelSpec, WindowSource
 
-__all__ = [
-    "PACK_SUFFIX",
-    "EpisodeStore",
-    "entries_of",
-    "is_pack",
-    "load_entry",
-    "open_pack",
-    "opened_packs",
-]
+__all__ = ["EpisodeStore", "Files"]
 
-PACK_SUFFIX: Final = ".shardpack"
+Files: TypeAlias = Union["catalogue.Files", Dataset]
+"""What `EpisodeDataset` takes."""
 
 
 class EpisodeStore:
@@ -68,7 +59,7 @@ class EpisodeStore:
         self._cache = cache
         # What leaves these is dropped, not closed: another thread may be reading from it.
         self._episodes: BoundedCache[int, WindowSource]
-        self._packs: BoundedCache[int, ShardPackReader]
+        self._packs: BoundedCache[int, EpisodePack]
         self._episodes = BoundedCache(count=max_open, holds_files=True)
         self._packs = BoundedCache(count=max_open, holds_files=True)
 
@@ -92,20 +83,9 @@ class EpisodeStore:
     def _load_packed(self, number: int, channels: Iterable[str] | None) -> Episode:
         locations = self.locations
         pack = int(locations.pack_of[number])
-        reader = self._packs.get_or_make(pack, lambda: self._open_pack(pack))
+        opened = self._packs.get_or_make(pack, lambda: self._open_pack(pack))
         at, name = int(locations.records[number]), locations.names[number]
-        if 0 <= at < len(reader):
-            record = reader.record(at)
-            entry = entries_of(record).get(name)
-            if entry is not None:
-                return load_entry(record, entry, channels)
-        raise ReferenceMismatch(
-            "the pack has changed since the dataset was opened",
-            path=reader.name,
-            expected=f"{name!r} in record {at}",
-            found=f"{len(reader)} records",
-            hint="open the dataset again, with index=False if that does not help",
-        )
+        return opened.load(at, name, channels=channels)
 
     def load_as_listed(self, number: int) -> Episode:
         """Open an episode and check that it is as long as when the dataset was opened."""
@@ -151,10 +131,11 @@ class EpisodeStore:
             return self._cache.open(self, number)
         return self.sources(number, self.load_as_listed(number))
 
-    def _open_pack(self, pack: int) -> ShardPackReader:
+    def _open_pack(self, pack: int) -> EpisodePack:
         if self._given is not None:
-            return self._given.shards[pack]
-        return open_pack(self.locations.pack_path(pack), self._storage_options)
+            return EpisodePack(self._given.shards[pack])
+        path = self.locations.pack_path(pack)
+        return open_episode_pack(path, self._storage_options if is_url(path) else None)
 
     def close(self) -> None:
         """Close all files. They are opened again when they are needed."""
@@ -165,56 +146,3 @@ class EpisodeStore:
 def _is_given(name: str, episode: Episode) -> bool:
     """Return whether every item has this key, whether or not there is such a channel."""
     return name in STEP_KEYS and name not in episode.observations and name not in episode.actions
-
-
-# --- packs
-
-
-def is_pack(path: str) -> bool:
-    """Return whether a file, or what a URL leads to, is named like a pack."""
-    name = path.partition("?")[0] if is_url(path) else path
-    return name.endswith(PACK_SUFFIX)
-
-
-def opened_packs(files: object) -> Dataset | None:
-    """Return an open dataset of packs, if a caller passed one."""
-    return files if isinstance(files, Dataset) else None
-
-
-def open_pack(path: str, storage_options: Mapping[str, Any] | None) -> ShardPackReader:
-    """Open one pack."""
-    return ShardPackReader(path, storage_options=storage_options if is_url(path) else None)
-
-
-def entries_of(record: Record) -> dict[str, str]:
-    """Return the entries of a record that are episodes, by the file name that `shardpack.unpack` gives them."""
-    return {f"{record.key}.{entry}": entry for entry in episode_names(record)}
-
-
-def load_entry(record: Record, entry: str, channels: Iterable[str] | None = None) -> Episode:
-    """Open the episode in an entry of a record, with its sidecars, where it is.
-
-    Raises:
-        InvalidArgument: the entry is the manifest of an episode in chunks.
-        ShardError: the entry cannot be read.
-    """
-    try:
-        # A batch spreads its windows over threads: one window needs no more of them.
-        episode: Episode = open_episode_entry(record, entry, threads=1, channels=channels)
-    except ShardError as error:
-        if _is_manifest(record, entry):
-            raise InvalidArgument(
-                "a chunked episode cannot be opened in a pack: its manifest names files",
-                hint="shardpack.unpack(…) restores the files; with on_error='skip' the manifest is "
-                "left out and every chunk is an episode",
-            ) from error
-        raise
-    return episode
-
-
-def _is_manifest(record: Record, entry: str) -> bool:
-    try:
-        with ShardReader(record[entry].source()) as reader:
-            return reader.header.role == Role.MANIFEST
-    except DATA_ERRORS:  # the first error already says what is wrong
-        return False

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shard_train._episodes.scan import Files
+    from shard_train._episodes.store import Files
     from shard_train.huggingface._arrow import ArrowType, Column, Feature, HFDataset, Table
     from wshard.types import Channel
 

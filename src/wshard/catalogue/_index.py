@@ -18,9 +18,8 @@ import numpy as np
 from shard_format import Codec, ShardReader, ShardWriter
 from shard_format.errors import BadMetadata, InvalidArgument, ShardError
 from shard_format.sources import is_url
-from shard_train._episodes.catalogue import NO_PACK, PACK, ROW, UNREADABLE, Catalogue, StringTable
-from shard_train._episodes.layouts import MOST_STEPS
-from shard_train._episodes.scan import (
+from wshard.catalogue._rows import NO_PACK, PACK, ROW, UNREADABLE, Catalogue, StringTable
+from wshard.catalogue._scan import (
     INDEX_SUFFIX,
     ROOT,
     Known,
@@ -30,24 +29,25 @@ from shard_train._episodes.scan import (
     list_opened,
     scan_files,
 )
-from shard_train._episodes.store import open_pack, opened_packs
+from wshard.catalogue._where import Expression, parse_where
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
-    from shard_train._episodes.catalogue import EpisodeInfo
-    from shard_train._episodes.scan import EpisodeListing, Files
-    from shardpack import ShardPackReader
+    from wshard.catalogue._scan import EpisodeListing, EpisodePack, Files
+    from wshard.catalogue._where import Where
 
-    Where = Callable[[EpisodeInfo], object]
+    OpenPack = Callable[[str, Mapping[str, Any] | None], EpisodePack]
 
-__all__ = ["CatalogueOpener", "index_beside", "select"]
+__all__ = ["MOST_STEPS", "CatalogueOpener", "index_beside", "select"]
 
 _log = logging.getLogger("wshard")
 
-_VERSION: Final = b"wshard-index 3"
+MOST_STEPS: Final = 1 << 53
+"""Steps that an episode, or a dataset, can have: floats count no further."""
+_VERSION: Final = b"wshard-index 4"
 # File systems have coarse clocks: a folder may change twice within what they call the same time.
 _UNSURE_NS: Final = 2_000_000_000
 # Names that lead out of the folder.
@@ -69,8 +69,14 @@ class CatalogueOpener:
     """Finds out which episodes a dataset has."""
 
     index: bool | str | os.PathLike[str]
+    """Whether to use and save the index beside a folder or pack; or the path of one."""
     on_error: Callable[[str, ShardError], None]
-    storage_options: Mapping[str, Any] | None
+    """Called with each file that cannot be read, and why."""
+    storage_options: Mapping[str, Any] | None = None
+    open_pack: OpenPack | None = None
+    """Opens a pack of episodes, with these options; None if packs are an error."""
+    saves: bool = True
+    """False uses an index that is there and saves none."""
 
     @property
     def _own_path(self) -> str | None:
@@ -78,9 +84,6 @@ class CatalogueOpener:
 
     def open(self, files: Files) -> Catalogue:
         """Return the catalogue of the files, which is up to date, and saved if it was not."""
-        opened = opened_packs(files)
-        if opened is not None:
-            return self._of_list(list_opened(opened), lambda pack: opened.shards[pack])
         if isinstance(files, (str, os.PathLike)) and os.fspath(files).endswith(INDEX_SUFFIX):
             return self._of_index(os.fspath(files))
         found = find_files(files)
@@ -91,14 +94,32 @@ class CatalogueOpener:
             return self._of_packs_and_files(listing)
         return self._of_list(listing, self._pack_opener(listing))
 
+    def open_packs(
+        self, names: Iterable[str], open_pack: Callable[[int], EpisodePack]
+    ) -> Catalogue:
+        """Return the catalogue of packs that are open already."""
+        return self._of_list(list_opened(names), open_pack)
+
     def _scan(
-        self, listing: EpisodeListing, known: Known, opener: Callable[[int], ShardPackReader]
+        self, listing: EpisodeListing, known: Known, opener: Callable[[int], EpisodePack]
     ) -> Catalogue:
         return scan_files(listing, known, opener, self.on_error, self.storage_options)
 
-    def _pack_opener(self, listing: EpisodeListing) -> Callable[[int], ShardPackReader]:
-        packs = listing.packs
-        return lambda pack: open_pack(listing.path(packs[pack]), self.storage_options)
+    def _pack_opener(self, listing: EpisodeListing) -> Callable[[int], EpisodePack]:
+        packs, open_pack = listing.packs, self.open_pack
+
+        def opener(pack: int) -> EpisodePack:
+            path = listing.path(packs[pack])
+            if open_pack is None:
+                raise InvalidArgument(
+                    "this is a pack of episodes",
+                    path=path,
+                    hint="pass packs=shard_train.packed_episodes.open_episode_pack, or a pattern for files, "
+                    "such as '**/*.wshard'",
+                )
+            return open_pack(path, self.storage_options if is_url(path) else None)
+
+        return opener
 
     def _of_index(self, path: str) -> Catalogue:
         """Use a saved index without scanning the files again."""
@@ -130,20 +151,22 @@ class CatalogueOpener:
         catalogue = self._scan(listing, known, self._pack_opener(listing))
         _check_packed_twice(catalogue)
         # Saved even if nothing changed: the next opening can then trust the folder's time.
-        if path is not None:
+        if path is not None and self.saves:
             save_index(path, catalogue, made_ns)
         return catalogue
 
-    def _of_list(
-        self, listing: EpisodeListing, opener: Callable[[int], ShardPackReader]
-    ) -> Catalogue:
+    def _of_list(self, listing: EpisodeListing, opener: Callable[[int], EpisodePack]) -> Catalogue:
         """Files as they were given, with one index for all of them or none."""
         path = self._own_path
         loaded = None if path is None else load_index(path, listing.base, stays_inside=False)
         earlier = None if loaded is None else loaded[0]
         made_ns = time.time_ns()
         catalogue = self._scan(listing, Known(earlier), opener)
-        if path is not None and (earlier is None or not _is_same(catalogue, earlier)):
+        if (
+            path is not None
+            and self.saves
+            and (earlier is None or not _is_same(catalogue, earlier))
+        ):
             save_index(path, catalogue, made_ns)
         return catalogue
 
@@ -154,7 +177,7 @@ class CatalogueOpener:
         catalogue = self._scan(listing, known, self._pack_opener(listing))
         for pack, file in enumerate(listing.packs):
             path = listing.path(file)
-            if not is_url(path) and known.pack(file) is None:
+            if self.saves and not is_url(path) and known.pack(file) is None:
                 part = catalogue.of_pack(pack, os.path.dirname(path), os.path.basename(path))
                 save_index(index_beside(path), part, made_ns)
         return catalogue
@@ -213,10 +236,10 @@ def _is_same(catalogue: Catalogue, earlier: Catalogue) -> bool:
 
 
 def select(catalogue: Catalogue, episodes: Iterable[int] | None, where: Where | None) -> Catalogue:
-    """Return the rows of the episodes that a dataset takes.
+    """Return the rows of the episodes that are chosen, by number and by what is known about them.
 
     Raises:
-        InvalidArgument: no episode is left, or a number is not that of an episode.
+        InvalidArgument: no episode can be read, or a number is not that of an episode.
     """
     rows = np.flatnonzero(catalogue.rows["length"] >= 0)
     if not len(rows):
@@ -226,18 +249,10 @@ def select(catalogue: Catalogue, episodes: Iterable[int] | None, where: Where | 
     if episodes is not None:
         rows = rows[_checked_numbers(episodes, len(rows))]
     if where is not None:
-        if not callable(where):
-            raise InvalidArgument(
-                "where takes a function",
-                found=repr(where),
-                hint="where=lambda episode: episode.length > 100 and episode.metadata.get('success')",
-            )
-        rows = rows[[bool(where(catalogue.facts_of(row))) for row in rows.tolist()]]
-        if not len(rows):
-            raise InvalidArgument(
-                "where= keeps no episode",
-                hint="it is called with each episode's facts: path, id, env_id, length, metadata",
-            )
+        keeps = parse_where(where)
+        rows = rows[[bool(keeps(catalogue.facts_of(row))) for row in rows.tolist()]]
+        if isinstance(keeps, Expression):
+            keeps.check_names()
     return catalogue.select(rows)
 
 

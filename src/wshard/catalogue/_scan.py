@@ -1,4 +1,4 @@
-"""Finding the episodes of a dataset: listing folders, patterns and packs, and reading what is not known yet."""
+"""Finding episodes: listing folders, patterns and packs, and reading what is not known yet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
+from math import nan
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, Union
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from shard_format.errors import DATA_ERRORS, InvalidArgument, ShardError, ShardI
 from shard_format.listing import ListedFile, expand, walk_folder
 from shard_format.parallel import for_each
 from shard_format.sources import is_url
-from shard_train._episodes.catalogue import (
+from wshard._formats import load_wshard
+from wshard._sidecar import SIDECAR_SUFFIX
+from wshard.catalogue._rows import (
     CHUNK,
     NO_PACK,
     PACK,
@@ -25,16 +28,12 @@ from shard_train._episodes.catalogue import (
     StringTable,
     parse_facts,
 )
-from shard_train._episodes.store import PACK_SUFFIX, entries_of, is_pack, load_entry
-from wshard import load_wshard
-from wshard.editing import SIDECAR_SUFFIX
 from wshard.windows import follows_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from shardpack import Dataset, ShardPackReader
-    from wshard.types import Episode
+    from wshard._episode import Episode
 
     OnError = Callable[[str, ShardError], None]
 
@@ -42,6 +41,7 @@ __all__ = [
     "INDEX_SUFFIX",
     "ROOT",
     "EpisodeListing",
+    "EpisodePack",
     "Files",
     "Known",
     "find_files",
@@ -51,19 +51,33 @@ __all__ = [
     "scan_files",
 ]
 
-Files: TypeAlias = Union["str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Dataset"]
-"""What `EpisodeDataset` takes."""
+Files: TypeAlias = Union["str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"]
+"""A folder, a file, a URL, a pattern, or a list of these."""
 
 INDEX_SUFFIX: Final = ".wshard-index"
 ROOT: Final = "."
 """The name of the searched folder itself."""
 _UNKNOWN: Final = -1  # size and time of what is not a local file
 _EPISODE: Final = ".wshard"
+_PACK: Final = ".shardpack"
 _MANIFEST: Final = "_manifest" + _EPISODE
 _SIDECARS: Final = _EPISODE + SIDECAR_SUFFIX
 # Concurrent requests to a remote store.
 _REQUESTS: Final = 8
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class EpisodePack(Protocol):
+    """A file of many records with episodes in them. `shard_train.packed_episodes` opens such packs."""
+
+    def __len__(self) -> int:
+        """How many records it has."""
+
+    def entries(self, record: int) -> Mapping[str, int]:
+        """The size of each episode of a record, by the file name that it had."""
+
+    def load(self, record: int, name: str) -> Episode:
+        """Opens an episode of a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +98,8 @@ class EpisodeListing:
 
     def is_pack(self, file: ListedFile) -> bool:
         """Return whether a file holds many episodes."""
-        return self.only_packs or is_pack(file.name)
+        name = file.name.partition("?")[0] if is_url(file.name) else file.name
+        return self.only_packs or name.endswith(_PACK)
 
     @property
     def packs(self) -> list[ListedFile]:
@@ -127,7 +142,7 @@ def find_files(files: Files) -> str | list[str]:
 def _expand(text: str) -> list[str]:
     return expand(
         text,
-        (_EPISODE, PACK_SUFFIX),
+        (_EPISODE, _PACK),
         enter=lambda name: not name.endswith(_SIDECARS),
         keep=lambda path: _SIDECARS + os.sep not in path and not path.endswith(INDEX_SUFFIX),
     )
@@ -138,7 +153,7 @@ def list_folder(folder: str) -> EpisodeListing:
 
     The folder of an episode's sidecars counts as part of the episode: its time is the episode's time if it is later.
     """
-    found = walk_folder(os.path.abspath(folder), (_EPISODE, PACK_SUFFIX))
+    found = walk_folder(os.path.abspath(folder), (_EPISODE, _PACK))
     folders = found.folders
     files = [
         replace(file, mtime_ns=max(file.mtime_ns, folders.get(file.name + SIDECAR_SUFFIX, -1)))
@@ -147,7 +162,7 @@ def list_folder(folder: str) -> EpisodeListing:
     ]
     if not files:
         raise InvalidArgument(
-            "no episodes found", path=folder, expected=f"files *{_EPISODE} or *{PACK_SUFFIX}"
+            "no episodes found", path=folder, expected=f"files *{_EPISODE} or *{_PACK}"
         )
     return EpisodeListing(found.folder, files, folders)
 
@@ -157,14 +172,14 @@ def list_files(paths: Iterable[str]) -> EpisodeListing:
     return EpisodeListing(os.getcwd(), [_listed(path) for path in paths], {})
 
 
-def list_opened(packs: Dataset) -> EpisodeListing:
-    """List the packs of an open dataset: files, URLs, bytes."""
+def list_opened(names: Iterable[str]) -> EpisodeListing:
+    """List packs that are open already: files, URLs, bytes."""
     files = []
-    for pack in packs.shards:
+    for name in names:
         try:
-            files.append(_listed(pack.name))
+            files.append(_listed(name))
         except (ShardIOError, ValueError):  # noqa: PERF203 - not a file, or not even a path
-            files.append(ListedFile(pack.name, _UNKNOWN, _UNKNOWN))
+            files.append(ListedFile(name, _UNKNOWN, _UNKNOWN))
     return EpisodeListing(os.getcwd(), files, {}, only_packs=True)
 
 
@@ -191,6 +206,7 @@ class _Scanned:
     length: int
     observed: int
     facts: str
+    return_: float = nan
     name: str = ""
     record: int = 0
     size: int = _UNKNOWN
@@ -219,10 +235,10 @@ class Known:
         row, earlier = self._files.get(file.name), self._earlier
         if row is None or earlier is None:
             return None
-        length, observed, size, mtime_ns, _, _ = earlier.rows[row].item()
+        length, observed, size, mtime_ns, _, _, total = earlier.rows[row].item()
         if length < 0 or (size, mtime_ns) != (file.size, file.mtime_ns):
             return None
-        return _Scanned(length, observed, earlier.facts[row])
+        return _Scanned(length, observed, earlier.facts[row], total)
 
     def pack(self, file: ListedFile) -> Catalogue | None:
         """Return the rows of a pack, if it did not change and all its episodes could be read."""
@@ -243,7 +259,7 @@ class Known:
 def scan_files(
     listing: EpisodeListing,
     known: Known,
-    open_pack: Callable[[int], ShardPackReader],
+    open_pack: Callable[[int], EpisodePack],
     on_error: OnError,
     storage_options: Mapping[str, Any] | None,
 ) -> Catalogue:
@@ -279,7 +295,7 @@ def _catalogue(
 ) -> Catalogue:
     number = NO_PACK if pack is None else 0
     rows = [
-        (one.length, one.observed, size, mtime_ns, number, one.record)
+        (one.length, one.observed, size, mtime_ns, number, one.record, one.return_)
         for one, (size, mtime_ns) in zip(found, sizes, strict=True)
     ]
     return Catalogue(
@@ -335,14 +351,14 @@ def _scan_own_files(
 
 def _scan_pack(
     path: str,
-    open_pack: Callable[[int], ShardPackReader],
+    open_pack: Callable[[int], EpisodePack],
     number: int,
     on_error: OnError,
     file: ListedFile,
 ) -> list[_Scanned]:
     try:
-        reader = open_pack(number)
-        count = len(reader)
+        pack = open_pack(number)
+        count = len(pack)
     except DATA_ERRORS as error:
         on_error(path, error.located(path=path))
         return [_LOST]
@@ -351,21 +367,20 @@ def _scan_pack(
     def scan(at: int) -> None:
         rows: list[_Scanned] = []
         try:
-            record = reader.record(at)
-            entries = entries_of(record)
+            entries = pack.entries(at)
         except DATA_ERRORS as error:
             on_error(path, error.located(path=path))
             rows.append(replace(_LOST, record=at))
             entries = {}
-        for name, entry in entries.items():
+        for name, size in entries.items():
             try:
-                with load_entry(record, entry) as episode:
+                with pack.load(at, name) as episode:
                     one = _scanned(episode)
             except DATA_ERRORS as error:
                 inside = f"{path}/{name}"
                 on_error(inside, error.located(path=inside))
                 one = _LOST
-            rows.append(replace(one, name=name, record=at, size=record[entry].size))
+            rows.append(replace(one, name=name, record=at, size=size))
         found[at] = rows
 
     for_each(range(count), scan, _REQUESTS if file.size == _UNKNOWN else 1)
@@ -382,4 +397,16 @@ def _scanned(episode: Episode) -> _Scanned:
     if chunks:
         facts["chunks"] = [os.path.basename(reader.name) for reader in chunks]
     lengths = [c.length for c in episode.observations.values() if follows_steps(c)]
-    return _Scanned(episode.length, min(lengths, default=episode.length + 1), _encode(facts))
+    observed = min(lengths, default=episode.length + 1)
+    return _Scanned(episode.length, observed, _encode(facts), _return_of(episode))
+
+
+def _return_of(episode: Episode) -> float:
+    if episode.rewards is None:
+        return nan
+    try:
+        return float(np.sum(episode.rewards.data, dtype=np.float64))
+    except (
+        DATA_ERRORS
+    ):  # the other channels can still be used; reading the rewards says what is wrong
+        return nan

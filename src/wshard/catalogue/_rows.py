@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
@@ -50,6 +51,7 @@ ROW: Final = np.dtype(
         ("mtime_ns", "<i8"),  # when the file, or a sidecar of it, changed; -1 inside a pack
         ("pack", "<i8"),  # the number of its pack, or NO_PACK
         ("record", "<i8"),  # the number of its record in the pack
+        ("return", "<f8"),  # the sum of its rewards; NaN if it has none
     ]
 )
 PACK: Final = np.dtype([("size", "<i8"), ("mtime_ns", "<i8")])
@@ -156,7 +158,7 @@ class EpisodeLocations(Sequence[str]):
 
 @dataclass(frozen=True, slots=True)
 class EpisodeInfo:
-    """What `EpisodeDataset(where=…)` knows about an episode without opening it."""
+    """What is known about an episode without opening it."""
 
     path: str
     """Its file; in a pack the pack, a slash and the file name it had."""
@@ -166,6 +168,17 @@ class EpisodeInfo:
     """Steps."""
     metadata: dict[str, Any]
     """The episode's metadata, edits by `wshard.edit` included."""
+    return_: float | None = None
+    """The sum of its rewards; None if it has none, or they cannot be read or are not finite."""
+
+    @property
+    def success(self) -> bool | None:
+        """What `success`, or else `is_success`, of the metadata says; None if neither is true or false."""
+        for key in ("success", "is_success"):
+            value = self.metadata.get(key)
+            if isinstance(value, (bool, int, float)) and value in (0, 1):
+                return bool(value)
+        return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,7 +231,9 @@ class Catalogue:
                 path=path,
                 hint="delete the index; it is made again when you open the dataset",
             )
-        return EpisodeInfo(path, id, env_id, int(self.rows["length"][row]), metadata)
+        total = float(self.rows["return"][row])
+        length = int(self.rows["length"][row])
+        return EpisodeInfo(path, id, env_id, length, metadata, total if isfinite(total) else None)
 
     def of_pack(self, pack: int, base: str, name: str) -> Catalogue:
         """Return the rows of one pack, under the name that it has in the folder `base`."""

@@ -1,0 +1,32 @@
+"""What is known about many episodes without opening them: finding them, choosing some, and the index that saves it.
+
+    import wshard
+
+    table = wshard.find("runs", where="success and length > 100")
+
+`EpisodeDataset` and the command line use the same listing, scan and index.
+"""
+
+from wshard.catalogue._find import EpisodeTable, find
+from wshard.catalogue._index import MOST_STEPS, CatalogueOpener, select
+from wshard.catalogue._rows import NO_PACK, Catalogue, EpisodeInfo, EpisodeLocations
+from wshard.catalogue._scan import EpisodePack, Files
+from wshard.catalogue._where import FIELDS, Where, field_of, parse_where
+
+__all__ = [
+    "FIELDS",
+    "MOST_STEPS",
+    "NO_PACK",
+    "Catalogue",
+    "CatalogueOpener",
+    "EpisodeInfo",
+    "EpisodeLocations",
+    "EpisodePack",
+    "EpisodeTable",
+    "Files",
+    "Where",
+    "field_of",
+    "find",
+    "parse_where",
+    "select",
+]
