@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from shard_cli.text import fit, pad, printable, size, width
+from shard_cli.text import fit, fit_path, pad, printable, size, width
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ SCHEMA_VERSION: Final = 1
 
 _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 _COLUMN_GAP: Final = "  "
-# Names are never cut below this; the table runs over the edge instead.
+# Names and other text are not cut below this; columns are left out instead.
 _NARROWEST: Final = 16
 # Values of facts; longer ones are cut.
 _LONGEST_FACT: Final = 400
@@ -120,16 +120,20 @@ class Console:
         if not self.out_is_terminal:
             print("\n".join("\t".join(row) for row in [list(headings), *cells]))
             return
-        widths = [max(map(width, column)) for column in zip(headings, *cells, strict=True)]
-        # The first column holds names of any length: it gives way.
-        others = sum(widths[1:]) + len(_COLUMN_GAP) * (len(widths) - 1)
-        widths[0] = min(widths[0], max(_NARROWEST, self.columns - others))
-        for number, row in enumerate([list(headings), *cells]):
+        lines = [list(headings), *cells]
+        left_out = _left_out(lines, right, self.columns)
+        kept = [column for column in range(len(headings)) if column not in left_out]
+        widths = _fitted(lines, right, left_out, self.columns)
+        for number, line in enumerate(lines):
             text = _COLUMN_GAP.join(
-                pad(fit(cell, columns), columns, right=column in right)
-                for column, (cell, columns) in enumerate(zip(row, widths, strict=True))
+                pad(shorten(line[column], widths[column]), widths[column], right=column in right)
+                for column in kept
+                for shorten in [fit if column and headings[column] != "PATH" else fit_path]
             ).rstrip()
             print(self.style(text, "bold") if number == 0 else text)
+        if left_out:
+            names = ", ".join(headings[column] for column in sorted(left_out))
+            self.total(f"the terminal is too narrow for {names}")
 
     def total(self, text: str) -> None:
         """Prints the line below a table, in a terminal only."""
@@ -253,6 +257,46 @@ class ProgressBar:
         traceback: TracebackType | None,
     ) -> None:
         self.clear()
+
+
+def _left_out(lines: Sequence[Sequence[str]], right: Sequence[int], most: int) -> set[int]:
+    """The columns that do not fit, even if text is cut: first those that say nothing, then the last ones."""
+    widths = _widths(lines)
+    needed = [
+        (one if column in right else min(one, _NARROWEST)) + len(_COLUMN_GAP)
+        for column, one in enumerate(widths)
+    ]
+    columns = range(1, len(widths))
+    empty = [column for column in columns if all(line[column] == "-" for line in lines[1:])]
+    left_out: set[int] = set()
+    for column in (*reversed(empty), *reversed(columns)):
+        if sum(needed) - sum(needed[one] for one in left_out) <= most + len(_COLUMN_GAP):
+            break
+        left_out.add(column)
+    return left_out
+
+
+def _fitted(
+    lines: Sequence[Sequence[str]], right: Sequence[int], left_out: set[int], most: int
+) -> list[int]:
+    """The width of each column: text is cut where it is longest until all fit."""
+    widths = _widths(lines)
+    kept = [column for column in range(len(widths)) if column not in left_out]
+    texts = [column for column in kept if column not in right]
+    excess = sum(widths[column] + len(_COLUMN_GAP) for column in kept) - len(_COLUMN_GAP) - most
+    while excess > 0:
+        longest = max(texts, key=widths.__getitem__, default=0)
+        others = [widths[column] for column in texts if widths[column] < widths[longest]]
+        cut = min(excess, widths[longest] - max([*others, _NARROWEST]))
+        if cut < 1:
+            break
+        widths[longest] -= cut
+        excess -= cut
+    return widths
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(width, column)) for column in zip(*lines, strict=True)]
 
 
 def terminal_columns(stream: TextIO) -> int:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from wshard import Episode
 
 SUFFIX: Final = ".wshard"
+_PACK: Final = ".shardpack"
 _SIDECAR_FOLDER: Final = ".lanes"
 _MANIFEST_ROLE: Final = 4
 _MAGIC: Final = b"SHRD"
@@ -240,20 +241,25 @@ def find(arguments: Sequence[str]) -> list[Target]:
     Raises:
         InvalidArgument: a folder has neither episodes nor recordings. A typing mistake must not look like success.
     """
+    from shard_cli.kinds import is_pack
     from shard_format.errors import InvalidArgument
     from wshard.partial import find_recordings
 
     found: dict[str, Target] = {}
     for argument in arguments:
         if not os.path.isdir(argument):
-            found.setdefault(os.path.realpath(argument), _episode(argument))
+            packed = _in_pack(argument, argument) if is_pack(argument) else [_episode(argument)]
+            if not packed:
+                raise InvalidArgument("no episodes in this pack", path=argument)
+            for episode in packed:
+                found.setdefault(os.path.realpath(episode.path), episode)
             continue
         inside = _in_folder(argument)
         if not inside and not find_recordings(argument):
             raise InvalidArgument(
                 "no episodes in this folder or below it",
                 path=argument,
-                expected=f"files with the suffix {SUFFIX}",
+                expected=f"files with the suffix {SUFFIX}, or packs of such files",
             )
         for episode in inside:
             found.setdefault(os.path.realpath(episode.path), episode)
@@ -282,14 +288,44 @@ def report_recordings(arguments: Sequence[str], console: Console) -> list[dict[s
 def _in_folder(folder: str) -> list[Target]:
     from shard_format.listing import walk_folder
 
-    listing = walk_folder(folder, SUFFIX, enter=lambda name: not name.endswith(_SIDECAR_FOLDER))
+    listing = walk_folder(
+        folder, (SUFFIX, _PACK), enter=lambda name: not name.endswith(_SIDECAR_FOLDER)
+    )
     # The files of a folder come before the folders in it.
     names = sorted(
         (file.name for file in listing.files), key=lambda name: (name.split("/")[:-1], name)
     )
-    episodes = [_episode(os.path.join(folder, name), folder) for name in names]
+    episodes: list[Target] = []
+    for name in names:
+        path = os.path.join(folder, name)
+        episodes += _in_pack(path, folder) if name.endswith(_PACK) else [_episode(path, folder)]
     chunks = {chunk for episode in episodes for chunk in episode.chunks}
     return [episode for episode in episodes if episode.path not in chunks]
+
+
+def _in_pack(path: str, folder: str) -> list[Target]:
+    """The episodes of a pack; none if it is a pack of something else."""
+    from shard_cli.kinds.model import Target
+    from shard_format.errors import DATA_ERRORS
+    from shard_train.packed_episodes import open_episode_pack
+
+    try:
+        pack = open_episode_pack(path)
+        count = len(pack)
+    except DATA_ERRORS:  # opening it again says why
+        return [Target(path, known_size(path), folder=folder, pack=path)]
+    found: list[Target] = []
+    for record in range(count):
+        try:
+            entries = pack.entries(record)
+        except DATA_ERRORS:
+            found.append(Target(f"{path}/{record}", folder=folder, pack=path, record=record))
+            continue
+        found += [
+            Target(f"{path}/{name}", size, (), folder, path, record, name)
+            for name, size in entries.items()
+        ]
+    return found if any(one.name for one in found) else []
 
 
 def _episode(path: str, folder: str | None = None) -> Target:

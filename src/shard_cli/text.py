@@ -51,6 +51,16 @@ def fit(text: str, columns: int) -> str:
     return head + _ELLIPSIS + tail
 
 
+def fit_path(text: str, columns: int) -> str:
+    """A path in at most `width` columns; the start of a longer one is left out, because the end tells most."""
+    if width(text) <= columns:
+        return text
+    tail = _take(text[::-1], max(columns - 1, 0))[::-1]
+    slash = tail.find("/")
+    # From a slash on, if that costs little: names of folders are read as a whole.
+    return _ELLIPSIS + (tail[slash:] if 0 < slash <= len(tail) // 4 else tail)
+
+
 def _take(text: str, columns: int) -> str:
     taken = 0
     for position, character in enumerate(text):

@@ -97,8 +97,17 @@ def _open_folder(root: str, parts: list[str]) -> int:
     return descriptor
 
 
-def plan_extraction(names: Iterable[str], folder: str) -> ExtractionPlan:
-    """Gives every name that is safe a path under the folder (S-NAM-8). Writes nothing."""
+def plan_extraction(
+    names: Iterable[str], folder: str, *, beside_folder: str | None = None
+) -> ExtractionPlan:
+    """Gives every name that is safe a path under the folder (S-NAM-8). Writes nothing.
+
+    Args:
+        names: what to write.
+        folder: where.
+        beside_folder: what is added to the path of a name that is also the folder of another name, such as `reward`
+            beside `reward/exact`; None refuses such a name.
+    """
     root = os.path.realpath(folder)
     plan = ExtractionPlan(root)
     real_folders: dict[str, str] = {}
@@ -109,10 +118,13 @@ def plan_extraction(names: Iterable[str], folder: str) -> ExtractionPlan:
     needed = {one for name in files for one in _parents(name) if one in files}
     claimed: dict[str, str] = {}
     for name, folded in well_formed.items():
+        shown = name
         if folded in needed:
-            reasons[name] = "another name needs a folder of this name"
-            continue
-        path = os.path.join(folder, *name.split("/"))
+            shown += beside_folder or ""
+            if shown == name or _folded(shown) in files or unsafe_form(shown) is not None:
+                reasons[name] = "another name needs a folder of this name"
+                continue
+        path = os.path.join(folder, *shown.split("/"))
         real = _real_path(path, real_folders)
         if os.path.commonpath((root, real)) != root:
             reasons[name] = f"a symbolic link leads outside, to {real}"

@@ -81,6 +81,8 @@ __all__ = [
 ]
 
 _UNSAFE = re.compile(r"[^\w.-]+")
+# The field of the metadata that says where a part was cut out.
+_SPLIT = "split_from"
 
 
 def slice_episode(episode: Episode, start: int, stop: int, *, id: str | None = None) -> Episode:
@@ -158,24 +160,35 @@ def _clipped(intervals: Intervals, episode: Episode, start: int, stop: int) -> I
 def split_episode(
     episode: Episode, *, steps: int | None = None, at: Iterable[int] | None = None
 ) -> list[Episode]:
-    """Cuts an episode into parts of `steps` steps, of which the last may be shorter, or at the steps `at`."""
+    """Cuts an episode into parts of `steps` steps, of which the last may be shorter, or at the steps `at`.
+
+    The metadata of each part says under `split_from` which steps of which episode it holds, so that `merge_episodes`
+    restores the episode.
+    """
     if (steps is None) == (at is None):
         raise InvalidArgument("give either steps or at")
     if steps is not None and steps < 1:
         raise InvalidArgument("a part has at least one step", found=steps)
     length = episode.length
     borders = sorted({0, *(at or ())}) if steps is None else range(0, max(1, length), steps)
-    return [
+    parts = [
         slice_episode(episode, start, stop)
         for start, stop in zip(borders, [*borders[1:], length], strict=True)
     ]
+    for part, start in zip(parts, borders, strict=True):
+        span = {"id": episode.id, "start": start, "stop": start + part.length, "length": length}
+        # A part that is cut again knows both.
+        outer = {_SPLIT: episode.metadata[_SPLIT]} if _SPLIT in episode.metadata else {}
+        part.metadata = {**episode.metadata, _SPLIT: {**span, **outer}}
+    return parts
 
 
 def merge_episodes(episodes: Sequence[Episode], *, id: str | None = None) -> Episode:
     """Joins episodes that follow one another in this order and have the same channels.
 
     Nothing is copied until it is read or saved. The ids and metadata of the episodes are kept under
-    `metadata["merged_from"]` unless they are parts of one episode. The id is the first one's, unless you give one.
+    `metadata["merged_from"]` unless they are parts of one episode. The id is the first one's, unless you give one;
+    the parts that `split_episode` made of an episode get its id and metadata back.
     """
     if not episodes:
         raise InvalidArgument("there is nothing to merge")
@@ -188,11 +201,39 @@ def merge_episodes(episodes: Sequence[Episode], *, id: str | None = None) -> Epi
     merged.chunk_index = merged.total_chunks = merged.timestep_range = None
     if (np.diff(merged.ticks) <= 0).any():
         merged.ticks = None  # each started at 0: count anew
-    if any((e.id, e.metadata) != (episodes[0].id, episodes[0].metadata) for e in episodes):
+    whole = _whole(episodes)
+    if whole is not None:
+        merged.id, merged.metadata = (whole[0] if id is None else id), whole[1]
+    elif merged.metadata.pop(_SPLIT, None) is not None or any(
+        (e.id, e.metadata) != (episodes[0].id, episodes[0].metadata) for e in episodes
+    ):
         merged.metadata["merged_from"] = [
             {"id": e.id, "length": e.length, "metadata": e.metadata} for e in episodes
         ]
     return merged
+
+
+def _whole(episodes: Sequence[Episode]) -> tuple[str, dict[str, Any]] | None:
+    """The id and metadata of what `split_episode` cut into these parts, or into more; None if they are something else."""
+    first = episodes[0].metadata.get(_SPLIT)
+    at = first.get("start") if isinstance(first, dict) else None
+    if not isinstance(first, dict) or type(at) is not int:
+        return None
+    for episode in episodes:
+        span = {**first, "start": at, "stop": at + episode.length}
+        if episode.metadata != {**episodes[0].metadata, _SPLIT: span}:
+            return None  # not the part that follows
+        at += episode.length
+    metadata, length, source = dict(episodes[0].metadata), first.get("length"), first.get("id")
+    if not isinstance(source, str):
+        return None
+    if (first["start"], at) != (0, length):
+        metadata[_SPLIT] = {**first, "stop": at}
+        return f"{source}_{first['start']}_{at}", metadata
+    del metadata[_SPLIT]
+    if _SPLIT in first:
+        metadata[_SPLIT] = first[_SPLIT]
+    return source, metadata
 
 
 @dataclass(frozen=True, slots=True)

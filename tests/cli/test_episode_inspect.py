@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,13 @@ import pytest
 from shard_cli.episode_options import find as find_episodes
 from shard_cli.exits import Exit
 from shard_format import ShardWriter, compute_identity
+from shard_train.packed_episodes import pack_episodes
+from shardpack import ShardPackReader, ShardPackWriter
 from tests.cli.conftest import flip_in
-from wshard import add_lane
+from wshard import Episode, add_lane, save_wshard
 
 if TYPE_CHECKING:
     from tests.cli.conftest import MakeEpisode, Run, Terminal
-    from wshard import Episode
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 
@@ -249,3 +251,139 @@ def test_a_damaged_identity_is_said(wshard: Run, episode: Path) -> None:
     result = wshard("inspect", episode)
     assert result.code == Exit.OK
     assert "identity      unreadable: " in result.out
+
+
+# --- a table of what is known
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Twelve episodes in deep folders: of 20, 21, … steps, with returns that fall."""
+    folder = tmp_path / "runs"
+    for number in range(12):
+        episode = Episode(f"pick_and_place_{number:02}", env_id="Reach-v1", length=20 + number)
+        episode.rewards = np.full(20 + number, 12 - number, np.float32)
+        episode.metadata = {"success": number % 2 == 0, "task": f"task {number % 3}"}
+        path = folder / f"a_long_name_of_an_experiment_{number % 2}" / f"ep_{number}.wshard"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_wshard(episode, path, fsync=False)
+    return folder
+
+
+def test_a_table_has_the_columns_the_order_and_the_episodes_that_you_ask_for(
+    wshard: Run, runs: Path
+) -> None:
+    options = ("--columns", "id,length,return,success", "--sort", "return", "--limit", "2")
+    result = wshard("inspect", runs, "--where", "success and length > 22", *options)
+    assert result.code == Exit.OK
+    assert [line.split("\t") for line in result.out.splitlines()] == [
+        ["ID", "LENGTH", "RETURN", "SUCCESS"],
+        ["pick_and_place_04", "24", "192", "true"],
+        ["pick_and_place_06", "26", "156", "true"],
+    ]
+    rows = wshard("inspect", runs, "--sort", "task", "--columns", "task,path").out.splitlines()[1:]
+    assert [row.split("\t")[0] for row in rows] == sorted(f"task {n % 3}" for n in range(12))
+    assert all(row.split("\t")[1].startswith(f"{runs}/") for row in rows)
+    assert not runs.with_name("runs.wshard-index").exists()  # looking changes nothing
+
+
+def test_a_table_in_json_has_all_fields_and_the_files_that_failed(wshard: Run, runs: Path) -> None:
+    (runs / "bad.wshard").write_bytes(b"nothing of the kind")
+    result = wshard("inspect", runs, "--where", "return >= 240", "--json")
+    assert result.code == Exit.FINDING
+    first, failed = result.json["files"]
+    assert first == {
+        "file": str(runs / "a_long_name_of_an_experiment_0" / "ep_0.wshard"),
+        "id": "pick_and_place_00",
+        "env_id": "Reach-v1",
+        "length": 20,
+        "return": 240.0,
+        "success": True,
+        "metadata": {"success": True, "task": "task 0"},
+    }
+    assert failed["error"]["code"] == "bad_magic"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--where", "sucess"), "no episode has a field 'sucess'; did you mean 'success'?"),
+        (("--where", "length >"), "is not understood"),
+        (("--where", "__import__('os')"), "is not understood"),
+        (("--columns", "id,lenght"), "no episode has a field 'lenght'; did you mean 'length'?"),
+        (("--sort", "reward"), "no episode has a field 'reward'"),
+    ],
+)
+def test_a_mistake_in_a_table_is_named(
+    wshard: Run, runs: Path, options: tuple[str, str], message: str
+) -> None:
+    result = wshard("inspect", runs, *options)
+    assert result.code == Exit.USAGE
+    assert message in result.err
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--sort", "return"), ("--columns", "return,path,id,length")]
+)
+def test_a_narrow_terminal_shows_the_ends_of_paths_and_no_line_is_too_long(
+    runs: Path, terminal: Terminal, options: tuple[str, ...]
+) -> None:
+    code, out = terminal("inspect", runs, *options, module="shard_cli.wshard", columns=50)
+    assert code == Exit.OK
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()
+    table = [line for line in lines if ".wshard" in line or "PATH" in line or "FILE" in line]
+    assert len(table) == 13
+    assert max(map(len, table)) <= 50
+    assert all(re.search(r"…\S*/ep_\d+\.wshard", line) for line in table[1:])
+
+
+# --- packs of episodes
+
+
+@pytest.fixture
+def packed(recordings: Path, tmp_path: Path) -> Path:
+    """The recordings in a pack, beside a pack of something else."""
+    path = tmp_path / "packs" / "eps.shardpack"
+    path.parent.mkdir()
+    pack_episodes(recordings, path)
+    with ShardPackWriter(path.with_name("other.shardpack")) as writer:
+        writer.write("a", {"txt": b"no episode"})
+    return path
+
+
+@pytest.mark.parametrize("name", ["eps.shardpack", "."])
+def test_the_episodes_of_a_pack_are_listed_like_those_of_a_folder(
+    wshard: Run, packed: Path, name: str
+) -> None:
+    lines = wshard("inspect", packed.parent / name).out.splitlines()[1:]
+    assert [line.split("\t")[1] for line in lines] == ["ep_1", "ep_2"]
+    assert lines[1].split("\t")[0].endswith("eps.shardpack/b/ep_2.wshard")
+    assert lines[1].split("\t")[8] == "1"
+    verbose = wshard("inspect", "-v", packed).out
+    assert "sidecars      omen.joint_pos.v2.wshard\n" in verbose
+    table = wshard("inspect", packed, "--columns", "id,return").out
+    assert "ep_2\t" in table
+
+
+def test_every_episode_of_a_pack_is_verified(wshard: Run, packed: Path) -> None:
+    result = wshard("verify", packed.parent, "--json")
+    assert result.code == Exit.OK
+    assert [one["episode_id"] for one in result.json["files"]] == ["ep_1", "ep_2"]
+    with ShardPackReader(packed) as reader:
+        entry = reader.record(1)["wshard"]
+        at = bytes(packed.read_bytes()).index(bytes(entry.data)) + entry.size // 2
+    content = bytearray(packed.read_bytes())
+    content[at] ^= 1
+    packed.write_bytes(content)
+    result = wshard("verify", packed)
+    assert result.code == Exit.FINDING
+    assert "eps.shardpack/b/ep_2.wshard: FAILED" in result.out
+    assert "2 episodes, 1 failed" in result.out
+    packed.write_bytes(content[:-40])
+    assert "P-FTR" in wshard("verify", packed).out
+
+
+def test_a_pack_without_episodes_is_an_error_if_you_name_it(wshard: Run, packed: Path) -> None:
+    result = wshard("inspect", packed.with_name("other.shardpack"))
+    assert result.code == Exit.USAGE
+    assert "no episodes in this pack" in result.err

@@ -34,8 +34,8 @@ UNSAFE = {
     "case of a folder": ["a/x", "A/X"],
     "normalisation": ["\u00fcber", "u\u0308ber"],
     "sharp s": ["straße", "STRASSE"],
-    "file and folder": ["a", "a/b"],
-    "file and folder in another case": ["A", "a/b"],
+    "file, folder and the name between": ["a", "a/b", "a.entry"],
+    "file, folder and another case of it": ["a", "a/b", "A.Entry"],
 }
 
 
@@ -232,3 +232,21 @@ def test_a_folder_that_is_swapped_for_a_link_meanwhile_leads_nowhere(
     assert "(unsafe_path)" in result.err
     assert os.listdir(outside) == []
     assert (target / "sub").is_symlink()
+
+
+@pytest.mark.parametrize("names", [["a", "a/b"], ["A", "a/b"], ["a/b", "a", "a/b/c"]])
+def test_an_entry_whose_name_is_also_a_folder_goes_beside_it(
+    names: list[str], run: Run, make: Make, target: Path
+) -> None:
+    path = make("both.shard", {name: name.encode() for name in names})
+    result = run("extract", path, "-C", target)
+    assert result.code == Exit.OK
+    assert " is a folder, too: the entry goes to " in result.err
+    written = {str(file.relative_to(target)) for file in target.rglob("*") if file.is_file()}
+    folders = {
+        name for name in names for other in names if other.lower().startswith(f"{name.lower()}/")
+    }
+    assert written == {f"{name}.entry" if name in folders else name for name in names}
+    assert all(
+        (target / name).read_bytes() == name.removesuffix(".entry").encode() for name in written
+    )

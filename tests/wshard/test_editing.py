@@ -101,6 +101,37 @@ class TestMerging:
         assert bits(whole.residuals["state"].data) == bits(ep.residuals["state"].data)
         assert bits(whole.observations["state"].data) == bits(ep.observations["state"].data)
 
+    def test_the_parts_of_an_episode_get_its_id_and_metadata_back(self, tmp_path: Path) -> None:
+        ep = full_episode()
+        parts = split_episode(ep, at=[3, 7])
+        assert parts[1].metadata == {
+            **ep.metadata,
+            "split_from": {"id": ep.id, "start": 3, "stop": 7, "length": ep.length},
+        }
+        files = [save(part, tmp_path / f"{n}.wshard") for n, part in enumerate(parts)]
+        loaded = [load_wshard(file) for file in files]
+        whole = merge_episodes(loaded)
+        assert (whole.id, whole.metadata) == (ep.id, ep.metadata)
+        assert "meta/episode" not in {one.block for one in differences(ep, whole)}
+        assert merge_episodes(loaded, id="other").id == "other"
+        # Cut twice, and only a part of it: each level comes back.
+        again = merge_episodes(split_episode(loaded[0], steps=2))
+        assert (again.id, again.metadata) == (loaded[0].id, loaded[0].metadata)
+        some = merge_episodes(loaded[1:])
+        assert some.id == f"{ep.id}_3_{ep.length}"
+        whole = merge_episodes([loaded[0], some])
+        assert (whole.id, whole.metadata) == (ep.id, ep.metadata)
+
+    def test_parts_out_of_order_or_of_two_episodes_are_not_an_episode(self) -> None:
+        ep, other = full_episode(), full_episode()
+        other.id = "other"
+        first, last = split_episode(ep, at=[5])
+        for parts in ([last, first], [first, first], [first, split_episode(other, at=[5])[1]]):
+            merged = merge_episodes(parts)
+            assert merged.id == parts[0].id
+            assert len(merged.metadata["merged_from"]) == 2
+            assert "split_from" not in merged.metadata
+
     def test_different_episodes_are_remembered(self, tmp_path: Path) -> None:
         one = Episode("a", actions={"x": ramp(2)}, metadata={"n": 1})
         two = Episode("b", actions={"x": ramp(3)}, metadata={"n": 2})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from shard_cli import arguments as arg
 from shard_cli.exits import Exit, error_fields, message_of
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from shard_format import ShardError
     from shard_format.safe_paths import ExtractionPlan, Refused
 
+_BESIDE_FOLDER: Final = ".entry"
+
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
     from shard_format.errors import shorten
@@ -28,6 +30,9 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
         targets, refused, plan = _plan(members, args.directory)
         if refused and not args.skip_unsafe:
             raise _unsafe(args.file, refused)
+        for member, path in targets:
+            if not path.endswith(member.name) and path.endswith(_BESIDE_FOLDER):
+                console.note(f"{member.name} is a folder, too: the entry goes to {path}")
         for one in refused:
             console.warn(f"skipped {shorten(one.name)}: {one.reason} (unsafe_path)")
         check_targets([path for _, path in targets], kind.files(args.file), force=args.force)
@@ -65,7 +70,8 @@ def _plan(
     by_name: dict[str, list[NamedContent]] = {}
     for member in members:
         by_name.setdefault(member.name, []).append(member)
-    plan = plan_extraction((name for name, same in by_name.items() if len(same) == 1), folder)
+    names = (name for name, same in by_name.items() if len(same) == 1)
+    plan = plan_extraction(names, folder, beside_folder=_BESIDE_FOLDER)
     refused = [
         Refused(name, "two entries have this path")
         for name, same in by_name.items()
@@ -141,7 +147,8 @@ EXTRACT = arg.Command(
 write entries to files under a folder
 
 Names become paths below the folder, of a pack key and name together. Names that could lead outside it, or
-two names for one file, are refused before anything is written.
+two names for one file, are refused before anything is written. An entry whose name is also a folder, as
+reward beside reward/exact, goes to reward.entry.
 
 shard extract data.shard -C out               # everything, into out/
 shard extract data.shard 'images/*' -C out    # only some entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,7 +15,16 @@ from shard_cli.exits import EXPLANATIONS, error_fields
 from shard_cli.files import known_size
 from shard_cli.jobs import in_order, threads_in_each
 from shard_cli.kinds.entries import iter_rows
-from shard_cli.kinds.model import Change, Checked, Diagnosis, Problem, field_lines, open_episode
+from shard_cli.kinds.model import (
+    Change,
+    Checked,
+    Diagnosis,
+    Problem,
+    Target,
+    field_lines,
+    limits_of,
+    open_episode,
+)
 from shard_cli.text import count, coverage, duration, exact_size, percent, printable, rate, size
 from shard_format.errors import DATA_ERRORS, ShardError
 from shard_format.findings import SEVERITIES, Finding
@@ -29,8 +38,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shard_cli.console import Console
-    from shard_cli.kinds.model import Progress, Target
+    from shard_cli.kinds.model import Progress
     from shard_format import ShardReader
+    from shard_train.packed_episodes import EpisodePack
     from wshard import Episode
     from wshard.doctor import EpisodeReport
     from wshard.editing import Difference
@@ -55,8 +65,13 @@ _FIXED: Final = {
 
 def facts(path: str, args: argparse.Namespace) -> dict[str, Any]:
     """What the descriptions and the index of an episode say; with `--stats`, also its values."""
-    threads = getattr(args, "threads", None)
-    with open_episode(path, args, sidecars=not args.no_sidecars, threads=threads) as episode:
+    return target_facts(Target(path), args)
+
+
+def target_facts(target: Target, args: argparse.Namespace) -> dict[str, Any]:
+    """The same of an episode that may be in a pack."""
+    path, threads = target.path, getattr(args, "threads", None)
+    with _open_target(target, args, threads, sidecars=not args.no_sidecars) as episode:
         origin = episode.origin
         if origin is None:
             return _journal_facts(path, episode, stats=args.stats)
@@ -79,11 +94,31 @@ def facts(path: str, args: argparse.Namespace) -> dict[str, Any]:
             **_identity(origin.reader),
             "chunk": _chunk(episode),
             "chunks": [os.path.basename(reader.name) for reader in origin.chunks],
-            "sidecars": [os.path.basename(reader.name) for reader in origin.sidecars],
+            "sidecars": list(map(_file_name, origin.sidecars)),
             "metadata": episode.metadata,
             "provenance": episode.provenance,
             "blocks": list(_blocks(episode, stored, stats=args.stats)),
         }
+
+
+def _open_target(
+    target: Target, args: argparse.Namespace, threads: int | None, *, sidecars: bool = True
+) -> Episode:
+    if target.pack is None:
+        return open_episode(target.path, args, sidecars=sidecars, threads=threads)
+    pack = _opened_pack(target.pack)
+    if not target.name:
+        pack.entries(target.record)  # raises, as it did before
+    options: dict[str, Any] = {} if sidecars else {"sidecars": False}
+    return pack.load(target.record, target.name, threads=threads, limits=limits_of(args), **options)
+
+
+@lru_cache(maxsize=8)
+def _opened_pack(path: str) -> EpisodePack:
+    """A pack that stays open: its episodes follow one another."""
+    from shard_train.packed_episodes import open_episode_pack
+
+    return open_episode_pack(path)
 
 
 def _journal_facts(path: str, episode: Episode, *, stats: bool) -> dict[str, Any]:
@@ -145,8 +180,13 @@ def _stored(
                     if filters is not None:
                         one["filters"] = str(filters)
             if reader in sidecars:
-                one["sidecar"] = os.path.basename(reader.name)
+                one["sidecar"] = _file_name(reader)
     return found
+
+
+def _file_name(reader: ShardReader) -> str:
+    """Of a sidecar; in a pack, the last part of the entry's name, which stands in quotes."""
+    return os.path.basename(reader.name).removesuffix("'")
 
 
 def _clock(episode: Episode) -> tuple[float | None, float | None, str | None]:
@@ -530,7 +570,9 @@ def _report(
     from wshard.doctor import examine
 
     report: EpisodeReport | None = None
-    if args.max_decompressed is not None:
+    if target.pack is not None:
+        report = _packed_report(target, advance, args, threads)
+    elif args.max_decompressed is not None:
         with (
             suppress(ShardError),  # what keeps it from opening is a finding
             open_episode(target.path, args, threads=threads) as episode,
@@ -547,6 +589,36 @@ def _report(
                 findings.insert(0, Finding.from_error(error, path=error.path))
     kept = tuple(_for_the_command_line(finding, target.path) for finding in findings)
     return replace(report, path=target.path, findings=kept)
+
+
+def _packed_report(
+    target: Target, advance: Progress, args: argparse.Namespace, threads: int | None
+) -> EpisodeReport:
+    """All findings about an episode in a pack, its checksum in the pack included."""
+    from wshard.doctor import EpisodeReport, examine
+
+    assert target.pack is not None
+    errors: list[ShardError] = []
+    report = EpisodeReport(target.path, ())
+    try:
+        with _open_target(target, args, threads) as episode:
+            report = examine(episode, progress=advance, threads=threads)
+    except ShardError as error:
+        errors.append(error)
+    if target.name:
+        with suppress(ShardError):  # the same as above
+            record = _opened_pack(target.pack).reader.record(target.record)
+            try:
+                _ = record[target.name.removeprefix(f"{record.key}.")].data
+            except ShardError as error:
+                errors.append(error)
+    found = [Finding.from_error(error, path=error.path) for error in errors]
+    known = report.codes
+    return replace(
+        report,
+        path=target.path,
+        findings=(*(one for one in found if one.code not in known), *report.findings),
+    )
 
 
 def _for_the_command_line(finding: Finding, path: str) -> Finding:

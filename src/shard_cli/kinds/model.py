@@ -41,7 +41,13 @@ class Target(NamedTuple):
     chunks: tuple[str, ...] = ()
     """The files that the manifest of an episode names."""
     folder: str | None = None
-    """The folder argument that it was found in."""
+    """The folder argument, or the pack, that it was found in."""
+    pack: str | None = None
+    """The pack that holds it."""
+    record: int = 0
+    """The number of its record in the pack."""
+    name: str = ""
+    """Its name in the pack; empty if the record cannot be read."""
 
 
 class NamedContent(NamedTuple):

@@ -405,7 +405,7 @@ def _return_of(episode: Episode) -> float:
     if episode.rewards is None:
         return nan
     try:
-        return float(np.sum(episode.rewards.data, dtype=np.float64))
+        return float(episode.rewards.data.sum(dtype=np.float64))
     except (
         DATA_ERRORS
     ):  # the other channels can still be used; reading the rewards says what is wrong
