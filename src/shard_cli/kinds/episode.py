@@ -113,9 +113,14 @@ def _open_target(
     return pack.load(target.record, target.name, threads=threads, limits=limits_of(args), **options)
 
 
-@lru_cache(maxsize=8)
 def _opened_pack(path: str) -> EpisodePack:
-    """A pack that stays open: its episodes follow one another."""
+    """A pack that stays open while it is the same file: its episodes follow one another."""
+    status = os.stat(path)
+    return _open_pack(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _open_pack(path: str, *_: int) -> EpisodePack:
     from shard_train.packed_episodes import open_episode_pack
 
     return open_episode_pack(path)
