@@ -241,14 +241,13 @@ def find(arguments: Sequence[str]) -> list[Target]:
     Raises:
         InvalidArgument: a folder has neither episodes nor recordings. A typing mistake must not look like success.
     """
-    from shard_cli.kinds import is_pack
     from shard_format.errors import InvalidArgument
     from wshard.partial import find_recordings
 
     found: dict[str, Target] = {}
     for argument in arguments:
         if not os.path.isdir(argument):
-            packed = _in_pack(argument, argument) if is_pack(argument) else [_episode(argument)]
+            packed = _in_pack(argument, argument) if argument.endswith(_PACK) else [_episode(argument)]
             if not packed:
                 raise InvalidArgument("no episodes in this pack", path=argument)
             for episode in packed:
