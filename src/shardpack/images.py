@@ -13,6 +13,7 @@ import io
 import logging
 import re
 import warnings
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,6 +43,16 @@ _TILE_LENGTH: Final = 323
 # No mode has more bytes in a pixel.
 _PIXEL_BYTES: Final = 4
 _METADATA_WARNINGS: Final = re.compile(r"PIL\.\w+ImagePlugin")
+# Each scan of a JPEG file can take 90 bytes and a pass over all pixels. Encoders write about ten.
+_MOST_SCANS: Final = 100
+_START_OF_SCAN: Final = b"\xff\xda"
+_JPEG_MARKER: Final = re.compile(rb"\xff([^\x00\xff])")
+# Markers without a length.
+_BARE_MARKERS: Final = frozenset(bytes([code]) for code in (0x01, *range(0xD0, 0xD9)))
+_END_OF_IMAGE: Final = b"\xd9"
+
+_most_bytes: ContextVar[int | None] = ContextVar("_most_bytes", default=None)
+"""The limit of the image that this thread is decoding."""
 
 
 def decode_image(content_type: str, data: memoryview, most: int) -> NDArray[Any]:
@@ -63,11 +74,19 @@ def decode_image(content_type: str, data: memoryview, most: int) -> NDArray[Any]
             expected=", ".join(FORMATS),
             found=f"{content_type}, starting with {bytes(data[:8])!r}",
         )
-    simplejpeg = _simplejpeg() if name == "Jpeg" else None
     try:
-        if simplejpeg is not None:
-            return _through_simplejpeg(simplejpeg, data, most)
-        return _through_pillow(name, data, most)
+        if name == "Jpeg":
+            _check_scans(data)
+            simplejpeg = _simplejpeg()
+            # What it refuses may be damaged, or only unusual. Pillow decides, as where simplejpeg is missing.
+            with contextlib.suppress(ValueError):
+                if simplejpeg is not None:
+                    return _through_simplejpeg(simplejpeg, data, most)
+        token = _most_bytes.set(most)
+        try:
+            return _through_pillow(name, data, most)
+        finally:
+            _most_bytes.reset(token)
     except ShardError:
         raise
     except Exception as error:  # noqa: BLE001 - what decoders raise for damaged files differs by format
@@ -98,14 +117,16 @@ def _through_simplejpeg(simplejpeg: Any, data: memoryview, most: int) -> NDArray
 
 def _through_pillow(name: str, data: memoryview, most: int) -> NDArray[Any]:
     plugin = require(f"PIL.{name}ImagePlugin", "images")
-    _silence_pillow()
+    _set_up_pillow()
     with getattr(plugin, f"{name}ImageFile")(io.BytesIO(data)) as image:
         width, height = image.size
         _check_pixels(width, height, most)
         if name == "Tiff":
-            # A tile is decoded as a whole, however small the image is.
-            tags = image.tag_v2
-            _check_pixels(tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0), most)
+            # A tile is decoded as a whole, however small the image is. A tag can have any type.
+            tile = [image.tag_v2.get(tag, 0) for tag in (_TILE_WIDTH, _TILE_LENGTH)]
+            if not all(isinstance(number, int) for number in tile):
+                raise ValueError("the size of a tile is not a number")
+            _check_pixels(*tile, most)
         if image.mode not in _PLAIN_MODES:
             has_alpha = "transparency" in image.info or image.mode in ("LA", "PA")
             return np.asarray(image.convert("RGBA" if has_alpha else "RGB"))
@@ -122,18 +143,62 @@ def _check_pixels(width: int, height: int, most: int) -> None:
         )
 
 
-def _silence_pillow() -> None:
-    """Keep off the terminal what Pillow says about a damaged file: an error says it, or the pixels are good."""
-    _silence_messages()
+def _check_scans(data: memoryview) -> None:
+    """Refuse a JPEG file that takes many passes over its pixels."""
+    content = bytes(data)
+    if content.count(_START_OF_SCAN) <= _MOST_SCANS:  # also counts what is no marker
+        return
+    scans, marker = 0, _JPEG_MARKER.search(content)
+    while marker is not None and marker[1] != _END_OF_IMAGE:
+        scans += marker[1] == _START_OF_SCAN[1:]
+        position = marker.end()
+        if marker[1] not in _BARE_MARKERS:
+            position += max(2, int.from_bytes(content[position : position + 2], "big"))
+        marker = _JPEG_MARKER.search(content, position)
+    if scans > _MOST_SCANS:
+        raise LimitExceeded(
+            "the image takes too long to decode",
+            expected=f"at most {_MOST_SCANS} scans",
+            found=f"{scans} scans",
+            hint="save the image again, with fewer scans",
+        )
+
+
+def _set_up_pillow() -> None:
+    """Let our limit replace Pillow's while this module decodes, and keep off the terminal what Pillow says.
+
+    What it says about a damaged file, an error says, too; otherwise the pixels are good.
+    """
+    _set_up_functions()
     # Tests and programs set filters back, so this looks each time.
     if ("ignore", None, Warning, _METADATA_WARNINGS, 0) not in warnings.filters:
         warnings.filterwarnings("ignore", module=_METADATA_WARNINGS.pattern)
 
 
+def _own_check_beside(pillow_check: Any) -> Any:  # noqa: ANN401 - functions of any version of Pillow
+    """A check of sizes with our limit while this module decodes in that thread, and Pillow's own otherwise.
+
+    Pillow's limit is one number for the process, and readers of some formats apply it themselves. Setting the number
+    would change it for images that other threads open. This changes nothing for them.
+    """
+
+    def check(size: tuple[int, int], **options: Any) -> None:  # noqa: ANN401 - as in Pillow
+        most = _most_bytes.get()
+        if most is None:
+            pillow_check(size, **options)
+        else:
+            _check_pixels(*size, most)
+
+    return check
+
+
 @lru_cache(maxsize=1)
-def _silence_messages() -> None:
+def _set_up_functions() -> None:
     # Messages still reach a handler that the program has set up.
     logging.getLogger("PIL").addHandler(logging.NullHandler())
+    image = require("PIL.Image", "images")
+    if hasattr(image, "_decompression_bomb_check"):
+        image._decompression_bomb_check = _own_check_beside(image._decompression_bomb_check)
     # libtiff writes to stderr by itself. Where Pillow has it built in, it cannot be reached.
     library = ctypes.CDLL(require("PIL._imaging", "images").__file__)
     with contextlib.suppress(AttributeError):

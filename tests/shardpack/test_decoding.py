@@ -8,21 +8,22 @@ import tracemalloc
 import warnings
 import zipfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.metadata import EntryPoint
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import EpsImagePlugin, Image
+from PIL import EpsImagePlugin, Image, WebPImagePlugin
 
 import shardpack
 from shard_format import Limits
 from shard_format.errors import BadMetadata, BadValue, InvalidArgument, LimitExceeded, ShardError
-from shardpack import Record, ShardPackWriter, _msgpack, values
+from shardpack import Record, ShardPackWriter, _msgpack, images, values
 from shardpack.content_types import ENDINGS, content_type_of, is_compressible
 from tests.shardpack.support import HandMadePack, HandMadeRecord, Part, write_pack
 from wshard import Episode, load_wshard, save_wshard
@@ -66,6 +67,32 @@ POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 8\n%%EndComments\ns
 # Of a file that has PostScript and a preview.
 DOS_HEAD = struct.pack("<IIIIIIIHH", 0xC6D3D0C5, 32, len(POSTSCRIPT), 0, 0, 0, 0, 0xFFFF, 0)
 SMALL = Limits(max_decompressed_bytes=1 << 24)
+Image100: TypeAlias = tuple[str, bytes]
+
+
+def large_images() -> dict[str, Image100]:
+    """Content type and file of 100 × 100 pixels, of each kind for which Pillow has a reader of its own."""
+    image = Image.new("RGB", (100, 100), (1, 2, 3))
+    found = {kind: (f"image/{kind}", saved(image, kind)) for kind in ("png", "bmp", "gif", "jpeg")}
+    for name, options in {
+        "webp": {},
+        "webp lossless": {"lossless": True},
+        "tiff": {},
+        "tiff lzw": {"compression": "tiff_lzw"},
+    }.items():
+        stream = io.BytesIO()
+        image.save(stream, name.split()[0], **options)  # type: ignore[arg-type]
+        found[name] = (f"image/{name.split()[0]}", stream.getvalue())
+    # A frame that is larger than the screen, and is to be cleared before the next one.
+    gif = found["gif"][1]
+    small = gif[:6] + struct.pack("<HH", 4, 4) + gif[10:]
+    frame = small.index(b"\x2c\0\0\0\0")
+    control = b"\x21\xf9\x04" + bytes([2 << 2, 0, 0, 0]) + b"\0"
+    found["gif frame"] = ("image/gif", small[:frame] + control + small[frame:])
+    return found
+
+
+LARGE_IMAGES = large_images()
 
 
 @pytest.fixture
@@ -150,13 +177,52 @@ class TestImages:
         found = entry(f"image/{kind}", stream.getvalue()).decode()
         assert np.array_equal(found, pixels)
 
-    def test_jpeg(self) -> None:
+    @pytest.mark.parametrize("through", ["simplejpeg", "Pillow"])
+    def test_jpeg(self, monkeypatch: pytest.MonkeyPatch, through: str) -> None:
+        if through == "simplejpeg":
+            pytest.importorskip("simplejpeg")
+            monkeypatch.setattr(images, "_through_pillow", None)
+        else:
+            monkeypatch.setattr(images, "_simplejpeg", lambda: None)
         pixels = np.full((16, 24, 3), (200, 100, 50), np.uint8)
         found = entry("image/jpeg", saved(Image.fromarray(pixels), "jpeg")).decode()
         assert found.shape == (16, 24, 3)
         assert np.abs(found.astype(int) - pixels).max() < 8
         grey = Image.fromarray(np.full((16, 24), 90, np.uint8))
         assert entry("image/jpeg", saved(grey, "jpeg")).decode().shape == (16, 24)
+
+    def test_jpeg_files_are_the_same_with_and_without_simplejpeg(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Pixels, and what is refused."""
+        pytest.importorskip("simplejpeg")
+        random = np.random.default_rng(0)
+        colours = Image.fromarray(random.integers(0, 256, (40, 50, 3), np.uint8))
+        files = [saved(colours.convert(mode), "jpeg") for mode in ("RGB", "L", "CMYK")]
+        for options in ({"progressive": True}, {"subsampling": 1}, {"keep_rgb": True}):
+            stream = io.BytesIO()
+            colours.save(stream, "jpeg", **options)
+            files.append(stream.getvalue())
+        # Four pixels of brightness for one of colour, one beside the other: a ratio without a name in libjpeg.
+        start = files[0].index(b"\xff\xc0")
+        files.append(files[0][: start + 11] + b"\x41" + files[0][start + 12 :])
+        files += [files[0][: len(files[0]) // 2], b"", files[0][:-40] + bytes(38) + b"\xff\xd9"]
+        files += [b"junk" + files[0], files[0] + b"junk", POSTSCRIPT]
+        for data in files:
+            found: list[object] = []
+            for _ in range(2):
+                try:
+                    found.append(entry("image/jpeg", data, SMALL).decode())
+                except ShardError as error:
+                    found.append(error.code)
+                monkeypatch.setattr(images, "_simplejpeg", lambda: None)
+            monkeypatch.undo()
+            first, second = found
+            if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+                assert first.shape == second.shape
+                assert np.abs(first.astype(int) - second).max() <= 1
+            else:
+                assert first == second
 
     def test_depth_of_sixteen_bits_and_palettes(self) -> None:
         depth = np.arange(12, dtype=np.uint16).reshape(3, 4) * 5000
@@ -195,18 +261,44 @@ class TestImages:
             with pytest.raises(BadValue, match=f"expected a {kind.upper()} file"):
                 entry(f"image/{kind}", saved(image, other)).decode()
 
-    def test_the_limit_is_ours_and_comes_before_decoding(
+    @pytest.mark.parametrize("content", LARGE_IMAGES.values(), ids=LARGE_IMAGES)
+    def test_the_limit_is_ours_alone(
+        self, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder, content: Image100
+    ) -> None:
+        """Whatever Pillow's own limit is: some of its readers check sizes themselves, others do not."""
+        kind, data = content
+        for of_pillow in (10, 8000, None):
+            monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", of_pillow)
+            enough = Limits(max_decompressed_bytes=100 * 100 * 4)
+            assert entry(kind, data, enough).decode().shape[:2] == (100, 100)
+            with pytest.raises(LimitExceeded, match="100 × 100 pixels.*max_decompressed_bytes"):
+                entry(kind, data, Limits(max_decompressed_bytes=100 * 100 * 4 - 1)).decode()
+        assert not recwarn.list
+
+    def test_images_that_others_open_keep_the_limit_of_pillow(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-        image = Image.new("RGB", (100, 100))
-        for kind in ("png", "bmp", "jpeg"):
-            data = saved(image, kind)
-            limits = Limits(max_decompressed_bytes=100 * 100 * 4)
-            assert entry(f"image/{kind}", data, limits).decode().shape == (100, 100, 3)
-            limits = Limits(max_decompressed_bytes=100 * 100 * 4 - 1)
-            with pytest.raises(LimitExceeded, match="100 × 100"):
-                entry(f"image/{kind}", data, limits).decode()
+        kind, data = LARGE_IMAGES["webp"]
+        found: list[object] = []
+        reader = WebPImagePlugin.WebPImageFile
+
+        def open_beside(file: io.BytesIO) -> WebPImagePlugin.WebPImageFile:
+            """Another thread opens the same image while ours is being decoded."""
+            with pytest.raises(Image.DecompressionBombError):
+                others.submit(Image.open, io.BytesIO(data)).result()
+            found.append(file)
+            return reader(file)
+
+        with ThreadPoolExecutor(1) as others:
+            others.submit(int).result()  # starts the thread
+            monkeypatch.setattr(WebPImagePlugin, "WebPImageFile", open_beside)
+            assert entry(kind, data).decode().shape == (100, 100, 3)
+        assert found
+        with pytest.raises(Image.DecompressionBombError):
+            Image.open(io.BytesIO(data))
+
+    def test_a_claim_of_pixels_without_data_is_refused(self) -> None:
         # It states 2³¹ - 1 columns and rows, and has no data.
         header = struct.pack(">IIBBBBB", 0x7FFFFFFF, 0x7FFFFFFF, 8, 2, 0, 0, 0)
         chunk = b"IHDR" + header
@@ -224,6 +316,40 @@ class TestImages:
         data += b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in rows.items())
         with pytest.raises(LimitExceeded, match="65536 × 65536"):
             entry("image/tiff", data + bytes(4)).decode()
+
+    @pytest.mark.parametrize(("kind", "value"), [(2, b"a" * 5000), (12, struct.pack("<d", 9e9))])
+    def test_a_tile_whose_size_is_no_number_is_refused(self, kind: int, value: bytes) -> None:
+        """A text times a number would be a long text."""
+        count = len(value) // (8 if kind == 12 else 1)
+        numbers = {256: 16, 257: 16, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 16, 279: 256}
+        data = b"II*\0" + struct.pack("<I", 8 + 256 + len(value)) + bytes(256) + value
+        data += struct.pack("<H", len(numbers) + 2)
+        data += b"".join(struct.pack("<HHII", tag, 4, 1, one) for tag, one in numbers.items())
+        data += struct.pack("<HHII", 322, kind, count, 8 + 256)
+        data += struct.pack("<HHII", 323, 4, 1, 100_000) + bytes(4)
+        tracemalloc.start()
+        try:
+            with pytest.raises(BadValue, match="tile"):
+                entry("image/tiff", data).decode()
+            assert tracemalloc.get_traced_memory()[1] < 1 << 24
+        finally:
+            tracemalloc.stop()
+
+    def test_a_jpeg_file_with_thousands_of_scans_is_refused(self) -> None:
+        """Each takes a pass over all pixels and 90 bytes of the file."""
+        stream = io.BytesIO()
+        Image.new("L", (64, 64)).save(stream, "jpeg", progressive=True)
+        data = stream.getvalue()
+        scan = data[data.rfind(b"\xff\xda") : -2]
+        with pytest.raises(LimitExceeded, match="2006 scans"):
+            entry("image/jpeg", data[:-2] + scan * 2000 + data[-2:]).decode()
+        # What only looks like scans, in a comment and behind the end, does not count.
+        comment = b"\xff\xfe" + struct.pack(">H", 60_002) + b"\xff\xda" * 30_000
+        several = data[:2] + comment + data[2:-2] + scan * 50 + data[-2:] + b"\xff\xda" * 200
+        assert entry("image/jpeg", several).decode().shape == (64, 64)
+        endless = data[:2] + b"\xff" * 1_000_000 + b"\0" + b"\xff\xda\0\0" * 300
+        with pytest.raises(ShardError):
+            entry("image/jpeg", endless).decode()
 
     def test_damaged_images_raise_our_errors_and_print_nothing(
         self, capfd: pytest.CaptureFixture[str]
