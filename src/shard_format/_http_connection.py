@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import errno
 import io
+import os
+import queue
 import socket
+import threading
 import time
 from contextvars import ContextVar
 from http.client import HTTPResponse
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from shard_format.extras import require
@@ -39,10 +43,16 @@ _LONGEST_WAIT_S = 86_400.0
 _BUFFER = 1 << 13
 # Connections to one server.
 _MOST_KEPT = 16
+# Names that are looked up at the same time.
+_MOST_LOOKUPS = 16
 
 
 class TooManyBytes(OSError):
     """An answer has more than its body and a reasonable head."""
+
+
+class LookupTimeout(TimeoutError):
+    """The system has not resolved a name in time."""
 
 
 class Budget:
@@ -137,22 +147,25 @@ class _Connection(urllib3.connection.HTTPConnection):
         """A socket; all addresses of a name share the time that is left."""
         budget, name = BUDGET.get(), self._dns_host
         budget.may_be_stale = False
-        found = socket.getaddrinfo(name.strip("[]"), self.port, 0, socket.SOCK_STREAM)
-        addresses = dict.fromkeys(str(row[4][0]) for row in found)
+        addresses = _resolved(name.strip("[]"), self.port, budget.seconds_left())
         failure: Exception = TimeoutError()
         for number, address in enumerate(addresses):
             try:
-                left = budget.seconds_left()
-                self.timeout, self._dns_host = left / (len(addresses) - number), address
+                self.timeout = budget.seconds_left() / (len(addresses) - number)
+                self._dns_host = address
                 made = super()._new_conn()
             except (HTTPError, TimeoutError) as error:  # noqa: PERF203 - a round takes a connection
                 failure = error
             else:
-                made.settimeout(left)
+                _limit_wait(made)
                 return made
             finally:
                 self._dns_host = name
         raise failure
+
+    def _tunnel(self) -> None:
+        super()._tunnel()  # type: ignore[misc] # lacking in typeshed
+        _limit_wait(self.sock)
 
     def putrequest(self, method: str, url: str, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as in the base
         super().putrequest(method, BUDGET.get().target, *args, **options)
@@ -167,6 +180,66 @@ class _Connection(urllib3.connection.HTTPConnection):
             self.sock.settimeout(budget.seconds_left())
             super().send(piece)
             budget.sent(len(piece))
+
+
+def _limit_wait(sock: socket.socket) -> None:
+    """What comes next, such as the handshake of TLS, has only the time that is left."""
+    try:
+        sock.settimeout(BUDGET.get().seconds_left())
+    except TimeoutError:
+        sock.close()
+        raise
+
+
+_lookups = threading.BoundedSemaphore(_MOST_LOOKUPS)
+
+
+def _forget_lookups() -> None:
+    """A forked process has none of the threads of its parent."""
+    global _lookups
+    _lookups = threading.BoundedSemaphore(_MOST_LOOKUPS)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lookups)
+
+
+def _resolved(name: str, port: int | None, seconds: float) -> list[str]:
+    """The addresses of a name, within `seconds`.
+
+    The system's call has no time limit, so a thread of its own makes it, and ends when the system gives up. While
+    `_MOST_LOOKUPS` such threads run, others wait for their turn.
+    """
+    try:
+        return [str(ip_address(name))]
+    except ValueError:  # a name
+        pass
+    deadline = time.monotonic() + seconds
+    lookups = _lookups
+    if not lookups.acquire(timeout=seconds):
+        raise LookupTimeout
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            answers.put(socket.getaddrinfo(name, port, 0, socket.SOCK_STREAM))
+        except Exception as error:  # noqa: BLE001 - raised by whoever waits for it
+            answers.put(error)
+        finally:
+            lookups.release()
+
+    try:
+        threading.Thread(target=look_up, name="shard-lookup", daemon=True).start()
+    except RuntimeError as error:  # as many threads as the system allows
+        lookups.release()
+        raise OSError(errno.EAGAIN, str(error)) from None
+    try:
+        found = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+    except queue.Empty:
+        raise LookupTimeout from None
+    if isinstance(found, Exception):
+        raise found
+    return list(dict.fromkeys(str(row[4][0]) for row in found))
 
 
 class _SecureConnection(_Connection, urllib3.connection.HTTPSConnection):

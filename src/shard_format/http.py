@@ -154,7 +154,7 @@ class Client:
     Args:
         home: the server that `headers` and the password in its URL are for. No other gets them.
         headers: sent with every request to that server.
-        timeout: seconds for a whole request: connecting, sending, redirects, and the answer. A second is
+        timeout: seconds for a whole request: resolving the name, connecting, proxies, sending, redirects, and the answer. A second is
             added for each 64 KiB that are transferred.
         most_redirects: how many to follow, never from https to http. If 0, you get the answer that redirects.
         use_proxies: whether to use those that the environment names.
@@ -269,7 +269,7 @@ class Client:
 
     def _explained(self, error: Exception, was_sent: bool) -> Broken:
         """What a failure of the connection means."""
-        from shard_format._http_connection import MOST_HEAD, TooManyBytes
+        from shard_format._http_connection import MOST_HEAD, LookupTimeout, TooManyBytes
 
         cause: BaseException = error
         # urllib3 keeps what it wraps in one place or the other.
@@ -283,6 +283,10 @@ class Client:
             problem = f"the server's name cannot be resolved: {cause.strerror}"
             may_pass, number = number == socket.EAI_AGAIN, errno.EHOSTUNREACH
             hint = "check the URL and the network"
+        elif isinstance(cause, LookupTimeout):
+            problem = f"the server's name was not resolved within {self._timeout:g} s"
+            may_pass, number = True, errno.ETIMEDOUT
+            hint = "check the URL and the network, or raise timeout="
         elif isinstance(cause, TimeoutError):
             problem = f"the server did not answer within {self._timeout:g} s"
             may_pass, number, hint = True, errno.ETIMEDOUT, "raise timeout=, or try again later"

@@ -10,14 +10,18 @@ import errno
 import logging
 import os
 import socket
+import ssl
 import sys
 import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import urllib3
 
+from shard_format._http_connection import Budget
 from shard_format.errors import MissingExtra, ShardIOError
 from shard_format.opening import open_source
 from shard_format.remote import HttpSource
@@ -46,7 +50,10 @@ class EndlessServer:
             connection.settimeout(20)
             request = b""
             while b"\r\n\r\n" not in request:
-                request += connection.recv(1 << 16)
+                piece = connection.recv(1 << 16)
+                if not piece:
+                    return
+                request += piece
             self.requests.append(request)
             connection.sendall(self.start)
             while self.piece and not self._stop.wait(0.002 if self.slowly else 0):
@@ -181,6 +188,72 @@ class TestEndless:
         assert error.errno == errno.ETIMEDOUT
         assert [name for name, _ in tried] == names
         assert tried[0][1] <= 3
+
+    def test_a_name_that_is_not_resolved_takes_no_longer_than_the_request(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nor more than a few threads; when the system answers at last, they are there again."""
+        go_on = threading.Event()
+        running: list[str] = []
+        resolve = socket.getaddrinfo
+
+        def stuck(name: str, port: int, *rest: int) -> list[Any]:
+            if name != "slow.invalid":
+                return resolve(name, port, *rest)
+            running.append(name)
+            go_on.wait(20)
+            raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+        monkeypatch.setattr(socket, "getaddrinfo", stuck)
+        with ThreadPoolExecutor(24) as threads:
+            errors = list(threads.map(failure, ["http://slow.invalid/x"] * 24, [0.3] * 24))
+        assert not go_on.is_set()
+        assert {error.errno for error in errors} == {errno.ETIMEDOUT}
+        assert "name was not resolved within 0.3 s" in str(errors[0])
+        assert len(running) == 16
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork
+            child = os.fork()
+        if child == 0:  # where none of those threads runs
+            found = 0
+            try:
+                found = failure("http://localhost:1/x", 5).errno or 0
+            finally:
+                os._exit(found)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == errno.ECONNREFUSED
+        go_on.set()
+        assert failure("http://slow.invalid/x", 20).errno == errno.EHOSTUNREACH
+
+    @pytest.mark.parametrize("slow", ["connecting", "the proxy"])
+    def test_the_handshake_of_tls_has_only_the_time_that_is_left(
+        self, monkeypatch: pytest.MonkeyPatch, slow: str
+    ) -> None:
+        clock, waits = [0.0], []
+        connect, received = urllib3.util.connection.create_connection, Budget.received
+
+        def connect_slowly(*given: Any, **options: Any) -> socket.socket:  # noqa: ANN401 - as in urllib3
+            clock[0] += 9 * (slow == "connecting")
+            return connect(*given, **options)
+
+        def receive_slowly(budget: Budget, count: int) -> None:
+            clock[0] += 9 * (slow == "the proxy")
+            received(budget, count)
+
+        def shake_hands(_: ssl.SSLContext, sock: socket.socket, **__: object) -> None:
+            waits.append(sock.gettimeout())
+            sock.close()
+            raise TimeoutError
+
+        monkeypatch.setattr("shard_format._http_connection.time.monotonic", lambda: clock[0])
+        monkeypatch.setattr(urllib3.util.connection, "create_connection", connect_slowly)
+        monkeypatch.setattr(Budget, "received", receive_slowly)
+        monkeypatch.setattr(ssl.SSLContext, "wrap_socket", shake_hands)
+        with EndlessServer(b"HTTP/1.1 200 OK\r\n\r\n", b"").running() as server:
+            server = server.partition("/file")[0]
+            if slow == "the proxy":
+                monkeypatch.setenv("https_proxy", server)
+            error = failure(server.replace("http:", "https:") + "/file", 10)
+        assert (error.errno, waits) == (errno.ETIMEDOUT, [pytest.approx(1, abs=0.01)])
 
     def test_a_fast_transfer_may_take_longer_than_the_timeout(self) -> None:
         """A second for each 64 KiB: otherwise nothing large could be read over a slow line."""

@@ -271,7 +271,7 @@ class TestImages:
             monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", of_pillow)
             enough = Limits(max_decompressed_bytes=100 * 100 * 4)
             assert entry(kind, data, enough).decode().shape[:2] == (100, 100)
-            with pytest.raises(LimitExceeded, match="100 × 100 pixels.*max_decompressed_bytes"):
+            with pytest.raises(LimitExceeded, match=r"100 × 100 pixels.*max_decompressed_bytes"):
                 entry(kind, data, Limits(max_decompressed_bytes=100 * 100 * 4 - 1)).decode()
         assert not recwarn.list
 
