@@ -454,12 +454,12 @@ class FileThere(ShardIOError, FileExistsError):
 
 DATA_ERRORS: tuple[type[ShardError], ...] = (
     *(FormatError, TrustError, UnsafePath, EntryNotFound, NotViewable, InvalidArgument),
-    FileMissing,
 )
-"""Errors that say something about the data: it is damaged, unsuitable or away. A scan may leave such data out.
+"""Errors that say something about the data: it is damaged or unsuitable. A scan may leave such data out.
 
-Other errors say nothing about it: the system or the network refuses (`ShardIOError`), a package is missing, another
-thread has closed the reader. A scan that left data out because of them would lose good data.
+Other errors say nothing about it: the system or the network refuses, or has no such file (`ShardIOError`), a package
+is missing, another thread has closed the reader. A scan that left data out because of them would lose good data: a
+disk that is not mounted has no files, either.
 """
 
 

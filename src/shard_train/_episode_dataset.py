@@ -100,9 +100,10 @@ class EpisodeDataset:
             small channels, and blocks that can only be decoded as a whole.
         index: whether to use and save the index of a folder or pack; or the path of an index, which also works
             for a list of files. The index of URLs is used until you delete it.
-        on_error: `"raise"`, or `"skip"`: damaged or missing files and windows are counted in `skipped` and logged
-            to `wshard`; other errors, such as those of the system and the network, are raised. The window at the same place of the next episode, or the nearest place that it has,
-            replaces such a window, so that the order stays a pure function of the files.
+        on_error: `"raise"`, or `"skip"`: damaged files and windows are counted in `skipped` and logged
+            to `wshard`; other errors, such as missing files and those of the system and the network, are raised. The
+            window at the same place of the next episode, or the nearest place that it has, replaces such a window, so
+            that the order stays a pure function of the files.
         storage_options: for files that are URLs, as for `load_wshard`.
         normalize: scales channels to a common range, before any transform. True: floating-point channels and
             images to mean 0 and deviation 1, as float32 (float64 stays). `"mean_std"`, `"min_max"` or

@@ -13,7 +13,6 @@ from xxhash import xxh64
 
 from shard_format.errors import (
     EntryNotFound,
-    FileMissing,
     FormatError,
     InvalidArgument,
     ShardError,
@@ -47,8 +46,8 @@ OnError = Literal["raise", "skip"]
 
 # An image of this size takes about a millisecond, starting a thread a twentieth of that.
 _BYTES_PER_THREAD: Final = 1 << 16
-_DAMAGE: Final = (FormatError, TrustError, FileMissing)
-"""Data that is damaged or away; not calls that cannot work, and not a system or network that refuses."""
+_DAMAGE: Final = (FormatError, TrustError)
+"""Data that is damaged; not calls that cannot work, and not a system or network that refuses or lacks the file."""
 # Requests for footers that are under way at the same time.
 _REQUESTS: Final = 8
 _SKIPPED: Final = (*_DAMAGE, EntryNotFound)
@@ -86,7 +85,7 @@ class SampleDataset:
             whose samples have different names. `"none"`: None takes its place.
         transform: called with each decoded sample in the thread of the caller; what it returns replaces the sample.
         threads: how many threads decode a batch; None for one per processor, up to 8; in loader workers, one.
-        on_error: `"raise"`, or `"skip"`: shards that are damaged or missing are left out, and another sample replaces one
+        on_error: `"raise"`, or `"skip"`: shards that are damaged are left out, and another sample replaces one
             that is damaged or lacks an entry: the next ones are tried, always in the same order. Both are
             counted in `skipped` and logged to `shardpack`. Errors of your functions are raised.
 

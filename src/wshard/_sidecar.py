@@ -17,6 +17,7 @@ from shard_format.errors import (
     DATA_ERRORS,
     BadMetadata,
     DuplicateName,
+    FileMissing,
     IdentityMismatch,
     InvalidArgument,
     ReferenceMismatch,
@@ -289,7 +290,7 @@ def attach(episode: Episode, sources: Iterable[SourceLike]) -> list[ShardError]:
             else:
                 _adopt(episode, episode_of(reader, is_sidecar=True), taken)
             origin.sidecars.append(reader)
-        except DATA_ERRORS as error:
+        except (*DATA_ERRORS, FileMissing) as error:
             path = reader.name if reader is not None else str(source)
             if reader is not None:
                 reader.close()

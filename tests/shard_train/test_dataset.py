@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from shard_format.errors import (
     EntryNotFound,
+    FileMissing,
     FormatError,
     InvalidArgument,
     ReferenceMismatch,
@@ -23,6 +24,7 @@ from shard_format.errors import (
     ShardIOError,
 )
 from shard_train import EpisodeDataset, WindowBatch
+from shard_train.statistics import compute_stats
 from tests.shard_format.support import check_python
 from tests.shard_train.dataset_support import (
     arrays_of,
@@ -274,9 +276,9 @@ class TestWhichFiles:
     def test_a_link_to_nothing_is_named(self, tmp_path: Path) -> None:
         folder = write_folder(tmp_path / "all", [5])
         (folder / "lost.wshard").symlink_to(tmp_path / "nowhere")
-        with pytest.raises(ShardIOError, match=r"lost\.wshard: cannot open"):
-            EpisodeDataset(folder, 2)
-        assert EpisodeDataset(folder, 2, on_error="skip").lengths.tolist() == [5]
+        for on_error in ("raise", "skip"):
+            with pytest.raises(FileMissing, match=r"lost\.wshard: cannot open"):
+                EpisodeDataset(folder, 2, on_error=on_error)
 
     def test_episodes_may_be_on_a_server(
         self,
@@ -432,9 +434,21 @@ class TestErrors:
     def test_when_no_episode_can_be_read_the_error_comes_through(self, odd: Path) -> None:
         ds = EpisodeDataset(odd, 8, on_error="skip")
         for number in range(3):
-            (odd / f"ep_{number}.wshard").unlink()
-        with pytest.raises(ShardIOError, match="cannot open"):
+            (odd / f"ep_{number}.wshard").write_bytes(b"not an episode")
+        with pytest.raises(FormatError):
             ds.batch([0])
+
+    def test_an_episode_that_is_away_is_not_damaged(self, tmp_path: Path) -> None:
+        """Others may have removed it, or the disk; the dataset would shrink without a word."""
+        folder = write_folder(tmp_path / "eps", [10, 10])
+        ds = EpisodeDataset(folder, 8, on_error="skip")
+        (folder / "ep_1.wshard").unlink()
+        for read in (lambda: ds.batch([0, 3]), lambda: compute_stats(ds)):
+            with pytest.raises(FileMissing, match=r"ep_1\.wshard"):
+                read()
+        assert not ds.skipped
+        with pytest.raises(FileMissing, match=r"ep_1\.wshard"):
+            EpisodeDataset([folder / "ep_0.wshard", folder / "ep_1.wshard"], 8, on_error="skip")
 
     def test_an_episode_that_changed_since_is_not_read_as_the_old_one(self, tmp_path: Path) -> None:
         folder = write_folder(tmp_path / "eps", [10, 10])

@@ -24,6 +24,7 @@ from shard_format.errors import (
     ChecksumMismatch,
     Closed,
     EntryNotFound,
+    FileMissing,
     FormatError,
     InvalidArgument,
     ShardIOError,
@@ -771,12 +772,23 @@ class TestDamage:
         paths[0].write_bytes(b"not a shard")
         with pytest.raises(FormatError, match=r"train-0\.shardpack"):
             SampleDataset(own)
-        missing = own / "train-9.shardpack"
-        ds = SampleDataset([*paths, missing], on_error="skip")
+        ds = SampleDataset(paths, on_error="skip")
         assert ds.shard_sizes == (10, 3)
         assert ds[0]["__key__"] == "room/10"
-        assert dict(ds.skipped) == {str(paths[0]): 0, str(missing): 0}
-        assert caplog.text.count("the file is left out") == 2
+        assert dict(ds.skipped) == {str(paths[0]): 0}
+        assert caplog.text.count("the file is left out") == 1
+
+    def test_a_shard_that_is_away_is_not_damaged(self, own: Path) -> None:
+        """Others may have removed it, or the disk; the dataset would shrink without a word."""
+        missing = own / "train-9.shardpack"
+        with pytest.raises(FileMissing, match=r"train-9\.shardpack"):
+            SampleDataset([*own.iterdir(), missing], on_error="skip")
+        ds = SampleDataset(shardpack.open(own, max_open=1), on_error="skip")
+        assert ds[0]["__key__"] == "room/0"
+        (own / "train-1.shardpack").unlink()
+        with pytest.raises(FileMissing, match=r"train-1\.shardpack"):
+            ds.batch([0, 11])
+        assert not ds.skipped
 
     def test_so_is_a_first_shard_whose_index_is_damaged(self, own: Path) -> None:
         path = own / "train-0.shardpack"
@@ -792,11 +804,11 @@ class TestDamage:
         with pytest.raises(ShardIOError, match=r"none\.shardpack"):
             SampleDataset(tmp_path / "none.shardpack", on_error="skip")
 
-    def test_a_shard_that_is_lost_later_is_left_behind_in_few_steps(self, own: Path) -> None:
+    def test_a_shard_that_is_damaged_later_is_left_behind_in_few_steps(self, own: Path) -> None:
         given_one = shardpack.open(own, max_open=1)
         ds = SampleDataset(given_one, on_error="skip")
         assert len(ds) == COUNT
-        (own / "train-1.shardpack").unlink()
+        (own / "train-1.shardpack").write_bytes(b"not a shard")
         assert ds.batch([9, 11, 19])["__key__"] == ["room/9", "room/4", "room/20"]
         assert dict(ds.skipped) == {str(own / "train-1.shardpack"): 2}
 

@@ -644,7 +644,8 @@ class _StoredEpisodes:
         except BaseException as error:
             self._forget(stored)
             self._fills[name], self._arrays[name] = stored.fill, stored.priorities
-            if not isinstance(error, DATA_ERRORS):
+            # Another process may have evicted it.
+            if not isinstance(error, (*DATA_ERRORS, FileMissing)):
                 raise
             self.skipped[name] = error
             _log.warning("%s: left out of the replay buffer: %s", name + SUFFIX, error)
@@ -790,6 +791,8 @@ def _recover_all(folder: str, *, fsync: bool) -> None:
                 if not episode.length:
                     continue
             recovery = recover(partial, path, fsync=fsync)
+        except FileMissing:  # another process has recovered it
+            continue
         except DATA_ERRORS as error:
             _log.warning("%s: cannot be recovered: %s", partial, error)
             continue
