@@ -164,7 +164,7 @@ class _Connection(urllib3.connection.HTTPConnection):
         raise failure
 
     def _tunnel(self) -> None:
-        super()._tunnel()  # type: ignore[misc] # lacking in typeshed
+        super()._tunnel()
         _limit_wait(self.sock)
 
     def putrequest(self, method: str, url: str, *args: Any, **options: Any) -> None:  # noqa: ANN401 - as in the base

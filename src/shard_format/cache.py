@@ -7,16 +7,30 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from shard_format.errors import InvalidArgument
+from shard_format.errors import InvalidArgument, is_shortage
 from shard_format.sources import files_to_keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-__all__ = ["BoundedCache", "Pool"]
+__all__ = ["BoundedCache", "Pool", "open_with_room"]
 
 Key = TypeVar("Key", bound="Hashable")
 Value = TypeVar("Value")
+
+
+def open_with_room(open_one: Callable[[], Value], make_room: Callable[[], None]) -> Value:
+    """What `open_one` returns; if the process lacks descriptors or memory, it is called again after `make_room`.
+
+    `files_to_keep` does not see the descriptors of others that have higher numbers than the newest one.
+    """
+    try:
+        return open_one()
+    except (OSError, MemoryError) as error:
+        if not is_shortage(error):
+            raise
+    make_room()
+    return open_one()
 
 
 class BoundedCache(Generic[Key, Value]):
@@ -75,7 +89,7 @@ class BoundedCache(Generic[Key, Value]):
             if key in self._items:
                 self._items.move_to_end(key)
                 return self._items[key]
-        value = make()
+        value = open_with_room(make, self.clear) if self._holds_files else make()
         with self._held():
             if key in self._items:
                 leaving, value = [value], self._items[key]

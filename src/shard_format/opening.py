@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from weakref import ref
 
+from shard_format.cache import BoundedCache, open_with_room
 from shard_format.errors import InvalidArgument
 from shard_format.sources import (
     ByteSource,
@@ -17,11 +21,14 @@ from shard_format.sources import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from shard_format.sources import SourceLike
+    from shard_format.sources import Result, SourceLike
 
-__all__ = ["open_source"]
+__all__ = ["open_source", "sharing_files"]
+
+# Files that stay open in one group, if the process may have so many.
+_MOST_OPEN = 1024
 
 
 def open_source(
@@ -50,7 +57,14 @@ def open_source(
             found=f"{type(source).__name__} and {', '.join(sorted(map(str, storage_options)))}",
         )
     if isinstance(source, (str, os.PathLike)):
-        return open_file(source, read_whole)
+        files = _SHARED.get()
+        if files is None:
+            return open_file(source, read_whole)
+        path = os.fspath(source)
+        opened = files.open(lambda: open_file(path, read_whole))
+        if isinstance(opened, FileSource):
+            opened.share(files)
+        return opened
     if isinstance(source, (bytes, bytearray, memoryview)):
         return BytesSource(source)
     # Only these two are known to have the bytes of their descriptor; a GzipFile has a fileno too.
@@ -74,3 +88,45 @@ def open_source(
         expected="a path, a URL, bytes, a binary file that can seek, or a ByteSource",
         found=type(source).__name__,
     )
+
+
+@contextmanager
+def sharing_files() -> Iterator[None]:
+    """Local files that this thread opens by path within the block share the descriptors that there are.
+
+    For someone who must have hundreds of files open. While the process is short of descriptors, those that were opened
+    first are closed until they are read again. A file that another one has replaced meanwhile is then an error. A block
+    within a block joins it.
+    """
+    token = _SHARED.set(_SHARED.get() or _Group())
+    try:
+        yield
+    finally:
+        _SHARED.reset(token)
+
+
+class _Group:
+    """Which files of a group are open, oldest first. Pickles empty."""
+
+    def __init__(self) -> None:
+        self._open: BoundedCache[int, ref[FileSource]] = BoundedCache(
+            count=_MOST_OPEN, on_evict=_release, holds_files=True
+        )
+
+    def open(self, open_one: Callable[[], Result]) -> Result:
+        return open_with_room(open_one, self._open.clear)
+
+    def opened(self, source: FileSource) -> None:
+        self._open.put(id(source), ref(source))
+
+    def closed(self, source: FileSource) -> None:
+        self._open.pop(id(source))
+
+
+def _release(reference: ref[FileSource]) -> None:
+    source = reference()
+    if source is not None:
+        source.release()
+
+
+_SHARED: ContextVar[_Group | None] = ContextVar("_SHARED", default=None)

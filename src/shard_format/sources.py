@@ -13,6 +13,7 @@ import re
 import stat
 import sys
 import threading
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -20,14 +21,17 @@ from typing import (
     Protocol,
     TypeAlias,
     TypeGuard,
+    TypeVar,
     Union,
     runtime_checkable,
 )
+from weakref import ref
 
 from shard_format.errors import (
     BadOffset,
     Closed,
     InvalidArgument,
+    ReferenceMismatch,
     ShardError,
     ShardIOError,
     Truncated,
@@ -39,7 +43,7 @@ except ImportError:  # Windows has no such limit
     resource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from typing_extensions import Buffer
@@ -64,6 +68,8 @@ __all__ = [
     "slice_of",
     "was_replaced",
 ]
+
+Result = TypeVar("Result")
 
 _HAS_PREAD = hasattr(os, "pread")
 # One letter is a drive.
@@ -328,8 +334,9 @@ _newest = -1
 def files_to_keep(count: int, most: int) -> int:
     """How many of its `count` open files a cache may keep, after it has opened one.
 
-    At most `most`. While a quarter of the descriptors that the process may have are in use, by whomever, it is one fewer
-    than before, but at least one. So caches share what there is, files can be mapped later, and others find some, too.
+    At most `most`. While all of the first quarter of the descriptors that the process may have are in use, by whomever,
+    it is one fewer than before, but at least one. So caches share what there is, files can be mapped later, and
+    others find some, too.
     """
     if resource is not None:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -360,6 +367,7 @@ class FileSource:
             # Workers may run in another folder.
             self._location = _absolute(self.name)
         self._map: mmap.mmap | None = None
+        self._shared: SharedFiles | None = None
         if descriptor is None:
             descriptor, status = open_regular(self.name)
         else:
@@ -417,9 +425,12 @@ class FileSource:
             return memoryview(b"")
         mapping = self._map
         if mapping is None:
-            file = self._file
+            file, files = self._file, self._shared
             try:
-                mapping = file.map(self._size)
+                if files is None:
+                    mapping = file.map(self._size)
+                else:
+                    mapping = files.open(partial(file.map, self._size))
             except ValueError:  # the file has become shorter since it was opened
                 raise truncated(self.name, offset, length, max(0, file.size() - offset)) from None
             except OSError as error:
@@ -445,10 +456,45 @@ class FileSource:
             # Older systems do not know it. Anything else will be met again by the one who reads.
             _can_populate = error.errno != errno.EINVAL
 
+    def share(self, files: SharedFiles) -> None:
+        """Let the file be closed while others need its descriptor; the next read opens it again."""
+        if self._location is not None:
+            self._shared = files
+            files.opened(self)
+
+    def release(self) -> None:
+        """Closes the file until the next read. What other threads read, and views, stay valid."""
+        if self._file is not _CLOSED:
+            self._map, self._file = None, _ReleasedFile(self)
+
+    def reopen(self) -> OpenFile:
+        """The file, open again.
+
+        Raises:
+            ReferenceMismatch: another file has taken its place.
+        """
+        location, files, released = self._location, self._shared, self._file
+        assert location is not None
+        assert files is not None
+        descriptor, status = files.open(lambda: open_regular(location))
+        file = OpenFile(descriptor)
+        if _identity(status) != self.identity:
+            raise ReferenceMismatch(
+                "the file was changed or replaced since it was opened",
+                path=self.name,
+                hint="open it again; raise ulimit -n so that it need not be closed meanwhile",
+            )
+        if self._file is released:  # and was not closed meanwhile
+            self._file = file
+            files.opened(self)
+        return file
+
     def close(self) -> None:
         # Dropped, not closed: views may still be out, and other threads may be reading. The last user closes.
         self._map = None
         self._file = _CLOSED
+        if self._shared is not None:
+            self._shared.closed(self)
 
     def _failure(self, error: OSError) -> Exception:
         if self._file is _CLOSED:
@@ -458,10 +504,61 @@ class FileSource:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._location is None:
             raise _not_picklable(self.name)
+        if self._shared is not None:
+            return _open_shared, (self._location, self._shared)
         return (FileSource, (self._location,))
 
     def __repr__(self) -> str:
         return f"FileSource({self.name!r})"
+
+
+class SharedFiles(Protocol):
+    """What knows which of many files are open, and closes some."""
+
+    def open(self, open_one: Callable[[], Result]) -> Result:
+        """What `open_one` returns, after others are closed if it lacks a descriptor."""
+        ...
+
+    def opened(self, source: FileSource) -> None:
+        """A file of it was opened."""
+        ...
+
+    def closed(self, source: FileSource) -> None:
+        """The source was closed for good."""
+        ...
+
+
+def _open_shared(location: str, files: SharedFiles) -> FileSource:
+    source = FileSource(location)
+    source.share(files)
+    return source
+
+
+class _ReleasedFile(OpenFile):
+    """A file that is opened by the first call."""
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: FileSource) -> None:
+        super().__init__(-1)
+        self._source = ref(source)
+
+    def _open(self) -> OpenFile:
+        source = self._source()
+        assert source is not None  # which calls
+        return source.reopen()
+
+    def size(self) -> int:
+        return self._open().size()
+
+    def read(self, length: int, offset: int) -> bytes:
+        return self._open().read(length, offset)
+
+    def read_into(self, buffer: memoryview, offset: int) -> int:
+        return self._open().read_into(buffer, offset)
+
+    def map(self, size: int) -> mmap.mmap:
+        return self._open().map(size)
 
 
 _CLOSED = OpenFile(-1)

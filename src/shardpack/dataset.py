@@ -14,6 +14,7 @@ import numpy as np
 from xxhash import xxh64_intdigest
 
 from shard_format import display
+from shard_format.cache import open_with_room
 from shard_format.errors import (
     Closed,
     DuplicateName,
@@ -126,17 +127,23 @@ class Dataset:
             raise Closed("the dataset is closed", path=self.label)
         # No lock, because a forked child could find it held forever. Two threads may open the same shard; both
         # readers work, and the one that is not kept ends with its last record.
-        reader = ShardPackReader(
-            self._locations[number], limits=self._limits, storage_options=self._options
+        reader = open_with_room(
+            lambda: ShardPackReader(
+                self._locations[number], limits=self._limits, storage_options=self._options
+            ),
+            lambda: self._drop(len(self._opened)),
         )
         self._readers[number] = reader
         self._opened.append(number)
         held = len(self._opened)
-        for _ in range(held - files_to_keep(held, self._max_open)):
-            # Dropped, not closed: another thread or a record may still read from it.
+        self._drop(held - files_to_keep(held, self._max_open))
+        return reader
+
+    def _drop(self, count: int) -> None:
+        """Forget the shards that were opened first. Another thread or a record may still read from them."""
+        for _ in range(count):
             with contextlib.suppress(IndexError):
                 self._readers[self._opened.popleft()] = None
-        return reader
 
     def _bounds(self) -> list[int]:
         """Number of the first record of each shard, and the number of all."""

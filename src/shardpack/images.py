@@ -123,10 +123,10 @@ def _through_pillow(name: str, data: memoryview, most: int) -> NDArray[Any]:
         _check_pixels(width, height, most)
         if name == "Tiff":
             # A tile is decoded as a whole, however small the image is. A tag can have any type.
-            tile = [image.tag_v2.get(tag, 0) for tag in (_TILE_WIDTH, _TILE_LENGTH)]
-            if not all(isinstance(number, int) for number in tile):
+            wide, long = (image.tag_v2.get(tag, 0) for tag in (_TILE_WIDTH, _TILE_LENGTH))
+            if not isinstance(wide, int) or not isinstance(long, int):
                 raise ValueError("the size of a tile is not a number")
-            _check_pixels(*tile, most)
+            _check_pixels(wide, long, most)
         if image.mode not in _PLAIN_MODES:
             has_alpha = "transparency" in image.info or image.mode in ("LA", "PA")
             return np.asarray(image.convert("RGBA" if has_alpha else "RGB"))

@@ -17,6 +17,7 @@ from shard_format.errors import (
     ShardIOError,
     UnsafePath,
 )
+from shard_format.opening import sharing_files
 from wshard._episode import Origin
 from wshard._joining import join
 from wshard._metadata import LARGEST
@@ -366,11 +367,12 @@ def open_chunked(reader: ShardReader) -> Episode:
     readers: list[ShardReader] = []
     try:
         _check_continuity(manifest, needs_chunks=True)
-        for reference in manifest.in_order:
-            readers.append(open_chunk(manifest, reference, reader))
-            chunk = episode_of(readers[-1])
-            check_chunk(manifest, reference, chunk)
-            chunks.append(chunk)
+        with sharing_files():
+            for reference in manifest.in_order:
+                readers.append(open_chunk(manifest, reference, reader))
+                chunk = episode_of(readers[-1])
+                check_chunk(manifest, reference, chunk)
+                chunks.append(chunk)
         episode = join(chunks)
     except BaseException as error:
         for opened in readers:

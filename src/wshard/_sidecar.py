@@ -268,6 +268,8 @@ def check_identity(sidecar: ShardReader, base: ShardReader, identity: Identity) 
 
 # --- reading
 
+_UNFIT: Final[tuple[type[ShardError], ...]] = (*DATA_ERRORS, FileMissing)
+
 
 def attach(episode: Episode, sources: Iterable[SourceLike]) -> list[ShardError]:
     """Reads sidecars into an open episode; returns what is wrong with those that had to be left out."""
@@ -290,7 +292,7 @@ def attach(episode: Episode, sources: Iterable[SourceLike]) -> list[ShardError]:
             else:
                 _adopt(episode, episode_of(reader, is_sidecar=True), taken)
             origin.sidecars.append(reader)
-        except (*DATA_ERRORS, FileMissing) as error:
+        except _UNFIT as error:
             path = reader.name if reader is not None else str(source)
             if reader is not None:
                 reader.close()

@@ -11,7 +11,7 @@ from shard_format.errors import ShardIOError
 from shard_train import EpisodeDataset, SampleDataset
 from tests.shard_format.support import check_python, noise
 from tests.shardpack.support import write_pack
-from wshard import Episode, add_lane, save_wshard
+from wshard import ChunkedEpisodeWriter, Episode, add_lane, save_wshard
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 pytest.importorskip("resource")
 
 COUNT = 80
+CHUNKS = 300
 LIMIT = 64
 
 LIMITED = f"""
-    import os, resource, sys
+    import glob, os, pickle, resource, sys
     import numpy as np
     import shardpack
+    from shard_cli.main import WSHARD, main
+    from shard_format.errors import ReferenceMismatch
     from shard_train import EpisodeDataset, mix
+    from wshard import load_wshard
     from wshard.replay import ReplayBuffer
 
     resource.setrlimit(resource.RLIMIT_NOFILE, ({LIMIT}, {LIMIT}))
@@ -56,19 +60,59 @@ LIMITED = f"""
         )
         assert len(found.paths) == {COUNT} + 1
         os.unlink(found.paths[-1])
-    else:
+    elif kind == "replay":
         with ReplayBuffer(folder + "/episodes", seed=0) as replay:
             assert len(replay.episodes) == {COUNT}
             for _ in range(10):
                 replay.sample(16, 4)
             assert replay.skipped == {{}}
+    elif kind == "chunks":
+        with load_wshard(folder + "/chunks/long_manifest.wshard") as episode:
+            # A loader sends episodes to its workers.
+            for one in (episode, pickle.loads(pickle.dumps(episode))):
+                for start in [*range(0, {CHUNKS}, 7), *range(0, {CHUNKS}, 11)]:
+                    found = one.observations["x"][start : start + 3]
+                    assert found[:, 0].tolist() == [*range(start, min(start + 3, {CHUNKS}))]
+                assert (one.observations["x"].data[:, -1] == np.arange({CHUNKS})).all()
+            assert len(os.listdir("/proc/self/fd")) < {LIMIT} * 3 // 4 or sys.platform != "linux"
+        chunk = folder + "/chunks/long_chunk_0001.wshard"
+        with load_wshard(folder + "/chunks/long_manifest.wshard") as episode:
+            os.replace(chunk, folder + "/moved")
+            os.link(folder + "/chunks/long_chunk_0002.wshard", chunk)
+            try:
+                found = episode.observations["x"][1]
+            except ReferenceMismatch as error:
+                assert chunk in str(error), error
+            else:
+                raise AssertionError(f"step 1 of another file: {{found}}")
+            finally:
+                os.replace(folder + "/moved", chunk)
+    elif kind == "merge":
+        parts = sorted(glob.glob(folder + "/chunks/*_chunk_*.wshard"))
+        for given in (parts, [folder + "/chunks/long_manifest.wshard"]):
+            options = ["-o", folder + "/merged.wshard", "--force"]
+            status = main(["merge", *given, *options], WSHARD)
+            assert status == 0
+            with load_wshard(folder + "/merged.wshard") as episode:
+                assert (episode.observations["x"].data[:, -1] == np.arange({CHUNKS})).all()
+    elif kind == "holes":
+        # Of the descriptors that others had, the lowest are free: their numbers do not tell how few are left.
+        held = [os.open(os.devnull, os.O_RDONLY) for _ in range({LIMIT} - 8)]
+        for _ in range(12):
+            os.close(held.pop(0))
+        with shardpack.open(folder + "/packs") as packs:
+            assert len([packs[number].key for number in range({COUNT})]) == {COUNT}
+        with load_wshard(folder + "/chunks/long_manifest.wshard") as episode:
+            assert (episode.observations["x"].data[:, -1] == np.arange({CHUNKS})).all()
+        for one in held:
+            os.close(one)
     # Others still find some.
     for _ in range({LIMIT} // 4):
         os.open(os.devnull, os.O_RDONLY)
 """
 
 EXHAUSTED = """
-    import errno, logging, os, resource, sys, warnings
+    import errno, logging, os, pickle, resource, sys, warnings
     import shardpack
     from shard_format.errors import ShardIOError
     from shard_train import EpisodeDataset, SampleDataset, compute_stats
@@ -83,6 +127,7 @@ EXHAUSTED = """
     ds = EpisodeDataset(episodes, 4, on_error="skip", index=False, max_open=1)
     samples = SampleDataset(shardpack.open(packs, max_open=1), on_error="skip")
     len(samples)
+    pickled = pickle.dumps(samples)
     replay = ReplayBuffer(episodes)
     replay.refresh()  # closes its files
 
@@ -101,7 +146,7 @@ EXHAUSTED = """
         "read windows": lambda: ds.batch(range(len(ds))),
         "statistics": lambda: compute_stats(ds),
         "open packs": lambda: SampleDataset(packs, on_error="skip"),
-        "read samples": lambda: samples.batch(range(8)),
+        "read samples": lambda: pickle.loads(pickled).batch(range(8)),
         "replay": lambda: ReplayBuffer(episodes),
         "refresh": lambda: (os.rename(episodes + "/1.wshard", episodes + "/9.wshard"), replay.refresh()),
         "sidecars": lambda: load_wshard(episodes + "/0.wshard"),
@@ -121,7 +166,6 @@ EXHAUSTED = """
         if name not in ("search", "pack", "refresh"):
             scan()  # imports what it needs
         ds.close()
-        samples._dataset._shard(0)
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         if name != "pack":
             exhaust()
@@ -153,10 +197,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(COUNT):
         content = {"n.cls": b"%d" % number, "x.bin": noise(1000, number)}
         write_pack(path / "packs" / f"{number:03d}.shardpack", {f"key/{number}": content})
+    episode = Episode("long", length=CHUNKS)
+    steps = np.arange(CHUNKS, dtype=np.float32)
+    episode.observations["x"] = np.repeat(steps[:, None], 20_000, axis=1)
+    with ChunkedEpisodeWriter(path / "chunks", "long", 1, fsync=False) as writer:
+        writer.write_episode(episode)
     return path
 
 
-@pytest.mark.parametrize("kind", ["episodes", "mixture", "packs", "replay"])
+@pytest.mark.parametrize(
+    "kind", ["episodes", "mixture", "packs", "replay", "chunks", "merge", "holes"]
+)
 def test_the_default_cache_of_open_files_keeps_to_the_limit(folder: Path, kind: str) -> None:
     check_python(LIMITED, folder, kind)
 

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
     from shard_cli.kinds.model import open_episode
+    from shard_format.opening import sharing_files
     from wshard.editing import merge_episodes
 
     episode_options.check_output(args.output, console, force=args.force)
     episode_options.refuse_input(args.output, args.files, "it would be lost if anything went wrong")
     with ExitStack() as stack:
-        episodes = [stack.enter_context(open_episode(path, args)) for path in args.files]
+        with sharing_files():
+            episodes = [stack.enter_context(open_episode(path, args)) for path in args.files]
         _check_channels(args.files, episodes)
         merged = merge_episodes(episodes, id=args.id)
         facts = episode_options.save(merged, args.output, episodes, args)

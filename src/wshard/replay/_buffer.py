@@ -64,6 +64,8 @@ _JSON: Final = 2
 _SAVE_SECONDS: Final = 5.0
 _HOW: Final = ("uniform", "recent", "priority")
 _PADDING: Final = ("none", "zero", "repeat")
+# Files that are damaged, or that another process has evicted meanwhile.
+_LEFT_OUT: Final[tuple[type[ShardError], ...]] = (*DATA_ERRORS, FileMissing)
 
 
 class ReplayBuffer:
@@ -644,8 +646,7 @@ class _StoredEpisodes:
         except BaseException as error:
             self._forget(stored)
             self._fills[name], self._arrays[name] = stored.fill, stored.priorities
-            # Another process may have evicted it.
-            if not isinstance(error, (*DATA_ERRORS, FileMissing)):
+            if not isinstance(error, _LEFT_OUT):
                 raise
             self.skipped[name] = error
             _log.warning("%s: left out of the replay buffer: %s", name + SUFFIX, error)
