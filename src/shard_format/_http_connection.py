@@ -223,7 +223,7 @@ def _resolved(name: str, port: int | None, seconds: float) -> list[str]:
     def look_up() -> None:
         try:
             answers.put(socket.getaddrinfo(name, port, 0, socket.SOCK_STREAM))
-        except Exception as error:  # noqa: BLE001 - raised by whoever waits for it
+        except Exception as error:  # noqa: BLE001 - raised in the thread that waits
             answers.put(error)
         finally:
             lookups.release()

@@ -22,7 +22,7 @@ else:
     _HAS_LOCKS = True
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _log = logging.getLogger("shard_format")
 
@@ -178,20 +178,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     """
     name = os.fspath(path)
     target = _replaceable(name)
-    lock = None
     try:
-        while lock is None:
-            folder = _temporary_beside(target)
-            make_parent(folder)
-            os.mkdir(folder)
-            if not _HAS_LOCKS:
-                break
-            with contextlib.suppress(FileNotFoundError):  # taken for abandoned just now
-                lock = os.open(folder, os.O_RDONLY)
-                if not _holds(lock, folder):
-                    os.close(lock)
-                    lock = None
-                    os.rmdir(folder)
+        make_parent(target)
+        folder, lock = make_locked_folder(lambda: _temporary_beside(target))
     except OSError as error:
         raise ShardIOError.wrap(error, "cannot write", name) from error
     staged = os.path.join(folder, "new")
@@ -205,8 +194,33 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
             raise ShardIOError.wrap(error, "cannot write", name) from error
     finally:
         _discard(folder, name)
-        if lock is not None:
+        if lock >= 0:
             os.close(lock)
+
+
+def make_locked_folder(new_path: Callable[[], str]) -> tuple[str, int]:
+    """Makes a folder of which `is_abandoned` can tell whether this process is alive.
+
+    Args:
+        new_path: returns a path that is not taken, another one each time.
+
+    Returns:
+        The path, and a descriptor that holds the lock until you close it; -1 if the system has no locks.
+
+    Raises:
+        OSError: the folder cannot be made.
+    """
+    while True:
+        folder = new_path()
+        os.mkdir(folder)
+        if not _HAS_LOCKS:
+            return folder, -1
+        with contextlib.suppress(FileNotFoundError):  # taken for abandoned just now
+            lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            if _holds(lock, folder):
+                return folder, lock
+            os.close(lock)
+            os.rmdir(folder)
 
 
 # --- what killed writers leave
@@ -356,9 +370,7 @@ def locked(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _hold_lock(path: str) -> Iterator[None]:
-    try:
-        import fcntl
-    except ImportError:  # Windows cannot replace files that are open
+    if not _HAS_LOCKS:  # Windows cannot replace files that are open
         yield
         return
     while os.path.isfile(path):
@@ -372,10 +384,7 @@ def _hold_lock(path: str) -> Iterator[None]:
                 yield
                 return
         finally:
-            with contextlib.suppress(OSError):  # a file system without locks
-                # Not left to `close`: a forked child may have the file open, too.
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
+            close_locked(descriptor)
     yield
 
 
@@ -395,9 +404,7 @@ def switched(new: str, path: str, *, fsync: bool) -> Iterator[None]:
 
 def take_lock(descriptor: int, path: str, *, wait: bool = False) -> bool:
     """Takes the exclusive lock of an open file; returns whether this process has it."""
-    try:
-        import fcntl
-    except ImportError:  # on Windows, opening for writing keeps others out
+    if not _HAS_LOCKS:  # on Windows, opening for writing keeps others out
         return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -408,6 +415,15 @@ def take_lock(descriptor: int, path: str, *, wait: bool = False) -> bool:
             "%s: this file system has no locks (%s); do not write from two processes", path, error
         )
     return True
+
+
+def close_locked(descriptor: int) -> None:
+    """Releases the lock of a file, and closes it."""
+    if _HAS_LOCKS:
+        with contextlib.suppress(OSError):  # a file system without locks
+            # Not left to `close`: a forked child may have the file open, too.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
 def is_still_named(descriptor: int, path: str) -> bool:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["open_source", "sharing_files"]
 
-# Files that stay open in one group, if the process may have so many.
+# At most this many files of a group stay open; fewer if the process is short of descriptors.
 _MOST_OPEN = 1024
 
 

@@ -17,11 +17,21 @@ import contextlib
 import glob
 import json
 import os
+import re
 import secrets
 import stat
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format.atomic import remove_flat, sync_folder, write_all
+from shard_format.atomic import (
+    close_locked,
+    is_abandoned,
+    is_still_named,
+    make_locked_folder,
+    remove_flat,
+    sync_folder,
+    take_lock,
+    write_all,
+)
 from shard_format.canonical_json import parse_foreign
 from shard_format.codecs import crc32c
 from shard_format.errors import BadMetadata, ShardError, ShardIOError, UnsafePath
@@ -34,7 +44,7 @@ JOURNAL: Final = ".shardpack-switch"
 # The journal names every file of a set, and is never compressed.
 _PLAN_LIMITS: Final = Limits(max_json_bytes=100 << 20, max_json_nodes=10_000_000)
 _SUFFIX: Final = ".new"
-_LOCK: Final = "lock"
+_STAGING: Final = re.compile(r"\..*\.[0-9a-f]{12}\.new", re.DOTALL)
 # Never waits for a pipe, and follows no link.
 _JOURNAL_FLAGS: Final = os.O_RDWR | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 
@@ -55,15 +65,13 @@ class Replacement:
         self._fsync = fsync
         self._is_decided = False
         start = os.path.join(self._folder, f".{label}.")
-        for leftover in glob.glob(f"{glob.escape(start)}*{_SUFFIX}"):
-            _remove_abandoned(leftover)
-        self._staging = f"{start}{secrets.token_hex(6)}{_SUFFIX}"
         try:
-            os.mkdir(self._staging)
-            self._lock = os.open(os.path.join(self._staging, _LOCK), os.O_CREAT | os.O_RDWR)
+            _remove_abandoned(self._folder, glob.glob(f"{glob.escape(start)}*{_SUFFIX}"))
+            self._staging, self._lock = make_locked_folder(
+                lambda: f"{start}{secrets.token_hex(6)}{_SUFFIX}"
+            )
         except OSError as error:
-            raise ShardIOError.wrap(error, "cannot write", self._staging) from error
-        _lock(self._lock, wait=False)
+            raise ShardIOError.wrap(error, "cannot write", self._folder) from error
 
     def path_of(self, name: str) -> str:
         """Where to write the new shard of this name."""
@@ -117,7 +125,7 @@ class Replacement:
     def _unlock(self) -> None:
         descriptor, self._lock = self._lock, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            close_locked(descriptor)
 
 
 def finish_replacements(folders: Iterable[str]) -> bool:
@@ -191,9 +199,14 @@ def _read_plan(folder: str, journal: int) -> dict[str, Any] | None:
     try:
         plan: dict[str, Any] = parse_foreign(text, "the journal", _PLAN_LIMITS)
         names = [plan["staging"], *plan["new"], *(row[0] for row in plan["old"])]
-        # A journal that came with a foreign folder must not reach other folders.
-        is_unsafe = os.path.islink(os.path.join(folder, plan["staging"])) or any(
-            name in ("", os.curdir, os.pardir) or name != os.path.basename(name) for name in names
+        # A journal that came with a foreign folder must not reach other folders, or empty one that is not ours.
+        is_unsafe = (
+            _STAGING.fullmatch(plan["staging"]) is None
+            or os.path.islink(os.path.join(folder, plan["staging"]))
+            or any(
+                name in ("", os.curdir, os.pardir) or name != os.path.basename(name)
+                for name in names
+            )
         )
     except (ShardError, KeyError, TypeError, IndexError) as error:
         raise BadMetadata(
@@ -227,14 +240,13 @@ def _locked_journal(folder: str, *, create: bool) -> Iterator[int]:
                     path=path,
                     hint="remove it if you do not trust the folder",
                 )
-            _lock(descriptor, wait=True)
+            take_lock(descriptor, path, wait=True)
             # Another process may have removed the file while this one waited.
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                    yield descriptor
-                    return
+            if is_still_named(descriptor, path):
+                yield descriptor
+                return
         finally:
-            os.close(descriptor)
+            close_locked(descriptor)
 
 
 def _identity(path: str) -> list[int]:
@@ -242,38 +254,18 @@ def _identity(path: str) -> list[int]:
     return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns]
 
 
-def _remove_abandoned(staging: str) -> None:
-    """Remove a hidden folder unless a living process writes to it."""
-    try:
-        descriptor = os.open(os.path.join(staging, _LOCK), os.O_RDWR)
-    except OSError:
-        # Without a lock: a process is making it right now, or died just then.
-        with contextlib.suppress(OSError):
-            os.rmdir(staging)
+def _remove_abandoned(folder: str, stagings: list[str]) -> None:
+    """Remove what killed processes have left, unless a journal counts on it."""
+    if not stagings:
         return
-    try:
-        if _lock(descriptor, wait=False):
-            _remove_staging(staging)
-    finally:
-        os.close(descriptor)
+    # Without this lock, a process could decide for its new shards and die right before they are removed.
+    with _locked_journal(folder, create=True) as journal:
+        _finish(folder, journal)
+        for staging in stagings:
+            with contextlib.suppress(OSError):  # the next replacement tries again
+                is_abandoned(staging, remove=True)
 
 
 def _remove_staging(staging: str) -> None:
     with contextlib.suppress(OSError):  # the next replacement tries again
         remove_flat(staging)
-
-
-def _lock(descriptor: int, *, wait: bool) -> bool:
-    """Whether this process got the lock."""
-    try:
-        import fcntl
-    except ImportError:
-        # Windows has no such call; there, do not replace and open a set at the same time.
-        return wait
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        if wait:
-            raise
-        return False
-    return True

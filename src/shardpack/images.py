@@ -43,6 +43,8 @@ _TILE_LENGTH: Final = 323
 # No mode has more bytes in a pixel.
 _PIXEL_BYTES: Final = 4
 _METADATA_WARNINGS: Final = re.compile(r"PIL\.\w+ImagePlugin")
+# What Pillow's readers call with the size of an image, where they check it.
+_PILLOW_CHECK: Final = "_decompression_bomb_check"
 # Each scan of a JPEG file can take 90 bytes and a pass over all pixels. Encoders write about ten.
 _MOST_SCANS: Final = 100
 _START_OF_SCAN: Final = b"\xff\xda"
@@ -146,7 +148,7 @@ def _check_pixels(width: int, height: int, most: int) -> None:
 def _check_scans(data: memoryview) -> None:
     """Refuse a JPEG file that takes many passes over its pixels."""
     content = bytes(data)
-    if content.count(_START_OF_SCAN) <= _MOST_SCANS:  # also counts what is no marker
+    if content.count(_START_OF_SCAN) <= _MOST_SCANS:  # also counts other bytes
         return
     scans, marker = 0, _JPEG_MARKER.search(content)
     while marker is not None and marker[1] != _END_OF_IMAGE:
@@ -197,8 +199,9 @@ def _set_up_functions() -> None:
     # Messages still reach a handler that the program has set up.
     logging.getLogger("PIL").addHandler(logging.NullHandler())
     image = require("PIL.Image", "images")
-    if hasattr(image, "_decompression_bomb_check"):
-        image._decompression_bomb_check = _own_check_beside(image._decompression_bomb_check)
+    pillow_check = getattr(image, _PILLOW_CHECK, None)
+    if pillow_check is not None:
+        setattr(image, _PILLOW_CHECK, _own_check_beside(pillow_check))
     # libtiff writes to stderr by itself. Where Pillow has it built in, it cannot be reached.
     library = ctypes.CDLL(require("PIL._imaging", "images").__file__)
     with contextlib.suppress(AttributeError):

@@ -11,7 +11,7 @@ ALLOWED = {
     "shard_format/sources.py": "the helpers for reading",
     "shard_format/atomic.py": "new files, folders and locks",
     "shard_format/safe_paths.py": "folders",
-    "shardpack/_switch.py": "a journal and locks, opened without waiting",
+    "shardpack/_switch.py": "a journal, opened without waiting",
     "wshard/_folders.py": "new files",
     "wshard/_journal.py": "opens for writing, and refuses what is not a file",
     "wshard/plot/_figure.py": "opens for writing",
