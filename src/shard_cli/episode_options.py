@@ -37,7 +37,9 @@ _STATES: Final = {
         "",
     ),
 }
-_BOUND: Final = re.compile(r"(?:(\d+)|(\d+(?:\.\d*)?|\.\d+)(s|ms))?")
+_BOUND: Final = re.compile(
+    r"(?:([0-9]{1,19})|([0-9]{1,19}(?:\.[0-9]{0,19})?|\.[0-9]{1,19})(s|ms))?"
+)
 _NS: Final = {"s": 10**9, "ms": 10**6}
 
 

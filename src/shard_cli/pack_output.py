@@ -44,9 +44,9 @@ STORAGE: Final = (
     arg.alignment((1, 8, 64), 8, "8; 64 for arrays that are used in place"),
 )
 
-_BRACES: Final = re.compile(r"\{(\d+)\.\.\d*\}")
-_PERCENT: Final = re.compile(r"%0?\d*d")
-_DIGITS: Final = re.compile(r"(\d+)$")
+_BRACES: Final = re.compile(r"\{([0-9]{1,200})\.\.[0-9]*\}")
+_PERCENT: Final = re.compile(r"%0?[0-9]*d")
+_DIGITS: Final = re.compile(r"([0-9]{1,200})$")
 
 
 def metadata_of(args: argparse.Namespace) -> dict[str, str]:
@@ -98,13 +98,14 @@ class OutputName(NamedTuple):
 def parse_target(name: str) -> OutputName:
     """From `train-%06d.shardpack`, `train-{000000..}.shardpack`, or a plain name."""
     from shard_format.errors import InvalidArgument
+    from shardpack.writer_set import is_set
 
     if not os.path.basename(name):
         raise InvalidArgument("this is a folder", path=name, expected="a name for the pack")
     braces, percents = _BRACES.findall(name), _PERCENT.findall(name.replace("%%", ""))
     if len(braces) + len(percents) > 1:
         raise InvalidArgument("the name has more than one number", path=name)
-    if percents:
+    if percents and is_set(name):
         return OutputName(name, name)
     escaped = name.replace("%", "%%")
     if braces:

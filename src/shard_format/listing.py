@@ -25,14 +25,16 @@ __all__ = [
 ]
 
 _DIGITS = re.compile(r"([0-9]+)")
-_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+_RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
+_LONGEST_RANGE: Final = 500
 _MOST_NAMES: Final = 10_000_000
 
 
 def natural_key(name: str) -> list[tuple[int, int, str]]:
     """A sort key under which `ep_9` comes before `ep_10`."""
+    # Not as numbers: Python refuses thousands of digits.
     return [
-        (0, int(part), "") if _DIGITS.fullmatch(part) else (1, 0, part)
+        (0, len(number := part.lstrip("0")), number) if _DIGITS.fullmatch(part) else (1, 0, part)
         for part in _DIGITS.split(name)
     ]
 
@@ -47,7 +49,8 @@ def expand_braces(text: str) -> list[str]:
     """
     names = [text]
     while (match := _RANGE.search(names[0])) is not None:
-        first, last, width = int(match[1]), int(match[2]), len(match[1])
+        is_sane = len(match[0]) <= _LONGEST_RANGE
+        first, last, width = (int(match[1]), int(match[2]), len(match[1])) if is_sane else (1, 0, 0)
         if last < first or (last - first + 1) * len(names) > _MOST_NAMES:
             raise InvalidArgument(
                 "the range runs backwards or is too long", path=text, found=match[0]

@@ -76,7 +76,7 @@ def parse_content_type(content_type: int | str) -> int:
 def _parse(what: str, names: type[IntEnum], value: int | str, largest: int) -> int:
     if isinstance(value, str):
         if value.isdecimal():
-            value = int(value)
+            value = int(value) if len(value) < len(str(largest)) + 9 else largest + 1
         else:
             try:
                 return int(names[value.upper()])

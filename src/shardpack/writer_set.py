@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardWriterSet", "WrittenShards", "is_set", "numbered_files"]
 
-_NUMBER = re.compile(r"%0?(\d*)d")
+_NUMBER = re.compile(r"%0?([0-9]*)d")
+# Digits of the number of digits.
+_MOST_WIDTH = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,20 @@ class WrittenShards:
 
 
 def is_set(output: str | os.PathLike[str]) -> bool:
-    """Whether a name stands for many shards, like `"train-%06d.shardpack"`."""
-    return _NUMBER.search(os.fspath(output).replace("%%", "")) is not None
+    """Whether a name stands for many shards, like `"train-%06d.shardpack"`.
+
+    Raises:
+        InvalidArgument: it has several numbers, one of thousands of digits, or a `%` that is not doubled beside one.
+    """
+    plain = os.fspath(output).replace("%%", "")
+    widths = _NUMBER.findall(plain)
+    if widths and (len(widths) > 1 or len(widths[0]) > _MOST_WIDTH or plain.count("%") > 1):
+        raise InvalidArgument(
+            "the name of a set needs exactly one number",
+            path=os.fspath(output),
+            expected="such as 'train-%06d.shardpack', where any other % is doubled",
+        )
+    return bool(widths)
 
 
 def numbered_files(pattern: str, first: int = 0) -> list[str]:
@@ -92,12 +106,6 @@ class ShardWriterSet(RecordWriter):
     ) -> None:
         self.output = os.fspath(output)
         self._is_set = is_set(self.output)
-        if self._is_set and len(_NUMBER.findall(self.output.replace("%%", ""))) != 1:
-            raise InvalidArgument(
-                "the name of a set needs exactly one number",
-                path=self.output,
-                expected="such as 'train-%06d.shardpack'",
-            )
         for what, value in (("max_bytes", max_bytes), ("max_records", max_records)):
             if value is not None and value < 1:
                 raise InvalidArgument(f"{what} is too small", expected="1 or more", found=value)

@@ -29,7 +29,7 @@ _UNWANTED: Final = re.compile(r'[\x00-\x1f\x7f-\x9f<>:"|?*]')
 
 def range_argument(text: str) -> tuple[int, int | None]:
     """Start and stop from `START:STOP`; either may be left out."""
-    match = re.fullmatch(r"(\d*):(\d*)", text)
+    match = re.fullmatch(r"([0-9]{0,19}):([0-9]{0,19})", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a range; write START:STOP in bytes")
     return int(match[1] or 0), int(match[2]) if match[2] else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from shard_cli.console import Console
 
-_INTERVAL: Final = re.compile(r"([^=]+)=(\d+):(\d+):(.*)")
+_INTERVAL: Final = re.compile(r"([^=]+)=([0-9]{1,19}):([0-9]{1,19}):(.*)")
 
 
 # --- edit

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import glob
 import os
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from shard_cli import arguments as arg
 from shard_cli import episode_options, pack_output
@@ -42,10 +43,12 @@ def _run_slice(args: argparse.Namespace, console: Console) -> Exit:
 
 # --- parts of an episode
 
+_STEP: Final = re.compile("[0-9]{1,19}")
+
 
 def _steps_list(text: str) -> list[int]:
     parts = text.split(",")
-    if not all(part.strip().isdecimal() for part in parts):
+    if not all(_STEP.fullmatch(part.strip()) for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of steps such as 100,250")
     return [int(part) for part in parts]
 
