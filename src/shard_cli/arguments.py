@@ -236,3 +236,13 @@ def metadata(*, several: bool = False) -> Argument:
         nargs="+" if several else 1,
         default=[],
     )
+
+
+def metadata_entry(text: str) -> Argument:
+    """`--metadata-entry`, as `extract` and `create` have it: `shardpack.files.METADATA_ENTRY` by default."""
+    name = "__metadata__.json"
+    return option(
+        "--metadata-entry NAME",
+        f"{text}, in place of the name of an entry (default: {name})",
+        default=name,
+    )

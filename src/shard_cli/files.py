@@ -79,7 +79,7 @@ def check_targets(targets: Iterable[str], sources: Iterable[str], *, force: bool
     if existing and not force:
         others = "" if len(existing) == 1 else f", and {count(len(existing) - 1, 'more file')}"
         raise InvalidArgument(
-            f"the file exists{others}; nothing was written",
+            f"the file exists, with other content{others}; nothing was written",
             path=existing[0],
             hint="give --force to replace",
         )

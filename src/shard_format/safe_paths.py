@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from shard_format.atomic import write_file
-from shard_format.errors import ShardIOError, UnsafePath
+from shard_format.codecs import crc32c
+from shard_format.errors import InvalidArgument, ShardIOError, UnsafePath
+from shard_format.sources import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
 # Most names: nothing that any rule below could mind.
@@ -24,6 +26,7 @@ _PLAIN: Final = re.compile(
 _LONGEST_PART: Final = 255
 _LONGEST_NAME: Final = 4096
 _MOST_PARTS: Final = 256
+_READ_BYTES: Final = 1 << 20
 # Windows opens no folders. There a folder that is swapped for a link meanwhile does not show.
 _HAS_FOLDER_DESCRIPTORS: Final = {os.open, os.mkdir, os.rename, os.unlink} <= os.supports_dir_fd
 _FOLDER_FLAGS: Final = os.O_RDONLY | sum(
@@ -51,6 +54,27 @@ class ExtractionPlan:
     """Names without a path, in the order they were given."""
     resolved: dict[str, str] = field(default_factory=dict)
     """By name, the path below the root that has no links in it."""
+
+    def holds(self, name: str, size: int, checksum: Callable[[], int]) -> bool:
+        """Whether the file of a name is there already: a regular file of this size with this CRC-32C.
+
+        Args:
+            name: of an entry.
+            size: of its content.
+            checksum: returns the CRC-32C of its content; called if the size fits.
+        """
+        path = os.path.join(self.root, self.resolved[name])
+        try:
+            descriptor, status = open_regular(path, follow_links=False)
+        except (ShardIOError, InvalidArgument):
+            return False
+        with os.fdopen(descriptor, "rb") as file:
+            if status.st_size != size:
+                return False
+            found = 0
+            while piece := file.read(_READ_BYTES):
+                found = crc32c(piece, found)
+        return found == checksum()
 
     def write(self, name: str, pieces: Iterable[bytes | memoryview]) -> int:
         """Writes the file of a name, which appears when all pieces are in it; returns its size.

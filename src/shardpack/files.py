@@ -3,27 +3,62 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shard_format.errors import InvalidArgument, ShardIOError, UnsafePath
+from shard_format.canonical_json import canonical
+from shard_format.codecs import crc32c
+from shard_format.errors import (
+    BadValue,
+    FormatError,
+    InvalidArgument,
+    ShardIOError,
+    UnsafePath,
+    shorten,
+)
 from shard_format.listing import scan_folders
 from shard_format.safe_paths import plan_extraction
 from shard_format.sources import FileSource
 from shardpack.columns import open_samples
+from shardpack.encodings import MetadataEncoding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
     from typing_extensions import Self
 
-    from shardpack.columns import Samples
+    from shard_format.safe_paths import ExtractionPlan
+    from shardpack.columns import AnyRecord, Samples
+    from shardpack.record import Entry
 
-__all__ = ["FolderItem", "InputFile", "Unpacked", "unpack", "walk"]
+__all__ = [
+    "METADATA_ENTRY",
+    "NO_SUFFIX",
+    "FolderItem",
+    "InputFile",
+    "RecordFile",
+    "Unpacked",
+    "entry_file",
+    "file_name",
+    "metadata_json",
+    "record_files",
+    "unpack",
+    "walk",
+]
+
+METADATA_ENTRY: Final = "__metadata__.json"
+"""What the file with the metadata of a record is called, after the record's key and a dot."""
+NO_SUFFIX: Final = "__file__"
+"""The entry that holds a file without a suffix: its name is the key alone."""
 
 # Read into memory up to this size. A mapping needs none, but if another process shortens a mapped file, the process
 # dies: worth it for large files only.
 _LARGEST_READ: Final = 64 << 20
+# In JSON and in MessagePack.
+_NO_METADATA: Final = (b"", b"{}", b"\x80")
 
 
 class FolderItem(NamedTuple):
@@ -87,6 +122,86 @@ class InputFile:
             )
 
 
+class RecordFile(NamedTuple):
+    """The file that an entry, or the metadata, of a record becomes."""
+
+    path: str
+    """Below the folder, with slashes."""
+    name: str
+    """The name of the entry."""
+    content_type: str
+    size: int
+    crc32c: int | None
+    """Of the content, if it is known without reading the entry."""
+    read: Callable[[], bytes | memoryview]
+    """The content, checked; raises a `FormatError` if it is damaged."""
+
+
+def file_name(key: str, entry: str, separator: str = ".") -> str:
+    """The path of the file that an entry becomes: KEY.NAME, or KEY for a file that had no suffix."""
+    is_whole = entry == NO_SUFFIX and separator == "."
+    return key if is_whole else f"{key}{separator}{entry}"
+
+
+def entry_file(key: str, entry: Entry, separator: str = ".") -> RecordFile:
+    """The file that an entry of the record with this key becomes."""
+    return RecordFile(
+        file_name(key, entry.name, separator),
+        entry.name,
+        entry.content_type,
+        entry.size,
+        None if entry.is_compressed else entry.crc32c,
+        lambda: entry.data,
+    )
+
+
+def record_files(
+    record: AnyRecord, metadata_entry: str = METADATA_ENTRY, separator: str = "."
+) -> Iterator[RecordFile]:
+    """The files that a record becomes: its entries and, if it has any, its metadata.
+
+    Raises:
+        InvalidArgument: an entry has the name that the metadata gets, so that `create` would take it for metadata.
+    """
+    if metadata_entry in record:
+        raise InvalidArgument(
+            f"record {shorten(record.key)} has an entry with the name of the file for metadata",
+            entry=metadata_entry,
+            hint="pass another metadata_entry",
+            command="give another --metadata-entry",
+        )
+    for entry in record.file_entries():
+        yield entry_file(record.key, entry, separator)
+    encoding, stored = record.stored_metadata
+    if stored not in _NO_METADATA:
+        size = len(stored)
+        if encoding is not MetadataEncoding.JSON:
+            with suppress(FormatError):  # `read` raises it
+                size = len(metadata_json(record))
+        path = file_name(record.key, metadata_entry, separator)
+        read = partial(metadata_json, record)
+        yield RecordFile(path, metadata_entry, "application/json", size, None, read)
+
+
+def metadata_json(record: AnyRecord) -> bytes:
+    """The metadata of a record as JSON text; that of other writers is as they wrote it.
+
+    Raises:
+        FormatError: it is damaged, or is MessagePack that JSON cannot express.
+    """
+    fields = record.metadata
+    encoding, stored = record.stored_metadata
+    if encoding is MetadataEncoding.JSON:
+        return stored
+    try:
+        return canonical(fields)
+    except InvalidArgument as error:
+        raise BadValue(
+            f"the metadata of record {shorten(record.key)} has no JSON form: {error.problem}",
+            found=error.found,
+        ) from None
+
+
 @dataclass(frozen=True, slots=True)
 class Unpacked:
     """What `unpack` did."""
@@ -95,22 +210,31 @@ class Unpacked:
     """Files that were written."""
     size_bytes: int
     """Their bytes."""
+    kept: int = 0
+    """Files that were there already, with the same content."""
 
 
 def unpack(
     shards: Samples,
     folder: str | os.PathLike[str],
     *,
+    metadata_entry: str = METADATA_ENTRY,
     progress: Callable[[int], None] | None = None,
 ) -> Unpacked:
-    """Write every entry as a file. Files that were packed come back byte for byte.
+    """Write every entry as a file, and the metadata of every record that has any. Files that were packed come back
+    byte for byte.
 
-    The path of a file is the record's key, a dot and the entry's name. All paths are checked before the first
-    file is written, which takes some hundred bytes of memory per entry.
+    The path of a file is the record's key, a dot and the entry's name; `shardpack create` makes the same records of
+    the files again. All paths are checked before the first file is written, which takes some hundred bytes of memory
+    per entry.
+
+    After an interruption, call it again: a file that is there with the same size and CRC-32C is not written again.
 
     Args:
         shards: what `shardpack.open` takes, or an open dataset.
-        folder: where to write; created if it does not exist. Existing files are an error, never replaced.
+        folder: where to write; created if it does not exist. An existing file with other content is an error, and
+            nothing is written.
+        metadata_entry: the name that the metadata of a record gets, in place of the name of an entry.
         progress: called with the size of each file after it is written.
 
     Raises:
@@ -118,11 +242,12 @@ def unpack(
         ShardError: an entry is damaged. Files that were written before stay; all are complete.
     """
     target = os.fspath(folder)
-    files = size_bytes = 0
     with open_samples(shards) as dataset:
-        names = [f"{record.key}.{name}" for record in dataset.records() for name in record.names]
-        plan = plan_extraction(names, target)
-        if plan.refused or len(plan.targets) != len(names):
+        files = [
+            file for record in dataset.records() for file in record_files(record, metadata_entry)
+        ]
+        plan = plan_extraction((file.path for file in files), target)
+        if plan.refused or len(plan.targets) != len(files):
             first = plan.refused[0] if plan.refused else None
             raise UnsafePath(
                 "an entry cannot be a file below the folder"
@@ -130,16 +255,27 @@ def unpack(
                 else "two entries have the same path",
                 path=target,
                 entry=first.name if first is not None else None,
-                found=first.reason if first is not None else f"{len(names)} entries",
+                found=first.reason if first is not None else f"{len(files)} entries",
             )
-        for path in plan.targets.values():
-            if os.path.lexists(path):
-                raise InvalidArgument("the file exists already", path=path)
-        for record in dataset.records():
-            for entry in record.file_entries():
-                size = plan.write(f"{record.key}.{entry.name}", [entry.data])
-                files += 1
-                size_bytes += size
-                if progress is not None:
-                    progress(size)
-    return Unpacked(files, size_bytes)
+        missing = [file for file in files if not _is_there(file, plan)]
+        size_bytes = 0
+        for file in missing:
+            size = plan.write(file.path, [file.read()])
+            size_bytes += size
+            if progress is not None:
+                progress(size)
+    return Unpacked(len(missing), size_bytes, len(files) - len(missing))
+
+
+def _is_there(file: RecordFile, plan: ExtractionPlan) -> bool:
+    path = plan.targets[file.path]
+    if not os.path.lexists(path):
+        return False
+    if not plan.holds(file.path, file.size, lambda: crc32c_of_file(file)):
+        raise InvalidArgument("the file exists already, with other content", path=path)
+    return True
+
+
+def crc32c_of_file(file: RecordFile) -> int:
+    """The CRC-32C of the content, which is read only if it must be."""
+    return crc32c(file.read()) if file.crc32c is None else file.crc32c

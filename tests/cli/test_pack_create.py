@@ -105,12 +105,12 @@ def test_names_are_split_at_the_first_dot_or_at_the_last(pack: Run, tmp_path: Pa
     assert pack("create", "-i", folder, "-o", last, "--group", "suffix").code == 0
     assert {key: list(entries) for key, entries in contents(first).items()} == {
         "2024": ["01.05.jpg"],
-        "README": ["data"],
+        "README": ["__file__"],
         "a": ["json", "left.jpg", "right.jpg"],
     }
     assert {key: list(entries) for key, entries in contents(last).items()} == {
         "2024.01.05": ["jpg"],
-        "README": ["data"],
+        "README": ["__file__"],
         "a": ["json"],
         "a.left": ["jpg"],
         "a.right": ["jpg"],
@@ -426,3 +426,38 @@ def test_wrong_use_is_said_before_anything_is_written(
     monkeypatch.chdir(tmp_path)
     assert pack("create", *arguments).code == Exit.USAGE
     assert not (tmp_path / "x.shardpack").exists()
+
+
+def test_folders_of_columns_are_joined_by_stem(pack: Run, tmp_path: Path) -> None:
+    data = tmp_path / "yolo"
+    for name in ("images/train/1.jpg", "images/train/2.jpg", "labels/train/1.txt", "masks/train/1"):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_text(name)
+    (data / "labels" / "train" / "1.__metadata__.json").write_text('{"n": 2}')
+    shard = tmp_path / "x.shardpack"
+    result = pack("create", "-i", data, "-o", shard, "--join")
+    assert result.code == 0
+    assert "no file in labels/ for 1 record: train/2" in result.err
+    with shardpack.open(shard) as dataset:
+        assert dataset["train/1"].metadata == {"n": 2}
+    assert contents(shard) == {
+        "train/1": {
+            "images.jpg": b"images/train/1.jpg",
+            "labels.txt": b"labels/train/1.txt",
+            "masks": b"masks/train/1",
+        },
+        "train/2": {"images.jpg": b"images/train/2.jpg"},
+    }
+    result = pack("create", "-i", data, "-o", tmp_path / "y.shardpack", "--join", "-g", "dir")
+    assert result.code == Exit.USAGE
+
+
+def test_files_without_a_suffix_keep_their_names(pack: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    (folder / "a").mkdir(parents=True)
+    for name in ("LICENSE", "LICENSE.md", "a/0001", "a/0001.__file__", "a/x.", "a/data"):
+        (folder / name).write_text(name)
+    shard = tmp_path / "x.shardpack"
+    assert pack("create", "-i", folder, "-o", shard).code == 0
+    assert pack("extract", shard, "-C", tmp_path / "out").code == 0
+    assert files_of(tmp_path / "out") == files_of(folder)

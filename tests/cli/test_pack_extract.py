@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import shardpack
 from shard_cli.exits import Exit
+from shard_format.errors import InvalidArgument
 from shardpack import ShardPackReader, ShardPackWriter
 
 if TYPE_CHECKING:
@@ -107,3 +109,34 @@ def test_dry_run_says_where_everything_would_go(pack: Run, tmp_path: Path) -> No
     result = pack("extract", shard, "a/*", "-C", "out", "--layout", "dir", "--dry-run")
     assert result.out == "out/a/1/txt\nwould extract 1 entry\n"
     assert not (tmp_path / "out").exists()
+
+
+def test_the_same_command_goes_on_after_an_interruption(pack: Run, tmp_path: Path) -> None:
+    shard, out = tmp_path / "x.shardpack", tmp_path / "out"
+    with ShardPackWriter(shard, fsync=False, compression="zstd") as writer:
+        writer.write("a", {"txt": "long " * 100, "jpg": b"picture"}, {"label": 1})
+        writer.write("b", {"txt": "short"})
+    assert pack("extract", shard, "-C", out).code == 0
+    before = {path.name: path.stat().st_ino for path in out.iterdir()}
+    (out / "b.txt").unlink()
+    result = pack("extract", shard, "-C", out, "--json").json
+    assert [one["path"] for one in result["extracted"]] == [str(out / "b.txt")]
+    assert result["already_there"] == 3
+    after = {path.name: path.stat().st_ino for path in out.iterdir()}
+    assert {name: after[name] for name in before if name != "b.txt"} == {
+        name: inode for name, inode in before.items() if name != "b.txt"
+    }
+    # The same size is not the same content, whether the entry is compressed or not.
+    for name in ("a.txt", "a.jpg", "a.__metadata__.json"):
+        content = (out / name).read_bytes()
+        (out / name).write_bytes(bytes(len(content)))
+        (out / "b.txt").unlink(missing_ok=True)
+        result = pack("extract", shard, "-C", out)
+        assert result.code == Exit.USAGE
+        assert "the file exists, with other content; nothing was written" in result.err
+        assert not (out / "b.txt").exists()
+        with pytest.raises(InvalidArgument, match="with other content"):
+            shardpack.unpack(shard, out)
+        (out / name).write_bytes(content)
+    done = shardpack.unpack(shard, out)
+    assert (done.files, done.size_bytes, done.kept) == (1, 5, 3)

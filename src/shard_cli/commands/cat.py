@@ -35,8 +35,8 @@ def range_argument(text: str) -> tuple[int, int | None]:
     return int(match[1] or 0), int(match[2]) if match[2] else None
 
 
-def _key_of(member: NamedContent) -> dict[str, Any]:
-    return {name: value for name, value in member.fields.items() if name == "key"}
+def _key_of(member: NamedContent, *more: str) -> dict[str, Any]:
+    return {name: value for name, value in member.fields.items() if name in ("key", *more)}
 
 
 # --- cat
@@ -46,6 +46,9 @@ def _cat(args: argparse.Namespace, console: Console) -> Exit:
     kind, wanted = readable_kind(args.file, console.program), args.range
     # A wrong name or a wrong range raises before anything is printed.
     with kind.members(args.file, args.names, args) as members:
+        if console.as_json and args.metadata:
+            console.document({"file": args.file, **_key_of(members[0], "metadata")})
+            return Exit.OK
         if console.as_json:
             entries = [_content_fields(member, wanted) for member in members]
             console.document({"file": args.file, **_key_of(members[0]), "entries": entries})
@@ -155,6 +158,7 @@ CAT = arg.Command(
             "only these bytes of each entry; you may leave out either end; not of a pack",
             type=range_argument,
         ),
+        arg.flag("--metadata", "of a pack: the metadata of a record, as JSON, in place of entries"),
         arg.force("also write binary data to a terminal"),
         arg.MAX_DECOMPRESSED,
     ),
@@ -168,6 +172,7 @@ shard cat episode.wshard meta/episode | jq .  # a metadata entry
 shard cat data.shard signal/rgb > rgb.bin     # any entry, streamed
 shard cat data.shard log --range 0:1000       # its first 1000 bytes
 shardpack cat train-000000.shardpack cats/0001 json | jq .  # one entry of record cats/0001
+shardpack cat train-000000.shardpack cats/0001 --metadata   # what is known about the record
 shardpack cat 'train-*.shardpack' cats/0001 jpg > cat.jpg   # from a set of shards
 """,
 )

@@ -29,12 +29,13 @@ _LONG_SECONDS: Final = 2.0
 _CODES: Final = {
     "unreadable": "io_error",
     "changed": "io_error",
+    "metadata": "bad_metadata",
     "large": "limit_exceeded",
     "duplicate": "duplicate_name",
 }
 _GROUPINGS: Final = ("stem", "suffix", "dir")
-# The name of an entry whose file has no suffix.
-_NO_SUFFIX: Final = "data"
+# `shardpack.files.NO_SUFFIX`: the name of an entry whose file has no suffix.
+_NO_SUFFIX: Final = "__file__"
 _MANIFEST_FIELDS: Final = frozenset(("key", "files", "metadata"))
 
 
@@ -56,18 +57,26 @@ class FileGroup(NamedTuple):
     key: str
     files: list[SourceFile]
     metadata: dict[str, Any] | None = None
+    """What a manifest says about it."""
+    metadata_file: SourceFile | None = None
+    """The file that has its metadata."""
+
+    @property
+    def all_files(self) -> list[SourceFile]:
+        """With the one that has its metadata."""
+        return [*self.files, *((self.metadata_file,) if self.metadata_file is not None else ())]
 
     @property
     def size(self) -> int:
         """Bytes of its files."""
-        return sum(file.size for file in self.files)
+        return sum(file.size for file in self.all_files)
 
 
 class Obstacle(NamedTuple):
     """Something that keeps a sample from being packed."""
 
     kind: str
-    """unreadable, changed, large or duplicate."""
+    """unreadable, changed, metadata (a file that does not hold a JSON object), large or duplicate."""
     key: str | None
     path: str
     reason: str
@@ -94,6 +103,8 @@ class _InputSamples:
 
     def __init__(self, args: argparse.Namespace, target: OutputName) -> None:
         self._grouping: str = args.group
+        self._join: bool = args.join
+        self._metadata_entry: str = args.metadata_entry
         self._hidden: bool = args.hidden
         self._target = target
         self.groups: list[FileGroup] = []
@@ -101,6 +112,8 @@ class _InputSamples:
         """Paths that are not data, with the reason."""
         self.obstacles: list[Obstacle] = []
         """What is data and cannot be packed."""
+        self.columns: dict[str, set[str]] = {}
+        """With `--join`: the keys that each folder has files of."""
 
     def skip(self, path: str, reason: str) -> None:
         self.skipped.append({"path": path, "reason": reason})
@@ -110,23 +123,42 @@ class _InputSamples:
     ) -> None:
         """Adds a sample; one without one of its files is not a sample."""
         found = [file for file in files if file is not None]
-        if len(found) == len(files):
-            self.groups.append(FileGroup(key, found, metadata))
+        if len(found) < len(files):
+            return
+        with_metadata = [file for file in found if file.name == self._metadata_entry]
+        if len(with_metadata) + bool(metadata) > 1:
+            reason = "the record gets its metadata twice"
+            self.obstacles.append(Obstacle("duplicate", key, with_metadata[-1].path, reason))
+            return
+        entries = [file for file in found if file.name != self._metadata_entry]
+        self.groups.append(FileGroup(key, entries, metadata, *with_metadata))
 
     def add_folder(self, folder: str) -> None:
         """Adds the files of a folder, then those of the folders in it."""
         waiting = [(folder, "")]  # a list, because folders can be deeper than Python's stack
+        joined: list[tuple[str, str]] = []
         while waiting:
-            waiting += reversed(self._add_files(*waiting.pop()))
+            where, key = waiting.pop()
+            files, folders = self._list_folder(where, key)
+            if self._join:
+                joined += files
+            else:
+                # The folder that was given has no name inside itself.
+                above = key or f"{os.path.basename(os.path.abspath(where))}/"
+                self._group(files, above.removesuffix("/"))
+            waiting += reversed(folders)
+        self._group(joined, "")
 
-    def _add_files(self, folder: str, key: str) -> list[tuple[str, str]]:
-        """Adds the files of a folder; returns the folders in it, each with the start of its keys."""
+    def _list_folder(
+        self, folder: str, key: str
+    ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+        """The files and the folders in a folder, each with its path inside the input: for folders, a slash at the end."""
         try:
             with os.scandir(folder) as scan:
                 children = sorted(scan, key=lambda child: os.fsencode(child.name))
         except OSError as error:
             self.obstacles.append(Obstacle("unreadable", None, folder, _reason(error)))
-            return []
+            return [], []
         if not children:
             self.skip(folder, "an empty folder")
         files: list[tuple[str, str]] = []
@@ -142,10 +174,7 @@ class _InputSamples:
                 self.skip(child.path, "the output itself")
             else:
                 files.append((f"{key}{child.name}", child.path))
-        # The folder that was given has no name inside itself.
-        above = key or f"{os.path.basename(os.path.abspath(folder))}/"
-        self._group(files, above.removesuffix("/"))
-        return folders
+        return files, folders
 
     def add_list(self, argument: str, base: str) -> None:
         """Adds listed files: one path on each line, or NUL after each as `find -print0` has it."""
@@ -196,7 +225,11 @@ class _InputSamples:
         """Puts files into samples; `root` is the key for files that are in no folder."""
         groups: dict[str, list[SourceFile | None]] = {}
         for inside, path in files:
-            key, name = split_name(inside, self._grouping, root)
+            column, slash, rest = inside.partition("/") if self._join else ("", "", inside)
+            key, name = split_name(rest or column, self._grouping, root, self._metadata_entry)
+            if slash and name != self._metadata_entry:
+                self.columns.setdefault(column, set()).add(key)
+                name = column if name == _NO_SUFFIX else f"{column}.{name}"
             groups.setdefault(key, []).append(self._file(key, name, path))
         for key, members in groups.items():
             self.add(key, members)
@@ -221,6 +254,15 @@ class _InputSamples:
         self.obstacles.append(Obstacle("unreadable", shown, path, problem))
         return None
 
+    def lacking(self) -> dict[str, list[str]]:
+        """With `--join`: by folder, the keys that have files in other folders and not in this one."""
+        keys = dict.fromkeys(key for column in self.columns.values() for key in column)
+        return {
+            column: sorted(keys.keys() - own)
+            for column, own in self.columns.items()
+            if keys.keys() - own
+        }
+
     def refuse_repeated(self) -> None:
         """Takes out keys that come twice, and names that come twice in a record, and names them."""
         seen: dict[str, FileGroup] = {}
@@ -228,7 +270,8 @@ class _InputSamples:
             first = seen.setdefault(group.key, group)
             names = [file.name for file in group.files]
             if first is not group:
-                path, reason = group.files[0].path, f"the same key as {first.files[0].path}"
+                path = group.all_files[0].path
+                reason = f"the same key as {first.all_files[0].path}"
             elif len(set(names)) != len(names):
                 path = next(file.path for file in group.files if names.count(file.name) > 1)
                 reason = "two files of the record have the same name"
@@ -241,21 +284,26 @@ class _InputSamples:
         """Takes samples above the limit out and names them."""
         for group in self.groups:
             if group.size > limit:
-                largest = max(group.files, key=lambda file: file.size)
+                largest = max(group.all_files, key=lambda file: file.size)
                 reason = f"the record has {group.size:,} bytes, above --record-size-limit {limit:,}"
                 self.obstacles.append(Obstacle("large", group.key, largest.path, reason))
         self.groups = [group for group in self.groups if group.size <= limit]
 
 
-def split_name(inside: str, grouping: str, root: str) -> tuple[str, str]:
+def split_name(
+    inside: str, grouping: str, root: str, metadata_entry: str | None = None
+) -> tuple[str, str]:
     """Key and entry name of a file, from its path inside the input."""
     folder, slash, last = inside.rpartition("/")
     if grouping == "dir":
         return folder or root, last
+    stem = inside.removesuffix(f".{metadata_entry}")
+    if grouping == "suffix" and stem not in (inside, f"{folder}{slash}"):
+        return stem, inside[len(stem) + 1 :]  # this name has a dot of its own
     # A dot at the start hides a file and does not end its stem.
     hidden = len(last) - len(last.lstrip("."))
     at = last.find(".", hidden) if grouping == "stem" else last.rfind(".", hidden)
-    if at < 0 or at == len(last) - 1:
+    if at < 0 or last[at + 1 :] in ("", _NO_SUFFIX):
         return inside, _NO_SUFFIX
     return f"{folder}{slash}{last[:at]}", last[at + 1 :]
 
@@ -315,8 +363,22 @@ def read_group(group: FileGroup) -> tuple[str, dict[str, bytes], dict[str, Any] 
     return (
         group.key,
         {file.name: read_file(group.key, file) for file in group.files},
-        group.metadata,
+        group.metadata if group.metadata_file is None else _read_metadata(group),
     )
+
+
+def _read_metadata(group: FileGroup) -> dict[str, Any]:
+    from shard_format.canonical_json import parse_object
+    from shard_format.errors import ShardError
+    from shard_format.registry import DEFAULT_LIMITS
+
+    assert group.metadata_file is not None
+    data = read_file(group.key, group.metadata_file)
+    try:
+        return parse_object(data, "the metadata", DEFAULT_LIMITS)
+    except ShardError as error:
+        path = group.metadata_file.path
+        raise CannotPack(Obstacle("metadata", group.key, path, str(error))) from None
 
 
 def read_file(key: str, file: SourceFile) -> bytes:
@@ -361,6 +423,9 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     inputs = _collect(args, target)
     for one in inputs.skipped:
         console.warn(f"skipped {one['path']}: {one['reason']}")
+    for column, lacking in inputs.lacking().items():
+        some = ", ".join(lacking[:3]) + (", …" if len(lacking) > 3 else "")
+        console.warn(f"no file in {column}/ for {count(len(lacking), 'record')}: {some}")
     refused = [one for one in inputs.obstacles if not _may_skip(one, args)]
     if refused:
         return _refuse(args, console, inputs, refused)
@@ -398,6 +463,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
         "kept_shards": kept,
         "known_records": len(inputs.groups) - len(groups),
         "entries": sum(len(group.files) for group in packed),
+        "metadata_files": sum(group.metadata_file is not None for group in packed),
         "content_size": sum(group.size for group in packed),
         "skipped": inputs.skipped,
         "left_out": [one.to_fields() for one in left_out],
@@ -424,6 +490,8 @@ def _lines(fields: dict[str, Any], seconds: float, *, resumed: bool, more: bool)
         )
         if seconds >= _LONG_SECONDS or more:
             yield f"took {duration(seconds)}, {size(int(content / seconds))}/s"
+    if fields["metadata_files"]:
+        yield f"{count(fields['metadata_files'], 'file')} became the metadata of their records"
     if fields["skipped"]:
         yield f"skipped {count(len(fields['skipped']), 'path')} that are not data"
     if fields["left_out"]:
@@ -435,6 +503,8 @@ def _collect(args: argparse.Namespace, target: OutputName) -> _InputSamples:
     from shard_format.errors import InvalidArgument
 
     inputs = _InputSamples(args, target)
+    if args.join and args.group not in ("stem", "suffix"):
+        raise InvalidArgument("--join needs --group stem or suffix", found=f"--group {args.group}")
     if args.group in _GROUPINGS:
         if not args.input:
             raise InvalidArgument("--input is missing", expected="a folder, a list, or -")
@@ -549,7 +619,7 @@ def _obstacle_of(error: BaseException | None, groups: list[FileGroup]) -> Obstac
         return error.obstacle
     if isinstance(error, LimitExceeded):  # the head of a record takes it above the limit
         group = next((one for one in groups if one.key == error.entry), groups[0])
-        return Obstacle("large", group.key, group.files[0].path, str(error))
+        return Obstacle("large", group.key, group.all_files[0].path, str(error))
     return None
 
 
@@ -558,13 +628,13 @@ def _report_dry_run(args: argparse.Namespace, console: Console, inputs: _InputSa
         {
             "key": group.key,
             "size": group.size,
-            "files": {file.name: file.path for file in group.files},
+            "files": {file.name: file.path for file in group.all_files},
         }
         for group in inputs.groups
     ]
     total = sum(group.size for group in inputs.groups)
     for group in () if console.as_json else inputs.groups:
-        names = ", ".join(file.name for file in group.files)
+        names = ", ".join(file.name for file in group.all_files)
         console.line(f"{printable(group.key)}\t{group.size}\t{printable(names)}")
     console.report(
         {
@@ -602,6 +672,12 @@ SHARDPACK = arg.Command(
             "metadata on each line (default: stem)",
             default="stem",
         ),
+        arg.flag(
+            "--join",
+            "with stem or suffix: the first folder of a path names the entry, not the record: "
+            "images/7.jpg and labels/7.txt are images.jpg and labels.txt of record 7",
+        ),
+        arg.metadata_entry("the name of a file that becomes the metadata of its record"),
         arg.option(
             "--base DIR", "keys of listed files are relative to DIR (default: the current folder)"
         ),
@@ -630,6 +706,7 @@ shardpack create --input photos --output train-%06d.shardpack                 # 
 shardpack create -i photos -o p.shardpack -c lz4 --metadata creator="MyName"  # compressed, with a field
 shardpack create -i runs -o runs.shardpack --group dir                        # each folder is a record
 shardpack create -o set-%06d.shardpack --group list.jsonl                     # as a manifest says
+shardpack create -i coco -o coco.shardpack --join                             # coco/images and coco/labels
 find . -name '*.jpg' -print0 | shardpack create -i - -o jpg.shardpack         # from a list
 shardpack create -i photos -o train-%06d.shardpack --resume                   # continue where it stopped
 """,

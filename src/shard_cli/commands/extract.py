@@ -26,6 +26,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
 
     kind = readable_kind(args.file, console.program)
     failures: list[ShardError] = []
+    nbytes = 0
     with kind.chosen(args.file, args) as members:
         targets, refused, plan = _plan(members, args.directory)
         if refused and not args.skip_unsafe:
@@ -35,15 +36,19 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
                 console.note(f"{member.name} is a folder, too: the entry goes to {path}")
         for one in refused:
             console.warn(f"skipped {shorten(one.name)}: {one.reason} (unsafe_path)")
+        found = len(targets)
+        if not args.force:
+            targets = [(member, path) for member, path in targets if not _is_there(member, plan)]
+        kept = found - len(targets)
         check_targets([path for _, path in targets], kind.files(args.file), force=args.force)
         if not args.dry_run:
-            targets, failures = _write(targets, plan, console)
-    nbytes = 0 if args.dry_run else sum(member.size for member, _ in targets)
+            targets, nbytes, failures = _write(targets, plan, console)
     for _, path in targets if args.dry_run and not console.as_json else ():
         console.line(printable(path))
     text = f"{'would extract' if args.dry_run else 'extracted'} {count(len(targets), 'entry')}"
+    text += "" if args.dry_run else f", {size(nbytes)}"
+    text += f"; {count(kept, 'file')} already there" if kept else ""
     if not args.dry_run:
-        text += f", {size(nbytes)}"
         text += f"; skipped {count(len(refused), 'unsafe name')}" if refused else ""
         text += f"; {len(failures):,} failed" if failures else ""
     console.report(
@@ -53,6 +58,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
             "dry_run": args.dry_run,
             "extracted": [{**_place(member), "path": path} for member, path in targets],
             "bytes": nbytes,
+            "already_there": kept,
             "skipped": [{"name": one.name, "reason": one.reason} for one in refused],
             "errors": [error_fields(error) for error in failures],
         },
@@ -81,10 +87,29 @@ def _plan(
     return targets, [*refused, *plan.refused], plan
 
 
+def _is_there(member: NamedContent, plan: ExtractionPlan) -> bool:
+    """Whether an earlier run has written a file already."""
+    from shard_format.codecs import crc32c
+    from shard_format.errors import FormatError
+
+    def checksum() -> int:
+        found = member.crc32c
+        if found is None:
+            found = 0
+            for piece in member.pieces(None):
+                found = crc32c(piece, found)
+        return found
+
+    try:
+        return plan.holds(member.name, member.size, checksum)
+    except FormatError:  # damaged: writing it says so
+        return False
+
+
 def _write(
     targets: list[tuple[NamedContent, str]], plan: ExtractionPlan, console: Console
-) -> tuple[list[tuple[NamedContent, str]], list[ShardError]]:
-    """Writes the files and returns those that it wrote, and what went wrong.
+) -> tuple[list[tuple[NamedContent, str]], int, list[ShardError]]:
+    """Writes the files and returns those that it wrote, their bytes, and what went wrong.
 
     One damaged entry does not keep the others from being written.
     """
@@ -92,18 +117,21 @@ def _write(
 
     written: list[tuple[NamedContent, str]] = []
     failures: list[ShardError] = []
+    nbytes = 0
     with console.progress("extract") as bar:
         add = bar.adding_to(sum(member.size for member, _ in targets))
         for member, path in targets:
             try:
-                add(plan.write(member.name, member.pieces(None)))
+                written_bytes = plan.write(member.name, member.pieces(None))
             except FormatError as error:
                 failures.append(error)
                 console.error(message_of(error), error.code)
                 continue
+            add(written_bytes)
+            nbytes += written_bytes
             written.append((member, path))
             console.detail(printable(path))
-    return written, failures
+    return written, nbytes, failures
 
 
 def _place(member: NamedContent) -> dict[str, Any]:
@@ -136,6 +164,7 @@ EXTRACT = arg.Command(
             choices=("stem", "dir"),
             default="stem",
         ),
+        arg.metadata_entry("of a pack: the name of the file that gets the metadata of a record"),
         arg.flag(
             "--skip-unsafe", "extract the rest if some names are unsafe as paths; exit code 1"
         ),
@@ -148,7 +177,9 @@ write entries to files under a folder
 
 Names become paths below the folder, of a pack key and name together. Names that could lead outside it, or
 two names for one file, are refused before anything is written. An entry whose name is also a folder, as
-reward beside reward/exact, goes to reward.entry.
+reward beside reward/exact, goes to reward.entry. A record's metadata becomes a file beside its
+entries. After an interruption, give the same command again: a file that is there with the same size and
+CRC-32C is not written again; one with other content is refused before anything is written, unless you give --force.
 
 shard extract data.shard -C out               # everything, into out/
 shard extract data.shard 'images/*' -C out    # only some entries

@@ -57,6 +57,7 @@ LS = arg.Command(
             "also show offset, CRC-32C, flags, alignment, frames, filters; of a pack, one row for each "
             "entry, with type, codec, CRC-32C",
         ),
+        arg.flag("--fields", "of a pack: also show the metadata of each record, as JSON"),
         arg.flag("-b --bytes", "show exact sizes in bytes"),
         arg.flag(
             "--names-only --keys-only",
@@ -82,6 +83,7 @@ shard ls --names-only -0 data.shard | xargs -0 -n1 echo  # for scripts
 shardpack ls train-000000.shardpack                       # all records
 shardpack ls 'train-{000000..000009}.shardpack' 'cats/*'  # some records of a set
 shardpack ls -l train-000000.shardpack cats/0001          # the entries of one record
+shardpack ls --fields train-000000.shardpack              # with the metadata of each record
 shardpack ls --keys-only train/ | shuf                    # for scripts
 """,
 )

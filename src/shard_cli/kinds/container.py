@@ -285,6 +285,8 @@ def _rows(reader: ShardReader, args: argparse.Namespace) -> list[ListedEntry]:
 
 def listing(path: str, args: argparse.Namespace, console: Console) -> TableRows:
     """The entries that patterns choose."""
+    if args.fields:
+        raise InvalidArgument("--fields is for packs: only records have metadata", path=path)
     with open_shard(path, args) as reader:
         rows = _rows(reader, args)
         schema = schema_or_empty(reader) if any(row.tag_bits for row in rows) else None
@@ -357,6 +359,8 @@ def members(
     path: str, names: Sequence[str], args: argparse.Namespace
 ) -> Iterator[list[NamedContent]]:
     """Entries by name."""
+    if getattr(args, "metadata", False):
+        raise InvalidArgument("only a record of a pack has metadata of its own", path=path)
     with open_shard(path, args) as reader:
         yield [_member(reader, name) for name in names]
 

@@ -60,6 +60,8 @@ class NamedContent(NamedTuple):
     size: int
     pieces: Callable[[tuple[int, int | None] | None], Iterator[bytes | memoryview]]
     """The content, or a range of its bytes, in pieces."""
+    crc32c: int | None = None
+    """Of the content, if it is known without reading it."""
 
 
 class TableRows(NamedTuple):

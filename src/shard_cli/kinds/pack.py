@@ -30,7 +30,7 @@ from shard_cli.kinds.model import (
     matches,
     open_pack,
 )
-from shard_cli.text import count, exact_size, percent, size
+from shard_cli.text import count, exact_size, percent, short_json, size
 from shard_format.errors import (
     BadOffset,
     DuplicateName,
@@ -40,6 +40,7 @@ from shard_format.errors import (
     shorten,
 )
 from shardpack.dataset import expand
+from shardpack.files import entry_file, metadata_json, record_files
 
 if TYPE_CHECKING:
     import argparse
@@ -50,7 +51,8 @@ if TYPE_CHECKING:
     from shard_cli.console import Console, ProgressBar
     from shard_cli.kinds.model import Progress
     from shard_format import Limits
-    from shardpack import Dataset, Entry, Record, ShardPackReader
+    from shardpack import Dataset, Record, ShardPackReader
+    from shardpack.files import RecordFile
 
 _VERSION: Final = 1  # the only one that readers open
 # `info` answers at once: it reads the fields of this many shards, and only counts the others.
@@ -286,7 +288,19 @@ def listing(path: str, args: argparse.Namespace, console: Console) -> TableRows:
             for record in records
             for entry in record["entries"]
         ]
-    what = count(len(records), "record") + (f", {count(len(rows), 'entry')}" if args.long else "")
+    if args.fields:
+        headings.append("METADATA")
+        fields = {record["key"]: short_json(record["metadata"]) for record in records}
+        if args.long:  # a record without entries has metadata, too
+            rows += [
+                [record["key"], *"-" * (len(headings) - 2)]
+                for record in records
+                if not record["entries"]
+            ]
+        rows = [[*row, fields[row[0]]] for row in rows]
+    what = count(len(records), "record")
+    if args.long:
+        what += f", {count(sum(len(record['entries']) for record in records), 'entry')}"
     total, stored = (sum(record[key] for record in records) for key in ("size", "stored"))
     return TableRows(
         {"file": path, "records": records},
@@ -327,39 +341,54 @@ def members(
     path: str, names: Sequence[str], args: argparse.Namespace
 ) -> Iterator[list[NamedContent]]:
     """Entries of one record: `names` is its key, and the names of the entries."""
-    if len(names) < 2 or getattr(args, "range", None) is not None:
+    wants_metadata = getattr(args, "metadata", False)
+    if len(names) < 2 - wants_metadata or getattr(args, "range", None) is not None:
         raise InvalidArgument(
             "this is a pack of samples",
             path=path,
             expected="the key of a record, and names of its entries: FILE KEY NAME",
         )
+    if wants_metadata and len(names) > 1:
+        raise InvalidArgument(
+            "--metadata takes the key of one record", path=path, found=f"{len(names)} names"
+        )
     with open_pack(path, args) as dataset:
         key = names[0]
         record = dataset[key]
-        found = [_member(key, record[name], ".") for name in names[1:]]
+        if wants_metadata:
+            yield [_metadata_member(key, record)]
+            return
         for name in names[1:]:  # damage shows before anything is written
             _ = record[name].data
-        yield found
+        yield [_member(key, entry_file(key, record[name])) for name in names[1:]]
+
+
+def _metadata_member(key: str, record: Record) -> NamedContent:
+    """The metadata of a record, as one line."""
+    fields = record.metadata
+    text = (metadata_json(record) if fields else b"{}") + b"\n"
+    facts = {"key": key, "name": "the metadata", "metadata": as_json(fields)}
+    return NamedContent(key, facts, len(text), lambda _: iter((text,)))
 
 
 @contextmanager
 def chosen(path: str, args: argparse.Namespace) -> Iterator[list[NamedContent]]:
-    """The entries of the records that patterns choose."""
+    """The entries of the records that patterns choose, and their metadata."""
     join = _JOINS[args.layout]
     with open_pack(path, args) as dataset:
         yield [
-            _member(record.key, entry, join)
+            _member(record.key, file)
             for record in _chosen_records(dataset, path, args)
-            for entry in record.file_entries()
+            for file in record_files(record, args.metadata_entry, join)
         ]
 
 
-def _member(key: str, entry: Entry, join: str) -> NamedContent:
-    def pieces(_: tuple[int, int | None] | None = None) -> Iterator[memoryview]:
-        yield entry.data
+def _member(key: str, file: RecordFile) -> NamedContent:
+    def pieces(_: tuple[int, int | None] | None = None) -> Iterator[bytes | memoryview]:
+        yield file.read()
 
-    fields = {"key": key, "name": entry.name, "content_type": entry.content_type}
-    return NamedContent(f"{key}{join}{entry.name}", fields, entry.size, pieces)
+    fields = {"key": key, "name": file.name, "content_type": file.content_type}
+    return NamedContent(file.path, fields, file.size, pieces, file.crc32c)
 
 
 # --- comparing
