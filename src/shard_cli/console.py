@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO
 
 from shard_cli.text import fit, fit_path, pad, printable, size, width
 
@@ -57,6 +57,8 @@ class Console:
         self.quiet = quiet
         self.verbose = verbose
         self.out_is_terminal = sys.stdout.isatty()
+        self.out_is_data = False
+        """Whether stdout gets a file instead of results, which go to stderr then."""
         self._colour_out = _wants_colour(sys.stdout)
         self._colour_err = _wants_colour(sys.stderr)
         self._bar: ProgressBar | None = None
@@ -66,7 +68,22 @@ class Console:
     def line(self, text: str = "") -> None:
         """Prints one line of a result. The caller has made names in it printable."""
         self._clear_bar()
-        print(text)
+        print(text, file=sys.stderr if self.out_is_data else sys.stdout)
+
+    def data_output(self, what: str) -> BinaryIO:
+        """Stdout for a file that a command writes: results go to stderr from here on.
+
+        Raises:
+            InvalidArgument: stdout is a terminal, or has to hold JSON.
+        """
+        from shard_format.errors import InvalidArgument
+
+        if self.as_json:
+            raise InvalidArgument(f"stdout cannot have both {what} and JSON")
+        if self.out_is_terminal:
+            raise InvalidArgument(f"{what} is binary data, and stdout is a terminal")
+        self.out_is_data = True
+        return sys.stdout.buffer
 
     def said(self, text: str) -> None:
         """Prints one line that says how it went; `--quiet` and `--json` leave it out."""

@@ -184,6 +184,8 @@ def _run_command(args: argparse.Namespace, console: Console) -> int:
             code: int = args.handler(args, console)
         sys.stdout.flush()
     except ShardError as error:
+        if console.out_is_data and isinstance(error.__cause__, BrokenPipeError):
+            raise error.__cause__ from None
         return _failed(error, console)
     except BrokenPipeError:
         raise

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from shard_cli import arguments as arg
 from shard_cli.exits import Exit
-from shard_cli.files import same_file
+from shard_cli.files import STDIN, same_file
 from shard_cli.text import count, printable, size
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ OUTPUT: Final = (
     arg.option(
         "-o --output NAME",
         "the pack to write: train-%%06d.shardpack or train-{000000..}.shardpack for a set; "
-        "train-000000.shardpack continues with the next numbers if one shard is not enough",
+        "train-000000.shardpack continues with the next numbers if one shard is not enough; - for stdout",
         required=True,
     ),
     arg.option(
@@ -68,12 +68,19 @@ class OutputName(NamedTuple):
     is_plain: bool = False
     """Whether the number is part of a plain name, and may mean something else."""
 
+    @property
+    def is_stdout(self) -> bool:
+        """Whether the pack goes to standard output."""
+        return self.name == STDIN
+
     def path_of(self, number: int) -> str:
         """The shard of this number."""
         return self.name if self.pattern is None else self.pattern % number
 
     def existing(self) -> list[str]:
         """The shards that exist, from the first one on without a gap."""
+        if self.is_stdout:
+            return []
         if self.pattern is None:
             return [self.name] if os.path.lexists(self.name) else []
         found: list[str] = []
@@ -83,6 +90,8 @@ class OutputName(NamedTuple):
 
     def is_own(self, path: str) -> bool:
         """Whether a file is one of these shards."""
+        if self.is_stdout:
+            return False
         folder, base = os.path.split(path)
         own_folder, own = os.path.split(self.pattern or self.name)
         if self.pattern is None:
@@ -131,6 +140,8 @@ def prepare_target(
         if any(same_file(source, path) for path in existing):
             raise InvalidArgument("this would replace the file that is being read", path=source)
     if getattr(args, "resume", False):
+        if target.is_stdout:
+            raise InvalidArgument("--resume needs shards in files", found=f"--output {STDIN}")
         return {"append": True}
     if not existing:
         return {}
@@ -149,14 +160,13 @@ def prepare_target(
             found=", ".join(existing[1:4]),
             hint=f"remove them, or name all of them: --output {target.pattern}",
         )
-    # The writer replaces a set when all new shards are complete; one file it replaces anyway.
-    return {} if target.pattern is None else {"overwrite": True}
+    return {"overwrite": True}
 
 
 @contextmanager
 def written_output(
     args: argparse.Namespace, console: Console, sources: Iterable[str] = ()
-) -> Iterator[tuple[str, dict[str, Any]]]:
+) -> Iterator[tuple[str | BinaryIO, dict[str, Any]]]:
     """What the library's tools take as output and options; says what is left if they do not finish."""
     target = parse_target(args.output)
     options = prepare_target(target, args, sources)
@@ -170,8 +180,9 @@ def written_output(
             "max_bytes": args.shard_size,
             "max_records": args.shard_records,
         }
+    output = console.data_output("a pack") if target.is_stdout else target.pattern or target.name
     try:
-        yield target.pattern or target.name, options
+        yield output, options
     except BaseException as error:
         # Look at what is there: an interrupt may come before the writer has counted a shard.
         left = target.existing()
@@ -200,11 +211,13 @@ def shown_paths(paths: Sequence[str]) -> str:
 
 
 def written_facts(
-    paths: Sequence[str], records: int, what: str = "record"
+    console: Console, paths: Sequence[str], records: int, what: str = "record"
 ) -> tuple[dict[str, Any], str]:
     """What was written, as `--json` shows it and in one line."""
     from shardpack.reader import read_footer
 
+    if console.out_is_data:
+        return {"shards": [], "records": records, "size": 0}, f"stdout: {count(records, what)}"
     shards: list[dict[str, Any]] = [
         {"file": path, "records": read_footer(path).record_count, "size": os.stat(path).st_size}
         for path in paths
@@ -218,7 +231,7 @@ def report_written(
     console: Console, paths: Sequence[str], records: int, what: str = "record", **facts: object
 ) -> None:
     """The summary of a command that wrote a pack; `facts` are for `--json`."""
-    written, text = written_facts(paths, records, what)
+    written, text = written_facts(console, paths, records, what)
     console.report({**facts, **written}, text)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from shardpack.columns import AnyRecord
+    from shardpack.writer import Output
     from wshard import Episode
 
 __all__ = [
@@ -67,7 +68,7 @@ class PackedEpisodes:
 
 def pack_episodes(
     folder: str | os.PathLike[str],
-    output: str | os.PathLike[str],
+    output: Output,
     *,
     progress: Callable[[int], None] | None = None,
     **options: Any,  # noqa: ANN401 - checked by the writer
@@ -80,7 +81,7 @@ def pack_episodes(
 
     Args:
         folder: searched with all folders in it.
-        output: `"train-%06d.shardpack"` for a set of shards, or one file.
+        output: `"train-%06d.shardpack"` for a set of shards, or one file: a path, or an open file.
         progress: called with the size of each episode after it is written.
         options: what `shardpack.ShardWriterSet` takes: `append`, `overwrite`, `max_bytes`, `metadata` and so on. With
             `append=True`, episodes that are in the set already are not packed again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from shard_format.canonical_json import canonical
 from shard_format.codecs import NO_COMPRESSION, Codec, Compression, crc32c
@@ -65,6 +65,14 @@ class RecordTemplate(NamedTuple):
 
     types: EntryTypes
     compressions: tuple[Compression, ...]
+
+
+class EncodingOptions(TypedDict, total=False):
+    """How records are encoded; see `ShardPackWriter`."""
+
+    alignment: int
+    compression: str | Compression | None
+    max_record_bytes: int | None
 
 
 class RecordEncoder:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from shardpack.columns import AnyDataset, AnyRecord, Samples
     from shardpack.reader import ShardPackReader
+    from shardpack.writer import Output
 
 __all__ = ["filter", "merge", "sample", "sort", "split"]
 
@@ -34,7 +35,7 @@ _SCALE: Final = float(1 << 64)
 
 def merge(
     shards: Samples,
-    output: str | os.PathLike[str],
+    output: Output,
     *,
     check: bool = True,
     **options: Any,  # noqa: ANN401 - checked by the writer
@@ -45,7 +46,7 @@ def merge(
 
     Args:
         shards: what `shardpack.open` takes, or an open dataset.
-        output: one file, or `"train-%06d.shardpack"` for a set of shards.
+        output: one file (a path, or an open file), or `"train-%06d.shardpack"` for a set of shards.
         check: False skips the checksums of the entries, which are copied too.
         options: what `ShardWriterSet` takes: `overwrite`, `max_bytes`, `compression` and so on. Alignment and
             metadata are those of the old shards unless you give them.
@@ -60,7 +61,7 @@ def merge(
 
 def filter(
     shards: Samples,
-    output: str | os.PathLike[str],
+    output: Output,
     keep: Callable[[Any], bool],
     *,
     check: bool = True,
@@ -79,7 +80,7 @@ def filter(
 
 def sort(
     shards: Samples,
-    output: str | os.PathLike[str],
+    output: Output,
     *,
     by: Callable[[Any], Any] | None = None,
     reverse: bool = False,
@@ -103,7 +104,7 @@ def sort(
 
 def sample(
     shards: Samples,
-    output: str | os.PathLike[str],
+    output: Output,
     count: float,
     *,
     seed: int = 0,
@@ -250,7 +251,7 @@ def _in_batches(dataset: AnyDataset, numbers: list[int]) -> Iterable[AnyRecord]:
 def _write(
     dataset: AnyDataset,
     records: Iterable[AnyRecord],
-    output: str | os.PathLike[str],
+    output: Output,
     check: bool,
     options: dict[str, Any],
 ) -> WrittenShards:
@@ -262,9 +263,7 @@ def _write(
     return WrittenShards(writer.paths, written)
 
 
-def _writer(
-    dataset: AnyDataset, output: str | os.PathLike[str], options: dict[str, Any]
-) -> ShardWriterSet:
+def _writer(dataset: AnyDataset, output: Output, options: dict[str, Any]) -> ShardWriterSet:
     """A writer that keeps alignment and metadata of the old shards unless the options say otherwise."""
     options = dict(options)
     if options.get("alignment") is None:

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 from shard_format.errors import InvalidArgument, ShardError, ShardIOError, is_shortage, shorten
 from shardpack._record_encoder import EncodedRecord, RecordEncoder
 from shardpack.dataset import Dataset
+from shardpack.writer import output_name
 from shardpack.writer_set import ShardWriterSet, how_to_continue
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
     from shard_format.codecs import Compression
+    from shardpack.writer import Output
 
 __all__ = ["FailedItem", "PackResult", "Sample", "pack"]
 
@@ -117,7 +119,7 @@ class PackResult:
 
 def pack(
     items: Iterable[Item],
-    output: str | os.PathLike[str],
+    output: Output,
     make: Callable[[Item], Any],
     *,
     key: Callable[[Item], str | Iterable[str]] | None = None,
@@ -139,7 +141,7 @@ def pack(
 
     Args:
         items: anything; with processes, anything that can be pickled.
-        output: `"train-%06d.shardpack"` for a set of shards, or one file.
+        output: `"train-%06d.shardpack"` for a set of shards, one file, or an open file such as a pipe.
         make: `make(item)` returns `(key, entries)`, `(key, entries, metadata)` or a `Sample`; a list or generator
             of these for several; or None to leave the item out. With processes, a function at the top level of a
             module, or a `functools.partial` of one; all samples of one item are then in memory at once.
@@ -163,7 +165,7 @@ def pack(
         InvalidArgument: two samples have the same key, or something cannot be sent to a process.
         ShardIOError: a process was killed, or an output cannot be written.
     """
-    name = os.fspath(output)
+    name = output_name(output)
     if not callable(make):
         raise InvalidArgument("make is not a function", path=name, found=type(make).__name__)
     if on_error not in ("raise", "skip"):
@@ -177,7 +179,7 @@ def pack(
     if count > 1:
         pool = _ProcessPool(function, count, multiprocessing_context, name)
     with (
-        ShardWriterSet(name, append=append, **options) as writer,
+        ShardWriterSet(output, append=append, **options) as writer,
         Dataset(writer.kept) if writer.kept else nullcontext() as earlier,
     ):
         run = _PackRun(name, writer, earlier, on_error, progress)

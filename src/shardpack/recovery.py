@@ -16,11 +16,11 @@ from shardpack.record import open_record
 from shardpack.writer import ShardPackWriter
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
     from shard_format.sources import SourceLike
     from shardpack.record import Record
+    from shardpack.writer import Output
 
 __all__ = ["LostPart", "Recovery", "recover"]
 
@@ -72,7 +72,7 @@ class Recovery:
 
 def recover(
     source: SourceLike,
-    output: str | os.PathLike[str],
+    output: Output,
     *,
     limits: Limits = DEFAULT_LIMITS,
     **options: Any,  # noqa: ANN401 - checked by the writer
@@ -136,7 +136,7 @@ def _fields(reader: ShardPackReader | None) -> dict[str, Any]:
 
 def _write(
     found: Iterator[Record],
-    output: str | os.PathLike[str],
+    output: Output,
     lost: list[LostPart],
     had_index: bool,
     fields: dict[str, Any],

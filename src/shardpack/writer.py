@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import time
 from abc import ABC, abstractmethod
 from array import array
 from copy import deepcopy
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, Union
 
 import numpy as np
 from xxhash import xxh64_intdigest
@@ -43,15 +44,18 @@ from shardpack.record import open_record
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
     from shard_format.codecs import Compression
-    from shardpack._record_encoder import EncodedRecord
+    from shardpack._record_encoder import EncodedRecord, EncodingOptions
     from shardpack._record_head import EntryTypes
     from shardpack.columns import AnyRecord
     from shardpack.record import StoredEntry
 
-__all__ = ["ShardPackWriter", "creation_time"]
+__all__ = ["Output", "ShardPackWriter", "creation_time", "output_name"]
+
+Output: TypeAlias = Union["str | os.PathLike[str] | BinaryIO"]
+"""Where a writer writes: a path, or an open file such as a pipe."""
 
 # Records are written in batches of this size; larger batches would leave the processor's cache.
 _BATCH_BYTES: Final = 1 << 20
@@ -84,6 +88,23 @@ def creation_time(created: str | float | datetime | None) -> str:
     if not isinstance(created, datetime):
         created = datetime.fromtimestamp(int(created), timezone.utc)
     return created.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def output_name(output: Output) -> str:
+    """What errors call the output of a writer: its path, or the name of a file object.
+
+    Raises:
+        InvalidArgument: it is neither a path nor an object with `write`.
+    """
+    if isinstance(output, (str, os.PathLike)):
+        return os.fspath(output)
+    if not hasattr(output, "write"):
+        raise InvalidArgument(
+            "cannot write to this",
+            expected="a path, or a file that is open for writing bytes",
+            found=type(output).__name__,
+        )
+    return str(getattr(output, "name", f"<{type(output).__name__}>"))
 
 
 class RecordWriter(ABC):
@@ -168,6 +189,9 @@ class RecordWriter(ABC):
 class ShardPackWriter(RecordWriter):
     """Writes one shard, record by record, in one pass.
 
+        with ShardPackWriter("a.shardpack") as writer:
+            writer.write("key", {"jpg": data, "json": {"label": 3}})
+
     The file appears under its name when `close` (or the end of the `with` block) has written and synced all of
     it. After an exception, `abort` or a kill, the file that was there before is unchanged. A killed process
     leaves a hidden `.partial` file from which `shardpack.recover` recovers the records. Not safe for several
@@ -175,8 +199,12 @@ class ShardPackWriter(RecordWriter):
 
     Memory is bounded: 1 MiB of records that wait to be written, and 24 bytes per record.
 
+    You can also pass a file object that is open for writing, such as a pipe, a socket or an `io.BytesIO`: it gets the
+    shard from its first byte to its last, and is never read or moved. It stays yours to close. After an exception it
+    holds a part of a shard, which `shardpack.recover` reads. The keys are then kept in memory, too.
+
     Args:
-        path: where the file will appear.
+        path: where the file will appear; or an open file.
         alignment: every entry starts on a multiple of this: 1, 8 or 64. With 64 you can use arrays and files
             inside the shard in place with any instruction set, for about 32 bytes per entry.
         compression: for entries whose content type is not compressed already: `"none"`, `"lz4"`, `"zstd"`, or
@@ -186,31 +214,28 @@ class ShardPackWriter(RecordWriter):
         max_record_bytes: refuse records above this size.
         created: the time that the shard states; None for SOURCE_DATE_EPOCH, else now.
         append: True keeps the records that are already in the file and continues after them.
+        overwrite: True replaces the file when the new one is complete. Without either, a file that is there is an
+            error.
         fsync: False skips syncing to disk: faster, but a power failure can lose the file.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: Output,
         *,
-        alignment: int = 8,
-        compression: str | Compression | None = None,
         metadata: Mapping[str, Any] | None = None,
-        max_record_bytes: int | None = None,
         created: str | float | datetime | None = None,
         append: bool = False,
+        overwrite: bool = False,
         fsync: bool = True,
+        **encoding: Unpack[EncodingOptions],
     ) -> None:
         self._file: AtomicFile | None = None
+        self._stream: BinaryIO | None = None
         self._closed = False
         self._torn = False
-        self.name = os.fspath(path)
-        self._encoder = RecordEncoder(
-            self.name,
-            alignment=alignment,
-            compression=compression,
-            max_record_bytes=max_record_bytes,
-        )
+        self.name = output_name(path)
+        self._encoder = RecordEncoder(self.name, **encoding)
         self._created = creation_time(created)
         self.metadata: dict[str, Any] = deepcopy(dict(metadata or {}))
         """Your own fields about the shard. `close` writes them; you can change them until then."""
@@ -220,11 +245,21 @@ class ShardPackWriter(RecordWriter):
         self._hashes = array("Q")
         self._seen = NameSet()
         self._is_in_set: Callable[[str], bool] | None = None
+        self._keys: set[str] = set()  # of a file object, which cannot be read back
         self._position = 0
         self._written = 0
         self._claimed = 0
         self._pending: list[bytes | memoryview] = []
         self._schema = _SchemaCounter()
+        if append and overwrite:
+            raise InvalidArgument("append and overwrite exclude each other", path=self.name)
+        self._keeps_others = not (append or overwrite)
+        if not isinstance(path, (str, os.PathLike)):
+            if append:
+                raise InvalidArgument("an open file cannot be appended to", path=self.name)
+            self._stream = path
+            return
+        self._refuse_existing("the file exists")
         existing = ShardPackReader(self.name) if append and os.path.exists(self.name) else None
         try:
             self._file = AtomicFile(path, fsync=fsync)
@@ -236,6 +271,15 @@ class ShardPackWriter(RecordWriter):
         finally:
             if existing is not None:
                 existing.close()
+
+    def _refuse_existing(self, problem: str) -> None:
+        if self._keeps_others and os.path.lexists(self.name):
+            raise InvalidArgument(
+                problem,
+                path=self.name,
+                hint="pass overwrite=True to replace it, or append=True to continue after its records",
+                command="give --force to replace it",
+            )
 
     @property
     def encoder(self) -> RecordEncoder:
@@ -321,6 +365,8 @@ class ShardPackWriter(RecordWriter):
         self._torn = True
         self._append(parts, size)
         self._seen.add_hash(key_hash)
+        if self._stream is not None:
+            self._keys.add(key)
         self._offsets.append(self._position)
         self._hashes.append(key_hash)
         self._position += size
@@ -343,12 +389,15 @@ class ShardPackWriter(RecordWriter):
             self._flush(self._position + size)
 
     def _flush(self, position: int) -> None:
-        assert self._file is not None
         pending, self._pending = self._pending, []
-        if position > self._claimed:
-            self._claim(position)
         try:
-            write_all(self._file.descriptor, pending)
+            if self._stream is not None:
+                _write_stream(self._stream, pending)
+            else:
+                assert self._file is not None
+                if position > self._claimed:
+                    self._claim(position)
+                write_all(self._file.descriptor, pending)
         except OSError as error:
             written = self._written
             self.abort()
@@ -383,6 +432,15 @@ class ShardPackWriter(RecordWriter):
         """Hand all records to the operating system, so that they survive if this process is killed."""
         self._ensure_whole()
         self._flush(self._position)
+        if self._stream is not None:
+            self._flush_stream()
+
+    def _flush_stream(self) -> None:
+        assert self._stream is not None
+        try:
+            self._stream.flush()
+        except OSError as error:
+            raise ShardIOError.wrap(error, "cannot write", self.name) from error
 
     def __contains__(self, key: object) -> bool:
         """Whether a record with this key was written, so that an interrupted run can skip it."""
@@ -396,6 +454,8 @@ class ShardPackWriter(RecordWriter):
         """Compare the keys themselves, because several keys can share a hash."""
         if self._is_in_set is not None and self._is_in_set(key):
             return True
+        if self._stream is not None:
+            return key in self._keys
         hashes = np.frombuffer(self._hashes, np.uint64) if len(self._hashes) else np.empty(0)
         numbers = np.flatnonzero(hashes == key_hash).tolist()
         del hashes  # an array cannot grow while a view of it exists
@@ -421,7 +481,6 @@ class ShardPackWriter(RecordWriter):
         if self._closed:
             return
         self._ensure_whole()
-        assert self._file is not None
         fields: dict[str, Any] = {
             **self._other_fields,
             "created": self._created,
@@ -434,9 +493,13 @@ class ShardPackWriter(RecordWriter):
             parts, footer = build_index(self._offsets, self._hashes, self._position, fields)
             self._pending += parts
             self._flush(self._position)
-            if self._claimed:
-                os.ftruncate(self._file.descriptor, footer.total_size)
-            self._file.commit()
+            if self._file is None:
+                self._flush_stream()
+            else:
+                if self._claimed:
+                    os.ftruncate(self._file.descriptor, footer.total_size)
+                self._refuse_existing("a file appeared here while the shard was written")
+                self._file.commit()
         except BaseException as error:
             self.abort()
             if isinstance(error, OSError) and not isinstance(error, ShardError):
@@ -445,7 +508,7 @@ class ShardPackWriter(RecordWriter):
         self._closed = True
 
     def abort(self) -> None:
-        """Drop everything that was written. You can call it at any time, also twice."""
+        """Drop everything that was written; what a file object has taken stays. You can call it at any time."""
         self._closed = True
         self._pending = []
         if self._file is not None:
@@ -457,6 +520,17 @@ class ShardPackWriter(RecordWriter):
 
     def __repr__(self) -> str:
         return f"<ShardPackWriter {self.name!r}: {len(self)} records>"
+
+
+def _write_stream(stream: BinaryIO, buffers: list[bytes | memoryview]) -> None:
+    """Write all buffers to a file object, whatever pieces it takes them in."""
+    for buffer in buffers:
+        view = memoryview(buffer)
+        while len(view):
+            written: int | None = stream.write(view)
+            if written is None and isinstance(stream, io.RawIOBase):
+                raise BlockingIOError("the file takes no more bytes now, and does not wait")
+            view = view[len(view) if written is None else written :]
 
 
 class _SchemaCounter:

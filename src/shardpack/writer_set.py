@@ -13,10 +13,11 @@ from shard_format.errors import Closed, InvalidArgument
 from shard_format.writer_input import NameSet
 from shardpack._switch import Replacement, finish_replacements
 from shardpack.dataset import Dataset
-from shardpack.writer import RecordWriter, ShardPackWriter, creation_time
+from shardpack.writer import RecordWriter, ShardPackWriter, creation_time, output_name
 
 if TYPE_CHECKING:
     from shardpack._record_encoder import EncodedRecord, RecordEncoder
+    from shardpack.writer import Output
 
 __all__ = ["ShardWriterSet", "WrittenShards", "is_set", "numbered_files"]
 
@@ -37,12 +38,14 @@ class WrittenShards:
     """Parts of the input that are not in them, because you allowed that."""
 
 
-def is_set(output: str | os.PathLike[str]) -> bool:
+def is_set(output: Output) -> bool:
     """Whether a name stands for many shards, like `"train-%06d.shardpack"`.
 
     Raises:
         InvalidArgument: it has several numbers, one of thousands of digits, or a `%` that is not doubled beside one.
     """
+    if not isinstance(output, (str, os.PathLike)):
+        return False
     plain = os.fspath(output).replace("%%", "")
     widths = _NUMBER.findall(plain)
     if widths and (len(widths) > 1 or len(widths[0]) > _MOST_WIDTH or plain.count("%") > 1):
@@ -80,12 +83,11 @@ class ShardWriterSet(RecordWriter):
     set or the complete new one, never a part: the next process that opens the set finishes the switch.
 
     Args:
-        output: `"train-%06d.shardpack"` for a set of shards; a name without a number for one file.
+        output: `"train-%06d.shardpack"` for a set of shards; a name without a number, or an open file, for one file.
         max_bytes: start a new shard before the file would grow above this. A larger record gets its own shard.
         max_records: start a new shard after this many records. One file ignores both limits.
         append: True keeps the shards that are there and continues after them.
-        overwrite: True replaces the shards that are there. Without either, shards that are there are an error;
-            one file is replaced.
+        overwrite: True replaces the shards that are there. Without either, shards that are there are an error.
         first: number of the first shard.
         refuse_full: True raises an error for a record above the limits instead of starting a new shard; for one
             file, too.
@@ -94,7 +96,7 @@ class ShardWriterSet(RecordWriter):
 
     def __init__(
         self,
-        output: str | os.PathLike[str],
+        output: Output,
         *,
         max_bytes: int | None = 1 << 30,
         max_records: int | None = None,
@@ -104,8 +106,8 @@ class ShardWriterSet(RecordWriter):
         refuse_full: bool = False,
         **options: Any,  # noqa: ANN401 - checked by the writer
     ) -> None:
-        self.output = os.fspath(output)
-        self._is_set = is_set(self.output)
+        self.output = output_name(output)
+        self._is_set = is_set(output)
         for what, value in (("max_bytes", max_bytes), ("max_records", max_records)):
             if value is not None and value < 1:
                 raise InvalidArgument(f"{what} is too small", expected="1 or more", found=value)
@@ -130,7 +132,7 @@ class ShardWriterSet(RecordWriter):
         self.kept: list[str] = []
         """The shards that were there before and whose records stay."""
         if not self._is_set:
-            self._writer = ShardPackWriter(self.output, append=append, **options)
+            self._writer = ShardPackWriter(output, append=append, overwrite=overwrite, **options)
             self._records = len(self._writer)
             self.kept = [self.output] if self._records else []
             return

@@ -119,9 +119,9 @@ def test_the_same_command_goes_on_after_an_interruption(pack: Run, tmp_path: Pat
     assert pack("extract", shard, "-C", out).code == 0
     before = {path.name: path.stat().st_ino for path in out.iterdir()}
     (out / "b.txt").unlink()
-    result = pack("extract", shard, "-C", out, "--json").json
-    assert [one["path"] for one in result["extracted"]] == [str(out / "b.txt")]
-    assert result["already_there"] == 3
+    found = pack("extract", shard, "-C", out, "--json").json
+    assert [one["path"] for one in found["extracted"]] == [str(out / "b.txt")]
+    assert found["already_there"] == 3
     after = {path.name: path.stat().st_ino for path in out.iterdir()}
     assert {name: after[name] for name in before if name != "b.txt"} == {
         name: inode for name, inode in before.items() if name != "b.txt"

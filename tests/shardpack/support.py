@@ -176,6 +176,7 @@ class HandMadePack:
 def write_pack(path: Path, samples: Mapping[str, Mapping[str, Any]], **options: Any) -> Path:  # noqa: ANN401 - the writer's
     """A shard with these samples, by the writer, without syncing."""
     options.setdefault("created", CREATED)
+    options.setdefault("overwrite", not options.get("append"))
     with ShardPackWriter(path, fsync=False, **options) as writer:
         for key, entries in samples.items():
             writer.write(key, entries)

@@ -25,7 +25,7 @@ from tests.shardpack.support import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-OPTIONS: dict[str, Any] = {"fsync": False, "created": CREATED}
+OPTIONS: dict[str, Any] = {"fsync": False, "created": CREATED, "overwrite": True}
 
 
 def samples(count: int, prefix: str = "s") -> dict[str, dict[str, bytes]]:

@@ -39,7 +39,7 @@ from tests.shardpack.data.make_mds import COLUMNS, HERE, jpeg, rows
 from tests.shardpack.mds_support import check_records
 from tests.shardpack.support import CREATED
 
-OPTIONS: dict[str, Any] = {"fsync": False, "created": CREATED}
+OPTIONS: dict[str, Any] = {"fsync": False, "created": CREATED, "overwrite": True}
 
 
 def convert(folder: Path, tmp_path: Path, **options: Any) -> shardpack.Dataset:  # noqa: ANN401 - those of from_mds

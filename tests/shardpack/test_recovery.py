@@ -34,7 +34,7 @@ def test_every_complete_record_of_every_cut_comes_back(shard: bytes, tmp_path: P
     ends = [*reader.get_index()[1:].tolist(), reader.footer.index_offset]  # type: ignore[attr-defined] # a memoryview
     out = tmp_path / "out"
     for length in range(0, len(shard), 7):
-        found = shardpack.recover(shard[:length], out, fsync=False)
+        found = shardpack.recover(shard[:length], out, fsync=False, overwrite=True)
         complete = sum(end <= length for end in ends)
         assert found.records == complete == len(shardpack.open(out))
         assert not found.had_index
@@ -129,7 +129,7 @@ def test_space_that_was_claimed_and_not_used_is_no_loss(shard: bytes, tmp_path: 
     found = shardpack.recover(shard[:end] + bytes(3_000_000), tmp_path / "out")
     assert (found.records, found.lost, found.had_index) == (6, (), False)
     assert str(found).endswith("the end of the shard was missing")
-    found = shardpack.recover(shard[:end] + bytes(3_000_000) + b"x", tmp_path / "out")
+    found = shardpack.recover(shard[:end] + bytes(3_000_000) + b"x", tmp_path / "out", overwrite=True)
     assert [part.size for part in found.lost] == [3_000_001]
 
 

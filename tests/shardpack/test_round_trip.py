@@ -44,7 +44,8 @@ def test_every_way_of_reading_gives_what_was_written(
     tmp_path: Path, samples: Samples, alignment: int, compression: str
 ) -> None:
     path = tmp_path / "a.shardpack"
-    with ShardPackWriter(path, alignment=alignment, compression=compression, fsync=False) as writer:
+    options: Any = {"alignment": alignment, "compression": compression, "overwrite": True}
+    with ShardPackWriter(path, fsync=False, **options) as writer:
         for key, (entries, metadata) in samples.items():
             writer.write(key, entries, metadata)
     data = path.read_bytes()
@@ -76,7 +77,7 @@ def test_every_way_of_reading_gives_what_was_written(
 @given(metadata=st.dictionaries(TEXT, st.none() | st.integers(-(2**63), 2**64 - 1) | TEXT))
 def test_metadata_comes_back(tmp_path: Path, metadata: dict[str, Any]) -> None:
     path = tmp_path / "a.shardpack"
-    with ShardPackWriter(path, fsync=False) as writer:
+    with ShardPackWriter(path, fsync=False, overwrite=True) as writer:
         writer.write("a", {}, metadata)
     assert shardpack.open(path)[0].metadata == metadata
 
@@ -93,7 +94,7 @@ def test_a_data_set_is_indexed_as_a_list_is(
     for number, part in enumerate((keys[:5], [], keys[5:6], keys[6:])):
         paths.append(tmp_path / f"{number}.shardpack")
         if not paths[-1].exists():
-            with ShardPackWriter(paths[-1], fsync=False) as writer:
+            with ShardPackWriter(paths[-1], fsync=False, overwrite=True) as writer:
                 for key in part:
                     writer.write(key, {"a.txt": key})
     dataset = shardpack.open(paths, max_open=2)

@@ -22,7 +22,7 @@ from tests.shardpack.support import CREATED, noise, run_python
 if TYPE_CHECKING:
     from pathlib import Path
 
-OPTIONS: dict[str, Any] = {"fsync": False, "created": CREATED}
+OPTIONS: dict[str, Any] = {"fsync": False, "created": CREATED, "overwrite": True}
 ROWS = 1000
 JPEG = b"\xff\xd8\xff\xe0 a picture"
 

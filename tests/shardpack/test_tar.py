@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-OPTIONS: dict[str, Any] = {"fsync": False, "created": CREATED}
+OPTIONS: dict[str, Any] = {"fsync": False, "created": CREATED, "overwrite": True}
 SAMPLES = {
     "cat/0001": {"left.jpg": noise(700), "right.jpg": noise(3), "json": b'{"label":1}'},
     "cat/0002": {"left.jpg": b"", "seg.png": noise(512), "txt": "Größe".encode()},
@@ -441,7 +441,7 @@ class TestWriting:
     ) -> None:
         path = write_pack(tmp_path / "in.shardpack", samples)
         try:
-            to_tar(path, tmp_path / "x.tar", fsync=False)
+            to_tar(path, tmp_path / "x.tar", fsync=False, overwrite=True)
         except (UnsafePath, InvalidArgument):
             return  # a reserved name
         done = from_tar(tmp_path / "x.tar", tmp_path / "out.shardpack", **OPTIONS)
@@ -505,9 +505,9 @@ class TestWriting:
             ("b", {}, ("txt",)),
         ]
         with pytest.raises(InvalidArgument, match=r"'a'.*cannot be stored"):
-            to_tar(tmp_path / "in.shardpack", tmp_path / "x.tar", metadata_entry=None)
+            to_tar(tmp_path / "in.shardpack", tmp_path / "y.tar", metadata_entry=None)
         with pytest.raises(InvalidArgument, match=r"'a'.*cannot be stored"):
-            to_tar(tmp_path / "in.shardpack", tmp_path / "x.tar", metadata_entry="txt")
+            to_tar(tmp_path / "in.shardpack", tmp_path / "y.tar", metadata_entry="txt")
 
     @pytest.mark.parametrize(("key", "name"), [("v1.2", "txt"), ("a", "lanes/x.txt"), ("a", "b/c")])
     def test_names_that_would_come_back_otherwise_are_refused(

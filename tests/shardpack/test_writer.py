@@ -171,7 +171,7 @@ class TestFiles:
 
     def test_an_exception_leaves_what_was_there(self, tmp_path: Path) -> None:
         path = write_pack(tmp_path / "a.shardpack", {"old": {}})
-        with pytest.raises(RuntimeError), ShardPackWriter(path) as writer:  # noqa: PT012 - the block is the test
+        with pytest.raises(RuntimeError), ShardPackWriter(path, overwrite=True) as writer:  # noqa: PT012 - the block is the test
             writer.write("new", {})
             raise RuntimeError
         assert list(shardpack.open(path).keys()) == ["old"]
@@ -263,7 +263,7 @@ class TestFiles:
             for record in shardpack.open(path):
                 writer.copy(record)
         assert copy.read_bytes() == path.read_bytes()
-        with ShardPackWriter(copy, alignment=64) as writer:
+        with ShardPackWriter(copy, alignment=64, overwrite=True) as writer:
             for record in shardpack.open(path):
                 writer.copy(record, key=f"new/{record.key}")
         found = shardpack.open(copy)

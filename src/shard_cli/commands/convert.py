@@ -97,18 +97,13 @@ class _CountedFile:
 
 def _to_tar(args: argparse.Namespace, console: Console) -> Exit:
     from shard_cli.kinds.pack import files, open_watched
-    from shard_format.errors import InvalidArgument
     from shardpack.convert import to_tar
 
     shards = files(args.file)
     output: Any = args.output
     options: dict[str, Any] = {}
     if output == STDIN:
-        if console.as_json:
-            raise InvalidArgument("stdout cannot have both a tar file and JSON")
-        if console.out_is_terminal:
-            raise InvalidArgument("a tar file is binary data, and stdout is a terminal")
-        output = sys.stdout.buffer
+        output = console.data_output("a tar file")
     else:
         target = pack_output.parse_target(args.output)
         if target.is_plain:

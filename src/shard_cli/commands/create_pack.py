@@ -455,7 +455,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
         console.warn(f"left out {obstacle}")
     packed = [group for number, group in enumerate(groups) if number not in failed]
     kept = existing if target.pattern is not None else []
-    written, _ = pack_output.written_facts(done.paths[len(kept) :], done.records)
+    written, brief = pack_output.written_facts(console, done.paths[len(kept) :], done.records)
     fields: dict[str, Any] = {
         "output": args.output,
         "dry_run": False,
@@ -471,7 +471,8 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     for group in packed if console.verbose else ():
         console.detail(printable(group.key))
     seconds = time.monotonic() - start
-    console.report(fields, *_lines(fields, seconds, resumed=bool(existing), more=console.verbose))
+    lines = _lines(fields, seconds, resumed=bool(existing), more=console.verbose)
+    console.report(fields, *((brief,) if console.out_is_data else lines))
     return Exit.IO if left_out else Exit.OK
 
 

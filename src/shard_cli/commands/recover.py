@@ -172,7 +172,7 @@ def _run_pack(args: argparse.Namespace, console: Console) -> Exit:
 
     output = args.output or _default_output(args.file)
     refuse_overwrite(output, force=args.force)
-    found = shardpack.recover(args.file, output)
+    found = shardpack.recover(args.file, output, overwrite=args.force)
     console.report(
         {
             "file": args.file,

@@ -155,6 +155,8 @@ def _run_pack(args: argparse.Namespace, console: Console) -> Exit:
                 path=target.name,
                 expected="such as part-%06d.shardpack",
             )
+        if target.is_stdout:
+            raise InvalidArgument("the parts go to files, not to stdout", found=target.name)
         if target.first:
             raise InvalidArgument("parts are numbered from 0", path=target.name)
     shards = files(args.file)
@@ -182,7 +184,7 @@ def _run_pack(args: argparse.Namespace, console: Console) -> Exit:
         return Exit.OK
     parts = []
     for pattern, edited in done.items():
-        facts, text = pack_output.written_facts(edited.paths, edited.records)
+        facts, text = pack_output.written_facts(console, edited.paths, edited.records)
         parts.append({"output": patterns[pattern], **facts})
         console.said(text)
     if console.as_json:

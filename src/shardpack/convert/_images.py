@@ -26,6 +26,8 @@ from shardpack.writer_set import ShardWriterSet, WrittenShards
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shardpack.writer import Output
+
 __all__ = ["from_image_folder"]
 
 _METADATA: Final = ("metadata.jsonl", "metadata.csv")
@@ -34,7 +36,7 @@ _FILE: Final = "file_name"
 
 def from_image_folder(
     folder: str | os.PathLike[str],
-    output: str | os.PathLike[str],
+    output: Output,
     *,
     others: str = "error",
     **options: Any,  # noqa: ANN401 - checked by the writer
@@ -48,7 +50,7 @@ def from_image_folder(
 
     Args:
         folder: one split of a dataset: the folder `train`, not its parent.
-        output: one file, or `"train-%06d.shardpack"` for a set of shards.
+        output: one file (a path, or an open file), or `"train-%06d.shardpack"` for a set of shards.
         others: what to do with files that are not images, or that the metadata does not name: `"error"`, or
             `"skip"`, which lists them in the result.
         options: what `ShardWriterSet` takes: `overwrite`, `max_bytes`, `compression` and so on.

@@ -43,6 +43,8 @@ from shardpack.writer_set import ShardWriterSet, WrittenShards
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from shardpack.writer import Output
+
 
 __all__ = ["from_mds"]
 
@@ -54,7 +56,7 @@ _PIECE: Final = 1 << 20
 
 def from_mds(
     folder: str | os.PathLike[str],
-    output: str | os.PathLike[str],
+    output: Output,
     *,
     columns: Iterable[str] | None = None,
     key: str | None = None,
@@ -70,7 +72,7 @@ def from_mds(
 
     Args:
         folder: where `index.json` is.
-        output: one file, or `"train-%06d.shardpack"` for a set of shards.
+        output: one file (a path, or an open file), or `"train-%06d.shardpack"` for a set of shards.
         columns: only these; None for all.
         key: the column that has the keys, text or numbers; None for the number of the sample.
         check: False skips the hashes that the index has for its shards.

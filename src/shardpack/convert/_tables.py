@@ -19,6 +19,8 @@ from shardpack.writer_set import ShardWriterSet, WrittenShards
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from shardpack.writer import Output
+
 __all__ = ["from_table"]
 
 _ROWS: Final = 256
@@ -34,7 +36,7 @@ _Column: TypeAlias = tuple[str, Put, Any]
 
 def from_table(
     tables: Any,  # noqa: ANN401 - paths, or anything of pyarrow with rows
-    output: str | os.PathLike[str],
+    output: Output,
     *,
     key: str | None = None,
     columns: Iterable[str] | None = None,
@@ -53,7 +55,7 @@ def from_table(
     Args:
         tables: paths of `.parquet`, `.arrow` or `.feather` files, patterns as `shardpack.open` takes them, a
             `pyarrow.Table`, a `RecordBatchReader`, record batches, or a list of these.
-        output: one file, or `"train-%06d.shardpack"` for a set of shards.
+        output: one file (a path, or an open file), or `"train-%06d.shardpack"` for a set of shards.
         key: the column that has the keys; None for the number of the row.
         columns: only these; None for all.
         entries: entry names for columns, such as `{"text": "text.txt", "img": "image.png"}`: for text that you want

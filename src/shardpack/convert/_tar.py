@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from shardpack.columns import AnyRecord, Samples
+    from shardpack.writer import Output
 
 __all__ = ["from_tar", "split_name", "to_tar"]
 
@@ -85,7 +86,7 @@ def split_name(path: str) -> tuple[str, str] | None:
 
 def from_tar(
     tars: str | os.PathLike[str] | BinaryIO | Iterable[str | os.PathLike[str] | BinaryIO],
-    output: str | os.PathLike[str],
+    output: Output,
     *,
     orphans: str = "error",
     metadata_entry: str | None = None,
@@ -99,7 +100,7 @@ def from_tar(
 
     Args:
         tars: paths, patterns as `shardpack.open` takes them, open files, or a list of these.
-        output: one file, or `"train-%06d.shardpack"` for a set of shards.
+        output: one file (a path, or an open file), or `"train-%06d.shardpack"` for a set of shards.
         orphans: what to do with members that belong to no sample, such as `README`: `"error"`, or `"skip"`, which
             lists them in the result.
         metadata_entry: the entry that becomes the metadata of its record, a JSON object, such as the
@@ -218,7 +219,7 @@ def _take_metadata(
 
 def to_tar(
     shards: Samples,
-    output: str | os.PathLike[str] | BinaryIO,
+    output: Output,
     *,
     metadata_entry: str | None = "metadata.json",
     exact: bool = True,
@@ -241,26 +242,28 @@ def to_tar(
             a slash in the name of an entry.
         max_bytes: target size of a file of a set, before compression.
         max_records: most records of a file of a set.
-        overwrite: True replaces the files of a set when all new ones are complete; otherwise files that are there
-            are an error. One file is replaced.
+        overwrite: True replaces files that are there when all new ones are complete; otherwise they are an error.
         fsync: False skips syncing to disk.
 
     Raises:
         InvalidArgument: a name cannot be kept, or would change when it is read back.
         UnsafePath: a name would leave the folder into which you unpack the tar file.
     """
-    pattern = None
-    if isinstance(output, (str, os.PathLike)) and is_set(output):
-        pattern = os.fspath(output)
+    name = os.fspath(output) if isinstance(output, (str, os.PathLike)) else None
+    pattern = name if name is not None and is_set(name) else None
     replacement: Replacement | None = None
-    if pattern is not None and (existing := numbered_files(pattern)):
-        if not overwrite:
-            raise InvalidArgument(
-                "there are files of this name already",
-                path=existing[0],
-                hint="pass overwrite=True to replace them",
-                command="give --force to replace them",
-            )
+    if pattern is not None:
+        existing = numbered_files(pattern)
+    else:
+        existing = [name] if name is not None and os.path.lexists(name) else []
+    if existing and not overwrite:
+        raise InvalidArgument(
+            "there is a file of this name already",
+            path=existing[0],
+            hint="pass overwrite=True to replace it",
+            command="give --force to replace it",
+        )
+    if existing and pattern is not None:
         replacement = Replacement(*os.path.split(pattern), fsync=fsync)
     paths: list[str] = []
     records = 0
