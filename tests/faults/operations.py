@@ -288,7 +288,7 @@ def recover_pack(folder: Path) -> None:
         pack(sound, items("a", 3))
     cut = folder.parent / "cut.shardpack"
     cut.write_bytes(next(sound.glob("*.shardpack")).read_bytes()[:-40])
-    shardpack.recover(cut, folder / "s-000.shardpack")
+    shardpack.recover(cut, folder / "s-000.shardpack", overwrite=True)
 
 
 # --- training

@@ -161,7 +161,7 @@ def fuzz_decode(data: bytes) -> None:
         return
     path = _folder("decode") / "a.shardpack"
     name = f"x.{_ENDINGS[data[0] % len(_ENDINGS)]}"
-    with shardpack.ShardPackWriter(path, fsync=False) as writer:
+    with shardpack.ShardPackWriter(path, fsync=False, overwrite=True) as writer:
         writer.write("a", {name: data[1:]})
     with ShardPackReader(path, limits=LIMITS) as reader:
         reader[0].decode()
@@ -429,7 +429,7 @@ def _read_pack(pack: bytes) -> dict[int, tuple[int, object]]:
 def _recover_pack(pack: bytes) -> None:
     """What recovery writes is whole, whatever it was written from."""
     out = f"{_temporary('pack').name}/out.shardpack"
-    result = shardpack.recover(pack, out, limits=LIMITS, fsync=False)
+    result = shardpack.recover(pack, out, limits=LIMITS, fsync=False, overwrite=True)
     try:
         with ShardPackReader(out, limits=LIMITS) as reader:
             _ = reader.metadata

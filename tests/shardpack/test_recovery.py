@@ -129,7 +129,9 @@ def test_space_that_was_claimed_and_not_used_is_no_loss(shard: bytes, tmp_path: 
     found = shardpack.recover(shard[:end] + bytes(3_000_000), tmp_path / "out")
     assert (found.records, found.lost, found.had_index) == (6, (), False)
     assert str(found).endswith("the end of the shard was missing")
-    found = shardpack.recover(shard[:end] + bytes(3_000_000) + b"x", tmp_path / "out", overwrite=True)
+    found = shardpack.recover(
+        shard[:end] + bytes(3_000_000) + b"x", tmp_path / "out", overwrite=True
+    )
     assert [part.size for part in found.lost] == [3_000_001]
 
 

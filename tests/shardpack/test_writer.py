@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
+import threading
 from textwrap import dedent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 import pytest
@@ -22,9 +24,11 @@ from shard_format.errors import (
 )
 from shardpack import ShardPackWriter, ShardWriterSet
 from shardpack import writer as writer_module
-from tests.shardpack.support import HandMadePack, HandMadeRecord, noise, prose, write_pack
+from shardpack.convert import to_tar
+from tests.shardpack.support import CREATED, HandMadePack, HandMadeRecord, noise, prose, write_pack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -385,3 +389,100 @@ class TestSets:
         for name in sorted(os.listdir(whole)):
             assert (whole / name).read_bytes() == (pattern.parent / name).read_bytes()
         assert sorted(os.listdir(pattern.parent)) == sorted(os.listdir(whole))
+
+
+class TestWhatIsThere:
+    def test_a_file_is_replaced_only_on_request(self, tmp_path: Path) -> None:
+        path = write_pack(tmp_path / "a", {"old": {"txt": "x"}})
+        before = path.read_bytes()
+        calls: list[Callable[[], object]] = [
+            lambda: ShardPackWriter(path),
+            lambda: ShardWriterSet(path),
+            lambda: shardpack.pack([1], path, lambda _: ("new", {})),
+            lambda: shardpack.merge(path, path),
+            lambda: shardpack.recover(before, path),
+            lambda: to_tar(before, path),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidArgument, match="overwrite=True"):
+                call()
+            assert os.listdir(tmp_path) == ["a"]
+        assert path.read_bytes() == before
+        with ShardPackWriter(path, overwrite=True) as writer:
+            assert path.read_bytes() == before
+            writer.write("new", {})
+        assert list(shardpack.open(path).keys()) == ["new"]
+        with pytest.raises(InvalidArgument, match="exclude each other"):
+            ShardPackWriter(path, append=True, overwrite=True)
+
+    def test_a_file_that_appears_meanwhile_stays(self, tmp_path: Path) -> None:
+        path = tmp_path / "a"
+        writer = ShardPackWriter(path, fsync=False)
+        path.write_text("mine")
+        with pytest.raises(InvalidArgument, match="appeared here"):
+            writer.close()
+        assert path.read_text() == "mine"
+        assert os.listdir(tmp_path) == ["a"]
+
+
+class TestOpenFiles:
+    def test_a_pipe_gets_the_same_bytes_as_a_file(self, tmp_path: Path) -> None:
+        samples = {str(n): {"txt": prose(3000 + n), "bin": bytes(n)} for n in range(500)}
+        path = write_pack(tmp_path / "a", samples, metadata={"b": 1})
+        reading, writing = os.pipe()
+        received: list[bytes] = []
+
+        def receive() -> None:
+            with os.fdopen(reading, "rb") as pipe:
+                received.append(pipe.read())
+
+        thread = threading.Thread(target=receive)
+        thread.start()
+        # Without a buffer, the pipe takes large pieces in several parts.
+        with os.fdopen(writing, "wb", buffering=0) as pipe:
+            with ShardPackWriter(pipe, metadata={"b": 1}, created=CREATED) as writer:
+                for key, entries in samples.items():
+                    writer.write(key, entries)
+            assert not pipe.closed
+        thread.join()
+        assert received == [path.read_bytes()]
+
+    def test_keys_are_unique_and_a_set_writes_to_it_too(self) -> None:
+        file = io.BytesIO()
+        with ShardWriterSet(file, max_records=1, fsync=False) as writer:
+            writer.write("a", {"txt": "1"})
+            assert "a" in writer
+            with pytest.raises(InvalidArgument, match="was written before"):
+                writer.write("a", {"txt": "2"})
+            writer.write("b", {"txt": "3"})
+        assert writer.paths == ["<BytesIO>"]
+        with shardpack.open(file.getvalue()) as dataset:
+            assert [record["txt"].read() for record in dataset] == [b"1", b"3"]
+        done = shardpack.pack(range(3), copy := io.BytesIO(), lambda n: (str(n), {}))
+        assert (done.records, len(shardpack.open(copy.getvalue()))) == (3, 3)
+
+    def test_what_was_flushed_can_be_recovered_after_an_error(self, tmp_path: Path) -> None:
+        file = io.BytesIO()
+        with pytest.raises(RuntimeError), ShardPackWriter(file) as writer:  # noqa: PT012 - the block is the test
+            writer.write("a", {"txt": "1"})
+            writer.flush()
+            writer.write("b", {"txt": "1"})
+            raise RuntimeError
+        assert shardpack.recover(file.getvalue(), tmp_path / "r").records == 1
+
+    def test_a_file_that_fails_or_is_none_is_an_error_of_ours(self) -> None:
+        class Full(io.RawIOBase):
+            def writable(self) -> bool:
+                return True
+
+            def write(self, _: object) -> None:
+                return None  # as a pipe that does not wait says that it is full
+
+        writer = ShardPackWriter(cast("BinaryIO", Full()))
+        with pytest.raises(ShardIOError, match="does not wait"):
+            writer.close()
+        for wrong in (3, None):
+            with pytest.raises(InvalidArgument, match="cannot write to this"):
+                ShardPackWriter(cast("Any", wrong))
+        with pytest.raises(InvalidArgument, match="appended"):
+            ShardPackWriter(io.BytesIO(), append=True)
