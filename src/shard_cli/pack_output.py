@@ -47,6 +47,7 @@ STORAGE: Final = (
 _BRACES: Final = re.compile(r"\{([0-9]{1,200})\.\.[0-9]*\}")
 _PERCENT: Final = re.compile(r"%0?[0-9]*d")
 _DIGITS: Final = re.compile(r"([0-9]{1,200})$")
+_MOST_KINDS: Final = 5
 
 
 def metadata_of(args: argparse.Namespace) -> dict[str, str]:
@@ -236,9 +237,28 @@ def report_written(
 
 
 def report_converted(console: Console, found: WrittenShards, why: str, **facts: object) -> Exit:
-    """The summary of a conversion. What the user allowed it to leave out is named; exit code 3."""
-    for name in found.left_out:
+    """The summary of a conversion. What the user allowed it to leave out is summed up; exit code 3."""
+    for change in found.changed:
+        console.note(f"changed {change}")
+    for name in found.left_out if console.verbose else ():
         console.warn(f"left out {name}: {why}")
-    facts["left_out"] = found.left_out
+    if found.left_out and not console.verbose:
+        console.warn(f"left out {_by_ending(found.left_out)}: {why}; -v names all")
+    facts |= {"left_out": found.left_out, "changed": found.changed}
     report_written(console, found.paths, found.records, "record", **facts)
     return Exit.IO if found.left_out else Exit.OK
+
+
+def _by_ending(names: Sequence[str]) -> str:
+    """How many names there are of each ending, the most frequent first, with one of each."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(os.path.splitext(name)[1].lower(), []).append(name)
+    kinds = sorted(groups.items(), key=lambda group: -len(group[1]))
+    shown = [
+        f"{len(some):,} {ending or 'without a suffix'} ({some[0]})"
+        for ending, some in kinds[:_MOST_KINDS]
+    ]
+    if len(kinds) > _MOST_KINDS:
+        shown.append(f"{sum(len(some) for _, some in kinds[_MOST_KINDS:]):,} others")
+    return f"{count(len(names), 'file')}: {', '.join(shown)}"

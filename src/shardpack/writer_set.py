@@ -36,6 +36,8 @@ class WrittenShards:
     """How many records they have."""
     left_out: list[str] = field(default_factory=list)
     """Parts of the input that are not in them, because you allowed that."""
+    changed: list[str] = field(default_factory=list)
+    """What is not as it was in the input, such as "column 't': timestamp[ns] as text"."""
 
 
 def is_set(output: Output) -> bool:

@@ -1,4 +1,4 @@
-"""`from-…` and `to-tar`: packs from other formats, and tar files from packs."""
+"""`from-…`, `to-tar` and `to-table`: packs from other formats, and other formats from packs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shard_cli import arguments as arg
 from shard_cli import pack_output
 from shard_cli.exits import Exit
 from shard_cli.files import STDIN, known_size
-from shard_cli.text import count, size
+from shard_cli.text import count, printable, size
 
 if TYPE_CHECKING:
     import argparse
@@ -130,6 +130,37 @@ def _to_tar(args: argparse.Namespace, console: Console) -> Exit:
         {"file": args.file, "tars": tars, "records": done.records},
         f"{pack_output.shown_paths(done.paths)}: {count(done.records, 'record')} in "
         f"{count(len(tars), 'tar file')}, {size(sum(one['size'] for one in tars))}",
+    )
+    return Exit.OK
+
+
+def _to_table(args: argparse.Namespace, console: Console) -> Exit:
+    from shard_cli.kinds.pack import files, open_watched
+    from shardpack.convert import to_table
+
+    shards = files(args.file)
+    target = pack_output.OutputName(args.output, None)
+    options = pack_output.prepare_target(target, args, shards)
+    with console.progress("to-table") as bar, open_watched(shards, args, bar) as dataset:
+        done = to_table(
+            dataset,
+            args.output,
+            columns=args.column or None,
+            entries=not args.fields_only,
+            **options,
+        )
+    for change in done.changed:
+        console.note(f"changed {change}")
+    nbytes = os.stat(args.output).st_size
+    console.report(
+        {
+            "file": args.file,
+            "output": args.output,
+            "records": done.records,
+            "size": nbytes,
+            "changed": done.changed,
+        },
+        f"{printable(args.output)}: {count(done.records, 'record')}, {size(nbytes)}",
     )
     return Exit.OK
 
@@ -266,6 +297,30 @@ metadata of the record. Needs pyarrow, the extra 'arrow'.
 
 shardpack from-table train.parquet -o train-%06d.shardpack --key id         # keys from a column
 shardpack from-table 'part-*.parquet' -o t.shardpack --entry text=text.txt  # many files
+""",
+)
+TO_TABLE = arg.Command(
+    "to-table",
+    _to_table,
+    (
+        arg.PACK,
+        arg.option(
+            "-o --output TABLE", "the file to write: .parquet, .arrow or .feather", required=True
+        ),
+        arg.repeated("--column NAME", "write only this field of the metadata, or this entry"),
+        arg.flag("--fields-only", "leave out the entries, which are then not read"),
+        arg.force("replace TABLE if it exists"),
+    ),
+    """
+write a pack as a Parquet or Arrow table
+
+Each record is a row: the column __key__, a column for each field of the metadata, and one of bytes for each
+entry. Fields whose values have no type in common become JSON text, and are named. Needs pyarrow, the extra
+'arrow'.
+
+shardpack to-table 'train-*.shardpack' -o train.parquet --fields-only   # metadata, to look at it
+shardpack to-table train.shardpack -o labels.parquet --column label     # keys and one field
+shardpack to-table train.shardpack -o train.arrow                       # with all entries
 """,
 )
 FROM_IMAGES = arg.Command(

@@ -4,6 +4,7 @@ from shardpack.convert._images import from_image_folder
 from shardpack.convert._mds import from_mds
 from shardpack.convert._tables import from_table
 from shardpack.convert._tar import from_tar, to_tar
+from shardpack.convert._to_table import to_table
 from shardpack.writer_set import WrittenShards
 
 __all__ = [
@@ -12,5 +13,6 @@ __all__ = [
     "from_mds",
     "from_table",
     "from_tar",
+    "to_table",
     "to_tar",
 ]
