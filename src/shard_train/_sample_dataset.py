@@ -335,9 +335,9 @@ def _footer_error(location: Any) -> ShardError | None:  # noqa: ANN401 - any sou
 
 
 def _shard_sizes(dataset: AnyDataset) -> tuple[int, ...]:
-    """How many samples each shard has; of joins and overlays those of the first dataset, which has the order."""
+    """How many samples each shard has; of joins and overlays the first dataset has the order."""
     if isinstance(dataset, CombinedDataset):
-        return _shard_sizes(dataset.main)
+        return dataset.records_by_shard(_shard_sizes(dataset.main))
     return tuple(footer.record_count for footer in dataset.footers())
 
 
@@ -346,7 +346,7 @@ def _fingerprint(dataset: AnyDataset) -> str:
     digest = xxh64()
     if isinstance(dataset, CombinedDataset):
         parts = [(prefix, _fingerprint(part)) for prefix, part in dataset.parts]
-        digest.update(repr((type(dataset).__name__, parts)).encode())
+        digest.update(repr((type(dataset).__name__, parts, *dataset.edits)).encode())
     else:
         for location, footer in zip(dataset.locations, dataset.footers(), strict=True):
             digest.update(repr((os.path.basename(_name(location)), *footer)).encode())

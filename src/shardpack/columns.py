@@ -9,6 +9,7 @@ from operator import index as as_index
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Union, overload
 
 import numpy as np
+from xxhash import xxh64_intdigest
 
 from shard_format.canonical_json import canonical
 from shard_format.errors import (
@@ -221,6 +222,19 @@ class CombinedDataset(ABC):
         """The fields of the first shard of the first dataset."""
         return self.main.metadata
 
+    @property
+    def edits(self) -> tuple[Any, ...]:
+        """What makes its records others than those of the first dataset, besides the datasets; for fingerprints."""
+        return ()
+
+    def records_by_shard(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """How many of its records come from each shard, if the shards of the first dataset have `sizes` records."""
+        return sizes
+
+    def key_hashes(self) -> NDArray[np.uint64]:
+        """XXH64 of the key of each record, in order."""
+        return key_hashes(self.main)
+
     def __len__(self) -> int:
         return len(self.main)
 
@@ -355,7 +369,7 @@ def _open(shards: Samples, own: list[AnyDataset]) -> AnyDataset:
 def key_hashes(dataset: AnyDataset) -> NDArray[np.uint64]:
     """XXH64 of the key of each record, in order, from the indexes."""
     if isinstance(dataset, CombinedDataset):
-        return key_hashes(dataset.main)
+        return dataset.key_hashes()
     return np.concatenate([shard.key_hashes() for shard in dataset.shards])
 
 
@@ -508,7 +522,9 @@ def _named(dataset: AnyDataset, numbers: NDArray[np.int64]) -> str:
 # --- overlays
 
 
-def overlay(main: Samples, *updates: Samples) -> CombinedDataset:
+def overlay(
+    main: Samples, *updates: Samples, add: bool = False, delete: Iterable[str] = ()
+) -> CombinedDataset:
     """Lay updates over a dataset: where a record has an update, the update's entries win.
 
     An update has the keys of the records that it changes, in any order. It replaces entries of the same name
@@ -519,46 +535,165 @@ def overlay(main: Samples, *updates: Samples) -> CombinedDataset:
         main: shards or an open dataset.
         updates: the same, usually small. Needs 16 bytes of memory per record of the main dataset and about
             100 per record of the updates.
+        add: True adds the records of updates that the main dataset does not have, after its own; otherwise such
+            records are an error, because a key may be mistyped.
+        delete: keys of records to leave out. An update that has one of them replaces the whole record, with `add`.
 
     Raises:
-        InvalidArgument: an update has a key that the main dataset does not have; the message names keys.
+        InvalidArgument: an update, or `delete`, has a key that the main dataset does not have; the message names
+            keys.
     """
     with _opening() as own:
         datasets = [_open(shards, own) for shards in (main, *updates)]
         hashes = key_hashes(datasets[0])
+        kept = np.delete(np.arange(len(hashes)), _numbers_of(datasets[0], delete))
+        # The number of each record of the main dataset in the result.
+        rank = np.full(len(hashes), -1, np.int64)
+        rank[kept] = np.arange(len(kept))
         places: list[dict[int, int]] = []
+        added: dict[str, AddedRecord] = {}
+        numbers_of_added: dict[str, int] = {}
         for number, update in enumerate(datasets[1:], start=1):
             found = _match(datasets[0], hashes, update, f"update {number}")
-            lost = np.flatnonzero(found < 0)
-            if lost.size:
+            found[found >= 0] = rank[found[found >= 0]]
+            others = np.flatnonzero(found < 0)
+            if others.size and not add:
                 raise InvalidArgument(
                     f"update {number} has keys that the main dataset does not have",
-                    found=f"{lost.size}: {_named(update, lost)}",
+                    found=f"{others.size}: {_named(update, others)}",
+                    hint="pass add=True to add them",
+                    command="give --add to add them",
                 )
-            places.append({place: at for at, place in enumerate(found.tolist())})
-    return _Overlaid(datasets, own, places)
+            for at in others.tolist():
+                key = update[at].key
+                if key not in added:
+                    numbers_of_added[key] = len(kept) + len(added)
+                    added[key] = AddedRecord(number, at)
+                elif added[key].dataset == number:
+                    raise _repeated_key(f"update {number}", key)
+                else:
+                    found[at] = numbers_of_added[key]
+            places.append({place: at for at, place in enumerate(found.tolist()) if place >= 0})
+    return _Overlaid(datasets, own, places, kept, added)
+
+
+def _numbers_of(main: AnyDataset, keys: Iterable[str]) -> list[int]:
+    """The numbers of records to delete."""
+    if isinstance(keys, str):
+        raise InvalidArgument("delete is one text", expected="a list of keys", found=repr(keys))
+    found = {key: main.find(key) for key in keys}
+    missing = [key for key, number in found.items() if number is None]
+    if missing:
+        more = ", …" if len(missing) > _MOST_NAMED else ""
+        raise InvalidArgument(
+            "the main dataset does not have keys that are to be deleted",
+            found=f"{len(missing)}: {', '.join(map(shorten, missing[:_MOST_NAMED]))}{more}",
+        )
+    return sorted(number for number in found.values() if number is not None)
+
+
+class AddedRecord(NamedTuple):
+    """Where an added record comes from."""
+
+    dataset: int
+    """Number of the update, from 1."""
+    number: int
+    """Of the record there."""
 
 
 class _Overlaid(CombinedDataset):
+    """Records of the main dataset that are not deleted, then added ones.
+
+    Args:
+        datasets, own: as for `CombinedDataset`; the updates follow the main dataset.
+        places: for each update, number in this dataset to number in the update.
+        kept: for each record of the main dataset that stays, its number there.
+        added: by key, in order.
+    """
+
     def __init__(
-        self, datasets: list[AnyDataset], own: list[AnyDataset], places: list[dict[int, int]]
+        self,
+        datasets: list[AnyDataset],
+        own: list[AnyDataset],
+        places: list[dict[int, int]],
+        kept: NDArray[np.int64],
+        added: dict[str, AddedRecord],
     ) -> None:
         super().__init__(datasets, own)
-        # For each update: number in the main dataset to number in the update.
         self._places = places
+        self._kept = kept
+        self._added = added
+        self._numbers_of_added = {key: len(kept) + at for at, key in enumerate(added)}
+        self._sources_of_added = list(added.values())
+
+    @property
+    def _deleted(self) -> NDArray[np.int64]:
+        return np.setdiff1d(np.arange(len(self.main)), self._kept)
+
+    @property
+    def edits(self) -> tuple[Any, ...]:
+        deleted = self._deleted
+        return (deleted.tolist(), len(self._added)) if deleted.size or self._added else ()
+
+    def records_by_shard(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        ends = np.searchsorted(self._kept, np.cumsum(sizes))
+        counts = tuple(np.diff(ends, prepend=0).tolist())
+        return (*counts, len(self._added)) if self._added else counts
+
+    def key_hashes(self) -> NDArray[np.uint64]:
+        own = [xxh64_intdigest(key.encode()) for key in self._added]
+        return np.concatenate([key_hashes(self.main)[self._kept], np.array(own, np.uint64)])
+
+    def __len__(self) -> int:
+        return len(self._kept) + len(self._added)
+
+    def find(self, key: str) -> int | None:
+        """The number of the record with this key, or None."""
+        number = self.main.find(key)
+        if number is not None:
+            place = int(np.searchsorted(self._kept, number))
+            if place < len(self._kept) and self._kept[place] == number:
+                return place
+        return self._numbers_of_added.get(key)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self.find(key) is not None
+
+    def keys(self) -> Iterator[str]:
+        """The keys, in the order of the records."""
+        deleted = set(self._deleted.tolist())
+        for number, key in enumerate(self.main.keys()):
+            if number not in deleted:
+                yield key
+        yield from self._added
 
     def _take(self, numbers: list[int], take: Take) -> list[CombinedRecord]:
-        parts = [[PartRecord(record)] for record in take(self.main, numbers, "")]
-        for update, places in zip(self._datasets[1:], self._places, strict=True):
-            wanted = [(at, places[n]) for at, n in enumerate(numbers) if n in places]
-            records = take(update, [number for _, number in wanted], "")
+        parts: list[list[PartRecord]] = [[] for _ in numbers]
+        for number, (dataset, places) in enumerate(
+            zip(self._datasets, [{}, *self._places], strict=True)
+        ):
+            wanted = [
+                (at, inside)
+                for at, n in enumerate(numbers)
+                if (inside := self._number_in(number, places, n)) is not None
+            ]
+            records = take(dataset, [inside for _, inside in wanted], "")
             for (at, _), record in zip(wanted, records, strict=True):
-                key = parts[at][0].record.key
-                if record.key != key:
+                first = parts[at][0].record.key if parts[at] else record.key
+                if record.key != first:
                     raise ReferenceMismatch(
                         "an update has a key that the main dataset does not have",
-                        expected=f"the key {shorten(key)}, whose hash it has",
+                        expected=f"the key {shorten(first)}, whose hash it has",
                         found=shorten(record.key),
                     )
                 parts[at].append(PartRecord(record))
         return [CombinedRecord(found[0].record.key, found, later_wins=True) for found in parts]
+
+    def _number_in(self, dataset: int, places: dict[int, int], number: int) -> int | None:
+        """The number of a record in one of the datasets, None if that has no part of it."""
+        kept = len(self._kept)
+        if number >= kept and self._sources_of_added[number - kept].dataset == dataset:
+            return self._sources_of_added[number - kept].number
+        if not dataset:
+            return int(self._kept[number]) if number < kept else None
+        return places.get(number)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import shard_train
 import shardpack
 from shard_format.errors import (
     DuplicateName,
@@ -306,3 +307,90 @@ def test_metadata_with_keys_that_are_not_text_is_overlaid_but_gets_no_prefix() -
     assert metadata == {7: 2}
     with pytest.raises(InvalidArgument, match=r"record 'k'.*not text.*found 7"):
         _ = shardpack.join({"left": one, "right": other})["k"].metadata
+
+
+class TestOverlayOfOtherKeys:
+    """Updates that add and delete records."""
+
+    def updates(self, tmp_path: Path) -> list[Path]:
+        texts = [
+            {"s1": "new 1", "n1": "added", "n2": "added"},
+            {"n2": "changed", "n3": "later", "s3": "whole"},
+        ]
+        return [
+            write_pack(
+                tmp_path / f"u{number}.shardpack",
+                {key: {"u.txt": text} for key, text in some.items()},
+            )
+            for number, some in enumerate(texts)
+        ]
+
+    def test_records_are_added_deleted_and_replaced(self, tmp_path: Path) -> None:
+        main = [
+            column(tmp_path / "a.shardpack", "a.txt", KEYS[:3]),
+            column(tmp_path / "b.shardpack", "a.txt", KEYS[3:6]),
+        ]
+        over = shardpack.overlay(main, *self.updates(tmp_path), add=True, delete=["s0", "s3"])
+        expected = {
+            "s1": {"a.txt": "a.txt of s1", "u.txt": "new 1"},
+            "s2": {"a.txt": "a.txt of s2"},
+            "s4": {"a.txt": "a.txt of s4"},
+            "s5": {"a.txt": "a.txt of s5"},
+            "n1": {"u.txt": "added"},
+            "n2": {"u.txt": "changed"},
+            "n3": {"u.txt": "later"},
+            "s3": {"u.txt": "whole"},
+        }
+        keys = list(expected)
+        assert (len(over), list(over.keys())) == (8, keys)
+        assert {record.key: record.decode() for record in over} == expected
+        assert [record.key for record in over.take([7, 0, 5, -8])] == ["s3", "s1", "n2", "s1"]
+        assert [over.find(key) for key in keys] == list(range(8))
+        assert ("s0" in over, "n1" in over, 3 in over) == (False, True, False)
+        with pytest.raises(EntryNotFound):
+            over["s0"]
+        again = pickle.loads(pickle.dumps(over))
+        assert again["n2"].decode() == expected["n2"]
+        out = tmp_path / "out.shardpack"
+        assert shardpack.merge(over, out, fsync=False).records == 8
+        assert {record.key: record.decode() for record in shardpack.open(out)} == expected
+        # Tools that choose by key see the same keys.
+        some = [shardpack.sample(one, tmp_path / f"x{n}", 4) for n, one in enumerate((over, out))]
+        assert len({tuple(shardpack.open(done.paths).keys()) for done in some}) == 1
+        joined = shardpack.join(over, column(tmp_path / "j.shardpack", "j.txt", keys))
+        assert joined["n3"].names == ("u.txt", "j.txt")
+
+    def test_training_sees_what_is_there(self, tmp_path: Path) -> None:
+        main = [
+            column(tmp_path / f"m{n}.shardpack", "u.txt", KEYS[3 * n : 3 * n + 3]) for n in (0, 1)
+        ]
+        updates = self.updates(tmp_path)
+        overlays = [
+            shardpack.overlay(main),
+            shardpack.overlay(main, delete=["s4"]),
+            shardpack.overlay(main, delete=["s5"]),
+            shardpack.overlay(main, *updates, add=True, delete=["s0"]),
+        ]
+        datasets = [shard_train.SampleDataset(over) for over in overlays]
+        assert len({dataset.fingerprint for dataset in datasets}) == 4
+        assert [dataset.shard_sizes for dataset in datasets] == [
+            (3, 3),
+            (3, 2),
+            (3, 2),
+            (2, 3, 3),
+        ]
+        batch = datasets[3].batch(range(len(datasets[3])))
+        assert batch["u.txt"][-3:] == ["added", "changed", "later"]
+
+    def test_other_keys_need_permission_and_deleted_ones_exist(self, tmp_path: Path) -> None:
+        main = column(tmp_path / "a.shardpack", "a.txt", KEYS[:6])
+        update = self.updates(tmp_path)[0]
+        with pytest.raises(InvalidArgument, match=r"update 1.*add=True"):
+            shardpack.overlay(main, update)
+        with pytest.raises(InvalidArgument, match=r"to be deleted.*2: 'x', 'y'"):
+            shardpack.overlay(main, delete=["s1", "x", "y"])
+        with pytest.raises(InvalidArgument, match="a list of keys"):
+            shardpack.overlay(main, delete="s1")
+        twice = [column(tmp_path / f"t{n}.shardpack", "a.txt", ["new"]) for n in range(2)]
+        with pytest.raises(DuplicateName, match="'new'"):
+            shardpack.overlay(main, twice, add=True)

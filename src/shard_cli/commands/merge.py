@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shard_cli import arguments as arg
 from shard_cli import episode_options, pack_output
 from shard_cli.exits import Exit
+from shard_cli.files import read_argument
 from shard_cli.text import count
 
 if TYPE_CHECKING:
@@ -83,7 +84,10 @@ def _run_join(args: argparse.Namespace, console: Console) -> Exit:
     from shardpack.editing import merge
 
     columns = [arg.split_name(pack) for pack in args.files]
-    if len(columns) < 2:
+    deleted = [] if args.delete is None else _keys_of(args.delete)
+    if (args.add or args.delete) and not args.overlay:
+        raise InvalidArgument("--add and --delete need --overlay")
+    if len(columns) < 2 and not deleted:
         raise InvalidArgument("there is only one pack to join", expected="two or more packs")
     if args.overlay and any(name for name, _ in columns):
         raise InvalidArgument("--overlay takes packs without NAME=", found="NAME=PACK")
@@ -98,7 +102,7 @@ def _run_join(args: argparse.Namespace, console: Console) -> Exit:
         datasets: list[Any] = [main]
         datasets += [stack.enter_context(open_pack(pack, args)) for _, pack in columns[1:]]
         if args.overlay:
-            combined = overlay(*datasets)
+            combined = overlay(*datasets, add=args.add, delete=deleted)
         else:
             named = [
                 {name: dataset} if name else dataset
@@ -108,6 +112,13 @@ def _run_join(args: argparse.Namespace, console: Console) -> Exit:
         done = merge(combined, output, **options)
     pack_output.report_written(console, done.paths, done.records, files=args.files)
     return Exit.OK
+
+
+def _keys_of(argument: str) -> list[str]:
+    """The keys in a list: one on each line, or NUL after each as `ls --keys-only -0` prints them."""
+    data = read_argument(argument)
+    lines = data.split(b"\0") if b"\0" in data else data.splitlines()
+    return [line.decode("utf-8", "surrogateescape") for line in lines if line]
 
 
 WSHARD = arg.Command(
@@ -173,6 +184,13 @@ JOIN = arg.Command(
             "--overlay",
             "later packs update the first one: their entries win, and they may lack keys",
         ),
+        arg.flag(
+            "--add", "with --overlay: add the records of later packs that the first one lacks"
+        ),
+        arg.option(
+            "--delete LIST|-",
+            "with --overlay: leave out the records of the first pack whose keys are in LIST, one on each line",
+        ),
         arg.metadata(),
     ),
     """
@@ -183,5 +201,6 @@ Stops at missing and extra keys, and names them. Copies entries as they are stor
 shardpack join images.shardpack depth.shardpack -o both.shardpack          # columns of one set
 shardpack join left=l.shardpack right=r.shardpack -o stereo.shardpack      # left.jpg and right.jpg
 shardpack join --overlay main.shardpack labels.shardpack -o new.shardpack  # updated entries win
+shardpack join --overlay main.shardpack more.shardpack --add --delete bad.txt -o new.shardpack  # also other keys
 """,
 )
