@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import re
+import tempfile
 import unicodedata
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from shard_format.atomic import write_file
@@ -124,7 +126,11 @@ def _open_folder(root: str, parts: list[str]) -> int:
 def plan_extraction(
     names: Iterable[str], folder: str, *, beside_folder: str | None = None
 ) -> ExtractionPlan:
-    """Gives every name that is safe a path under the folder (S-NAM-8). Writes nothing.
+    """Gives every name that is safe a path under the folder (S-NAM-8).
+
+    Names that differ only in case, or in the form of a character, are different files where the file system of the
+    folder keeps them apart. If there are such names, a hidden folder is made and removed again to find that out.
+    Nothing else is written.
 
     Args:
         names: what to write.
@@ -132,11 +138,26 @@ def plan_extraction(
         beside_folder: what is added to the path of a name that is also the folder of another name, such as `reward`
             beside `reward/exact`; None refuses such a name.
     """
+    given = list(names)
+    plan, clashing = _plan(given, folder, _folded, beside_folder)
+    if clashing:
+        folders = {_existing_folder(os.path.join(folder, *name.split("/"))) for name in clashing}
+        fold = _folding(folders)
+        if fold is not _folded:
+            plan, _ = _plan(given, folder, fold, beside_folder)
+    return plan
+
+
+def _plan(
+    names: list[str], folder: str, fold: Callable[[str], str], beside_folder: str | None
+) -> tuple[ExtractionPlan, list[str]]:
+    """The plan if `fold` returns the same for names of one file; and the names that clash for that reason."""
     root = os.path.realpath(folder)
     plan = ExtractionPlan(root)
+    clashing: list[str] = []
     real_folders: dict[str, str] = {}
     reasons: dict[str, str | None] = {name: unsafe_form(name) for name in names}
-    well_formed = {name: _folded(name) for name, reason in reasons.items() if reason is None}
+    well_formed = {name: fold(name) for name, reason in reasons.items() if reason is None}
     files = set(well_formed.values())
     # Folders that are not also files are not kept: a name can need 255 of them.
     needed = {one for name in files for one in _parents(name) if one in files}
@@ -145,17 +166,19 @@ def plan_extraction(
         shown = name
         if folded in needed:
             shown += beside_folder or ""
-            if shown == name or _folded(shown) in files or unsafe_form(shown) is not None:
+            if shown == name or fold(shown) in files or unsafe_form(shown) is not None:
                 reasons[name] = "another name needs a folder of this name"
+                clashing.append(name)
                 continue
         path = os.path.join(folder, *shown.split("/"))
         real = _real_path(path, real_folders)
         if os.path.commonpath((root, real)) != root:
             reasons[name] = f"a symbolic link leads outside, to {real}"
             continue
-        # Some file systems ignore case or normalise names, and a link may lead to another target.
-        other = claimed.setdefault(_folded(real), name)
+        # A link may lead to another target.
+        other = claimed.setdefault(fold(real), name)
         if other != name:
+            clashing.append(name)
             for one, rival in ((name, other), (other, name)):
                 # Two names that look alike differ in their escapes.
                 reasons[one] = f"{rival!a} is the same file where case or form is ignored"
@@ -165,7 +188,31 @@ def plan_extraction(
         if reason is not None:
             plan.targets.pop(name, None)
             plan.refused.append(Refused(name, reason))
-    return plan
+    return plan, clashing
+
+
+def _existing_folder(path: str) -> str:
+    """The nearest folder above a path that exists; new folders in it are like it."""
+    while not os.path.isdir(path):
+        path = os.path.dirname(os.path.abspath(path))
+    return path
+
+
+def _folding(folders: set[str]) -> Callable[[str], str]:
+    """What names of one file have in common in all of these folders."""
+    ignores_case = ignores_form = False
+    try:
+        for folder in folders:
+            with tempfile.TemporaryDirectory(prefix=".", dir=folder) as probe:
+                for name in ("a", "\u00e9"):
+                    os.mkdir(os.path.join(probe, name))
+                ignores_case |= os.path.exists(os.path.join(probe, "A"))
+                ignores_form |= os.path.exists(os.path.join(probe, "e\u0301"))
+    except OSError:  # nothing can be written here, which writing will say
+        return _folded
+    if ignores_case:
+        return _folded
+    return partial(unicodedata.normalize, "NFC") if ignores_form else str
 
 
 def unsafe_form(name: str) -> str | None:

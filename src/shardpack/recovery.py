@@ -16,10 +16,10 @@ from shardpack.record import open_record
 from shardpack.writer import ShardPackWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from shard_format.sources import SourceLike
-    from shardpack.record import Record
+    from shardpack.record import Record, StoredEntry
     from shardpack.writer import Output
 
 __all__ = ["LostPart", "Recovery", "recover"]
@@ -42,6 +42,8 @@ class LostPart:
     """Of the record, if that is known."""
     reason: str
     """What is wrong with it."""
+    entry: str | None = None
+    """The entry, if the rest of its record was recovered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ def recover(
     source: SourceLike,
     output: Output,
     *,
+    entries: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     **options: Any,  # noqa: ANN401 - checked by the writer
 ) -> Recovery:
@@ -85,6 +88,8 @@ def recover(
     Args:
         source: the damaged shard, or the `.partial` file that a killed writer left.
         output: the new shard; not the same file.
+        entries: True also keeps the intact entries, and the metadata, of a record that has damaged ones. The result
+            lists those; the recovered record does not show that it had them.
         limits: as for reading.
         options: what `ShardPackWriter` takes. Metadata, time and alignment are kept if they are known.
     """
@@ -105,7 +110,8 @@ def recover(
             options.setdefault("metadata", user)
         if isinstance(created := fields.get("created"), str):
             options.setdefault("created", created)
-        return _write(found, output, lost, reader is not None, fields, options)
+        keep = _keep_entries if entries else None
+        return _write(found, output, lost, keep, fields, reader is not None, options)
     finally:
         if reader is not None:
             reader.close()
@@ -138,8 +144,9 @@ def _write(
     found: Iterator[Record],
     output: Output,
     lost: list[LostPart],
-    had_index: bool,
+    keep: Callable[[Record, ShardPackWriter], list[LostPart]] | None,
     fields: dict[str, Any],
+    had_index: bool,
     options: dict[str, Any],
 ) -> Recovery:
     writer: ShardPackWriter | None = None
@@ -149,7 +156,12 @@ def _write(
                 options.setdefault("alignment", record.alignment)
                 writer = ShardPackWriter(output, **options)
             try:
-                writer.copy(record)
+                try:
+                    writer.copy(record)
+                except _LOSSES:
+                    if keep is None:
+                        raise
+                    lost += keep(record, writer)
             except _LOSSES as error:
                 lost.append(LostPart(record.offset, record.size, _key(record), str(error)))
         if writer is None:
@@ -162,6 +174,32 @@ def _write(
         raise
     lost.sort(key=lambda part: part.offset)
     return Recovery(len(writer), tuple(lost), had_index, writer.name)
+
+
+def _keep_entries(record: Record, writer: ShardPackWriter) -> list[LostPart]:
+    """Write the intact entries of a record, and return the others.
+
+    Raises:
+        FormatError: its key is damaged, or was written before.
+    """
+    key = record.key
+    intact: list[StoredEntry] = []
+    lost: list[LostPart] = []
+    for name in record.names:
+        try:
+            intact.append(record[name].stored_entry())
+        except _LOSSES as error:  # noqa: PERF203 - each entry may be damaged
+            lost.append(_lost_entry(record, name, str(error)))
+    writer.write_stored(key, intact, *record.stored_metadata)
+    return lost
+
+
+def _lost_entry(record: Record, name: str, reason: str) -> LostPart:
+    try:
+        entry = record[name]
+    except _LOSSES:  # it leaves its record
+        return LostPart(record.offset, 0, record.key, reason, name)
+    return LostPart(entry.offset, entry.stored_size, record.key, reason, name)
 
 
 def _key(record: Record) -> str | None:

@@ -44,6 +44,15 @@ def target(tmp_path: Path) -> Path:
     return tmp_path / "target"
 
 
+@pytest.fixture
+def no_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the file system ignored case and the form of characters."""
+    real = os.path.exists
+    monkeypatch.setattr(
+        "os.path.exists", lambda path: real(path) or os.path.basename(path) in ("A", "e\u0301")
+    )
+
+
 def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
@@ -67,6 +76,7 @@ def test_only_what_fits_is_extracted(run: Run, sample: Path, target: Path) -> No
     assert files_in(target) == ["signal/text"]
 
 
+@pytest.mark.usefixtures("no_case")
 @pytest.mark.parametrize("names", UNSAFE.values(), ids=UNSAFE.keys())
 def test_unsafe_names_are_refused_before_anything_is_written(
     names: list[str], run: Run, make: Make, target: Path
@@ -78,6 +88,7 @@ def test_unsafe_names_are_refused_before_anything_is_written(
     assert not target.exists()
 
 
+@pytest.mark.usefixtures("no_case")
 @pytest.mark.parametrize("names", UNSAFE.values(), ids=UNSAFE.keys())
 def test_the_rest_can_be_extracted_and_what_was_skipped_is_said(
     names: list[str], run: Run, make: Make, target: Path
@@ -91,6 +102,25 @@ def test_the_rest_can_be_extracted_and_what_was_skipped_is_said(
     # Of a file and a folder with one name, the folder stays.
     assert set(files_in(target)) == {"good", *names} - skipped
     assert "\x1b" not in result.err
+
+
+def test_names_that_differ_in_case_are_files_where_the_file_system_holds_them(
+    run: Run, make: Make, target: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "probe").touch()
+    if (tmp_path / "PROBE").exists():
+        pytest.skip("this file system ignores case")
+    names = ["Read.me", "READ.ME", "a/x", "A/X", "stra\u00dfe", "STRASSE", "B", "b/c"]
+    contents = {name: str(number).encode() for number, name in enumerate(names)}
+    path = make("both.shard", contents)
+    assert run("extract", path, "-C", target).code == Exit.OK
+    assert {name: (target / name).read_bytes() for name in files_in(target)} == contents
+    assert sorted(os.listdir(tmp_path)) == ["both.shard", "probe", "target"]
+    # Links still make two names one.
+    (target / "link").symlink_to("a")
+    path = make("linked.shard", {"a/x": b"1", "link/x": b"2", "Y": b"", "y": b""})
+    result = run("extract", path, "-C", target, "--skip-unsafe", "--json").json
+    assert {one["name"] for one in result["skipped"]} == {"a/x", "link/x"}
 
 
 def test_a_nul_in_a_name_is_refused(run: Run, target: Path, request: pytest.FixtureRequest) -> None:

@@ -240,6 +240,52 @@ def test_members_of_no_sample_are_errors_or_named(pack: Run, tmp_path: Path) -> 
     assert "README" in result.err
 
 
+def test_records_are_sorted_by_key_or_field(pack: Run, tmp_path: Path) -> None:
+    shard, out = tmp_path / "x.shardpack", tmp_path / "out.shardpack"
+    with ShardPackWriter(shard, fsync=False) as writer:
+        for key, value in (("b", 10), ("c", 9.5), ("a", "text"), ("d", 9.5)):
+            writer.write(key, {}, {"score": {"value": value}})
+
+    def sorted_keys(*options: str) -> list[str]:
+        assert pack("sort", shard, "-o", out, "-f", *options).code == 0
+        with shardpack.open(out) as dataset:
+            return list(dataset.keys())
+
+    assert sorted_keys() == ["a", "b", "c", "d"]
+    assert sorted_keys("--by", "score.value") == ["c", "d", "b", "a"]
+    assert sorted_keys("-r") == ["d", "c", "b", "a"]
+    result = pack("sort", shard, "-o", out, "-f", "--by", "score")
+    assert (result.code, "cannot sort record 'b' by 'score'" in result.err) == (Exit.USAGE, True)
+    with shardpack.open(out) as dataset:  # what was there stays
+        assert list(dataset.keys()) == ["d", "c", "b", "a"]
+
+
+def test_a_sample_is_the_same_every_time(pack: Run, all_of_it: Path, tmp_path: Path) -> None:
+    keys = []
+    for number, count in enumerate(("10", "0.25", "25%")):
+        out = tmp_path / f"s{number}.shardpack"
+        assert pack("sample", all_of_it, count, "-o", out, "--seed", "3").code == 0
+        with shardpack.open(out) as dataset:
+            keys.append(list(dataset.keys()))
+    assert keys[0] == keys[1] == keys[2] == sorted(keys[0])
+    assert len(keys[0]) == 10
+    for wrong in ("x", "41", "-1", "1.5"):
+        assert pack("sample", all_of_it, wrong, "-o", tmp_path / "y").code == Exit.USAGE
+
+
+def test_overlays_add_and_delete_keys(pack: Run, all_of_it: Path, tmp_path: Path) -> None:
+    more = write(tmp_path / "more.shardpack", range(39, 42))
+    (tmp_path / "bad.txt").write_text("r000\nr007\n")
+    command = ("join", "--overlay", all_of_it, more, "-o", tmp_path / "new.shardpack")
+    result = pack(*command)
+    assert (result.code, "give --add to add them" in result.err) == (Exit.USAGE, True)
+    assert pack(*command, "--add", "--delete", tmp_path / "bad.txt").code == 0
+    with shardpack.open(tmp_path / "new.shardpack") as dataset:
+        expected = [f"r{number:03}" for number in range(42) if number not in (0, 7)]
+        assert list(dataset.keys()) == expected
+    assert pack("join", all_of_it, more, "-o", tmp_path / "x", "--add").code == Exit.USAGE
+
+
 def test_metadata_of_records_goes_through_tar_files(
     pack: Run, all_of_it: Path, tmp_path: Path
 ) -> None:
@@ -260,6 +306,36 @@ def test_folders_of_images_become_labelled_records(pack: Run, photos: Path, tmp_
     with shardpack.open(shard) as dataset:
         assert dataset["cats/0001"].metadata == {"label": "cats"}
         assert dataset["cats/0001"]["jpg"].read() == (photos / "cats" / "0001.jpg").read_bytes()
+
+
+def test_what_images_leave_out_is_summed_up(pack: Run, photos: Path, tmp_path: Path) -> None:
+    shard = tmp_path / "i.shardpack"
+    (photos / "README").write_text("x")
+    result = pack("from-images", photos, "-o", shard, "--skip-others")
+    (line,) = result.err.splitlines()
+    assert "left out 13 files: 12 .json (cats/0001.json), 1 without a suffix (README): " in line
+    result = pack("from-images", photos, "-o", shard, "--skip-others", "-f", "-v")
+    assert len(result.err.splitlines()) == 13
+
+
+def test_packs_become_tables_and_changes_are_said(pack: Run, tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = arrow.table({"id": ["a", "b"], "t": arrow.array([1, 2], arrow.timestamp("ns"))})
+    parquet.write_table(rows, tmp_path / "t.parquet")
+    shard, table = tmp_path / "t.shardpack", tmp_path / "u.parquet"
+    result = pack("from-table", tmp_path / "t.parquet", "-o", shard, "--key", "id")
+    assert result.err == "changed column 't': timestamp[ns] as text (2 values)\n"
+    assert pack("to-table", shard, "-o", table).code == 0
+    assert parquet.read_table(table).to_pydict() == {
+        "__key__": ["a", "b"],
+        "id": ["a", "b"],
+        "t": ["1970-01-01 00:00:00.000000001", "1970-01-01 00:00:00.000000002"],
+    }
+    assert pack("to-table", shard, "-o", table).code == Exit.USAGE
+    facts = pack("to-table", shard, "-o", table, "-f", "--column", "id", "--json").json
+    assert (facts["records"], facts["changed"]) == (2, [])
+    assert parquet.read_table(table).schema.names == ["__key__", "id"]
 
 
 def test_tables_become_records(pack: Run, tmp_path: Path) -> None:

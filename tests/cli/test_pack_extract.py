@@ -56,17 +56,11 @@ def test_the_rest_is_extracted_with_permission(pack: Run, tmp_path: Path) -> Non
 
 
 def test_two_entries_for_one_path_are_refused(pack: Run, tmp_path: Path) -> None:
-    for number, records in enumerate(
-        (
-            [("a", "b.c"), ("a.b", "c")],  # the same path
-            [("A", "txt"), ("a", "txt")],  # the same where case is ignored
-        )
-    ):
-        shard = make(tmp_path / f"{number}.shardpack", *records)
-        result = pack("extract", shard, "-C", tmp_path / "out")
-        assert result.code == Exit.FINDING
-        assert "(unsafe_path)" in result.err
-        assert not (tmp_path / "out").exists()
+    shard = make(tmp_path / "x.shardpack", ("a", "b.c"), ("a.b", "c"))
+    result = pack("extract", shard, "-C", tmp_path / "out")
+    assert result.code == Exit.FINDING
+    assert "(unsafe_path)" in result.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_link_in_the_folder_leads_nowhere(pack: Run, tmp_path: Path) -> None:

@@ -355,7 +355,7 @@ class TestOverlayOfOtherKeys:
         assert shardpack.merge(over, out, fsync=False).records == 8
         assert {record.key: record.decode() for record in shardpack.open(out)} == expected
         # Tools that choose by key see the same keys.
-        some = [shardpack.sample(one, tmp_path / f"x{n}", 4) for n, one in enumerate((over, out))]
+        some = shardpack.sample(over, tmp_path / "x", 4), shardpack.sample(out, tmp_path / "y", 4)
         assert len({tuple(shardpack.open(done.paths).keys()) for done in some}) == 1
         joined = shardpack.join(over, column(tmp_path / "j.shardpack", "j.txt", keys))
         assert joined["n3"].names == ("u.txt", "j.txt")

@@ -173,3 +173,42 @@ def test_metadata_without_fields_is_copied_as_none(
     (copied,) = shardpack.open(tmp_path / "out").records()
     assert copied.metadata == {}
     assert copied.stored_metadata[1] == b""
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_the_good_entries_of_a_damaged_record_are_kept_on_request(
+    tmp_path: Path, with_index: bool
+) -> None:
+    path = tmp_path / "a"
+    with shardpack.ShardPackWriter(path, fsync=False) as writer:
+        for number in range(3):
+            entries = {name: noise(500, number) for name in ("left.bin", "right.bin", "top.bin")}
+            writer.write(f"key {number}", entries, {"label": number})
+    whole = path.read_bytes()
+    data = bytearray(whole if with_index else whole[:-1])
+    entry = shardpack.open(whole)["key 1"]["right.bin"]
+    data[entry.offset + 7] ^= 1
+    found = shardpack.recover(bytes(data), tmp_path / "out", entries=True)
+    assert found.records == 3
+    assert not found.is_complete
+    (lost,) = found.lost
+    assert (lost.key, lost.entry, lost.offset, lost.size) == (
+        "key 1",
+        "right.bin",
+        entry.offset,
+        500,
+    )
+    with shardpack.open(tmp_path / "out") as dataset:
+        record = dataset["key 1"]
+        assert record.names == ("left.bin", "top.bin")
+        assert record["top.bin"].read() == noise(500, 1)
+        assert record.metadata == {"label": 1}
+    assert shardpack.recover(bytes(data), tmp_path / "strict").records == 2
+
+
+def test_an_entry_that_leaves_its_record_is_lost_alone(tmp_path: Path) -> None:
+    parts = [Part(b"a", b"1"), Part(b"b", b"2", stored_size=9999)]
+    data = HandMadePack([HandMadeRecord(b"k", parts)]).to_bytes()
+    found = shardpack.recover(data, tmp_path / "out", entries=True)
+    assert [(part.key, part.entry) for part in found.lost] == [("k", "b")]
+    assert shardpack.open(tmp_path / "out")["k"].read_all() == {"a": b"1"}

@@ -172,7 +172,7 @@ def _run_pack(args: argparse.Namespace, console: Console) -> Exit:
 
     output = args.output or _default_output(args.file)
     refuse_overwrite(output, force=args.force)
-    found = shardpack.recover(args.file, output, overwrite=args.force)
+    found = shardpack.recover(args.file, output, entries=args.entries, overwrite=args.force)
     console.report(
         {
             "file": args.file,
@@ -181,7 +181,13 @@ def _run_pack(args: argparse.Namespace, console: Console) -> Exit:
             "had_index": found.had_index,
             "complete": found.is_complete,
             "lost": [
-                {"offset": part.offset, "size": part.size, "key": part.key, "reason": part.reason}
+                {
+                    "offset": part.offset,
+                    "size": part.size,
+                    "key": part.key,
+                    "entry": part.entry,
+                    "reason": part.reason,
+                }
                 for part in found.lost
             ],
         },
@@ -209,7 +215,8 @@ def _pack_lines(found: PackRecovery, console: Console) -> Iterator[str]:
         yield "  the index is missing or damaged; records were found by reading the file"
     shown = found.lost if console.verbose else found.lost[:MOST_SHOWN]
     for part in shown:
-        of = "" if part.key is None else f" of record {printable(repr(part.key))}"
+        of = "" if part.entry is None else f", entry {printable(repr(part.entry))}"
+        of += "" if part.key is None else f" of record {printable(repr(part.key))}"
         yield (f"  lost: {size(part.size)}{of} at byte {part.offset:,}: {printable(part.reason)}")
     if len(shown) < len(found.lost):
         yield f"  … and {count(len(found.lost) - len(shown), 'more place')}; see -v"
@@ -261,6 +268,7 @@ SHARDPACK = arg.Command(
             "the shard to write (default: the name that a .partial file was for, else FILE with "
             ".recovered before its suffix)",
         ),
+        arg.flag("--entries", "also keep the intact entries of records that have damaged ones"),
         arg.force(),
     ),
     """
@@ -271,6 +279,7 @@ Never changes FILE. Exit code 3 if anything could not be recovered.
 
 shardpack recover cut.shardpack                                 # to cut.recovered.shardpack
 shardpack recover damaged.shardpack -o saved.shardpack          # to a file of your choice
+shardpack recover damaged.shardpack --entries                   # also parts of damaged records
 shardpack recover .train-000007.shardpack.0123456789ab.partial  # what a killed writer left
 """,
 )

@@ -50,9 +50,9 @@ def _field(name: str, record: Record) -> tuple[bool, Any]:
     """What to sort a record by: a field of its metadata. Numbers come before text."""
     from shard_format.errors import InvalidArgument, shorten
 
-    value = record.metadata
+    value: Any = record.metadata
     for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None  # type: ignore[assignment]
+        value = value.get(part) if isinstance(value, dict) else None
     if not isinstance(value, (str, int, float)):
         raise InvalidArgument(
             f"cannot sort record {shorten(record.key)} by {name!r}",
