@@ -122,6 +122,7 @@ SHARDPACK: Final = Program(
         merge.JOIN,
         merge.SHARDPACK,
         split.SHARDPACK,
+        select.FILTER,
         select.SORT,
         select.SAMPLE,
         convert.FROM_TAR,

@@ -151,6 +151,25 @@ def test_a_cut_shard_is_recovered_up_to_the_cut(share: float, pack: Run, shard: 
     assert (again.code, "give --force" in again.err) == (Exit.USAGE, True)
 
 
+def test_good_entries_of_a_damaged_record_are_recovered_on_request(pack: Run, shard: Path) -> None:
+    with ShardPackReader(shard) as reader:
+        key, *others = (record.key for record in reader)
+        first, *names = reader.record(0).names
+        offset = reader.record(0)[first].offset
+    data = bytearray(shard.read_bytes())
+    data[offset] ^= 1
+    shard.write_bytes(data)
+    saved = shard.with_name("saved.shardpack")
+    result = pack("recover", shard, "-o", saved, "--entries")
+    assert result.code == Exit.IO
+    assert f"entry {first!r} of record {key!r}" in result.out
+    with ShardPackReader(saved) as reader:
+        assert [record.key for record in reader] == [key, *others]
+        assert list(reader.record(0).names) == names
+    facts = pack("recover", shard, "-o", saved, "--force", "--json").json
+    assert (facts["records"], facts["lost"][0]["entry"]) == (len(others), None)
+
+
 def test_a_shard_that_only_lost_its_index_comes_back_whole(pack: Run, shard: Path) -> None:
     with ShardPackReader(shard) as reader:
         end = reader.footer.index_offset

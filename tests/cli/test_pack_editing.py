@@ -240,6 +240,37 @@ def test_members_of_no_sample_are_errors_or_named(pack: Run, tmp_path: Path) -> 
     assert "README" in result.err
 
 
+def test_records_are_filtered_by_key_and_field(pack: Run, tmp_path: Path) -> None:
+    shard, out = tmp_path / "x.shardpack", tmp_path / "out.shardpack"
+    with ShardPackWriter(shard, fsync=False) as writer:
+        for key, fields in (
+            ("cat/1", {"n": 1, "in": {"split": "val"}}),
+            ("cat/2", {"n": True, "in": {"split": "train"}}),
+            ("dog/1", {"n": "1", "in": {"split": "val"}}),
+            ("dog/2", {}),
+        ):
+            writer.write(key, {"txt": key}, fields)
+
+    def kept(*options: str) -> list[str]:
+        assert pack("filter", shard, *options, "-o", out, "-f").code == 0
+        with shardpack.open(out) as dataset:
+            return list(dataset.keys())
+
+    assert kept("cat/*") == ["cat/1", "cat/2"]
+    assert kept("cat/1", "dog/*") == ["cat/1", "dog/1", "dog/2"]
+    assert kept("--prefix", "dog", "--field", "in.split=val") == ["dog/1"]
+    # Text and a number look the same on the command line; a truth value is neither.
+    assert kept("--field", "n=1") == ["cat/1", "dog/1"]
+    assert kept("--field", "n=true") == ["cat/2"]
+    assert kept("cat/*", "--field", "n=1", "--field", "in.split=val") == ["cat/1"]
+    result = pack("filter", shard, "-o", out, "-f", "--field", "n=7")
+    assert (result.code, "no record fits" in result.err) == (0, True)
+    new = tmp_path / "new.shardpack"
+    for wrong in (["cow/*"], ["cow"], [], ["--field", "n"]):
+        assert pack("filter", shard, *wrong, "-o", new).code != 0
+        assert not new.exists()
+
+
 def test_records_are_sorted_by_key_or_field(pack: Run, tmp_path: Path) -> None:
     shard, out = tmp_path / "x.shardpack", tmp_path / "out.shardpack"
     with ShardPackWriter(shard, fsync=False) as writer:

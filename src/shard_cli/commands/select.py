@@ -30,8 +30,56 @@ def _edit(
         open_watched(shards, args, bar) as dataset,
     ):
         done = edit(dataset, output, *given, **options)
+    if not done.records:
+        console.warn(f"{args.file}: no record fits; the new pack is empty")
     pack_output.report_written(console, done.paths, done.records, file=args.file)
     return Exit.OK
+
+
+def _value(record: Record, name: str) -> Any:  # noqa: ANN401 - any JSON
+    """A field of the metadata; a.b is the field b inside a. None if there is none."""
+    value: Any = record.metadata
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+# --- filter
+
+
+def _filter(args: argparse.Namespace, console: Console) -> Exit:
+    from shard_cli.kinds.pack import chosen_keys
+    from shard_format.errors import InvalidArgument
+    from shardpack.editing import filter
+
+    fields = {name: _values(text) for name, text in arg.pairs_of(args.field, "--field").items()}
+    if not fields and not args.patterns and args.prefix is None:
+        raise InvalidArgument("say which records to keep", expected="PATTERN, --prefix or --field")
+    # A pattern that fits nothing raises before anything is written.
+    keys = chosen_keys(args.file, args) if args.patterns or args.prefix is not None else None
+
+    def keep(record: Record) -> bool:
+        return (keys is None or record.key in keys) and all(
+            any(_is_same(_value(record, name), one) for one in wanted)
+            for name, wanted in fields.items()
+        )
+
+    return _edit(args, console, filter, keep)
+
+
+def _values(text: str) -> list[Any]:
+    """What a field may be if it is to fit VALUE: the text itself, or the JSON value that it is."""
+    import json
+
+    try:
+        return [text, json.loads(text)]
+    except ValueError:
+        return [text]
+
+
+def _is_same(found: object, wanted: object) -> bool:
+    # True is 1 for Python.
+    return found == wanted and isinstance(found, bool) == isinstance(wanted, bool)
 
 
 # --- sort
@@ -50,9 +98,7 @@ def _field(name: str, record: Record) -> tuple[bool, Any]:
     """What to sort a record by: a field of its metadata. Numbers come before text."""
     from shard_format.errors import InvalidArgument, shorten
 
-    value: Any = record.metadata
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
+    value = _value(record, name)
     if not isinstance(value, (str, int, float)):
         raise InvalidArgument(
             f"cannot sort record {shorten(record.key)} by {name!r}",
@@ -87,6 +133,30 @@ def _count_argument(text: str) -> float:
         ) from None
 
 
+FILTER = arg.Command(
+    "filter",
+    _filter,
+    (
+        arg.PACK,
+        *arg.patterns("keep"),
+        *pack_output.OUTPUT,
+        arg.repeated(
+            "--field NAME=VALUE",
+            "keep only records whose metadata has this value, text or JSON; a.b for a field inside one",
+        ),
+        arg.metadata(),
+    ),
+    """
+write some records of a pack
+
+A record is kept if one of the patterns matches its key, and all fields have the values that you give. Copies
+entries as they are stored; 'shardpack.filter' in Python takes any condition.
+
+shardpack filter all.shardpack 'cats/*' 'dogs/*' -o pets.shardpack                # by key
+shardpack filter 'all-*.shardpack' -o val-%06d.shardpack --field split=val        # by a field of the metadata
+shardpack filter all.shardpack -o x.shardpack --field label=3 --field camera.on=true  # by several
+""",
+)
 SORT = arg.Command(
     "sort",
     _sort,

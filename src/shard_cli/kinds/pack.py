@@ -232,6 +232,12 @@ def _chosen_records(dataset: Dataset, path: str, args: argparse.Namespace) -> It
         )
 
 
+def chosen_keys(path: str, args: argparse.Namespace) -> set[str]:
+    """The keys that patterns choose."""
+    with open_pack(path, args) as dataset:
+        return {record.key for record in _chosen_records(dataset, path, args)}
+
+
 _SORT_KEYS: Final[dict[str, Callable[[Record], Any]]] = {
     "name": lambda record: record.key,
     "size": lambda record: (-_content_size(record), record.key),
