@@ -196,7 +196,7 @@ def written_output(
                 if hasattr(args, "resume")
                 else "--force starts again"
             )
-        elif not isinstance(error, Exception):
+        elif not isinstance(error, Exception) and not target.is_stdout:
             console.note("no shard was finished; nothing is left of this run")
         raise
 

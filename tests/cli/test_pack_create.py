@@ -457,7 +457,7 @@ def test_files_without_a_suffix_keep_their_names(pack: Run, tmp_path: Path) -> N
     (folder / "a").mkdir(parents=True)
     for name in ("LICENSE", "LICENSE.md", "a/0001", "a/0001.__file__", "a/x.", "a/data"):
         (folder / name).write_text(name)
-    shard = tmp_path / "x.shardpack"
+    shard = tmp_path / "new" / "folder" / "x.shardpack"
     assert pack("create", "-i", folder, "-o", shard).code == 0
     assert pack("extract", shard, "-C", tmp_path / "out").code == 0
     assert files_of(tmp_path / "out") == files_of(folder)

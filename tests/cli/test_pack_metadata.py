@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -54,6 +55,18 @@ def test_what_is_extracted_is_the_same_pack_again(
     if layout == "stem":
         assert (out / "cats" / "1").read_bytes() == b"no suffix"
         assert json.loads((out / f"only.{METADATA_ENTRY}").read_text()) == {"note": "x"}
+
+
+def test_a_tar_file_of_what_was_extracted_is_the_same_pack_too(
+    pack: Run, shard: Path, tmp_path: Path
+) -> None:
+    assert pack("extract", shard, "only", "plain", "-C", tmp_path / "out").code == 0
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for path in sorted((tmp_path / "out").iterdir()):
+            tar.add(path, path.name)
+    back = tmp_path / "back.shardpack"
+    assert pack("from-tar", tmp_path / "x.tar", "-o", back).code == 0
+    assert records(back) == {key: records(shard)[key] for key in ("only", "plain")}
 
 
 def test_unpack_writes_metadata_too(shard: Path, tmp_path: Path) -> None:

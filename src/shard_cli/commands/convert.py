@@ -213,9 +213,8 @@ FROM_TAR = arg.Command(
         *pack_output.OUTPUT,
         *pack_output.STORAGE,
         arg.metadata(),
-        arg.option(
-            "--metadata-entry NAME",
-            "the entry that becomes the metadata of its record, such as metadata.json",
+        arg.metadata_entry(
+            "the name of a member that becomes the metadata of its record, such as the metadata.json of to-tar"
         ),
         arg.option(
             "--record-size-limit SIZE", "refuse samples above SIZE (default 1G)", default=1 << 30

@@ -378,7 +378,8 @@ def _read_metadata(group: FileGroup) -> dict[str, Any]:
         return parse_object(data, "the metadata", DEFAULT_LIMITS)
     except ShardError as error:
         path = group.metadata_file.path
-        raise CannotPack(Obstacle("metadata", group.key, path, str(error))) from None
+        reason = f"{error.problem}{error.facts}; another --metadata-entry packs it as an entry"
+        raise CannotPack(Obstacle("metadata", group.key, path, reason)) from None
 
 
 def read_file(key: str, file: SourceFile) -> bytes:

@@ -30,7 +30,7 @@ from shard_cli.kinds.model import (
     matches,
     open_pack,
 )
-from shard_cli.text import count, exact_size, percent, short_json, size
+from shard_cli.text import count, exact_size, fit, percent, short_json, size
 from shard_format.errors import (
     BadOffset,
     DuplicateName,
@@ -58,6 +58,8 @@ _VERSION: Final = 1  # the only one that readers open
 # `info` answers at once: it reads the fields of this many shards, and only counts the others.
 _MOST_READ: Final = 64
 _KNOWN_FIELDS: Final = ("created", "schema", "user", "version")
+# In a terminal, `ls --fields` cuts metadata that is longer.
+_LONGEST_FIELDS: Final = 60
 _JOINS: Final = {"stem": ".", "dir": "/"}
 
 
@@ -297,6 +299,8 @@ def listing(path: str, args: argparse.Namespace, console: Console) -> TableRows:
     if args.fields:
         headings.append("METADATA")
         fields = {record["key"]: short_json(record["metadata"]) for record in records}
+        if console.out_is_terminal and not console.verbose:
+            fields = {key: fit(text, _LONGEST_FIELDS) for key, text in fields.items()}
         if args.long:  # a record without entries has metadata, too
             rows += [
                 [record["key"], *"-" * (len(headings) - 2)]

@@ -34,6 +34,7 @@ from shard_format.safe_paths import unsafe_form
 from shardpack._switch import Replacement, finish_replacements
 from shardpack.columns import open_samples
 from shardpack.dataset import expand
+from shardpack.files import METADATA_ENTRY
 from shardpack.streaming import read_bytes
 from shardpack.writer_set import ShardWriterSet, WrittenShards, is_set, numbered_files
 
@@ -89,7 +90,7 @@ def from_tar(
     output: Output,
     *,
     orphans: str = "error",
-    metadata_entry: str | None = None,
+    metadata_entry: str | None = METADATA_ENTRY,
     max_record_bytes: int = DEFAULT_LIMITS.max_decompressed_bytes,
     **options: Any,  # noqa: ANN401 - checked by the writer
 ) -> WrittenShards:
@@ -103,8 +104,8 @@ def from_tar(
         output: one file (a path, or an open file), or `"train-%06d.shardpack"` for a set of shards.
         orphans: what to do with members that belong to no sample, such as `README`: `"error"`, or `"skip"`, which
             lists them in the result.
-        metadata_entry: the entry that becomes the metadata of its record, a JSON object, such as the
-            `"metadata.json"` that `to_tar` writes.
+        metadata_entry: the entry that becomes the metadata of its record, a JSON object: the file that `unpack` writes,
+            or `"metadata.json"` for tar files of `to_tar`. None takes every member as an entry.
         max_record_bytes: refuse larger samples; raise it for files you trust.
         options: what `ShardWriterSet` takes: `overwrite`, `max_bytes`, `compression` and so on.
 
