@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardpack.writer_set import WrittenShards
 
 SUFFIX: Final = ".shardpack"
+_SHARD_SIZE: Final = 1 << 30
 OUTPUT: Final = (
     arg.option(
         "-o --output NAME",
@@ -30,7 +31,7 @@ OUTPUT: Final = (
     arg.option(
         "--shard-size SIZE",
         "start a new shard before the file grows above SIZE (default 1G)",
-        default=1 << 30,
+        default=_SHARD_SIZE,
     ),
     arg.option("--shard-records N", "start a new shard after N records"),
     arg.force("replace shards of this name that exist; they stay until the new ones are complete"),
@@ -181,7 +182,12 @@ def written_output(
             "max_bytes": args.shard_size,
             "max_records": args.shard_records,
         }
-    output = console.data_output("a pack") if target.is_stdout else target.pattern or target.name
+    output: str | BinaryIO = target.pattern or target.name
+    if target.is_stdout:
+        # One shard without end, unless you ask for a limit.
+        most = None if args.shard_size == _SHARD_SIZE else args.shard_size
+        options |= {"max_bytes": most, "max_records": args.shard_records}
+        output = console.data_output("a pack")
     try:
         yield output, options
     except BaseException as error:

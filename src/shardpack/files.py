@@ -150,7 +150,8 @@ def entry_file(key: str, entry: Entry, separator: str = ".") -> RecordFile:
         entry.content_type,
         entry.size,
         None if entry.is_compressed else entry.crc32c,
-        lambda: entry.data,
+        # A copy: an entry keeps its content, and lists of files are long.
+        lambda: entry.renamed(entry.name).data,
     )
 
 
@@ -242,11 +243,14 @@ def unpack(
     """
     target = os.fspath(folder)
     with open_samples(shards) as dataset:
-        files = [
-            file for record in dataset.records() for file in record_files(record, metadata_entry)
-        ]
-        plan = plan_extraction((file.path for file in files), target)
-        if plan.refused or len(plan.targets) != len(files):
+
+        def files() -> Iterator[RecordFile]:
+            for record in dataset.records():
+                yield from record_files(record, metadata_entry)
+
+        paths = [file.path for file in files()]
+        plan = plan_extraction(paths, target)
+        if plan.refused or len(plan.targets) != len(paths):
             first = plan.refused[0] if plan.refused else None
             raise UnsafePath(
                 "an entry cannot be a file below the folder"
@@ -254,16 +258,20 @@ def unpack(
                 else "two entries have the same path",
                 path=target,
                 entry=first.name if first is not None else None,
-                found=first.reason if first is not None else f"{len(files)} entries",
+                found=first.reason if first is not None else f"{len(paths)} entries",
             )
-        missing = [file for file in files if not _is_there(file, plan)]
+        kept: set[str] = set()
+        if any(map(os.path.lexists, plan.targets.values())):
+            kept.update(file.path for file in files() if _is_there(file, plan))
         size_bytes = 0
-        for file in missing:
+        for file in files():
+            if file.path in kept:
+                continue
             size = plan.write(file.path, [file.read()])
             size_bytes += size
             if progress is not None:
                 progress(size)
-    return Unpacked(len(missing), size_bytes, len(files) - len(missing))
+    return Unpacked(len(paths) - len(kept), size_bytes, len(kept))
 
 
 def _is_there(file: RecordFile, plan: ExtractionPlan) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from shard_format.errors import InvalidArgument
 from shardpack import ShardPackReader, ShardPackWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.cli.conftest import Run
@@ -134,3 +136,22 @@ def test_the_same_command_goes_on_after_an_interruption(pack: Run, tmp_path: Pat
         (out / name).write_bytes(content)
     done = shardpack.unpack(shard, out)
     assert (done.files, done.size_bytes, done.kept) == (1, 5, 3)
+
+
+def test_entries_are_not_kept_in_memory(pack: Run, tmp_path: Path) -> None:
+    shard = tmp_path / "x.shardpack"
+    with ShardPackWriter(shard, fsync=False, compression="zstd") as writer:
+        for number in range(60):
+            writer.write(str(number), {"bin": bytes(1_000_000)})
+    calls: list[Callable[[Path], object]] = [
+        lambda out: pack("extract", shard, "-C", out),
+        lambda out: shardpack.unpack(shard, out),
+        lambda out: shardpack.unpack(shard, out),  # all are there
+    ]
+    for number, extract in enumerate(calls):
+        tracemalloc.start()
+        extract(tmp_path / f"out{min(number, 1)}")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 20_000_000
+    assert len(os.listdir(tmp_path / "out1")) == 60

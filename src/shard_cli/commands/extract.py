@@ -102,7 +102,7 @@ def _is_there(member: NamedContent, plan: ExtractionPlan) -> bool:
 
     try:
         return plan.holds(member.name, member.size, checksum)
-    except FormatError:  # damaged: writing it says so
+    except FormatError:  # damaged, which the attempt to write it reports
         return False
 
 

@@ -37,7 +37,7 @@ def _edit(
 
 
 def _value(record: Record, name: str) -> Any:  # noqa: ANN401 - any JSON
-    """A field of the metadata; a.b is the field b inside a. None if there is none."""
+    """A field of the metadata; a.b is the field b inside a. None if it is missing."""
     value: Any = record.metadata
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None

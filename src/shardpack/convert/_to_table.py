@@ -238,7 +238,7 @@ def _array(values: list[Any], kind: Any, name: str) -> Any:  # noqa: ANN401 - of
 
 
 def _type_of(values: list[Any]) -> Any:  # noqa: ANN401 - of pyarrow
-    """The one type of all values, None if there is none that a table can hold."""
+    """The type that all values have in common; None if a table cannot hold them in one column."""
     pa = require("pyarrow", "arrow")
     try:
         found = pa.array(values).type
