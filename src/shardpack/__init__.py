@@ -15,9 +15,11 @@ from shardpack.dataset import Dataset, open
 from shardpack.editing import filter, merge, sample, sort, split
 from shardpack.files import unpack
 from shardpack.packing import Sample, pack
+from shardpack.parts import commit
 from shardpack.reader import ShardPackReader
 from shardpack.record import Entry, Record, StoredEntry
 from shardpack.recovery import LostPart, Recovery, recover
+from shardpack.sets import SetLabel, ShardSet
 from shardpack.streaming import stream
 from shardpack.values import register_decoder
 from shardpack.writer import ShardPackWriter
@@ -32,10 +34,13 @@ __all__ = [
     "Record",
     "Recovery",
     "Sample",
+    "SetLabel",
     "ShardPackReader",
     "ShardPackWriter",
+    "ShardSet",
     "ShardWriterSet",
     "StoredEntry",
+    "commit",
     "filter",
     "join",
     "merge",

@@ -1,9 +1,10 @@
 """Replacing a set of shards by another one, so that a crash leaves all of the old set or all of the new one.
 
 A rename replaces one file at a time, a set has many. So the new shards are first written, complete and synced,
-into a hidden folder beside the old ones. Then a journal is written, the hidden file `.shardpack-switch`: from
-that moment on the new set counts. The new shards are renamed over the old ones, old shards that have no
-successor are removed, and at last the journal is removed.
+into a folder beside the old ones: a hidden one, or the folder of the parts that several machines have written. Then
+a journal is written, the hidden file `.shardpack-switch`: from that moment on the new set counts. The new shards
+are renamed over the old ones, and after them the set file; old shards that have no successor are removed, and at
+last the journal is removed.
 
 A process that dies before the journal is written leaves the old set untouched, and a hidden folder that the next
 replacement removes. A process that dies afterwards leaves the journal. Whoever opens the set next, to read or to
@@ -38,7 +39,7 @@ from shard_format.errors import BadMetadata, ShardError, ShardIOError, UnsafePat
 from shard_format.registry import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 JOURNAL: Final = ".shardpack-switch"
 # The journal names every file of a set, and is never compressed.
@@ -84,35 +85,14 @@ class Replacement:
             new: names of the new shards, all of which are complete.
             find_old: lists the names of the old shards, as they are at that moment.
         """
+
+        def decide(is_decided: bool) -> None:
+            self._is_decided = is_decided
+
         try:
-            if self._fsync:
-                sync_folder(self._staging)
-            with _locked_journal(self._folder, create=True) as journal:
-                _carry_out(self._folder, journal)  # what another set's replacement has left
-                plan = {
-                    "staging": os.path.basename(self._staging),
-                    "new": new,
-                    # Identified exactly, so that a file put there later is not removed.
-                    "old": [
-                        [name, *_identity(os.path.join(self._folder, name))]
-                        for name in find_old()
-                        if name not in new
-                    ],
-                }
-                text = json.dumps(plan).encode("utf-8")
-                self._is_decided = True
-                try:
-                    write_all(journal, [b"%08x\n%s\n" % (crc32c(text), text)])
-                except OSError:
-                    os.ftruncate(journal, 0)
-                    self._is_decided = False
-                    raise
-                if self._fsync:
-                    os.fsync(journal)
-                    sync_folder(self._folder)
-                _finish(self._folder, journal, fsync=self._fsync)
-        except OSError as error:
-            raise ShardIOError.wrap(error, "cannot replace the shards", self._folder) from error
+            _switch(
+                self._staging, [(name, name) for name in new], find_old, decide, fsync=self._fsync
+            )
         finally:
             self._unlock()
 
@@ -126,6 +106,70 @@ class Replacement:
         descriptor, self._lock = self._lock, -1
         if descriptor >= 0:
             close_locked(descriptor)
+
+
+def move_into_place(
+    staging: str,
+    moves: Sequence[tuple[str, str]],
+    find_old: Callable[[], list[str]],
+    *,
+    leftovers: Sequence[str],
+    fsync: bool,
+) -> None:
+    """Put files of a folder in place of files beside that folder, all at once.
+
+    Args:
+        staging: the folder, which is removed if nothing is left in it.
+        moves: for each file its name in the folder and its new name.
+        find_old: lists the names of the files to replace, as they are at that moment.
+        leftovers: files of the folder that are not needed any more afterwards.
+        fsync: whether to sync files and folders.
+    """
+    _switch(staging, moves, find_old, lambda _: None, leftovers=leftovers, fsync=fsync)
+
+
+def _switch(
+    staging: str,
+    moves: Sequence[tuple[str, str]],
+    find_old: Callable[[], list[str]],
+    decide: Callable[[bool], None],
+    *,
+    leftovers: Sequence[str] | None = None,
+    fsync: bool,
+) -> None:
+    """Write the journal, which decides, and carry it out; `decide` is told whether the new files count."""
+    folder = os.path.dirname(staging) or os.curdir
+    try:
+        if fsync:
+            sync_folder(staging)
+        with _locked_journal(folder, create=True) as journal:
+            _carry_out(folder, journal)  # what another set's replacement has left
+            new = {name for _, name in moves}
+            plan = {
+                "staging": os.path.basename(staging),
+                "new": [list(move) for move in moves],
+                # Identified exactly, so that a file put there later is not removed.
+                "old": [
+                    [name, *_identity(os.path.join(folder, name))]
+                    for name in find_old()
+                    if name not in new
+                ],
+                "leftovers": leftovers,
+            }
+            text = json.dumps(plan).encode("utf-8")
+            decide(True)
+            try:
+                write_all(journal, [b"%08x\n%s\n" % (crc32c(text), text)])
+            except OSError:
+                os.ftruncate(journal, 0)
+                decide(False)
+                raise
+            if fsync:
+                os.fsync(journal)
+                sync_folder(folder)
+            _finish(folder, journal, fsync=fsync)
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot replace the shards", folder) from error
 
 
 def finish_replacements(folders: Iterable[str]) -> bool:
@@ -171,9 +215,9 @@ def _carry_out(folder: str, journal: int, *, fsync: bool = True) -> None:
     plan = _read_plan(folder, journal)
     if plan is not None:
         staging = os.path.join(folder, plan["staging"])
-        for name in plan["new"]:
+        for staged, name in plan["new"]:
             with contextlib.suppress(FileNotFoundError):  # it is in its place already
-                os.replace(os.path.join(staging, name), os.path.join(folder, name))
+                os.replace(os.path.join(staging, staged), os.path.join(folder, name))
         if fsync:
             sync_folder(folder)
         for name, *identity in plan["old"]:
@@ -183,7 +227,7 @@ def _carry_out(folder: str, journal: int, *, fsync: bool = True) -> None:
                     os.unlink(path)
         if fsync:
             sync_folder(folder)
-        _remove_staging(staging)
+        _remove_staging(staging, plan.get("leftovers"))
     os.ftruncate(journal, 0)
     os.lseek(journal, 0, os.SEEK_SET)
 
@@ -198,17 +242,20 @@ def _read_plan(folder: str, journal: int) -> dict[str, Any] | None:
         return None
     try:
         plan: dict[str, Any] = parse_foreign(text, "the journal", _PLAN_LIMITS)
-        names = [plan["staging"], *plan["new"], *(row[0] for row in plan["old"])]
+        # Earlier releases wrote one name, which was the same in both folders.
+        plan["new"] = [(one, one) if isinstance(one, str) else tuple(one) for one in plan["new"]]
+        names = [plan["staging"], *(row[0] for row in plan["old"]), *(plan.get("leftovers") or ())]
+        names += [name for staged, new in plan["new"] for name in (staged, new)]
         # A journal that came with a foreign folder must not reach other folders, or empty one that is not ours.
         is_unsafe = (
-            _STAGING.fullmatch(plan["staging"]) is None
+            (plan.get("leftovers") is None and _STAGING.fullmatch(plan["staging"]) is None)
             or os.path.islink(os.path.join(folder, plan["staging"]))
             or any(
                 name in ("", os.curdir, os.pardir) or name != os.path.basename(name)
                 for name in names
             )
         )
-    except (ShardError, KeyError, TypeError, IndexError) as error:
+    except (ShardError, KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise BadMetadata(
             f"the journal of a replacement is malformed: {error}",
             path=os.path.join(folder, JOURNAL),
@@ -266,6 +313,13 @@ def _remove_abandoned(folder: str, stagings: list[str]) -> None:
                 is_abandoned(staging, remove=True)
 
 
-def _remove_staging(staging: str) -> None:
+def _remove_staging(staging: str, leftovers: Sequence[str] | None = None) -> None:
+    """Remove the folder with all that is in it; of a folder that others write to, too, only the leftovers."""
+    for name in leftovers or ():
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(staging, name))
     with contextlib.suppress(OSError):  # the next replacement tries again
-        remove_flat(staging)
+        if leftovers is None:
+            remove_flat(staging)
+        else:
+            os.rmdir(staging)

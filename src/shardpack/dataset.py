@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from operator import index as as_index
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, Union, overload
 
 import numpy as np
 from xxhash import xxh64_intdigest
@@ -30,6 +30,7 @@ from shard_format.sources import files_to_keep, is_url
 from shardpack._index import sorted_lookup
 from shardpack._switch import finish_replacements
 from shardpack.reader import ShardPackReader, read_footer
+from shardpack.sets import ShardSet, is_set_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -41,12 +42,13 @@ if TYPE_CHECKING:
     from shardpack._layout import Footer
     from shardpack.record import Entry, Record
 
-__all__ = ["Dataset", "Shards", "expand", "open"]
+__all__ = ["Dataset", "Shards", "expand", "find_repeated_keys", "open"]
 
 _Taken = TypeVar("_Taken")
 Shards: TypeAlias = Union["SourceLike | Iterable[SourceLike]"]
 """What `shardpack.open` takes."""
 _SUFFIX: Final = ".shardpack"
+_SET_FIELDS: Final = ("created", "revision", "schema", "user", "version")
 
 _MOST_OPEN: Final = 256
 # What a notebook shows.
@@ -67,16 +69,16 @@ def open(
     """Open a dataset.
 
     Args:
-        shards: a path, a URL, `"train-{000000..000973}.shardpack"`, a pattern such as `"train-*"`, a
-            folder, bytes, a binary file, or a list of these, read in this order.
+        shards: a path, a URL, a set file `"train.shardpack-set"`, `"train-{000000..000973}.shardpack"`, a pattern
+            such as `"train-*"`, a folder, bytes, a binary file, or a list of these, read in this order.
         limits: what a file may ask for; raise one for files you trust.
         storage_options: headers, credentials and so on, for URLs.
         max_open: keep at most this many shards open, and fewer while a quarter of the descriptors that the process may
             have (`ulimit -n`) are in use; others are opened again on demand.
 
     Raises:
-        ShardError: a file is missing or breaks a rule. Only the first shard is opened now; the others may fail
-            later, when you first need them.
+        ShardError: a file is missing or breaks a rule. Only the first shard is opened now, of a set file none; the
+            others may fail later, when you first need them.
     """
     return Dataset(shards, limits=limits, storage_options=storage_options, max_open=max_open)
 
@@ -85,7 +87,8 @@ class Dataset:
     """Records of one or many shards, numbered from 0, in the order of the shards.
 
     A shard is opened when you first need it. The first access by number reads the record count of every
-    shard. Safe for threads and after a fork. Pickles as its locations.
+    shard, unless a set file states it. Safe for threads and after a fork. Pickles as its locations, with what a set
+    file says about them.
     """
 
     def __init__(
@@ -98,18 +101,25 @@ class Dataset:
     ) -> None:
         if max_open < 1:
             raise InvalidArgument("max_open is too small", expected="1 or more", found=max_open)
-        self._locations = expand(shards)
-        if finish_replacements(set(map(os.path.dirname, self._local_paths()))):
-            self._locations = expand(shards)
         self._limits = limits
         self._options = dict(storage_options) if storage_options else None
         self._max_open = max_open
+        self._shards = self._find(shards)
+        if finish_replacements(set(map(os.path.dirname, self._local_paths()))):
+            self._shards = self._find(shards)
+        self._locations = [shard.location for shard in self._shards]
         self._set_up()
-        first = self._shard(0)
-        self._only: ShardPackReader | None = first if len(self._locations) == 1 else None
+        self._only: ShardPackReader | None = None
+        if self._shards[0].set is None:
+            first = self._shard(0)
+            self._only = first if len(self._locations) == 1 else None
+
+    def _find(self, shards: Shards) -> list[_FoundShard]:
+        return list(_find_shards(shards, self._limits, self._options))
 
     def _local_paths(self) -> Iterator[str]:
-        return (one for one in self._locations if isinstance(one, str) and not is_url(one))
+        locations = (shard.location for shard in self._shards)
+        return (one for one in locations if isinstance(one, str) and not is_url(one))
 
     def _set_up(self) -> None:
         self._readers: list[ShardPackReader | None] = [None] * len(self._locations)
@@ -127,12 +137,15 @@ class Dataset:
             raise Closed("the dataset is closed", path=self.label)
         # No lock, because a forked child could find it held forever. Two threads may open the same shard; both
         # readers work, and the one that is not kept ends with its last record.
+        location, listed, row = self._shards[number]
+        if listed is not None:
+            listed.check_place(row, location)
         reader = open_with_room(
-            lambda: ShardPackReader(
-                self._locations[number], limits=self._limits, storage_options=self._options
-            ),
+            lambda: ShardPackReader(location, limits=self._limits, storage_options=self._options),
             lambda: self._drop(len(self._opened)),
         )
+        if listed is not None:
+            listed.check_footer(row, reader.footer, location)
         self._readers[number] = reader
         self._opened.append(number)
         held = len(self._opened)
@@ -156,7 +169,10 @@ class Dataset:
         return starts
 
     def footers(self) -> Sequence[Footer]:
-        """The footer of each shard, which has its record count. Read once, several at a time if they are remote."""
+        """The footer of each shard, which has its record count; those that a set file lists are not read.
+
+        Read once, several at a time if they are remote.
+        """
         found = self._footers
         if found is None:
             only = self._only
@@ -168,10 +184,11 @@ class Dataset:
             raise Closed("the dataset is closed", path=self.label)
 
         def footer(number: int) -> Footer:
+            location, listed, row = self._shards[number]
+            if listed is not None:
+                return listed.footers[row]
             reader = self._readers[number]
-            if reader is None:
-                return read_footer(self._locations[number], self._options)
-            return reader.footer
+            return read_footer(location, self._options) if reader is None else reader.footer
 
         return map_in_order(range(len(self._locations)), footer, self._at_once)
 
@@ -193,8 +210,14 @@ class Dataset:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The fields of the first shard: `created`, `schema`, `user`, `version`."""
-        return self._shard(0).metadata
+        """The fields of the set file, or else of the first shard: `created`, `schema`, `user`, `version`.
+
+        A set file also has a `revision`, and its schema is that of all shards.
+        """
+        listed = self._shards[0].set
+        if listed is None:
+            return self._shard(0).metadata
+        return {name: listed.fields[name] for name in _SET_FIELDS if name in listed.fields}
 
     def __len__(self) -> int:
         only = self._only
@@ -397,8 +420,8 @@ class Dataset:
     def _file_starts(self) -> list[int]:
         """Where each file would start if the files were concatenated, and where the last would end."""
         starts = [0]
-        for shard in self.shards:
-            starts.append(starts[-1] + shard.footer.total_size)
+        for footer in self.footers():
+            starts.append(starts[-1] + footer.total_size)
         return starts
 
     def read_record_at_offset(self, offset: int) -> Record:
@@ -441,8 +464,8 @@ class Dataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Workers may run in another folder.
-        locations = [_absolute(location) for location in self._locations]
-        return _reopen, (locations, self._limits, self._options, self._max_open)
+        shards = [shard._replace(location=_absolute(shard.location)) for shard in self._shards]
+        return _reopen, (shards, self._limits, self._options, self._max_open)
 
     def __repr__(self) -> str:
         return f"<Dataset {self.label!r}>"
@@ -475,20 +498,52 @@ def expand(shards: Shards) -> list[Any]:
 
     Text with `{000000..000973}` is a range of numbers with the same number of digits, both ends included; text
     with `*`, `?` or `[` is a pattern of local names, in natural order; a folder means all its `.shardpack` files. If a file
-    has exactly that name, it means the file.
+    has exactly that name, it means the file; a set file means its shards.
 
     Raises:
         InvalidArgument: the list is empty, or a pattern finds nothing.
     """
+    return [shard.location for shard in _find_shards(shards, DEFAULT_LIMITS, None)]
+
+
+class _FoundShard(NamedTuple):
+    """A shard of a dataset."""
+
+    location: Any
+    """A path, a URL, or any source."""
+    set: ShardSet | None = None
+    """What lists it."""
+    row: int = -1
+    """Its row there."""
+
+
+def _find_shards(
+    shards: Shards, limits: Limits, options: Mapping[str, Any] | None
+) -> Iterator[_FoundShard]:
+    for one in _expand(shards):
+        if isinstance(one, _FoundShard):
+            yield one
+        elif is_set_file(one):
+            listed = ShardSet.read(one, limits=limits, storage_options=options)
+            for row, location in enumerate(listed.locations()):
+                yield _FoundShard(location, listed, row)
+        else:
+            yield _FoundShard(one)
+
+
+def _expand(shards: Shards) -> list[Any]:
+    """The single files; a set file is one of them."""
     if isinstance(shards, (str, os.PathLike)):
         return _expand_text(os.fspath(shards))
+    if isinstance(shards, _FoundShard):
+        return [shards]
     if isinstance(shards, (list, tuple)) or (
         hasattr(shards, "__iter__")
         and not isinstance(shards, (bytes, bytearray, memoryview))
         and not hasattr(shards, "read_at")
         and not hasattr(shards, "read")
     ):
-        found = [one for part in shards for one in expand(part)]
+        found = [one for part in shards for one in _expand(part)]
         if not found:
             raise InvalidArgument("expected at least one shard to open", found="an empty list")
         return found
@@ -496,12 +551,54 @@ def expand(shards: Shards) -> list[Any]:
 
 
 def _expand_text(text: str) -> list[str]:
-    return expand_names(text, _SUFFIX, enter=lambda _: False, keep=_is_shard)
+    keep = is_set_file if is_set_file(text) else _is_shard
+    return expand_names(text, _SUFFIX, enter=lambda _: False, keep=keep)
 
 
 def _is_shard(path: str) -> bool:
-    """False for a file that is named after a shard, such as `x.shardpack.index`."""
-    return not os.path.splitext(path)[0].endswith(_SUFFIX)
+    """False for a file that is named after a shard, such as `x.shardpack.index`, and for a set file."""
+    return not os.path.splitext(path)[0].endswith(_SUFFIX) and not is_set_file(path)
+
+
+def find_repeated_keys(
+    paths: Sequence[str],
+    hashes: Sequence[NDArray[np.uint64] | None],
+    limits: Limits = DEFAULT_LIMITS,
+) -> Iterator[DuplicateName]:
+    """An error for each key that a shard has and an earlier one has, too.
+
+    Args:
+        paths: the shards.
+        hashes: of the keys of each shard, in any order; None to leave the shard out.
+        limits: what a shard may ask for.
+    """
+    known = [np.unique(one) for one in hashes if one is not None]
+    if len(known) < 2:
+        return
+    values, counts = np.unique(np.concatenate(known), return_counts=True)
+    suspects = values[counts > 1]
+    if not suspects.size:
+        return
+    # Hashes collide: compare the keys themselves.
+    seen: dict[str, str] = {}
+    for path, found in zip(paths, hashes, strict=True):
+        if found is None or not np.isin(found, suspects).any():
+            continue
+        with ShardPackReader(path, limits=limits) as reader:
+            numbers = np.flatnonzero(np.isin(reader.key_hashes(), suspects)).tolist()
+            for number in numbers:
+                try:
+                    key = reader.record(number).key
+                except ShardError:  # damaged; a check of the record says so
+                    continue
+                other = seen.setdefault(key, path)
+                if other != path:
+                    yield DuplicateName(
+                        f"the key {shorten(key)} is in another shard, too",
+                        path=path,
+                        found=other,
+                        rule="P-REC-10",
+                    )
 
 
 class ShardSequence(Sequence[ShardPackReader]):
@@ -533,6 +630,6 @@ def _absolute(location: Any) -> Any:  # noqa: ANN401 - any source
 
 
 def _reopen(
-    locations: list[Any], limits: Limits, options: dict[str, Any] | None, max_open: int
+    shards: list[Any], limits: Limits, options: dict[str, Any] | None, max_open: int
 ) -> Dataset:
-    return Dataset(locations, limits=limits, storage_options=options, max_open=max_open)
+    return Dataset(shards, limits=limits, storage_options=options, max_open=max_open)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
 import time
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from shard_format.codecs import Compression
+    from shardpack._layout import Footer
     from shardpack._record_encoder import EncodedRecord, EncodingOptions
     from shardpack._record_head import EntryTypes
     from shardpack.columns import AnyRecord
@@ -251,6 +253,11 @@ class ShardPackWriter(RecordWriter):
         self._claimed = 0
         self._pending: list[bytes | memoryview] = []
         self._schema = _SchemaCounter()
+        self._digest: hashlib._Hash | None = None
+        self.fields: dict[str, Any] = {}
+        """The metadata of the shard, once it is closed."""
+        self.footer: Footer | None = None
+        """The footer of the shard, once it is closed."""
         if append and overwrite:
             raise InvalidArgument("append and overwrite exclude each other", path=self.name)
         self._keeps_others = not (append or overwrite)
@@ -295,6 +302,15 @@ class ShardPackWriter(RecordWriter):
         """
         self._seen = seen
         self._is_in_set = is_in_set
+
+    def hash_content(self) -> None:
+        """Compute the SHA-256 of the file while it is written; call it before you write anything."""
+        self._digest = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str | None:
+        """The SHA-256 of the closed file, if `hash_content` was called."""
+        return None if self._digest is None else self._digest.hexdigest()
 
     def keep_fields(self, fields: Mapping[str, Any]) -> None:
         """Keep the index fields of an older shard that this library does not know."""
@@ -391,6 +407,11 @@ class ShardPackWriter(RecordWriter):
     def _flush(self, position: int) -> None:
         pending, self._pending = self._pending, []
         try:
+            if self._digest is not None:
+                # One call for many small pieces; large ones are not copied.
+                is_small = position - self._written <= 2 * _BATCH_BYTES
+                for piece in (b"".join(pending),) if is_small else pending:
+                    self._digest.update(piece)
             if self._stream is not None:
                 _write_stream(self._stream, pending)
             else:
@@ -500,6 +521,7 @@ class ShardPackWriter(RecordWriter):
                     os.ftruncate(self._file.descriptor, footer.total_size)
                 self._refuse_existing("a file appeared here while the shard was written")
                 self._file.commit()
+            self.fields, self.footer = fields, footer
         except BaseException as error:
             self.abort()
             if isinstance(error, OSError) and not isinstance(error, ShardError):

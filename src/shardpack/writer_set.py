@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from shard_format.errors import Closed, InvalidArgument
 from shard_format.writer_input import NameSet
 from shardpack._switch import Replacement, finish_replacements
 from shardpack.dataset import Dataset
+from shardpack.sets import SetLabel, SetWriter, WrittenShards, is_set, numbered_files
 from shardpack.writer import RecordWriter, ShardPackWriter, creation_time, output_name
 
 if TYPE_CHECKING:
@@ -20,51 +19,6 @@ if TYPE_CHECKING:
     from shardpack.writer import Output
 
 __all__ = ["ShardWriterSet", "WrittenShards", "is_set", "numbered_files"]
-
-_NUMBER = re.compile(r"%0?([0-9]*)d")
-# Digits of the number of digits.
-_MOST_WIDTH = 3
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenShards:
-    """What a tool has written."""
-
-    paths: list[str]
-    """The new files."""
-    records: int
-    """How many records they have."""
-    left_out: list[str] = field(default_factory=list)
-    """Parts of the input that are not in them, because you allowed that."""
-    changed: list[str] = field(default_factory=list)
-    """What is not as it was in the input, such as "column 't': timestamp[ns] as text"."""
-
-
-def is_set(output: Output) -> bool:
-    """Whether a name stands for many shards, like `"train-%06d.shardpack"`.
-
-    Raises:
-        InvalidArgument: it has several numbers, one of thousands of digits, or a `%` that is not doubled beside one.
-    """
-    if not isinstance(output, (str, os.PathLike)):
-        return False
-    plain = os.fspath(output).replace("%%", "")
-    widths = _NUMBER.findall(plain)
-    if widths and (len(widths) > 1 or len(widths[0]) > _MOST_WIDTH or plain.count("%") > 1):
-        raise InvalidArgument(
-            "the name of a set needs exactly one number",
-            path=os.fspath(output),
-            expected="such as 'train-%06d.shardpack', where any other % is doubled",
-        )
-    return bool(widths)
-
-
-def numbered_files(pattern: str, first: int = 0) -> list[str]:
-    """The files of a set that exist, from the first number on without a gap."""
-    found: list[str] = []
-    while os.path.exists(path := pattern % (first + len(found))):
-        found.append(path)
-    return found
 
 
 def how_to_continue(output: str) -> str:
@@ -78,7 +32,8 @@ class ShardWriterSet(RecordWriter):
     """Writes a dataset of one or many shards. Each shard appears when it is complete.
 
     Keys are unique in the whole set. After a crash, every shard that is there is complete: open the set with
-    `append=True` to continue after the last one; `key in writer` says what you need not write again.
+    `append=True` to continue after the last one; `key in writer` says what you need not write again. `close` writes
+    the set file (`shardpack.sets`), which lists all shards.
 
     With `overwrite=True` the old shards stay until all new ones are complete and synced. Then `close` puts the new
     set in place of the old one. If anything goes wrong, even a kill or a power failure, you have the complete old
@@ -93,6 +48,7 @@ class ShardWriterSet(RecordWriter):
         first: number of the first shard.
         refuse_full: True raises an error for a record above the limits instead of starting a new shard; for one
             file, too.
+        label: the revision of the set; and the part, if several writers write one set (`shardpack.sets.commit`).
         options: what `ShardPackWriter` takes: `alignment`, `compression`, `metadata` and so on.
     """
 
@@ -106,9 +62,12 @@ class ShardWriterSet(RecordWriter):
         overwrite: bool = False,
         first: int = 0,
         refuse_full: bool = False,
+        label: SetLabel | None = None,
         **options: Any,  # noqa: ANN401 - checked by the writer
     ) -> None:
-        self.output = output_name(output)
+        label = label or SetLabel()
+        whole = output_name(output)
+        self.output = label.output(whole)
         self._is_set = is_set(output)
         for what, value in (("max_bytes", max_bytes), ("max_records", max_records)):
             if value is not None and value < 1:
@@ -130,6 +89,7 @@ class ShardWriterSet(RecordWriter):
         self._records = 0
         self._keeps_empty = False
         self._seen = NameSet()
+        self._set: SetWriter | None = None
         self._first = self._number = first
         self.kept: list[str] = []
         """The shards that were there before and whose records stay."""
@@ -138,11 +98,16 @@ class ShardWriterSet(RecordWriter):
             self._records = len(self._writer)
             self.kept = [self.output] if self._records else []
             return
-        finish_replacements([os.path.dirname(self.output)])
+        self._folder = os.path.dirname(self.path_of(first))
+        finish_replacements([self._folder])
+        # Shards in several folders have no set file.
+        if is_set(os.path.basename(self.output)):
+            user = options.get("metadata") or {}
+            self._set = SetWriter(whole, first, options["created"], user, label)
         existing = numbered_files(self.output, first)
         if existing and overwrite:
-            folder, base = os.path.split(self.output)
-            self._replacement = Replacement(folder, base, fsync=options.get("fsync", True))
+            base = os.path.basename(self.output)
+            self._replacement = Replacement(self._folder, base, fsync=options.get("fsync", True))
             self._replaced = existing
         elif existing and not append:
             raise InvalidArgument(
@@ -166,8 +131,12 @@ class ShardWriterSet(RecordWriter):
         self._number += len(existing)
         self._earlier = Dataset(existing)
         self._records = len(self._earlier)
-        # Copies: views of all the shards would keep all of them open.
-        hashes = [np.array(shard.key_lookup()[0]) for shard in self._earlier.shards]
+        hashes = []
+        for path, shard in zip(existing, self._earlier.shards, strict=True):
+            # Copies: views of all the shards would keep all of them open.
+            hashes.append(np.array(shard.key_lookup()[0]))
+            if self._set is not None:
+                self._set.keep(shard, path)
         self._seen.add_hashes(np.concatenate(hashes))
 
     def path_of(self, number: int) -> str:
@@ -181,8 +150,7 @@ class ShardWriterSet(RecordWriter):
             return [self.output]
         if self._replacement is None:
             return list(self._finished)
-        folder = os.path.dirname(self.output)
-        return [os.path.join(folder, os.path.basename(path)) for path in self._finished]
+        return [os.path.join(self._folder, os.path.basename(path)) for path in self._finished]
 
     def _start_shard(self) -> ShardPackWriter:
         path = self.path_of(self._number)
@@ -195,8 +163,12 @@ class ShardWriterSet(RecordWriter):
             )
         if self._replacement is not None:
             path = self._replacement.path_of(os.path.basename(path))
+        if self._set is not None:
+            self._set.make_room()
         writer = ShardPackWriter(path, **self._options)
         writer.share_keys(self._seen, self._is_in_finished)
+        if self._set is not None:
+            writer.hash_content()
         self._writer = writer
         return writer
 
@@ -210,10 +182,15 @@ class ShardWriterSet(RecordWriter):
         return key in self._earlier
 
     def _finish_shard(self) -> None:
-        assert self._writer is not None
-        self._writer.close()
-        self._finished.append(self._writer.name)
+        writer = self._writer
+        assert writer is not None
+        writer.close()
+        self._finished.append(writer.name)
         self._number += 1
+        if self._set is not None:
+            assert writer.sha256 is not None  # both are known when it is closed
+            assert writer.footer is not None
+            self._set.add(writer.name, writer.sha256, writer.footer, writer.fields.get("schema"))
 
     def start_shard(self) -> None:
         """Finish the current shard, even an empty one, and start the next."""
@@ -274,7 +251,7 @@ class ShardWriterSet(RecordWriter):
         return self._records
 
     def close(self) -> None:
-        """Finish the last shard, and put a new set in place of the old one. You can call it twice.
+        """Finish the last shard, write the set file, and put a new set in place of the old one. You can call it twice.
 
         A set without records has one shard without records.
         """
@@ -288,14 +265,24 @@ class ShardWriterSet(RecordWriter):
             else:
                 self._writer.abort()
             self._release()
+            set_file = self._write_set_file()
             if self._replacement is not None:
                 self._replacement.commit(
-                    list(map(os.path.basename, self._finished)),
+                    [*map(os.path.basename, self._finished), *set_file],
                     lambda: list(map(os.path.basename, numbered_files(self.output, self._first))),
                 )
         except BaseException:
             self.abort()
             raise
+
+    def _write_set_file(self) -> list[str]:
+        """Write the set file, beside the new shards until they are in place; returns its name, if there is one."""
+        if self._set is None:
+            return []
+        name = os.path.basename(self._set.path)
+        path = None if self._replacement is None else self._replacement.path_of(name)
+        self._set.write(path, fsync=self._options.get("fsync", True))
+        return [name]
 
     def abort(self) -> None:
         """Drop the shard that is being written; finished shards stay. With `overwrite`, the old set stays."""

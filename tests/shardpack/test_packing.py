@@ -92,7 +92,8 @@ class TestSameBytes:
         )
         assert shards(tmp_path) == expected
         assert len(expected) > 3
-        assert done == PackResult([str(tmp_path / name) for name in expected], records=120)
+        names = [name for name in expected if name.endswith(".shardpack")]
+        assert done == PackResult([str(tmp_path / name) for name in names], records=120)
 
     @given(st.lists(st.integers(0, 300), max_size=60, unique=True), st.integers(1, 40))
     @settings(max_examples=15)
@@ -543,6 +544,7 @@ class TestGoingOn:
             **options,
         )
         assert (done.records, done.known, len(done.paths)) == (15, 25, 5)
+        del before["s.shardpack-set"]  # lists the new shards, too
         assert before.items() <= shards(tmp_path).items()
         assert keys(tmp_path) == [f"{n}" for n in range(40)]
         assert sum(told) == 40

@@ -294,7 +294,7 @@ class TestSets:
                     writer.write(str(number), {"a.bin": noise(1000, number)})
             count = len(writer)
         assert count == len(shardpack.open(folder))
-        return sorted(os.listdir(folder))
+        return sorted(path.name for path in folder.glob("*.shardpack"))
 
     def test_a_new_shard_starts_after_so_many_records(self, tmp_path: Path) -> None:
         assert self.write(tmp_path, range(10)) == [f"train-00{n}.shardpack" for n in range(3)]
