@@ -136,7 +136,10 @@ def repeated(names: str, text: str, **more: Any) -> Argument:  # noqa: ANN401 - 
 
 # --- what a command works on
 
-PACK_HELP: Final = "a shard, a set such as 'train-{000000..000009}.shardpack', a folder, or a URL"
+PACK_HELP: Final = (
+    "a shard, a set file such as train.shardpack-set, a set such as "
+    "'train-{000000..000009}.shardpack', a folder, or a URL"
+)
 # `shardpack` calls the first two of these PACK.
 FILE: Final = positional("file", "FILE", "a file of the Shard family")
 FILES: Final = positional("files", "FILE", "files of the Shard family", nargs="+")

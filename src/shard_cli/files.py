@@ -18,6 +18,8 @@ STDIN: Final = "-"
 
 # Content up to here is put together in memory: a frame of known size, and a codec that needs it whole.
 _LARGEST_IN_MEMORY: Final = 64 << 20
+# Bytes 8 to 11 of a shard: spec/shardpack.md, sections 2 and 7.
+_PACK_MARKERS: Final = (b"SPR1", b"SPI1")
 _KINDS: Final = (
     (stat.S_ISSOCK, "a socket"),
     (stat.S_ISBLK, "a block device"),
@@ -61,6 +63,19 @@ def known_size(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return 0
+
+
+def is_pack(path: str) -> bool:
+    """Whether `path` is a shard of a dataset, or stands for several."""
+    from shard_format.errors import ShardError, ShardIOError
+    from shard_format.sources import read_file
+
+    try:
+        return read_file(path, 12)[8:] in _PACK_MARKERS
+    except ShardIOError:
+        return path.endswith(".shardpack")
+    except ShardError:  # a pipe, which cannot be read again
+        return False
 
 
 def check_targets(targets: Iterable[str], sources: Iterable[str], *, force: bool) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from shard_cli.console import Console
-    from shardpack.writer_set import WrittenShards
+    from shardpack.sets import SetLabel, WrittenShards
 
 SUFFIX: Final = ".shardpack"
 _SHARD_SIZE: Final = 1 << 30
@@ -69,6 +69,8 @@ class OutputName(NamedTuple):
     first: int = 0
     is_plain: bool = False
     """Whether the number is part of a plain name, and may mean something else."""
+    part: str | None = None
+    """What the shards of a part are called until `commit`, with one %d in it."""
 
     @property
     def is_stdout(self) -> bool:
@@ -77,7 +79,8 @@ class OutputName(NamedTuple):
 
     def path_of(self, number: int) -> str:
         """The shard of this number."""
-        return self.name if self.pattern is None else self.pattern % number
+        pattern = self.part or self.pattern
+        return self.name if pattern is None else pattern % number
 
     def existing(self) -> list[str]:
         """The shards that exist, from the first one on without a gap."""
@@ -91,10 +94,19 @@ class OutputName(NamedTuple):
         return found
 
     def is_own(self, path: str) -> bool:
-        """Whether a file is one of these shards."""
+        """Whether a file is one of these shards, their set file, or in the folder of their parts."""
+        from shardpack.sets import parts_folder, set_path
+
         if self.is_stdout:
             return False
         folder, base = os.path.split(path)
+        if self.pattern is not None:
+            beside = (
+                os.path.realpath(parts_folder(self.pattern)),
+                set_path(self.pattern, self.first),
+            )
+            if beside[0] == os.path.realpath(folder) or same_file(path, beside[1]):
+                return True
         own_folder, own = os.path.split(self.pattern or self.name)
         if self.pattern is None:
             fits = base == own
@@ -106,8 +118,38 @@ class OutputName(NamedTuple):
         return fits and real(folder or os.curdir) == real(own_folder or os.curdir)
 
 
-def parse_target(name: str) -> OutputName:
-    """From `train-%06d.shardpack`, `train-{000000..}.shardpack`, or a plain name."""
+def set_label(args: argparse.Namespace, revision: str | None = None) -> SetLabel | None:
+    """What `--part` and `--revision` say; `revision` is that of the run if the user gave none."""
+    from shard_format.errors import InvalidArgument
+    from shardpack.sets import SetLabel
+
+    part = getattr(args, "part", None)
+    revision = getattr(args, "revision", None) or revision
+    if part is None:
+        return None if revision is None else SetLabel(revision)
+    number, slash, parts = part.partition("/")
+    if not slash or not (number + parts).isdecimal() or not (number + parts).isascii():
+        raise InvalidArgument("--part needs two numbers", expected="K/N, as 3/16", found=repr(part))
+    return SetLabel(revision or "not known yet", int(number), int(parts))
+
+
+def parse_target(name: str, label: SetLabel | None = None) -> OutputName:
+    """From `train-%06d.shardpack`, `train-{000000..}.shardpack`, or a plain name; or a part of one of these."""
+    from shard_format.errors import InvalidArgument
+
+    target = _parse_name(name)
+    if label is None or not label.part:
+        return target
+    if target.pattern is None or target.first:
+        raise InvalidArgument(
+            "a part needs the name of a set that starts with number 0",
+            path=name,
+            expected="such as train-%06d.shardpack",
+        )
+    return OutputName(name, target.pattern, part=label.output(target.pattern))
+
+
+def _parse_name(name: str) -> OutputName:
     from shard_format.errors import InvalidArgument
     from shardpack.writer_set import is_set
 
@@ -170,8 +212,10 @@ def written_output(
     args: argparse.Namespace, console: Console, sources: Iterable[str] = ()
 ) -> Iterator[tuple[str | BinaryIO, dict[str, Any]]]:
     """What the library's tools take as output and options; says what is left if they do not finish."""
-    target = parse_target(args.output)
+    label = getattr(args, "label", None)
+    target = parse_target(args.output, label)
     options = prepare_target(target, args, sources)
+    options |= {} if label is None or target.pattern is None else {"label": label}
     # Without new fields, tools that edit a pack keep the old ones.
     options |= {"metadata": metadata_of(args)} if args.metadata else {}
     options |= {name: getattr(args, name) for name in ("compression", "alignment") if name in args}

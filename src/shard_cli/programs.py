@@ -110,6 +110,7 @@ SHARDPACK: Final = Program(
     "Make, look into, check and change packs: datasets of samples in sharded files.",
     (
         create_pack.SHARDPACK,
+        merge.COMMIT,
         ls.LS,
         info.INFO,
         stats.SHARDPACK,
@@ -133,7 +134,7 @@ SHARDPACK: Final = Program(
         convert.FROM_IMAGES,
         pack_episodes.PACK_EPISODES,
     ),
-    "\na PACK is a file, 'train-{000000..000009}.shardpack', 'train-*', a folder or a URL"
+    "\na PACK is a file, train.shardpack-set, 'train-{000000..000009}.shardpack', 'train-*', a folder or a URL"
     "\n'shard' is the same program for any file of the family",
 )
 PROGRAMS: Final = (SHARD, WSHARD, SHARDPACK)

@@ -24,6 +24,7 @@ import stat
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format.atomic import (
+    TEMPORARY,
     close_locked,
     is_abandoned,
     is_still_named,
@@ -120,12 +121,25 @@ def move_into_place(
 
     Args:
         staging: the folder, which is removed if nothing is left in it.
-        moves: for each file its name in the folder and its new name.
+        moves: for each file its name in the folder and its new name. The last one, the set file, is removed if nothing
+            is replaced.
         find_old: lists the names of the files to replace, as they are at that moment.
         leftovers: files of the folder that are not needed any more afterwards.
         fsync: whether to sync files and folders.
     """
-    _switch(staging, moves, find_old, lambda _: None, leftovers=leftovers, fsync=fsync)
+    is_decided = False
+
+    def decide(counts: bool) -> None:
+        nonlocal is_decided
+        is_decided = counts
+
+    try:
+        _switch(staging, moves, find_old, decide, leftovers=leftovers, fsync=fsync)
+    except BaseException:
+        if not is_decided:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(staging, moves[-1][0]))
+        raise
 
 
 def _switch(
@@ -315,11 +329,14 @@ def _remove_abandoned(folder: str, stagings: list[str]) -> None:
 
 def _remove_staging(staging: str, leftovers: Sequence[str] | None = None) -> None:
     """Remove the folder with all that is in it; of a folder that others write to, too, only the leftovers."""
-    for name in leftovers or ():
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(staging, name))
     with contextlib.suppress(OSError):  # the next replacement tries again
         if leftovers is None:
             remove_flat(staging)
-        else:
-            os.rmdir(staging)
+            return
+        for name in os.listdir(staging):
+            path = os.path.join(staging, name)
+            if name in leftovers:
+                os.unlink(path)
+            elif TEMPORARY.fullmatch(name):  # of a writer that was killed
+                is_abandoned(path, remove=True)
+        os.rmdir(staging)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from shardpack._layout import Footer
     from shardpack.record import Entry, Record
 
-__all__ = ["Dataset", "Shards", "expand", "find_repeated_keys", "open"]
+__all__ = ["Dataset", "Shards", "expand", "expand_set_files", "find_repeated_keys", "open"]
 
 _Taken = TypeVar("_Taken")
 Shards: TypeAlias = Union["SourceLike | Iterable[SourceLike]"]
@@ -464,7 +464,9 @@ class Dataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Workers may run in another folder.
-        shards = [shard._replace(location=_absolute(shard.location)) for shard in self._shards]
+        shards = [
+            _FoundShard(_absolute(location), listed, row) for location, listed, row in self._shards
+        ]
         return _reopen, (shards, self._limits, self._options, self._max_open)
 
     def __repr__(self) -> str:
@@ -504,6 +506,11 @@ def expand(shards: Shards) -> list[Any]:
         InvalidArgument: the list is empty, or a pattern finds nothing.
     """
     return [shard.location for shard in _find_shards(shards, DEFAULT_LIMITS, None)]
+
+
+def expand_set_files(text: str) -> list[str]:
+    """The set files that a path, URL or pattern means."""
+    return [one for one in _expand(text) if is_set_file(one)]
 
 
 class _FoundShard(NamedTuple):
@@ -589,7 +596,7 @@ def find_repeated_keys(
             for number in numbers:
                 try:
                     key = reader.record(number).key
-                except ShardError:  # damaged; a check of the record says so
+                except ShardError:  # damaged; checking the record shows it
                     continue
                 other = seen.setdefault(key, path)
                 if other != path:

@@ -21,7 +21,6 @@ from shardpack.dataset import find_repeated_keys
 from shardpack.reader import ShardPackReader, read_footer
 from shardpack.sets import (
     MOST_SHARDS,
-    PARTS_SUFFIX,
     SUFFIX,
     ShardSet,
     WrittenShards,
@@ -30,9 +29,9 @@ from shardpack.sets import (
     list_names,
     merge_schemas,
     numbered_files,
+    parts_folder,
     records_of,
     set_path,
-    stem_of,
     write_set_file,
 )
 
@@ -73,14 +72,14 @@ def commit(
             expected="such as 'train-%06d.shardpack'",
         )
     folder = os.path.dirname(name % 0)
-    parts_folder = stem_of(name) + PARTS_SUFFIX
+    staging = parts_folder(name)
     target = set_path(name)
-    was_unfinished = finish_replacements([folder, parts_folder])
-    found = _read_parts(parts_folder)
+    was_unfinished = finish_replacements([folder, staging])
+    found = _read_parts(staging)
     if not found and was_unfinished and os.path.exists(target):
         done = ShardSet.read(target)
         return WrittenShards(done.locations(), done.fields["records"])
-    parts = _check_parts(found, parts_folder, os.path.basename(name))
+    parts = _check_parts(found, staging, os.path.basename(name))
     existing = numbered_files(name)
     if existing and not overwrite:
         raise InvalidArgument(
@@ -109,11 +108,11 @@ def commit(
         "user": parts[0].fields["user"],
         **({} if schema is None else {"schema": schema}),
     }
-    staged = os.path.join(parts_folder, "set" + SUFFIX)
+    staged = os.path.join(staging, "set" + SUFFIX)
     write_set_file(staged, rows, fields, fsync=fsync)
     moved = {staged for staged, _ in moves}
     move_into_place(
-        parts_folder,
+        staging,
         [*moves, (os.path.basename(staged), os.path.basename(target))],
         lambda: [os.path.basename(path) for path in numbered_files(name)],
         leftovers=[
@@ -138,9 +137,7 @@ def _check_parts(found: list[ShardSet], folder: str, name: str) -> list[ShardSet
     hint = "write it with label=SetLabel(revision, part, parts)"
     command = "write it with 'shardpack create --part K/N'"
     if not found:
-        raise InvalidArgument(
-            "there are no parts to commit", path=folder, hint=hint, command=command
-        )
+        raise InvalidArgument("found no parts of this set", path=folder, hint=hint, command=command)
     first = found[0]
     for part in found:
         for what in ("name", "parts", "revision", "user"):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from shard_format.sources import SourceLike, SupportsReadRanges
     from shardpack.record import Entry
 
-__all__ = ["FORMAT_VERSION", "ShardPackReader", "checked_footer", "read_footer"]
+__all__ = ["FORMAT_VERSION", "Footer", "ShardPackReader", "checked_footer", "read_footer"]
 
 FORMAT_VERSION: Final = VERSION
 """The version of the format that this library reads and writes."""

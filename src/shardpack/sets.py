@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -55,7 +55,9 @@ __all__ = [
     "is_set_file",
     "merge_schemas",
     "numbered_files",
+    "parts_folder",
     "set_files_beside",
+    "set_path",
 ]
 
 FORMAT: Final = "shardpack-set"
@@ -65,7 +67,7 @@ MOST_SHARDS: Final = 32_768
 """The most shards that a set file lists."""
 
 _VERSION: Final = 1
-PARTS_SUFFIX: Final = ".shardpack-parts"
+_PARTS_SUFFIX: Final = ".shardpack-parts"
 _SHARD_SUFFIX: Final = ".shardpack"
 _NUMBER: Final = re.compile(r"%0?([0-9]*)d")
 # Digits of the number of digits.
@@ -153,6 +155,11 @@ def set_path(output: str, first: int = 0) -> str:
     return stem_of(output) + SUFFIX
 
 
+def parts_folder(output: str) -> str:
+    """Where the parts of a set are written."""
+    return stem_of(output) + _PARTS_SUFFIX
+
+
 class SetLabel(NamedTuple):
     """What a writer says about the set that it writes, or about its part of the set."""
 
@@ -171,7 +178,7 @@ class SetLabel(NamedTuple):
         """
         if not (self.part == self.parts == 0 or 1 <= self.part <= self.parts <= _MOST_PARTS):
             raise InvalidArgument(
-                "there is no such part",
+                "this part does not exist",
                 expected=f"1 to N of N parts, at most {_MOST_PARTS}",
                 found=f"part {self.part} of {self.parts}",
             )
@@ -189,7 +196,7 @@ class SetLabel(NamedTuple):
                 path=output,
                 expected="'train-%06d.shardpack', and a revision that all parts of a run share",
             )
-        folder = stem_of(output).replace("%", "%%") + PARTS_SUFFIX
+        folder = parts_folder(output).replace("%", "%%")
         width = len(str(self.parts))
         return os.path.join(folder, f"{self.part:0{width}d}-of-{self.parts}-%06d{_SHARD_SUFFIX}")
 
@@ -315,6 +322,7 @@ class ShardSet:
                 path=location,
                 rule="P-SET-7",
                 hint="get the shard again; run 'shardpack verify' to list all that are missing",
+                command="get the shard again",
             )
 
     def check_footer(self, number: int, footer: Footer, location: str) -> None:
@@ -369,9 +377,15 @@ class ShardSet:
                 hint="move it to another folder; a pattern such as 'train-*.shardpack' would read it too",
             )
 
-    def fits(self, name: str) -> bool:
-        """Whether a file of this name would belong to the set."""
-        return name in self.names or bool(_fitting(self.fields["name"], [name]))
+    def is_about(self, names: Iterable[str]) -> bool:
+        """Whether one of these files is in the set, or is named as if it were."""
+        known, given = set(self.names), list(names)
+        return not known.isdisjoint(given) or bool(_fitting(self.fields["name"], given))
+
+    def only(self, number: int) -> ShardSet:
+        """The same with one shard, to check that one on its own."""
+        alone = replace(self.manifest, files=[self.manifest.files[number]])
+        return replace(self, manifest=alone, footers=(self.footers[number],))
 
 
 def set_files_beside(folder: str) -> Iterator[ShardSet]:

@@ -253,7 +253,8 @@ class ShardPackWriter(RecordWriter):
         self._claimed = 0
         self._pending: list[bytes | memoryview] = []
         self._schema = _SchemaCounter()
-        self._digest: hashlib._Hash | None = None
+        self._update_hash: Callable[[bytes | memoryview], None] | None = None
+        self._read_hash: Callable[[], str] | None = None
         self.fields: dict[str, Any] = {}
         """The metadata of the shard, once it is closed."""
         self.footer: Footer | None = None
@@ -305,12 +306,13 @@ class ShardPackWriter(RecordWriter):
 
     def hash_content(self) -> None:
         """Compute the SHA-256 of the file while it is written; call it before you write anything."""
-        self._digest = hashlib.sha256()
+        digest = hashlib.sha256()
+        self._update_hash, self._read_hash = digest.update, digest.hexdigest
 
     @property
     def sha256(self) -> str | None:
         """The SHA-256 of the closed file, if `hash_content` was called."""
-        return None if self._digest is None else self._digest.hexdigest()
+        return None if self._read_hash is None else self._read_hash()
 
     def keep_fields(self, fields: Mapping[str, Any]) -> None:
         """Keep the index fields of an older shard that this library does not know."""
@@ -407,11 +409,11 @@ class ShardPackWriter(RecordWriter):
     def _flush(self, position: int) -> None:
         pending, self._pending = self._pending, []
         try:
-            if self._digest is not None:
+            if self._update_hash is not None:
                 # One call for many small pieces; large ones are not copied.
                 is_small = position - self._written <= 2 * _BATCH_BYTES
                 for piece in (b"".join(pending),) if is_small else pending:
-                    self._digest.update(piece)
+                    self._update_hash(piece)
             if self._stream is not None:
                 _write_stream(self._stream, pending)
             else:

@@ -8,7 +8,7 @@ import pytest
 
 from shard_cli.exits import Exit
 from shard_cli.kinds.model import Target
-from shard_cli.kinds.pack import check_shard
+from shard_cli.kinds.pack_checks import check_shard
 from shard_format.registry import DEFAULT_LIMITS
 from shardpack import ShardPackReader, ShardPackWriter
 

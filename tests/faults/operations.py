@@ -233,7 +233,11 @@ def keys(folder: Path) -> list[str]:
     with shardpack.open(folder) as dataset:
         for record in dataset:
             assert record.read_all()["txt"] == record.key.encode() * 50
-        return list(dataset.keys())
+        found = list(dataset.keys())
+    if (folder / "s.shardpack-set").exists():  # shards may have been added, but never changed
+        with shardpack.open(folder / "s.shardpack-set") as dataset:
+            assert list(dataset.keys()) == found[: len(dataset)]
+    return found
 
 
 def packed(folder: Path) -> int:
@@ -245,6 +249,19 @@ def packed(folder: Path) -> int:
 
 def pack_more(folder: Path) -> None:
     pack(folder, items("a", 9), append=True)
+
+
+def pack_parts(folder: Path) -> None:
+    """A set, and the parts of the one that will replace it."""
+    pack(folder, items("old", 8))
+    for part in (1, 2):
+        label = shardpack.SetLabel("r", part, 2)
+        pack(folder, items("new", 6)[3 * part - 3 : 3 * part], label=label)
+
+
+def commit(folder: Path) -> None:
+    if (folder / "s.shardpack-parts").exists():  # unless it is done
+        shardpack.commit(folder / "s-%03d.shardpack", overwrite=True)
 
 
 def merge(folder: Path) -> None:
@@ -382,6 +399,7 @@ OPERATIONS: dict[str, Operation] = {
         keys,
     ),
     "merge": Operation(lambda folder: pack(folder, items("old", 8)), merge, keys),
+    "commit parts": Operation(pack_parts, commit, keys),
     "to tar": Operation(
         lambda folder: write_tar(folder, "old"), lambda folder: write_tar(folder, "new"), tars
     ),

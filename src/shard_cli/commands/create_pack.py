@@ -418,10 +418,13 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     from shard_format.errors import InvalidArgument, ShardError
 
     # Report what is wrong with the command before looking at any file.
-    target = pack_output.parse_target(args.output)
+    args.label = pack_output.set_label(args)
+    target = pack_output.parse_target(args.output, args.label)
     Compression.parse(args.compression)
     pack_output.metadata_of(args)
     inputs = _collect(args, target)
+    if args.part is not None:
+        _take_part(inputs, args)
     for one in inputs.skipped:
         console.warn(f"skipped {one['path']}: {one['reason']}")
     for column, lacking in inputs.lacking().items():
@@ -430,7 +433,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     refused = [one for one in inputs.obstacles if not _may_skip(one, args)]
     if refused:
         return _refuse(args, console, inputs, refused)
-    if not inputs.groups and not inputs.obstacles:
+    if not inputs.groups and not inputs.obstacles and args.part is None:
         given = ", ".join(args.input) or args.group
         hint = "folders are searched for files"
         raise InvalidArgument("there is nothing to pack", path=given, hint=hint)
@@ -454,6 +457,8 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     left_out = [*inputs.obstacles, *(one for one in failed.values() if one is not None)]
     for obstacle in left_out[len(inputs.obstacles) :]:
         console.warn(f"left out {obstacle}")
+    if args.part is not None:
+        console.note(f"this is part {args.part}; 'shardpack commit' makes a set of all parts")
     packed = [group for number, group in enumerate(groups) if number not in failed]
     kept = existing if target.pattern is not None else []
     written, brief = pack_output.written_facts(console, done.paths[len(kept) :], done.records)
@@ -528,6 +533,21 @@ def _collect(args: argparse.Namespace, target: OutputName) -> _InputSamples:
         inputs.add_manifest(args.group, args.input[0] if args.input else args.base)
     inputs.refuse_large(args.record_size_limit)
     return inputs
+
+
+def _take_part(inputs: _InputSamples, args: argparse.Namespace) -> None:
+    """Keeps the records of one part. All parts together have all records if all machines list the same files."""
+    import hashlib
+
+    listing = hashlib.sha256(str(args.metadata).encode(errors="surrogateescape"))
+    for group in inputs.groups:
+        facts = (group.key, [(file.name, file.size) for file in group.files], group.metadata)
+        listing.update(repr(facts).encode(errors="surrogateescape"))
+    # Machines that list other files have another revision, and 'commit' notices it.
+    label = args.label = pack_output.set_label(args, listing.hexdigest()[:16])
+    assert label is not None  # --part was given
+    start, stop = (len(inputs.groups) * n // label.parts for n in (label.part - 1, label.part))
+    inputs.groups = inputs.groups[start:stop]
 
 
 def _may_skip(obstacle: Obstacle, args: argparse.Namespace) -> bool:
@@ -683,6 +703,16 @@ SHARDPACK = arg.Command(
         arg.option(
             "--base DIR", "keys of listed files are relative to DIR (default: the current folder)"
         ),
+        arg.option(
+            "--part K/N",
+            "write only the K-th of N parts, which other machines write at the same time; "
+            "'shardpack commit' then makes a set of them",
+        ),
+        arg.option(
+            "--revision TEXT",
+            "names this state of the set; the same for all parts of a run (default: the time of creation; "
+            "with --part, a hash of the names and sizes of all files)",
+        ),
         arg.flag("--hidden", "also pack files and folders that start with a dot"),
         arg.flag(
             "--resume --append",
@@ -711,5 +741,6 @@ shardpack create -o set-%06d.shardpack --group list.jsonl                     # 
 shardpack create -i coco -o coco.shardpack --join                             # coco/images and coco/labels
 find . -name '*.jpg' -print0 | shardpack create -i - -o jpg.shardpack         # from a list
 shardpack create -i photos -o train-%06d.shardpack --resume                   # continue where it stopped
+shardpack create -i photos -o train-%06d.shardpack --part 3/16                # on the third of 16 machines
 """,
 )

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from shard_cli import arguments as arg
 from shard_cli.exits import Exit
-from shard_cli.kinds import is_pack, kind_of
+from shard_cli.files import is_pack
+from shard_cli.kinds import kind_of
 from shard_cli.text import printable
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`merge` and `join`: several episodes or packs as one."""
+"""`merge`, `join` and `commit`: several episodes, packs or parts of a pack as one."""
 
 from __future__ import annotations
 
@@ -121,6 +121,17 @@ def _keys_of(argument: str) -> list[str]:
     return [line.decode("utf-8", "surrogateescape") for line in lines if line]
 
 
+def _run_commit(args: argparse.Namespace, console: Console) -> Exit:
+    from shardpack import commit
+    from shardpack.sets import set_path
+
+    target = pack_output.parse_target(args.output)
+    name = target.pattern or target.name
+    done = commit(name, overwrite=args.force)
+    pack_output.report_written(console, done.paths, done.records, set_file=set_path(name))
+    return Exit.OK
+
+
 WSHARD = arg.Command(
     "merge",
     _run,
@@ -202,5 +213,29 @@ shardpack join images.shardpack depth.shardpack -o both.shardpack          # col
 shardpack join left=l.shardpack right=r.shardpack -o stereo.shardpack      # left.jpg and right.jpg
 shardpack join --overlay main.shardpack labels.shardpack -o new.shardpack  # updated entries win
 shardpack join --overlay main.shardpack more.shardpack --add --delete bad.txt -o new.shardpack  # also other keys
+""",
+)
+COMMIT = arg.Command(
+    "commit",
+    _run_commit,
+    (
+        arg.option(
+            "-o --output NAME",
+            "the set, as 'shardpack create --part' was given it: train-%%06d.shardpack",
+            required=True,
+        ),
+        arg.force(
+            "replace shards of this name that exist; they stay until the new ones are in place"
+        ),
+    ),
+    """
+make a set of the parts that several machines have written
+
+Checks that all parts are there and complete, that they are of one revision, and that no key occurs
+twice. Then renames the shards, in the order of the parts, and writes the set file. Readers see the
+complete new set or what was there before, also if the command is killed: give it again to finish.
+
+shardpack commit -o train-%06d.shardpack          # after 'create --part 1/16' to 'create --part 16/16'
+shardpack commit -o train-%06d.shardpack --force  # replaces the set of an earlier run
 """,
 )

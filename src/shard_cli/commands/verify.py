@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from shard_cli import arguments as arg
 from shard_cli.episode_options import report_recordings
 from shard_cli.exits import Exit, worst
-from shard_cli.kinds import is_pack, kind_of
+from shard_cli.files import is_pack
+from shard_cli.kinds import kind_of
 from shard_cli.text import count, printable, size
 
 if TYPE_CHECKING:
@@ -38,9 +39,11 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
         console.document({**totals, "files": [one.to_fields() for one in checked], **more})
     elif len(checked) > 1:
         noun = {"wshard": "episode", "shardpack": "shard"}.get(console.program, "file")
-        facts = [count(len(checked), noun)]
+        # Set files are not counted as shards.
+        shards = [one for one in checked if "shards" not in one.fields]
+        facts = [count(len(shards), noun)]
         if noun == "shard":
-            facts.append(count(sum(one.fields["records"] for one in checked), "record"))
+            facts.append(count(sum(one.fields["records"] for one in shards), "record"))
         facts += [f"{failed:,} failed" if failed else "all ok", f"{size(nbytes)} read"]
         console.said(console.style(", ".join(facts), "bold" if failed else "dim"))
     return worst([one.exit for one in checked])
@@ -117,8 +120,10 @@ SHARDPACK = arg.Command(
 check every byte of packs
 
 Reads the index, every record and every entry, compares checksums, decompresses, and finds
-keys that are in a set twice.
+keys that are in a set twice. Of a set file it also compares the hash of every shard, and names
+shards that are missing, extra, or not those that the set was written with.
 
+shardpack verify train.shardpack-set                 # a set, by its set file
 shardpack verify train-000000.shardpack              # one shard
 shardpack verify 'train-{000000..000009}.shardpack'  # a set, several shards at once
 shardpack verify -q train/                           # a folder; prints only what is wrong

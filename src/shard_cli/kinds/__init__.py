@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from shard_cli.files import is_pack
 
 if TYPE_CHECKING:
     from shard_cli.kinds.model import Kind, Readable
-
-# Bytes 8 to 11 of a shard: spec/shardpack.md, sections 2 and 7.
-_PACK_MARKERS: Final = (b"SPR1", b"SPI1")
-
-
-def is_pack(path: str) -> bool:
-    """Whether `path` is a shard of a dataset, or stands for several."""
-    from shard_format.errors import ShardError, ShardIOError
-    from shard_format.sources import read_file
-
-    try:
-        return read_file(path, 12)[8:] in _PACK_MARKERS
-    except ShardIOError:
-        return path.endswith(".shardpack")
-    except ShardError:  # a pipe, which cannot be read again
-        return False
 
 
 def readable_kind(path: str, program: str) -> Readable:

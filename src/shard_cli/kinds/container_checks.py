@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_cli.exits import EXPLANATIONS
+from shard_cli.files import is_pack
 from shard_cli.kinds.entries import ListedEntry, flag_names, iter_rows
-from shard_cli.kinds.model import Checked, Diagnosis, Problem, limits_of, open_shard
+from shard_cli.kinds.model import Checked, Diagnosis, Problem, Target, limits_of, open_shard
+from shard_cli.kinds.pack_checks import check_shard, checked
 from shard_cli.text import count, coverage, fit, printable, size
 from shard_format import Manifest, Role, ShardError, signing, verify_identity
 from shard_format.codecs import Codec, Compression, compress
@@ -17,6 +19,7 @@ from shard_format.findings import Report
 from shard_format.identity import IDENTITY_ENTRY, Identity
 from shard_format.salvage import salvage
 from shard_format.verify import check
+from shardpack.sets import FORMAT, ShardSet
 
 if TYPE_CHECKING:
     import argparse
@@ -92,6 +95,8 @@ def _verify_file(
             malformed = any(error.code == "bad_profile" for error in errors)
             if reader.role == Role.MANIFEST and not args.no_follow and not malformed:
                 manifest = Manifest.read(reader)
+                if manifest.fields.get("format") == FORMAT:
+                    errors += ShardSet.of(manifest, path).extra_shards()
                 above = seen | {os.path.realpath(path)}
                 references += [
                     _verify_reference(manifest, reference, args, console, above)
@@ -130,9 +135,17 @@ def _verify_reference(
         errors = list(alone.iter_problems(allow_outside=outside, progress=bar.update))
     if not errors:
         path = manifest.resolve(reference, allow_outside=outside)
+        if is_pack(path):
+            return _verify_shard(path, args, console)
         if os.path.realpath(path) not in seen:
             return _verify_file(path, args, console, seen)
     return _checked(reference.uri, errors, Report(reference.uri))
+
+
+def _verify_shard(path: str, args: argparse.Namespace, console: Console) -> Checked:
+    """A shard of a dataset that a manifest names."""
+    with console.progress(f"verify {path}") as bar:
+        return checked(check_shard(Target(path), bar.update, limits=limits_of(args)))
 
 
 def _checked(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from shard_cli.console import Console
     from shard_format import Limits, ShardError, ShardReader
-    from shardpack import Dataset
+    from shardpack import Dataset, ShardSet
     from wshard import Episode
 
     Progress = Callable[[int, int], None]
@@ -48,6 +48,10 @@ class Target(NamedTuple):
     """The number of its record in the pack."""
     name: str = ""
     """Its name in the pack; empty if the record cannot be read."""
+    listed: ShardSet | None = None
+    """What a set file says about a shard."""
+    is_hashed: bool = False
+    """Whether to compare the hash of the shard, too."""
 
 
 class NamedContent(NamedTuple):

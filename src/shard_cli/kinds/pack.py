@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import base64
 import math
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+import os
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
-from xxhash import xxh64_intdigest
 
 import shardpack
 from shard_cli.files import known_size
@@ -22,7 +19,6 @@ from shard_cli.kinds.model import (
     Checked,
     Diagnosis,
     NamedContent,
-    Problem,
     TableRows,
     Target,
     field_lines,
@@ -30,34 +26,31 @@ from shard_cli.kinds.model import (
     matches,
     open_pack,
 )
+from shard_cli.kinds.pack_checks import ShardCheck, check_set, check_shard, checked
 from shard_cli.text import count, exact_size, fit, percent, short_json, size
 from shard_format.errors import (
-    BadOffset,
-    DuplicateName,
     EntryNotFound,
     InvalidArgument,
-    ShardError,
     shorten,
 )
-from shardpack.dataset import expand
+from shard_format.sources import is_url
+from shardpack.dataset import expand, expand_set_files, find_repeated_keys
 from shardpack.files import entry_file, metadata_json, record_files
+from shardpack.sets import ShardSet, is_set_file, merge_schemas, set_files_beside
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from shard_cli.console import Console, ProgressBar
     from shard_cli.kinds.model import Progress
-    from shard_format import Limits
-    from shardpack import Dataset, Record, ShardPackReader
+    from shardpack import Dataset, Record
     from shardpack.files import RecordFile
 
 _VERSION: Final = 1  # the only one that readers open
 # `info` answers at once: it reads the fields of this many shards, and only counts the others.
 _MOST_READ: Final = 64
-_KNOWN_FIELDS: Final = ("created", "schema", "user", "version")
+_KNOWN_FIELDS: Final = ("created", "revision", "schema", "user", "version")
 # In a terminal, `ls --fields` cuts metadata that is longer.
 _LONGEST_FIELDS: Final = 60
 _JOINS: Final = {"stem": ".", "dir": "/"}
@@ -104,12 +97,12 @@ def facts(path: str, args: argparse.Namespace) -> dict[str, Any]:
     with open_pack(path, args) as dataset:
         shards: list[dict[str, Any]] = []
         index_size = 0
-        for shard in dataset.shards:  # one by one: there may be more than are held open
-            footer = shard.footer
-            shards.append({"file": shard.name, "records": len(shard), "size": footer.total_size})
+        for location, footer in zip(dataset.locations, dataset.footers(), strict=True):
+            row = {"file": location, "records": footer.record_count, "size": footer.total_size}
+            shards.append(row)
             index_size += footer.total_size - footer.index_offset
         first = dataset.shards[0]
-        fields = as_json(first.metadata)
+        fields = as_json(dataset.metadata)
         schema, complete = _merged_schema(dataset)
         found: dict[str, Any] = {
             "file": path,
@@ -120,6 +113,7 @@ def facts(path: str, args: argparse.Namespace) -> dict[str, Any]:
             "file_size": sum(shard["size"] for shard in shards),
             "index_size": index_size,
             "created": fields.get("created"),
+            **({"revision": fields["revision"]} if is_set_file(path) else {}),
             "alignment": first.record(0).alignment if len(first) else None,
             "metadata": fields.get("user", {}),
             "schema": schema,
@@ -130,23 +124,17 @@ def facts(path: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _merged_schema(dataset: Dataset) -> tuple[dict[str, Any], bool]:
-    """Content type and number of records of every entry name, over the first shards."""
-    merged: dict[str, dict[str, Any]] = {}
-    complete = len(dataset.shards) <= _MOST_READ
-    for number in range(min(len(dataset.shards), _MOST_READ)):
-        schema = dataset.shards[number].metadata.get("schema")
-        if not isinstance(schema, dict):
-            complete = False
-            continue
-        for name, found in schema.items():
-            if not isinstance(found, dict):
-                continue
-            kind, records = found.get("content_type"), found.get("records")
-            known = merged.setdefault(name, {"content_type": kind, "records": 0})
-            if known["content_type"] != kind:
-                known["content_type"] = ""
-            known["records"] += records if type(records) is int else 0
-    return merged, complete
+    """Content type and number of records of every entry name: of all shards, or of the first ones."""
+    if "revision" in dataset.metadata:  # a set file has merged them
+        schema = dataset.metadata.get("schema")
+        return schema or {}, schema is not None
+    schemas = [
+        dataset.shards[number].metadata.get("schema")
+        for number in range(min(len(dataset.shards), _MOST_READ))
+    ]
+    known = [one for one in schemas if isinstance(one, dict)]
+    complete = len(known) == len(dataset.shards)
+    return merge_schemas(known) or {}, complete
 
 
 def as_json(value: Any) -> Any:  # noqa: ANN401 - any metadata
@@ -179,6 +167,8 @@ def _lines(facts: Mapping[str, Any], console: Console) -> Iterator[tuple[str, st
     yield "index", size(facts["index_size"])
     if facts["created"] is not None:
         yield "created", str(facts["created"])
+    if facts.get("revision") not in (None, facts["created"]):
+        yield "revision", str(facts["revision"])
     schema = facts["schema"]
     if schema or records:
         yield "entries", count(len(schema), "name") if schema else "too many names to list"
@@ -471,45 +461,12 @@ def _record_changes(record: Record, other: Record, *, stored: bool) -> Iterator[
 # --- checking
 
 
-@dataclass(slots=True)
-class ShardCheck:
-    """What checking one shard found."""
-
-    file: str
-    opens: bool = False
-    records: int = 0
-    listed: int = 0
-    """Entries of the records that can be read."""
-    entries: int = 0
-    """Those of them that are undamaged."""
-    bytes: int = 0
-    errors: list[ShardError] = field(default_factory=list)
-    hashes: NDArray[np.uint64] | None = None
-    """Of the keys, by record, to find those that are in two shards; None if the lookup is damaged."""
-
-    @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Keeps an error: one damaged part does not hide the others."""
-        try:
-            yield
-        except ShardError as error:
-            self.errors.append(error)
-
-
 def verify(
     arguments: Sequence[str], args: argparse.Namespace, console: Console
 ) -> Iterator[Checked]:
     """Checks the shards of each pack, several at once, and finds keys that are in a set twice."""
     for found in _check_packs(arguments, args, console):
-        errors = [Problem.of(error, found.file) for error in found.errors]
-        counts = f"{count(found.records, 'record')}, {count(found.entries, 'entry')}"
-        fields: dict[str, Any] = {
-            "records": found.records,
-            "entries": found.entries,
-            "bytes": found.bytes,
-            "errors": [error.fields for error in errors],
-        }
-        yield Checked(found.file, f"{counts}, {size(found.bytes)}", fields, errors)
+        yield checked(found)
 
 
 def diagnose(
@@ -525,77 +482,51 @@ def _check_packs(
     packs: Sequence[str], args: argparse.Namespace, console: Console
 ) -> Iterator[ShardCheck]:
     for pack in packs:
-        targets = [Target(shard, known_size(shard)) for shard in files(pack)]
+        listing = ShardCheck(pack)
+        with listing.noting():
+            targets, sets = _listed_targets(pack)
+        if listing.errors:  # the set file cannot be read
+            if not is_set_file(pack):
+                raise listing.errors[0]
+            yield listing
+            continue
         work = partial(check_shard, limits=limits_of(args))
         found = list(in_order(targets, work, getattr(args, "jobs", None), console, "shard"))
-        _find_repeated(found, limits_of(args))
+        hashes = [one.hashes for one in found]
+        by_file = {one.file: one for one in found}
+        for error in find_repeated_keys([one.file for one in found], hashes, limits_of(args)):
+            by_file[str(error.path)].errors.append(error)
         yield from found
+        for one in sets:
+            result = check_set(one, by_file)
+            if result.errors or is_set_file(pack):
+                yield result
 
 
-def check_shard(target: Target, progress: Progress, *, limits: Limits) -> ShardCheck:
-    """Reads all of a shard; that it does not open is a result, too. Can run in another process."""
-    found = ShardCheck(target.path)
-    with found.noting(), shardpack.ShardPackReader(target.path, limits=limits) as reader:
-        found.opens = True
-        found.bytes = reader.footer.total_size
-        with found.noting():
-            _ = reader.metadata
-        with found.noting():
-            found.hashes = reader.key_hashes()
-        offsets = reader.get_index()
-        for number in range(len(reader)):
-            progress(offsets[number], reader.footer.index_offset)
-            with found.noting():
-                _check_record(reader, number, found)
-    return found
-
-
-def _check_record(reader: ShardPackReader, number: int, found: ShardCheck) -> None:
-    record = reader.record(number)
-    key = record.key
-    _ = record.metadata
-    entries = record.file_entries()
-    if found.hashes is not None:
-        if xxh64_intdigest(key.encode()) != int(found.hashes[number]):
-            raise BadOffset(
-                f"the lookup does not find record {shorten(key)}",
-                path=reader.name,
-                offset=record.offset,
-                rule="P-IDX-6",
-            )
-        reader.find(key)  # raises if the key is there twice
-    found.records += 1
-    found.listed += len(record)
-    for entry in entries:
-        with found.noting():
-            _ = entry.data
-            found.entries += 1
-
-
-def _find_repeated(shards: list[ShardCheck], limits: Limits) -> None:
-    """Adds an error to each shard that has a key of an earlier shard of the set."""
-    parts = [np.unique(found.hashes) for found in shards if found.hashes is not None]
-    if len(parts) < 2:
-        return
-    hashes, counts = np.unique(np.concatenate(parts), return_counts=True)
-    suspects = hashes[counts > 1]
-    # Hashes collide: compare the keys themselves.
-    seen: dict[str, str] = {}
-    for found in shards:
-        if found.hashes is None or not np.isin(found.hashes, suspects).any():
-            continue
-        numbers = np.flatnonzero(np.isin(found.hashes, suspects)).tolist()
-        with shardpack.ShardPackReader(found.file, limits=limits) as reader:
-            for number in numbers:
-                with suppress(ShardError):  # damaged; the check has said so
-                    key = reader.record(number).key
-                    other = seen.setdefault(key, found.file)
-                    if other != found.file:
-                        found.errors.append(
-                            DuplicateName(
-                                f"the key {shorten(key)} is in another shard, too",
-                                path=found.file,
-                                found=other,
-                                rule="P-REC-10",
-                            )
-                        )
+def _listed_targets(pack: str) -> tuple[list[Target], list[ShardSet]]:
+    """The shards of a pack, each with what a set file says about it; and the set files."""
+    shards = files(pack)
+    sets: list[ShardSet] = []
+    if is_set_file(pack):
+        sets = [ShardSet.read(one) for one in expand_set_files(pack)]
+    else:
+        folders: dict[str, list[str]] = {}
+        for shard in shards:
+            if not is_url(shard):
+                folders.setdefault(os.path.dirname(shard), []).append(os.path.basename(shard))
+        sets = [
+            one
+            for folder, names in folders.items()
+            for one in set_files_beside(folder)
+            if one.is_about(names)
+        ]
+    listed = {
+        location: (one, number) for one in sets for number, location in enumerate(one.locations())
+    }
+    is_hashed = is_set_file(pack)
+    targets: list[Target] = []
+    for shard in shards:
+        one, number = listed.get(shard, (None, 0))
+        row = None if one is None else one.only(number)
+        targets.append(Target(shard, known_size(shard), listed=row, is_hashed=is_hashed))
+    return targets, sets

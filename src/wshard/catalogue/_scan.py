@@ -60,6 +60,7 @@ ROOT: Final = "."
 _UNKNOWN: Final = -1  # size and time of what is not a local file
 _EPISODE: Final = ".wshard"
 _PACK: Final = ".shardpack"
+_SET_FILE: Final = ".shardpack-set"
 _MANIFEST: Final = "_manifest" + _EPISODE
 _SIDECARS: Final = _EPISODE + SIDECAR_SUFFIX
 # Concurrent requests to a remote store.
@@ -144,7 +145,11 @@ def _expand(text: str) -> list[str]:
         text,
         (_EPISODE, _PACK),
         enter=lambda name: not name.endswith(_SIDECARS),
-        keep=lambda path: _SIDECARS + os.sep not in path and not path.endswith(INDEX_SUFFIX),
+        keep=lambda path: (
+            _SIDECARS + os.sep not in path
+            and not path.endswith(INDEX_SUFFIX)
+            and not path.endswith(_SET_FILE)
+        ),
     )
 
 
