@@ -8,6 +8,7 @@ shardpack.commit("train-%06d.shardpack")  # when all have finished
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,7 @@ from shardpack.sets import (
     merge_schemas,
     numbered_files,
     parts_folder,
+    read_own_set,
     records_of,
     set_path,
     write_set_file,
@@ -76,9 +78,12 @@ def commit(
     target = set_path(name)
     was_unfinished = finish_replacements([folder, staging])
     found = _read_parts(staging)
-    if not found and was_unfinished and os.path.exists(target):
-        done = ShardSet.read(target)
-        return WrittenShards(done.locations(), done.fields["records"])
+    earlier = read_own_set(target, os.path.basename(name))
+    if earlier is not None and (_are_committed(found, earlier) if found else was_unfinished):
+        for part in found:
+            with contextlib.suppress(OSError):
+                os.unlink(part.path)
+        return WrittenShards(earlier.locations(), earlier.fields["records"])
     parts = _check_parts(found, staging, os.path.basename(name))
     existing = numbered_files(name)
     if existing and not overwrite:
@@ -130,6 +135,20 @@ def _read_parts(folder: str) -> list[ShardSet]:
         for name in list_names(folder)
         if _PART_FILE.fullmatch(name)
     ]
+
+
+def _are_committed(parts: list[ShardSet], earlier: ShardSet) -> bool:
+    """Whether all that is left of the parts are set files: an earlier call could not remove them."""
+    known = {reference.sha256 for reference in earlier.manifest.files}
+    shards = [
+        (location, reference.sha256)
+        for part in parts
+        for location, reference in zip(part.locations(), part.manifest.files, strict=True)
+        if reference.extra["records"]
+    ]
+    return bool(shards) and all(
+        sha256 in known and not os.path.exists(location) for location, sha256 in shards
+    )
 
 
 def _check_parts(found: list[ShardSet], folder: str, name: str) -> list[ShardSet]:

@@ -388,6 +388,29 @@ class ShardSet:
         return replace(self, manifest=alone, footers=(self.footers[number],))
 
 
+def read_own_set(path: str, name: str) -> ShardSet | None:
+    """The set file of the set of this name; None if it does not exist, or is so damaged that it can be replaced.
+
+    Raises:
+        InvalidArgument: it is the set file of another set.
+    """
+    if not os.path.lexists(path):
+        return None
+    try:
+        found = ShardSet.read(path)
+    except ShardError:
+        return None
+    if found.fields["name"] != name:
+        raise InvalidArgument(
+            "the set file of another set is in the way",
+            path=path,
+            expected=f"one for {name}",
+            found=f"one for {found.fields['name']}",
+            hint="choose another name, or another folder",
+        )
+    return found
+
+
 def set_files_beside(folder: str) -> Iterator[ShardSet]:
     """The set files of a folder that can be read."""
     for name in list_names(folder):
@@ -566,22 +589,8 @@ class SetWriter:
 
     def _read_known(self) -> dict[str, FileReference]:
         """The rows of the set file that is there, by name."""
-        if not os.path.lexists(self.path):
-            return {}
-        try:
-            found = ShardSet.read(self.path)
-        except ShardError:
-            return {}  # damaged: it is replaced when the shards are complete
-        if found.fields["name"] != self._name:
-            raise InvalidArgument(
-                "the set file of another set is in the way",
-                path=self.path,
-                expected=f"one for {self._name}",
-                found=f"one for {found.fields['name']}",
-                hint="choose another name, or another folder",
-            )
-        self._found = found
-        return {reference.uri: reference for reference in found.manifest.files}
+        self._found = found = read_own_set(self.path, self._name)
+        return {} if found is None else {row.uri: row for row in found.manifest.files}
 
     def make_room(self) -> None:
         """Check that one more shard can be listed; call it before you write the shard.

@@ -260,7 +260,7 @@ def pack_parts(folder: Path) -> None:
 
 
 def commit(folder: Path) -> None:
-    if (folder / "s.shardpack-parts").exists():  # unless it is done
+    if list(folder.glob("s.shardpack-parts/*.shardpack-set")):  # unless it is done
         shardpack.commit(folder / "s-%03d.shardpack", overwrite=True)
 
 
