@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from _metadata import JsonObject
+    from _pack_sets import InvalidPackSet
     from _vector import InvalidPack, ValidPack
 
 CODES_WITHOUT_FILE = {
@@ -20,6 +21,10 @@ CODES_WITHOUT_FILE = {
     ("P-REC-10", "unsafe_path"): "about extraction; valid_packs/keys_like_paths has the keys",
     ("P-MTD-3", "limit_exceeded"): "the file would have more than 1 MB",
     ("P-REC-7", "record_size"): "no code but a field, between two codes",
+    **{
+        ("P-SET-10", code): "about committing parts"
+        for code in ("duplicate_name", "invalid_argument", "missing_file", "reference_mismatch")
+    },
 }
 ENCODINGS = ("none", "gzip", "lz4", "zstd")
 METADATA_ENCODINGS = ("none", "json", "messagepack")
@@ -210,7 +215,10 @@ def _problems_of_invalid(vector: InvalidPack, rules: dict[str, set[str]]) -> Ite
 
 
 def pack_problems(
-    valid: list[ValidPack], invalid: list[InvalidPack], rules: dict[str, set[str]]
+    valid: list[ValidPack],
+    invalid: list[InvalidPack],
+    rules: dict[str, set[str]],
+    sets: list[InvalidPackSet],
 ) -> Iterator[str]:
     for good in valid:
         for what in _problems_of_valid(good, rules):
@@ -220,7 +228,7 @@ def pack_problems(
             yield f"invalid_packs/{bad.name} {what}"
     for names in ([v.name for v in valid], [v.name for v in invalid]):
         yield from (f"{name} is made twice" for name in set(names) if names.count(name) > 1)
-    broken = {(vector.rule, vector.error) for vector in invalid}
+    broken = {(vector.rule, vector.error) for vector in (*invalid, *sets)}
     for rule, codes in rules.items():
         for code in sorted(codes) if rule.startswith("P-") else ():
             if (rule, code) not in broken and (rule, code) not in CODES_WITHOUT_FILE:

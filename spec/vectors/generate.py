@@ -32,6 +32,14 @@ from _journal_reader import read_journal
 from _layout import align
 from _metadata import contents_of
 from _pack_hexdump import annotated_pack
+from _pack_sets import (
+    InvalidPackSet,
+    ValidPackSet,
+    describe_set,
+    invalid_pack_sets,
+    pack_set_problems,
+    valid_pack_sets,
+)
 from _primitives import crc32c, sha256_hex, xxh64
 from _selfcheck import problems, rules_of
 from _selfcheck_episodes import episode_problems
@@ -69,10 +77,13 @@ VALID_JOURNALS = "valid_journals"
 INVALID_JOURNALS = "invalid_journals"
 VALID_PACKS = "valid_packs"
 INVALID_PACKS = "invalid_packs"
+VALID_PACK_SETS = "valid_sets"
+INVALID_PACK_SETS = "invalid_sets"
 JOURNAL_SUFFIX = ".wshard.partial"
 MADE_FOLDERS = (
     *("valid", "invalid", VALID_SETS, INVALID_EPISODES),
     *(VALID_JOURNALS, INVALID_JOURNALS, VALID_PACKS, INVALID_PACKS),
+    *(VALID_PACK_SETS, INVALID_PACK_SETS),
 )
 PRIMITIVES = "primitives.json"
 
@@ -252,6 +263,8 @@ class Vectors:
     invalid_journals: list[InvalidJournal]
     valid_packs: list[ValidPack]
     invalid_packs: list[InvalidPack]
+    valid_pack_sets: list[ValidPackSet]
+    invalid_pack_sets: list[InvalidPackSet]
 
     def __str__(self) -> str:
         episodes = sum(vector.episode is not None for vector in self.valid)
@@ -260,7 +273,8 @@ class Vectors:
             f"invalid files, {len(self.valid_sets)} valid episodes of several files, "
             f"{len(self.invalid_episodes)} invalid episodes, {len(self.valid_journals)} valid and "
             f"{len(self.invalid_journals)} invalid journals, {len(self.valid_packs)} valid and "
-            f"{len(self.invalid_packs)} invalid shards of datasets"
+            f"{len(self.invalid_packs)} invalid shards of datasets, {len(self.valid_pack_sets)} "
+            f"valid and {len(self.invalid_pack_sets)} invalid sets of shards"
         )
 
 
@@ -289,6 +303,8 @@ def all_vectors() -> Vectors:
         invalid_journals=list(invalid_journal_vectors()),
         valid_packs=list(pack_vectors(valid)),
         invalid_packs=[*invalid_pack_vectors(), *invalid_pack_entry_vectors()],
+        valid_pack_sets=list(valid_pack_sets()),
+        invalid_pack_sets=list(invalid_pack_sets()),
     )
 
 
@@ -303,7 +319,10 @@ def problems_of(vectors: Vectors) -> list[str]:
         *problems(vectors.valid, vectors.invalid, rules),
         *episode_problems(vectors.valid, vectors.valid_sets, vectors.invalid_episodes, rules),
         *journal_problems(vectors.valid_journals, vectors.invalid_journals, rules),
-        *pack_problems(vectors.valid_packs, vectors.invalid_packs, rules),
+        *pack_problems(
+            vectors.valid_packs, vectors.invalid_packs, rules, vectors.invalid_pack_sets
+        ),
+        *pack_set_problems(vectors.valid_pack_sets, vectors.invalid_pack_sets, rules),
     ]
 
 
@@ -346,6 +365,14 @@ def make_files(vectors: Vectors) -> dict[Path, bytes]:
     for folder, shard in packs:
         files[FOLDER / folder / f"{shard.name}.shardpack"] = shard.data
         files[FOLDER / folder / f"{shard.name}.json"] = _pack_json(shard)
+    pack_sets: list[tuple[str, ValidPackSet | InvalidPackSet]] = [
+        *((VALID_PACK_SETS, one) for one in vectors.valid_pack_sets),
+        *((INVALID_PACK_SETS, one) for one in vectors.invalid_pack_sets),
+    ]
+    for folder, listed in pack_sets:
+        files[FOLDER / folder / f"{listed.name}.json"] = to_json(describe_set(listed))
+        for name, data in listed.files.items():
+            files[FOLDER / folder / listed.name / name] = data
     return files
 
 

@@ -25,8 +25,8 @@ from shardpack.sets import (
     SUFFIX,
     ShardSet,
     WrittenShards,
+    can_be_listed,
     count_numbers,
-    is_set,
     list_names,
     merge_schemas,
     numbered_files,
@@ -67,7 +67,7 @@ def commit(
         DuplicateName: a key is in two shards.
     """
     name = os.fspath(output)
-    if count_numbers(name) != 1 or not is_set(os.path.basename(name)):
+    if count_numbers(name) != 1 or not can_be_listed(name):
         raise InvalidArgument(
             "the name of a set needs exactly one number",
             path=name,

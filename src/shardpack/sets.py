@@ -51,6 +51,8 @@ __all__ = [
     "SetWriter",
     "ShardSet",
     "WrittenShards",
+    "can_be_listed",
+    "count_numbers",
     "is_set",
     "is_set_file",
     "merge_schemas",
@@ -73,6 +75,7 @@ _NUMBER: Final = re.compile(r"%0?([0-9]*)d")
 # Digits of the number of digits.
 _MOST_WIDTH: Final = 3
 _PART_FILE: Final = re.compile(r"(\d+)-of-(\d+)" + re.escape(SUFFIX))
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _MOST_PARTS: Final = 65_536
 _LONGEST_REVISION: Final = 255
 _MOST_NAMES: Final = 256
@@ -133,6 +136,12 @@ def is_set_file(location: object) -> bool:
     return (name.partition("?")[0] if is_url(name) else name).endswith(SUFFIX)
 
 
+def can_be_listed(output: str) -> bool:
+    """Whether the shards of a set can be in a set file: all are in one folder, and no name looks like a URL."""
+    base = os.path.basename(output)
+    return is_set(base) and _unsafe_name(base) is None
+
+
 def numbered_files(pattern: str, first: int = 0) -> list[str]:
     """The files of a set that exist, from the first number on without a gap."""
     found: list[str] = []
@@ -190,7 +199,7 @@ class SetLabel(NamedTuple):
             )
         if not self.part:
             return output
-        if not is_set(os.path.basename(output)) or self.revision is None:
+        if not can_be_listed(output) or self.revision is None:
             raise InvalidArgument(
                 "a part needs the name of a set and a revision",
                 path=output,
@@ -347,6 +356,7 @@ class ShardSet:
             found=found_fact,
             rule="P-SET-7",
             hint="if the set was replaced after you opened it, open it again",
+            command="get the right shard, or write the set again",
         )
 
     def missing_shards(self) -> Iterator[ShardError]:
@@ -500,20 +510,20 @@ def _check_fields(manifest: Manifest) -> None:
 
 
 def _is_name(name: object) -> bool:
-    return (
-        isinstance(name, str)
-        and unsafe_form(name) is None
-        and "/" not in name
-        and count_numbers(name) == 1
-    )
+    return isinstance(name, str) and _unsafe_name(name) is None and count_numbers(name) == 1
+
+
+def _unsafe_name(name: str) -> str | None:
+    """Why a name is not that of a file beside the set file; None if it is."""
+    if "/" in name or _SCHEME.match(name):
+        return "it is not the name of a file beside the set file"
+    return unsafe_form(name)
 
 
 def _row_footer(number: int, reference: FileReference) -> Footer:
     """The footer that a row states, after all rules about rows are checked."""
     uri = reference.uri
-    reason = unsafe_form(uri)
-    if reason is None and ("/" in uri or is_url(uri)):
-        reason = "it is not the name of a file beside the set file"
+    reason = _unsafe_name(uri)
     if reason is not None:
         raise UnsafePath(
             f"row {number} of the set file names {shorten(uri)}: {reason}", rule="P-SET-4"

@@ -11,7 +11,14 @@ from shard_format.errors import Closed, InvalidArgument
 from shard_format.writer_input import NameSet
 from shardpack._switch import Replacement, finish_replacements
 from shardpack.dataset import Dataset
-from shardpack.sets import SetLabel, SetWriter, WrittenShards, is_set, numbered_files
+from shardpack.sets import (
+    SetLabel,
+    SetWriter,
+    WrittenShards,
+    can_be_listed,
+    is_set,
+    numbered_files,
+)
 from shardpack.writer import RecordWriter, ShardPackWriter, creation_time, output_name
 
 if TYPE_CHECKING:
@@ -100,8 +107,7 @@ class ShardWriterSet(RecordWriter):
             return
         self._folder = os.path.dirname(self.path_of(first))
         finish_replacements([self._folder])
-        # Shards in several folders have no set file.
-        if is_set(os.path.basename(self.output)):
+        if can_be_listed(self.output):
             user = options.get("metadata") or {}
             self._set = SetWriter(whole, first, options["created"], user, label)
         existing = numbered_files(self.output, first)

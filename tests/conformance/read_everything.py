@@ -1,6 +1,6 @@
 """Reads every invalid vector in every way; prints how much memory and processor time each took, as JSON.
 
-python read_everything.py containers|episodes|journals|packs
+python read_everything.py containers|episodes|journals|packs|sets
 """
 
 from __future__ import annotations
@@ -129,6 +129,14 @@ def read_pack(path: Path) -> None:
     extract(path)
 
 
+def read_set(path: Path) -> None:
+    with contextlib.suppress(ShardError), shardpack.open(path) as dataset:
+        for shard in range(len(dataset.shards)):
+            try_all((functools.partial(dataset.shards.__getitem__, shard),))
+        try_all((lambda: SampleDataset(path).batch(range(len(dataset))),))
+    read_container(path)
+
+
 def read_record(record: shardpack.Record) -> None:
     try_all((lambda: record.metadata, record.read_all, record.decode))
     with contextlib.suppress(ShardError):
@@ -141,6 +149,7 @@ READ: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "containers": ("invalid", read_container, "valid/hello.shard"),
     "episodes": ("invalid_episodes", read_episode, "valid/episode_rewards.wshard"),
     "packs": ("invalid_packs", read_pack, "valid_packs/encodings.shardpack"),
+    "sets": ("invalid_sets", read_set, "valid_sets/three_shards/train.shardpack-set"),
     "journals": ("invalid_journals", read_journal, "valid_journals/zstd.wshard.partial"),
 }
 
