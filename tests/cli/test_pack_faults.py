@@ -380,7 +380,7 @@ def test_force_puts_a_complete_new_set_in_place_of_the_old_one(
     with shardpack.open(tmp_path / "set-*.shardpack") as dataset:
         assert [len(shard) for shard in dataset.shards] == [6, 6]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "photos", "set-00.shardpack", "set-01.shardpack",
+        "photos", "set-00.shardpack", "set-01.shardpack", "set.shardpack-set",
     ]  # fmt: skip
 
 

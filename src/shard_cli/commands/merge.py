@@ -229,7 +229,7 @@ COMMIT = arg.Command(
         ),
     ),
     """
-make a set of the parts that several machines have written
+make a set of parts that machines wrote
 
 Checks that all parts are there and complete, that they are of one revision, and that no key occurs
 twice. Then renames the shards, in the order of the parts, and writes the set file. Readers see the
