@@ -158,6 +158,8 @@ def _switch(
             sync_folder(staging)
         with _locked_journal(folder, create=True) as journal:
             _carry_out(folder, journal)  # what another set's replacement has left
+            for staged, _ in moves:  # after this there is no way back
+                os.stat(os.path.join(staging, staged))
             new = {name for _, name in moves}
             plan = {
                 "staging": os.path.basename(staging),
