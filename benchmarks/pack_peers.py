@@ -152,7 +152,9 @@ class ShardPack(Peer):
     open_calls = 200
 
     def write(self, samples: Sequence[Sample]) -> None:
-        with shardpack.ShardPackWriter(self.path("d.shardpack"), fsync=False, overwrite=True) as writer:
+        with shardpack.ShardPackWriter(
+            self.path("d.shardpack"), fsync=False, overwrite=True
+        ) as writer:
             write = writer.write
             for key, picture, label, array in samples:
                 write(key, {"jpg": picture, "json": label, "npy": array})

@@ -249,7 +249,9 @@ def find(arguments: Sequence[str]) -> list[Target]:
     found: dict[str, Target] = {}
     for argument in arguments:
         if not os.path.isdir(argument):
-            packed = _in_pack(argument, argument) if argument.endswith(_PACK) else [_episode(argument)]
+            packed = (
+                _in_pack(argument, argument) if argument.endswith(_PACK) else [_episode(argument)]
+            )
             if not packed:
                 raise InvalidArgument("no episodes in this pack", path=argument)
             for episode in packed:
