@@ -307,10 +307,10 @@ def test_a_table_in_json_has_all_fields_and_the_files_that_failed(wshard: Run, r
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--where", "sucess"), "no episode has a field 'sucess'; did you mean 'success'?"),
+        (("--where", "succss"), "no episode has a field 'succss'; did you mean 'success'?"),
         (("--where", "length >"), "is not understood"),
         (("--where", "__import__('os')"), "is not understood"),
-        (("--columns", "id,lenght"), "no episode has a field 'lenght'; did you mean 'length'?"),
+        (("--columns", "id,lngth"), "no episode has a field 'lngth'; did you mean 'length'?"),
         (("--sort", "reward"), "no episode has a field 'reward'"),
     ],
 )

@@ -224,8 +224,8 @@ class TestExpressions:
         assert not parse_where("metadata.__class__.__mro__")(info())
 
     def test_a_misspelt_field_is_named(self, runs: Path) -> None:
-        with pytest.raises(InvalidArgument, match=r"no episode has a field 'sucess'.*'success'"):
-            find(runs, "sucess or length > 0")
+        with pytest.raises(InvalidArgument, match=r"no episode has a field 'succss'.*'success'"):
+            find(runs, "succss or length > 0")
 
     def test_an_expression_costs_little_memory(self) -> None:
         text = " or ".join(["id == 'a'"] * 70)

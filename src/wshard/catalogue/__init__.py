@@ -10,7 +10,7 @@
 from wshard.catalogue._find import EpisodeTable, find
 from wshard.catalogue._index import MOST_STEPS, CatalogueOpener, select
 from wshard.catalogue._rows import NO_PACK, Catalogue, EpisodeInfo, EpisodeLocations
-from wshard.catalogue._scan import EpisodePack, Files
+from wshard.catalogue._scan import Files, PackOfEpisodes
 from wshard.catalogue._where import FIELDS, Where, field_of, parse_where
 
 __all__ = [
@@ -21,9 +21,9 @@ __all__ = [
     "CatalogueOpener",
     "EpisodeInfo",
     "EpisodeLocations",
-    "EpisodePack",
     "EpisodeTable",
     "Files",
+    "PackOfEpisodes",
     "Where",
     "field_of",
     "find",

@@ -138,7 +138,7 @@ def find(
             error.
 
     Raises:
-        InvalidArgument: there are no files, the expression is not understood, or no episode has a field that it names.
+        InvalidArgument: no file is found, the expression is not understood, or it names a field that no episode has.
         ShardError: a subclass that says which file cannot be read and why.
     """
     keeps = (

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from wshard.catalogue._scan import EpisodeListing, EpisodePack, Files
+    from wshard.catalogue._scan import EpisodeListing, Files, PackOfEpisodes
     from wshard.catalogue._where import Where
 
-    OpenPack = Callable[[str, Mapping[str, Any] | None], EpisodePack]
+    OpenPack = Callable[[str, Mapping[str, Any] | None], PackOfEpisodes]
 
 __all__ = ["MOST_STEPS", "CatalogueOpener", "index_beside", "select"]
 
@@ -95,20 +95,20 @@ class CatalogueOpener:
         return self._of_list(listing, self._pack_opener(listing))
 
     def open_packs(
-        self, names: Iterable[str], open_pack: Callable[[int], EpisodePack]
+        self, names: Iterable[str], open_pack: Callable[[int], PackOfEpisodes]
     ) -> Catalogue:
         """Return the catalogue of packs that are open already."""
         return self._of_list(list_opened(names), open_pack)
 
     def _scan(
-        self, listing: EpisodeListing, known: Known, opener: Callable[[int], EpisodePack]
+        self, listing: EpisodeListing, known: Known, opener: Callable[[int], PackOfEpisodes]
     ) -> Catalogue:
         return scan_files(listing, known, opener, self.on_error, self.storage_options)
 
-    def _pack_opener(self, listing: EpisodeListing) -> Callable[[int], EpisodePack]:
+    def _pack_opener(self, listing: EpisodeListing) -> Callable[[int], PackOfEpisodes]:
         packs, open_pack = listing.packs, self.open_pack
 
-        def opener(pack: int) -> EpisodePack:
+        def opener(pack: int) -> PackOfEpisodes:
             path = listing.path(packs[pack])
             if open_pack is None:
                 raise InvalidArgument(
@@ -155,7 +155,9 @@ class CatalogueOpener:
             save_index(path, catalogue, made_ns)
         return catalogue
 
-    def _of_list(self, listing: EpisodeListing, opener: Callable[[int], EpisodePack]) -> Catalogue:
+    def _of_list(
+        self, listing: EpisodeListing, opener: Callable[[int], PackOfEpisodes]
+    ) -> Catalogue:
         """Files as they were given, with one index for all of them or none."""
         path = self._own_path
         loaded = None if path is None else load_index(path, listing.base, stays_inside=False)

@@ -41,9 +41,9 @@ __all__ = [
     "INDEX_SUFFIX",
     "ROOT",
     "EpisodeListing",
-    "EpisodePack",
     "Files",
     "Known",
+    "PackOfEpisodes",
     "find_files",
     "list_files",
     "list_folder",
@@ -68,7 +68,7 @@ _REQUESTS: Final = 8
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
-class EpisodePack(Protocol):
+class PackOfEpisodes(Protocol):
     """A file of many records with episodes in them. `shard_train.packed_episodes` opens such packs."""
 
     def __len__(self) -> int:
@@ -264,7 +264,7 @@ class Known:
 def scan_files(
     listing: EpisodeListing,
     known: Known,
-    open_pack: Callable[[int], EpisodePack],
+    open_pack: Callable[[int], PackOfEpisodes],
     on_error: OnError,
     storage_options: Mapping[str, Any] | None,
 ) -> Catalogue:
@@ -356,7 +356,7 @@ def _scan_own_files(
 
 def _scan_pack(
     path: str,
-    open_pack: Callable[[int], EpisodePack],
+    open_pack: Callable[[int], PackOfEpisodes],
     number: int,
     on_error: OnError,
     file: ListedFile,
