@@ -70,8 +70,8 @@ class EpisodeDataset:
             episodes, a pattern such as `"runs/*/ep_*.wshard"`, a range such as `"eps-{000..009}.shardpack"`, or a
             list of these; an open `shardpack.Dataset`; or a saved index, which is used without scanning the files
             again. Folders and patterns are read in natural order: `ep_9` before `ep_10`.
-        window: steps of a window; 64 if left out. If you leave it out and no episode is that long, the dataset has no
-            windows, and everything else works: `paths`, `lengths`, `open_episode`, `compute_stats`.
+        window: steps of a window; 64 if left out. If you leave it out and no episode is that long, asking for windows, or
+            for their number, is an error, and everything else works: `paths`, `lengths`, `open_episode`, `compute_stats`.
         stride: steps from the start of one window to the start of the next.
         channels: names, or block names such as `"omen/state/dreamer"`. If left out, all plain observations and
             actions that follow the steps, and with `align` also those with clocks of their own.
@@ -246,6 +246,9 @@ class EpisodeDataset:
     # --- what is in it
 
     def __len__(self) -> int:
+        # An error, not 0: a loader must not train on nothing without a word.
+        if not len(self._numbers):
+            raise self._without_windows()
         return len(self._numbers)
 
     @property
@@ -420,7 +423,7 @@ class EpisodeDataset:
         asked = self._layout.options()
         options = "".join(f"{name}={value!r}, " for name, value in asked.items())
         return (
-            f"EpisodeDataset(episodes={len(self.lengths)}, windows={len(self)}, "
+            f"EpisodeDataset(episodes={len(self.lengths)}, windows={len(self._numbers)}, "
             f"window={self.window}, stride={self.stride}, pad={self.pad!r}, {options}"
             f"fingerprint={self.fingerprint!r})"
         )

@@ -184,6 +184,12 @@ def test_patterns_and_all_mean_several_recordings(
     assert not (crashed / "a" / "ep_1.wshard").exists()
     assert wshard("recover", "--all").code == 1
     assert (crashed / "a" / "ep_1.wshard").exists()
+    # All files of a folder: the episodes, and what is left of their journals.
+    (crashed / "a" / "ep_1.wshard.partial").unlink()
+    (crashed / "b" / "bad.wshard.partial").unlink()
+    result = wshard("recover", "a/*", "b/*", "--json")
+    assert result.code == 0
+    assert [one["state"] for one in result.json["files"]] == ["finished", "recovered"]
     assert wshard("recover").code == 2
     assert wshard("recover", "--all", "b").code == 2
     assert wshard("recover", "c*").code == 2

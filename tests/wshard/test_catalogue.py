@@ -125,14 +125,20 @@ class TestWithoutAWindow:
         """All are shorter than the 64 steps that a window has if you do not say."""
         dataset = EpisodeDataset(runs, where="success")
         assert dataset.lengths.tolist() == [10, 30]
-        assert len(dataset) == 0
+        assert "windows=0" in repr(dataset)
         with dataset.open_episode(1) as episode:
             assert episode.id == "ep_2"
         stats = compute_stats(dataset)
         assert (stats.episodes, stats.steps) == (2, 40)
         assert stats["state"].mean.tolist() == [1.5, 1.5]
-        with pytest.raises(InvalidArgument, match="no episode is long enough for a window"):
-            dataset[0]
+        for use in (
+            len,
+            list,
+            lambda ds: ds[0],
+            lambda ds: ds.batch([0]),
+        ):  # never silently nothing
+            with pytest.raises(InvalidArgument, match="no episode is long enough for a window"):
+                use(dataset)
 
     def test_a_window_that_you_ask_for_must_fit(self, runs: Path) -> None:
         with pytest.raises(InvalidArgument, match="no episode is long enough for a window"):

@@ -27,6 +27,7 @@ _REASONS: Final = {
     "recording": "left alone: a process is recording it now",
     "recovered": "recovered before: the episode holds all its steps",
     "empty": "nothing was recorded",
+    "finished": "has no journal: the recording was finished",
 }
 
 
@@ -95,7 +96,7 @@ def _recover(
     journal = files.journal(0)
     state = "unfinished"
     if args.output is None and (not is_one or files.is_being_recorded):
-        state = state_of(files)
+        state = "finished" if _is_finished(files) else state_of(files)
     if state in _REASONS and not (state == "recovered" and args.force):
         if is_one:
             raise InvalidArgument(
@@ -132,6 +133,12 @@ def _recover(
     if is_one:
         console.said(_untouched(found.path))
     return Exit.IO if found.lost_data else Exit.OK
+
+
+def _is_finished(files: RecordingFiles) -> bool:
+    """Whether an episode is there and no journal, as where a pattern finds all files of a folder."""
+    has_journal = bool(files.journals()) or os.path.exists(files.journal(0))
+    return not has_journal and any(map(os.path.exists, (files.path, files.names.manifest)))
 
 
 def _sum_up(results: Sequence[dict[str, Any]], console: Console) -> None:
