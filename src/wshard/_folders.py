@@ -213,11 +213,11 @@ class RecordingFiles:
 
     @property
     def is_being_recorded(self) -> bool:
-        """Whether a process is writing the recording now. Windows cannot tell: there it is False."""
-        if os.name == "nt":
-            return False
-        journals = self.journals() or [self.journal(0)]
-        return any(is_being_recorded(path) for path in journals if os.path.exists(path))
+        """Whether a process is writing the recording now. Windows cannot tell: there it is False.
+
+        An empty journal is not looked at: a recorder that is just taking its lock would find it taken.
+        """
+        return os.name != "nt" and any(map(is_being_recorded, self.journals()))
 
     def journals(self) -> list[str]:
         """The journals that are not empty, in order."""

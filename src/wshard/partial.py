@@ -257,7 +257,7 @@ class Recovery:
 def state_of(files: RecordingFiles) -> str:
     """What became of a recording that has journals.
 
-    `"recording"`: a process is writing it. `"empty"`: nothing was recorded. `"recovered"`: the episode that it was
+    `"recording"`: a process is writing it. `"empty"`: nothing was recorded yet. `"recovered"`: the episode that it was
     recorded for exists and holds all its complete steps. `"unfinished"`: everything else, which `recover` saves.
     """
     if files.is_being_recorded:

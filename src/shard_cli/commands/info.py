@@ -87,6 +87,7 @@ def _inspect(args: argparse.Namespace, console: Console) -> Exit:
 def _inspect_table(args: argparse.Namespace, console: Console) -> Exit:
     """Shows what is known about many episodes as one table, without opening those that the index knows."""
     from shard_cli.episode_options import report_recordings
+    from shard_format.errors import InvalidArgument
     from shard_train.packed_episodes import open_episode_pack
     from wshard.catalogue import FIELDS, CatalogueOpener, field_of, parse_where, select
 
@@ -96,6 +97,11 @@ def _inspect_table(args: argparse.Namespace, console: Console) -> Exit:
     def note(path: str, error: ShardError) -> None:
         codes.append(note_failure(error, path, results, console))
 
+    if args.stats or args.no_sidecars:
+        given = "--stats" if args.stats else "--no-sidecars"
+        raise InvalidArgument(
+            f"{given} is about the lanes of episodes, which a table does not show"
+        )
     keeps = None if args.where is None else parse_where(args.where)
     opener = CatalogueOpener(True, note, open_pack=open_episode_pack, saves=False)
     found = select(opener.open(args.files[0] if len(args.files) == 1 else args.files), None, keeps)

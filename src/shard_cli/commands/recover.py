@@ -26,7 +26,7 @@ _JOURNAL: Final = ".partial"
 _REASONS: Final = {
     "recording": "left alone: a process is recording it now",
     "recovered": "recovered before: the episode holds all its steps",
-    "empty": "nothing was recorded",
+    "empty": "nothing was recorded yet",
     "finished": "has no journal: the recording was finished",
 }
 
