@@ -171,9 +171,9 @@ SORT = arg.Command(
         arg.metadata(),
     ),
     """
-write the records of a pack in the order of their keys or of a field
+write the records of a pack in another order
 
-Equal records keep their order; numbers come before text. Copies entries as they are stored.
+Sorts by key, or by a field of the metadata. Equal records keep their order; numbers come before text. Copies entries as they are stored.
 
 shardpack sort shuffled.shardpack -o sorted.shardpack                     # by key
 shardpack sort all.shardpack -o by-label.shardpack --by label             # by a field
