@@ -14,6 +14,7 @@ ALLOWED = {
     "shardpack/_switch.py": "a journal, opened without waiting",
     "wshard/_folders.py": "new files",
     "wshard/_journal.py": "opens for writing, and refuses what is not a file",
+    "wshard/replay/_latents.py": "opens for writing, and refuses what is not a file",
     "wshard/plot/_figure.py": "opens for writing",
     # A user may give a pipe by hand, as the shell's <(…) is one.
     "shardpack/convert/_tar.py": "reads from start to end",

@@ -24,9 +24,9 @@ from shard_format.errors import Closed, EntryNotFound, InvalidArgument, ShardIOE
 from tests.wshard.recording_support import record, recorder
 from wshard import Channel, Episode, add_lane, load_wshard, save_wshard
 from wshard._folders import following, in_order, is_being_recorded, reserve
-from wshard.gym import RecordEpisodes
+from wshard.gym import RecordEpisodes, RecordVectorEpisodes
 from wshard.replay import ReplayBuffer
-from wshard.replay._buffer import PRIORITIES_FILE as PRIORITIES
+from wshard.replay._episodes import PRIORITIES_FILE as PRIORITIES
 from wshard.streaming import ChannelDef, WShardStreamWriter
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_ROWS = ("ctrl", "reward", "terminated", "truncated", "is_first", "is_pad")
+_ROWS = (
+    *("ctrl", "reward", "terminated", "truncated"),
+    *("is_first", "is_last", "is_terminal", "is_pad"),
+)
 
 
 def episode(number: int, steps: int, *, extra: int = 1, **lanes: Any) -> Episode:  # noqa: ANN401 - channels
@@ -87,6 +90,7 @@ class TestDrawing:
         assert {name: values.shape for name, values in batch.items()} == {
             "state": (50, 4, 2),
             "indices": (50, 2),
+            "step_indices": (50, 4, 2),
             "probability": (50,),
             **dict.fromkeys(_ROWS, (50, 4)),
         }
@@ -99,6 +103,9 @@ class TestDrawing:
             np.testing.assert_array_equal(batch["terminated"][row], steps == [8, 4][number])
             np.testing.assert_array_equal(batch["is_first"][row], steps == 0)
             assert batch["indices"][row].tolist() == [number, start]
+            assert batch["step_indices"][row].tolist() == [[number, step] for step in steps]
+            np.testing.assert_array_equal(batch["is_last"][row], steps == [8, 4][number])
+            np.testing.assert_array_equal(batch["is_terminal"][row], steps == [8, 4][number])
         assert not batch["is_pad"].any()
 
     def test_uniform_draws_every_window_as_often(self, tmp_path: Path) -> None:
@@ -316,6 +323,23 @@ class TestAdding:
                 # And its name is taken.
                 replay.add(np.zeros(4, np.float32), np.int64(1), truncated=True)
                 assert names(replay) == ["000000.wshard", "000002.wshard"]
+
+    def test_the_streams_of_a_recorded_vector_environment_are_known(self, tmp_path: Path) -> None:
+        envs = gymnasium.make_vec("CartPole-v1", 3, max_episode_steps=4)
+        recorder = RecordVectorEpisodes(envs, tmp_path)
+        recorder.reset(seed=0)
+        for _ in range(20):
+            recorder.step(recorder.action_space.sample())
+        recorder.close()
+        with ReplayBuffer(tmp_path, seed=0) as replay:
+            batch = replay.sample(200, 12, across_episodes=True)
+            assert batch["is_last"].any(axis=1).all()
+            for window in batch["step_indices"]:
+                indices = []
+                for number in dict.fromkeys(window[:, 0].tolist()):
+                    with load_wshard(replay.episodes[number]) as ep:
+                        indices.append(ep.metadata["env_index"])
+                assert len(set(indices)) == 1
 
 
 class TestBounds:

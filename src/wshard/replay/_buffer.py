@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import bisect
 import logging
 import math
+import operator
 import os
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from shard_format import ShardReader, ShardWriter
-from shard_format.atomic import locked, remove_flat
-from shard_format.cache import BoundedCache
-from shard_format.canonical_json import canonical
-from shard_format.errors import (
-    DATA_ERRORS,
-    Closed,
-    FileMissing,
-    FormatError,
-    InvalidArgument,
-    ShardError,
-    ShardIOError,
-)
-from shard_format.sources import FileSource, open_regular
-from wshard._files import open_wshard, save_wshard
-from wshard._folders import SUFFIX, following, in_order, is_being_recorded, reserve
+from shard_format.errors import Closed, FileMissing, InvalidArgument, ShardError, ShardIOError
+from wshard._files import load_wshard, save_wshard
+from wshard._folders import SUFFIX
 from wshard._journal import PARTIAL_SUFFIX
-from wshard._sidecar import SIDECAR_SUFFIX
-from wshard.partial import open_partial, recover
+from wshard.replay._drawing import Drawn, Lengths, WindowKind, by_priority, recent, uniform
+from wshard.replay._episodes import STREAM_KEY, StoredEpisodes, check_priorities, recover_all
+from wshard.replay._latents import LatentForm
 from wshard.streaming import ChannelDef, WShardStreamWriter
 from wshard.types import DType, Episode
-from wshard.windows import Windows, WindowSource, follows_steps, wanted_channels
+from wshard.windows import STEP_KEYS, Windows, wanted_channels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,8 +34,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from shard_format import Compression
-    from wshard.windows import ChannelSpec
+    from wshard.replay._episodes import StoredEpisode
+    from wshard.windows import ChannelSpec, WindowSource
 
+    Path = str | os.PathLike[str]
     Values = Mapping[str, ArrayLike] | ArrayLike
     Arrays = Mapping[str, NDArray[Any]]
 
@@ -55,17 +45,35 @@ __all__ = ["ReplayBuffer"]
 
 _log = logging.getLogger("wshard")
 
-# One file beside the episodes, replaced as a whole, holds their priorities.
-PRIORITIES_FILE: Final = "priorities.shard"
-_FILL: Final = "fill"
-_ARRAY: Final = "priority/"
-_MOST_PRIORITY: Final = 1e100  # sums of them stay finite
-_JSON: Final = 2
 _SAVE_SECONDS: Final = 5.0
 _HOW: Final = ("uniform", "recent", "priority")
 _PADDING: Final = ("none", "zero", "repeat")
-# Files that are damaged, or that another process has evicted meanwhile.
-_LEFT_OUT: Final[tuple[type[ShardError], ...]] = (*DATA_ERRORS, FileMissing)
+_STEP_INDICES: Final = "step_indices"
+_HAS_LATENTS: Final = "has_latents"
+# What batches have besides what all windows have.
+_KEYS: Final = ("is_last", "is_terminal", "indices", _STEP_INDICES, "probability", _HAS_LATENTS)
+
+
+@dataclass(slots=True)
+class _Recording:
+    """The running episode of a stream."""
+
+    writer: WShardStreamWriter
+    in_both_lanes: frozenset[str]
+    """Names of observations that are names of actions, too."""
+    stored: StoredEpisode | None = None
+    """The episode, once windows can be drawn from it."""
+
+
+class _Part(NamedTuple):
+    """Consecutive rows of an episode in a window."""
+
+    window: int
+    column: int
+    """Where in the window they begin."""
+    episode: StoredEpisode
+    start: int
+    stop: int
 
 
 class ReplayBuffer:
@@ -78,13 +86,15 @@ class ReplayBuffer:
 
     The folder is the state: every episode is a file, and you resume by opening the folder. `refresh` finds files that
     others put there, such as `wshard.gym.RecordEpisodes`. Age is the order of the file names, in which numbers
-    count as numbers. Opening the folder recovers an episode that was being added when the process died.
+    count as numbers. Opening the folder recovers episodes that were being added when the process died.
 
     Steps can be drawn when their episode is over, or after `flush`. You may call methods from several threads;
-    they run one at a time.
+    they run one at a time. `docs/replay.md` is a guide.
 
     Args:
-        folder: where the episodes are; created if it is missing.
+        folder: where the episodes are; created if it is missing. A list of folders is for a learner: other processes
+            fill them, each one its own, and this buffer draws from all of them. It adds and deletes nothing there;
+            `refresh` finds new episodes. Age is then the time at which an episode was finished.
         max_steps: delete the oldest episodes above this many steps, on opening too,
         max_bytes: or above this many bytes of files. The newest episode always stays.
         seed: for drawing; the same seed over the same files draws the same windows.
@@ -97,7 +107,7 @@ class ReplayBuffer:
 
     def __init__(
         self,
-        folder: str | os.PathLike[str],
+        folder: Path | Sequence[Path],
         *,
         max_steps: int | None = None,
         max_bytes: int | None = None,
@@ -111,26 +121,38 @@ class ReplayBuffer:
         for name, value in bounds.items():
             if value is not None and value < 1:
                 raise InvalidArgument(f"{name} is at least 1", found=value)
-        self.folder = os.fspath(folder)
+        is_owner = isinstance(folder, str | os.PathLike)
+        self.folders: list[str] = (
+            [os.fspath(folder)] if isinstance(folder, str | os.PathLike) else _distinct(folder)
+        )
+        if not is_owner and (max_steps is not None or max_bytes is not None):
+            raise InvalidArgument(
+                "a buffer over a list of folders deletes nothing",
+                hint="pass max_steps and max_bytes where the folders are filled",
+            )
         self.max_steps = max_steps
         self.max_bytes = max_bytes
+        self._is_owner = is_owner
         self._channels = None if channels is None else list(channels)
         self._compression = compression
         self._fsync = fsync
         self._random = np.random.default_rng(seed)
         self._lock = threading.RLock()
         self._wanted: list[ChannelSpec] | None = None
-        self._writer: WShardStreamWriter | None = None
-        """Of the episode that is being added."""
-        self._running: _StoredEpisode | None = None
-        """That episode, once windows can be drawn from it."""
+        self._recordings: dict[int, _Recording] = {}
+        """The running episodes, by stream."""
+        self._lengths: tuple[int, Lengths] | None = None
+        """The lengths of the episodes, and of which version they are."""
+        self._has_own_latents = False
+        """Whether the form of the latents is that of this process."""
         self._saved_at = time.monotonic()
-        self._is_changed = False
         self._closed = False
         with self._used():
-            os.makedirs(self.folder, exist_ok=True)
-            _recover_all(self.folder, fsync=fsync != "never")
-            self._episodes = _StoredEpisodes(self.folder, max_open)
+            for one in self.folders:
+                os.makedirs(one, exist_ok=True)
+                if is_owner:
+                    recover_all(one, fsync=fsync != "never")
+            self._episodes = StoredEpisodes(self.folders, max_open, is_owner=is_owner)
             self.refresh()
 
     # --- what is in it
@@ -149,25 +171,36 @@ class ReplayBuffer:
 
     @property
     def skipped(self) -> dict[str, ShardError]:
-        """Damaged files, by name. The buffer leaves them alone and does not count them."""
+        """Damaged files, by name; by path if there are several folders. The buffer leaves them alone and does not
+        count them."""
         with self._lock:
-            return {name + SUFFIX: error for name, error in self._episodes.skipped.items()}
+            skipped = self._episodes.skipped
+            return {
+                os.path.basename(path) if self._is_owner else path: error
+                for path, error in skipped.items()
+            }
 
     @property
     def episodes(self) -> list[str]:
         """The files, oldest first."""
         with self._lock:
-            return [self._episodes.path(stored.name) for stored in self._episodes.row]
+            return [stored.path for stored in self._episodes.row]
 
     def __len__(self) -> int:
         return self.steps
 
     def windows(
-        self, length: int, *, padding: str = "none", next_observations: bool = False
+        self,
+        length: int,
+        *,
+        padding: str = "none",
+        next_observations: bool = False,
+        across_episodes: bool = False,
     ) -> int:
         """How many different windows there are, as `sample` takes them."""
+        kind = _checked_kind(WindowKind(length, padding, next_observations, across_episodes))
         with self._lock:
-            return int(self._counts(length, padding, next_observations).sum())
+            return int(self._measured().counts(kind).sum())
 
     def refresh(self) -> None:
         """Take in episodes and lanes that others added, forget those that are gone, and keep the bounds."""
@@ -187,6 +220,7 @@ class ReplayBuffer:
         truncated: bool = False,
         *,
         next_observations: Values | None = None,
+        stream: int = 0,
     ) -> None:
         """Add a step to the running episode, and end the episode if that was its last step.
 
@@ -198,16 +232,20 @@ class ReplayBuffer:
             truncated: whether the episode is cut off here.
             next_observations: what the agent saw after the action. Kept if the episode is over; else the next
                 step brings it.
+            stream: which environment or actor the step comes from: each has a running episode of its own. Episodes
+                keep the number as `metadata["env_index"]`.
         """
         seen = _by_name(observations, "observation")
         done = {} if actions is None else _by_name(actions, "action")
+        number = operator.index(stream)
         with self._used():
             self._ensure_open()
-            if self._writer is None:
-                self._writer = self._start(seen, done)
+            recording = self._recordings.get(number)
+            if recording is None:
+                recording = self._recordings[number] = self._start(seen, done, number)
             # This form of the call takes names that both lanes have.
-            self._writer.write_timestep(
-                self._writer.steps_written,
+            recording.writer.write_timestep(
+                recording.writer.steps_written,
                 seen,
                 done,
                 reward=float(reward),
@@ -215,11 +253,11 @@ class ReplayBuffer:
                 truncated=bool(truncated),
             )
             if terminated or truncated:
-                self.end_episode(next_observations)
+                self.end_episode(next_observations, stream=number)
 
-    def _start(self, observations: Arrays, actions: Arrays) -> WShardStreamWriter:
-        """A writer for channels like those of the first step."""
-        path = self._episodes.reserve()
+    def _start(self, observations: Arrays, actions: Arrays, stream: int) -> _Recording:
+        """A recording of channels like those of the first step."""
+        path = self._episodes.reserve(self._own_folder())
         channels = [
             ChannelDef(name, DType.from_numpy(value.dtype), value.shape, lane=lane)
             for lane, values in (("signal", observations), ("action", actions))
@@ -234,27 +272,26 @@ class ReplayBuffer:
                 fsync=self._fsync,
                 may_roll=False,
             )
-            writer.begin_episode()
+            writer.begin_episode(metadata={STREAM_KEY: stream})
         except BaseException:
             with suppress(OSError):
                 os.unlink(path + PARTIAL_SUFFIX)
             raise
-        self._in_both_lanes = observations.keys() & actions.keys()
-        return writer
+        return _Recording(writer, frozenset(observations.keys() & actions.keys()))
 
-    def end_episode(self, next_observations: Values | None = None) -> None:
-        """End the running episode where it is, for example because the environment was reset."""
+    def end_episode(self, next_observations: Values | None = None, *, stream: int = 0) -> None:
+        """End the running episode of a stream where it is, for example because the environment was reset."""
         with self._used():
-            writer, self._writer = self._writer, None
-            stored, self._running = self._running, None
-            if writer is None:
+            recording = self._recordings.pop(operator.index(stream), None)
+            if recording is None:
                 return
+            writer, stored = recording.writer, recording.stored
             last = {} if next_observations is None else _by_name(next_observations, "observation")
-            both = self._in_both_lanes
+            both = recording.in_both_lanes
             last = {f"signal/{name}" if name in both else name: v for name, v in last.items()}
             writer.end_episode(final_observations=last)
             if stored is None:
-                self._episodes.register(writer.episode_id)
+                self._episodes.register(self.folders[0], writer.episode_id)
             else:
                 self._episodes.update(stored)
             self._keep_bounds()
@@ -263,8 +300,9 @@ class ReplayBuffer:
         """Add a copy of an episode, from memory or from a file; return the path of the copy."""
         with self._used():
             self._ensure_open()
-            given = open_wshard(episode) if not isinstance(episode, Episode) else episode
-            path = self._episodes.reserve()
+            folder = self._own_folder()
+            given = load_wshard(episode) if not isinstance(episode, Episode) else episode
+            path = self._episodes.reserve(folder)
             try:
                 compression = self._compression
                 if compression is None and given.origin is not None:
@@ -274,20 +312,22 @@ class ReplayBuffer:
                 os.unlink(path + PARTIAL_SUFFIX)
                 if given is not episode:
                     given.close()
-            self._episodes.register(os.path.basename(path).removesuffix(SUFFIX))
+            self._episodes.register(folder, os.path.basename(path).removesuffix(SUFFIX))
             self._keep_bounds()
             return path
 
     def flush(self) -> None:
-        """Make the steps of the running episode available to `sample`, and save the priorities."""
+        """Make the steps of all running episodes available to `sample`, and save the priorities."""
         with self._used():
             self._ensure_open()
-            writer = self._writer
-            if writer is not None and writer.steps_written:
-                writer.flush()
-                self._running = self._running or self._episodes.new(writer.episode_id)
-                self._episodes.update(self._running, is_running=True)
-                self._keep_bounds()
+            for recording in self._recordings.values():
+                writer = recording.writer
+                if writer.steps_written:
+                    writer.flush()
+                    if recording.stored is None:
+                        recording.stored = self._episodes.new(self.folders[0], writer.episode_id)
+                    self._episodes.update(recording.stored, is_running=True)
+            self._keep_bounds()
             self._save_priorities()
 
     # --- drawing
@@ -300,6 +340,7 @@ class ReplayBuffer:
         *,
         padding: str = "none",
         next_observations: bool = False,
+        across_episodes: bool = False,
         half_life: float | None = None,
     ) -> dict[str, NDArray[Any]]:
         """Draw windows, with replacement.
@@ -313,14 +354,20 @@ class ReplayBuffer:
             padding: `"none"`: windows lie within an episode, and shorter episodes are left out. `"zero"` or
                 `"repeat"`: windows start at any step, and steps after the end are zero, or the last step again.
             next_observations: whether observations have L + 1 entries: also the one after the last step.
+            across_episodes: whether windows continue with the next episode of the same stream. An episode then has
+                one more row than steps if the observation after its last step is known: that row holds the
+                observation, `is_last` and `is_terminal`, and zeros for actions and reward.
             half_life: for `"recent"`: a window is half as likely as one that starts `half_life` steps later; by
                 default a tenth of all windows.
 
         Returns:
-            By name: the channels `[B, L, ...]`, `reward` (float32), `terminated`, `truncated`, `is_first` and
-            `is_pad` (booleans) `[B, L]`; `indices` `[B, 2]` for `update_priorities`: the episode and the first
-            step; and `probability` `[B]` of drawing the window. A name that is both an observation
-            and an action has its lane in front: `signal/arm`, `action/arm`.
+            By name: the channels `[B, L, ...]`, `reward` (float32), and booleans `[B, L]`: `terminated` and
+            `truncated` as you added them; `is_first` and `is_last` at the first and last row of an episode, `is_last`
+            however it ended; `is_terminal` at the last row if it terminated; `is_pad`. Further `indices` `[B, 2]`, the
+            episode and the first step, and `step_indices` `[B, L, 2]`, those of every step, for `update_priorities`
+            and `update_latents`; and `probability` `[B]` of drawing the window. After `update_latents` also the latents,
+            and `has_latents` `[B, L]`. A name that is both an observation and an action has its lane in front:
+            `signal/arm`, `action/arm`.
         """
         if batch < 1 or length < 1:
             raise InvalidArgument("batch and length are at least 1", found=f"{batch}, {length}")
@@ -328,69 +375,92 @@ class ReplayBuffer:
             raise InvalidArgument(
                 "unknown value of how", expected=" or ".join(map(repr, _HOW)), found=repr(how)
             )
+        kind = _checked_kind(WindowKind(length, padding, next_observations, across_episodes))
         with self._used():
             self._ensure_open()
-            counts = self._counts(length, padding, next_observations)
-            if not counts.sum():
-                raise InvalidArgument(
-                    "no episode is long enough for a window",
-                    path=self.folder,
-                    expected=f"an episode of {length} steps",
-                    found=f"{len(self._episodes.row)} episodes, {self.steps} steps",
-                    hint="add episodes, or pass padding='zero' or 'repeat'",
-                )
-            if how == "uniform":
-                drawn = _uniform(self._random, batch, counts)
-            elif how == "recent":
-                drawn = _recent(self._random, batch, counts, half_life)
-            else:
-                drawn = _by_priority(self._random, batch, counts, self._episodes.row)
-            return self._read(drawn, length, padding, next_observations)
+            while True:
+                drawn = self._draw(batch, kind, how, half_life)
+                try:
+                    return self._read(drawn, kind)
+                except FileMissing:
+                    # Whoever fills the folder may have deleted an episode: draw from the others.
+                    if not self._episodes.forget_missing():
+                        raise
 
-    def update_priorities(self, indices: NDArray[np.integer[Any]], values: ArrayLike) -> int:
-        """Give windows that you drew another priority; return how many of them still exist.
+    def update_priorities(self, indices: ArrayLike, values: ArrayLike) -> int:
+        """Give steps that you drew another priority; return how many of them still exist.
 
-        One file of the folder holds the priorities. It is saved every few seconds, by `flush` and by `close`.
+        A file in each folder holds the priorities. It is saved every few seconds, by `flush` and by `close`.
 
         Args:
-            indices: `[B, 2]`, as in `sample`'s result.
+            indices: `[..., 2]`: `indices` of a batch for the first steps of its windows, or `step_indices` for every step.
             values: one for each, at least 0. Windows are drawn in proportion to them; to weaken that, raise them to
                 a power below 1 first.
         """
-        places = np.asarray(indices)
         given = np.asarray(values, np.float64)
-        if places.ndim != 2 or places.shape[1] != 2 or given.shape != places.shape[:1]:
+        places = _checked_indices(indices)
+        if places.shape[:-1] != given.shape:
             raise InvalidArgument(
-                "expected one priority for each window",
-                expected="indices [B, 2] and values [B]",
+                "expected one priority for each index",
+                expected="indices [..., 2] and values [...]",
                 found=f"{list(places.shape)} and {list(given.shape)}",
             )
         try:
-            _check_priorities(given)
+            check_priorities(given)
         except ValueError as error:
-            raise InvalidArgument(str(error), found=given.tolist()[:8]) from None
+            raise InvalidArgument(str(error), found=given.ravel().tolist()[:8]) from None
+        given = given.ravel()
         with self._used():
             self._ensure_open()
-            updated = sum(
-                self._episodes.prioritize(number, start, value)
-                for (number, start), value in zip(places.tolist(), given.tolist(), strict=True)
-            )
-            self._is_changed = self._is_changed or updated > 0
+            updated = 0
+            for stored, first, which in self._runs(places):
+                self._episodes.prioritize(stored, first, given[which])
+                updated += which.stop - which.start
+            self._episodes.raise_top(float(given.max(initial=0)))
             if time.monotonic() - self._saved_at > _SAVE_SECONDS:
                 self._save_priorities()
             return updated
 
+    def update_latents(self, indices: ArrayLike, latents: Mapping[str, ArrayLike]) -> int:
+        """Keep what a model computed for steps that you drew; return how many of the steps still exist.
+
+        Later batches have the latents under these names. A step that was never written has what the channel of that name
+        holds, or zeros if the episodes have no such channel, and False in `has_latents`.
+
+        A file beside each episode holds its latents. Every call writes them there: they survive the death of the process,
+        but not always a loss of power.
+
+        Args:
+            indices: `[..., 2]`, as `step_indices` of a batch. Steps of padding are left out.
+            latents: by name, an array `[..., *shape]` of numbers. All calls give the same names, types and shapes. A
+                process that opens the folder again may give others, which replace those that are there.
+        """
+        places = _checked_indices(indices)
+        given = {name: np.asarray(values) for name, values in latents.items()}
+        form = LatentForm.of(given, places.shape[:-1])
+        with self._used():
+            self._ensure_open()
+            self._take_form(form)
+            assert self._episodes.latents is not None
+            records = self._episodes.latents.records(given, places.size // 2)
+            updated = 0
+            for stored, first, which in self._runs(places):
+                if self._episodes.write_latents(stored, first, records[which]):
+                    updated += which.stop - which.start
+            self._keep_bounds()
+            return updated
+
     def close(self) -> None:
-        """End the running episode, save the priorities and close all files."""
+        """End all running episodes, save the priorities and close all files."""
         with self._used():
             if self._closed:
                 return
-            try:
-                self.end_episode()
-                self._save_priorities()
-            finally:
+            with ExitStack() as left:  # does all of it, last things first, even if some of it fails
+                left.callback(self._episodes.close)
+                left.callback(self._save_priorities)
+                for stream in self._recordings:
+                    left.callback(self.end_episode, stream=stream)
                 self._closed = True
-                self._episodes.close()
 
     def __enter__(self) -> Self:
         return self
@@ -399,52 +469,184 @@ class ReplayBuffer:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<ReplayBuffer {self.folder!r}: {len(self._episodes.row)} episodes, {self.steps} steps>"
-
-    def _keep_bounds(self) -> None:
-        self._episodes.evict(self.max_steps or math.inf, self.max_bytes or math.inf)
+        return f"<ReplayBuffer {self._where!r}: {len(self._episodes.row)} episodes, {self.steps} steps>"
 
     # --- windows
 
-    def _counts(self, length: int, padding: str, next_observations: bool) -> NDArray[np.int64]:
-        """How many windows each episode has."""
-        if padding not in _PADDING:
-            raise InvalidArgument(
-                "unknown padding", expected=" or ".join(map(repr, _PADDING)), found=repr(padding)
-            )
-        usable = np.array([s.usable(next_observations) for s in self._episodes.row], np.int64)
-        return np.maximum(usable if padding != "none" else usable - length + 1, 0)
+    def _measured(self) -> Lengths:
+        """The lengths of the episodes, computed anew when there are others."""
+        episodes = self._episodes
+        if self._lengths is None or self._lengths[0] != episodes.version:
+            self._lengths = (episodes.version, Lengths.of(episodes.row, episodes.following()))
+        return self._lengths[1]
 
-    def _read(
-        self, drawn: _Drawn, length: int, padding: str, next_observations: bool
-    ) -> dict[str, NDArray[Any]]:
-        episodes = [self._episodes.row[place] for place in drawn.episodes.tolist()]
-        if self._wanted is None:
-            self._wanted = wanted_channels(
-                self._episodes.open(episodes[0]), self._channels, ("indices", "probability")
+    def _draw(self, batch: int, kind: WindowKind, how: str, half_life: float | None) -> Drawn:
+        counts = self._measured().counts(kind)
+        if not counts.sum():
+            a_place = "a stream" if kind.across_episodes else "an episode"
+            raise InvalidArgument(
+                "no episode is long enough for a window",
+                path=self._where,
+                expected=f"{a_place} of {kind.length} steps",
+                found=f"{len(self._episodes.row)} episodes, {self.steps} steps",
+                hint="add episodes, or pass padding='zero' or 'repeat'",
             )
-        repeat = padding == "repeat"
+        if how == "uniform":
+            return uniform(self._random, batch, counts)
+        if how == "recent":
+            return recent(self._random, batch, counts, half_life)
+        return by_priority(self._random, batch, counts, self._episodes.row)
+
+    def _parts(self, drawn: Drawn, kind: WindowKind) -> Iterator[_Part]:
+        """What the windows are made of."""
+        row, lengths = self._episodes.row, self._measured()
+        usable = lengths.usable(kind)
+        places = zip(drawn.episodes.tolist(), drawn.starts.tolist(), strict=True)
+        for window, (place, start) in enumerate(places):
+            column = 0
+            while True:
+                stop = min(start + kind.length - column, int(usable[place]))
+                yield _Part(window, column, row[place], start, stop)
+                column += stop - start
+                if column == kind.length or not kind.across_episodes:
+                    break
+                place, start = int(lengths.following[place]), 0
+
+    def _read(self, drawn: Drawn, kind: WindowKind) -> dict[str, NDArray[Any]]:
+        parts = list(self._parts(drawn, kind))
+        wanted = self._wanted_like(parts[0].episode)
+        batch, length = len(drawn.starts), kind.length
         windows = Windows(
-            len(episodes), length, self._wanted, more=next_observations, repeat=repeat
+            batch,
+            length,
+            wanted,
+            more=kind.next_observations,
+            repeat=kind.padding == "repeat",
+            flags=(),
         )
-        for row, (stored, start) in enumerate(zip(episodes, drawn.starts.tolist(), strict=True)):
-            stop = min(start + length, stored.usable(next_observations))
-            episode, path = self._episodes.open(stored), self._episodes.path(stored.name)
-            windows.fill(row, WindowSource(episode, path, self._wanted), start, stop)
-        numbers = np.array([stored.number for stored in episodes], np.int64)
-        return {
-            **windows.arrays,
-            "indices": np.stack([numbers, drawn.starts], axis=1),
+        arrays = windows.arrays
+        indices = np.full((batch, length, 2), -1, np.int64)
+        is_last, is_terminal = np.zeros((2, batch, length), bool)
+        for part in parts:
+            stored, start, stop = part.episode, part.start, part.stop
+            source = self._episodes.source(stored, wanted)
+            if kind.across_episodes:
+                _fill(arrays, part, source)
+            else:
+                windows.fill(part.window, source, start, stop)
+            own = indices[part.window, part.column : part.column + stop - start]
+            own[:, 0] = stored.number
+            own[:, 1] = np.arange(start, stop)
+            last = (stored.rows if kind.across_episodes else stored.steps) - 1
+            if start <= last < stop and not stored.is_running:
+                column = part.column + last - start
+                is_last[part.window, column] = True
+                ended = is_terminal[part.window, column : column + 1]
+                source.read("terminated", stored.steps - 1, ended)
+        read = {
+            **arrays,
+            "is_first": indices[:, :, 1] == 0,
+            "is_last": is_last,
+            "is_terminal": is_terminal,
+            "is_pad": indices[:, :, 0] < 0,
+            "indices": indices[:, 0].copy(),
+            _STEP_INDICES: indices,
             "probability": drawn.probability,
         }
+        if self._episodes.latents is not None:
+            self._add_latents(read, parts, self._episodes.latents)
+        return read
 
-    # --- priorities
+    def _wanted_like(self, stored: StoredEpisode) -> list[ChannelSpec]:
+        """The channels of all windows, which those of one episode decide."""
+        if self._wanted is None:
+            self._wanted = wanted_channels(self._episodes.open(stored), self._channels, _KEYS)
+            found = self._episodes.latents
+            if found is not None:
+                try:
+                    _check_names(found, self._wanted)
+                except InvalidArgument as error:
+                    _log.warning("%s: the latents there are not used: %s", self._where, error)
+                    self._episodes.replace_latents(None)
+        return self._wanted
+
+    # --- latents
+
+    def _take_form(self, form: LatentForm) -> None:
+        """Take over the form of latents that are written, if it is that of all others."""
+        found = self._episodes.latents
+        if found is None or found.header != form.header:
+            if self._has_own_latents:
+                raise InvalidArgument(
+                    "all latents of a buffer have the same names, types and shapes",
+                    expected=str(found),
+                    found=str(form),
+                )
+            _check_names(form, self._wanted or ())
+            if found is not None:
+                _log.warning("%s: latents (%s) are replaced by %s", self._where, found, form)
+            self._episodes.replace_latents(form)
+        self._has_own_latents = True
+
+    def _add_latents(
+        self, batch: dict[str, NDArray[Any]], parts: Iterable[_Part], form: LatentForm
+    ) -> None:
+        """Put latents into a batch, over what channels of these names hold."""
+        has_latents = batch[_HAS_LATENTS] = np.zeros(batch["is_pad"].shape, bool)
+        for name, (dtype, shape) in form.fields.items():
+            if name not in batch:
+                batch[name] = np.zeros((*has_latents.shape, *shape), dtype)
+        for part in parts:
+            if part.episode.has_latents:
+                values, known = self._episodes.read_latents(
+                    part.episode, part.start, part.stop - part.start
+                )
+                there = part.window, slice(part.column, part.column + len(known))
+                has_latents[there] = known
+                for name in form.fields:
+                    np.copyto(
+                        batch[name][there],
+                        values[name],
+                        where=known.reshape(-1, *[1] * (values[name].ndim - 1)),
+                    )
+
+    def _runs(self, indices: NDArray[np.int64]) -> Iterator[tuple[StoredEpisode, int, slice]]:
+        """Indices of steps that exist, as runs: the episode, the first step, and which of the indices they are."""
+        flat = indices.reshape(-1, 2)
+        if not len(flat):
+            return
+        numbers, steps = flat.T
+        goes_on = (numbers[1:] == numbers[:-1]) & (steps[1:] == steps[:-1] + 1)
+        every = flat.tolist()
+        for start, end in pairwise([0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(every)]):
+            number, first = every[start]
+            stored = self._episodes.by_number(number)
+            if stored is not None and 0 <= first < stored.rows:
+                yield stored, first, slice(start, min(end, start + stored.rows - first))
+
+    # --- state
+
+    @property
+    def _where(self) -> str:
+        return ", ".join(self.folders)
+
+    def _own_folder(self) -> str:
+        """The folder that this buffer adds to."""
+        if not self._is_owner:
+            raise InvalidArgument(
+                "a buffer over a list of folders only reads them",
+                path=self._where,
+                hint="open one folder, ReplayBuffer(folder), to add to it",
+            )
+        return self.folders[0]
+
+    def _keep_bounds(self) -> None:
+        if self._is_owner:
+            self._episodes.evict(self.max_steps or math.inf, self.max_bytes or math.inf)
 
     def _save_priorities(self) -> None:
-        if self._is_changed:
-            self._episodes.save_priorities()
+        self._episodes.save_priorities()
         self._saved_at = time.monotonic()
-        self._is_changed = False
 
     @contextmanager
     def _used(self) -> Iterator[None]:
@@ -455,12 +657,71 @@ class ReplayBuffer:
             except ShardError:
                 raise
             except OSError as error:
-                where = self.folder if error.filename is None else os.fsdecode(error.filename)
+                where = self._where if error.filename is None else os.fsdecode(error.filename)
                 raise ShardIOError.wrap(error, "the replay buffer failed", where) from error
 
     def _ensure_open(self) -> None:
         if self._closed:
-            raise Closed("the replay buffer is closed", path=self.folder)
+            raise Closed("the replay buffer is closed", path=self._where)
+
+
+def _fill(arrays: Arrays, part: _Part, source: WindowSource) -> None:
+    """Read rows of an episode into a window. The row after its last step is zero where a channel has no entry for it."""
+    own = min(part.stop, part.episode.steps) - part.start
+    for key, array in arrays.items():
+        out = array[part.window, part.column : part.column + part.stop - part.start]
+        channel = source.channels[key]
+        count = len(out) if channel is None or channel.length >= part.stop else own
+        source.read(key, part.start, out[:count])
+        out[count:] = 0
+
+
+def _distinct(folders: Sequence[Path]) -> list[str]:
+    found = [os.fspath(folder) for folder in folders]
+    if not found or len({os.path.realpath(folder) for folder in found}) < len(found):
+        raise InvalidArgument("expected one or several different folders", found=found)
+    return found
+
+
+def _checked_kind(kind: WindowKind) -> WindowKind:
+    if kind.padding not in _PADDING:
+        raise InvalidArgument(
+            "unknown padding", expected=" or ".join(map(repr, _PADDING)), found=repr(kind.padding)
+        )
+    if kind.across_episodes and (kind.padding != "none" or kind.next_observations):
+        raise InvalidArgument(
+            "windows that cross the ends of episodes have no padding and no next_observations",
+            hint="the observation after the last step is a row of its own there",
+        )
+    return kind
+
+
+def _checked_indices(indices: ArrayLike) -> NDArray[np.int64]:
+    given = np.asarray(indices)
+    if given.ndim < 1 or given.shape[-1] != 2 or given.dtype.kind not in "iu":
+        raise InvalidArgument(
+            "expected indices of a batch",
+            expected="integers [..., 2]",
+            found=f"{given.dtype} {list(given.shape)}",
+        )
+    return given.astype(np.int64)
+
+
+def _check_names(form: LatentForm, wanted: Iterable[ChannelSpec]) -> None:
+    """Refuse latents with a name that means something else in batches."""
+    channels = {want.key: (want.dtype, want.shape) for want in wanted}
+    reserved = {*_KEYS, *STEP_KEYS, "is_first", "is_pad"}
+    for name, field in form.fields.items():
+        if name in reserved or channels.get(name, field) != field:
+            taken = channels.get(name)
+            raise InvalidArgument(
+                "latents cannot have this name",
+                entry=name,
+                expected=f"{taken[0]} {list(taken[1])}, as the channel has"
+                if taken
+                else "a free name",
+                found=f"{field[0]} {list(field[1])}",
+            )
 
 
 def _by_name(values: Values, name: str) -> dict[str, NDArray[Any]]:
@@ -468,342 +729,3 @@ def _by_name(values: Values, name: str) -> dict[str, NDArray[Any]]:
     if isinstance(values, Mapping):
         return {key: np.asarray(value) for key, value in values.items()}
     return {name: np.asarray(values)}
-
-
-# --- drawing: numbers of windows in, places out
-
-
-class _Drawn(NamedTuple):
-    """Windows that were drawn."""
-
-    episodes: NDArray[np.int64]
-    """The position of each one's episode in the row of episodes, oldest first."""
-    starts: NDArray[np.int64]
-    probability: NDArray[np.float64]
-
-
-def _uniform(random: np.random.Generator, batch: int, counts: NDArray[np.int64]) -> _Drawn:
-    """Every window is as likely as any other."""
-    total = int(counts.sum())
-    return _at(random.integers(total, size=batch), np.full(batch, 1 / total), counts)
-
-
-def _recent(
-    random: np.random.Generator, batch: int, counts: NDArray[np.int64], half_life: float | None
-) -> _Drawn:
-    """A window is half as likely as the one that follows it by `half_life` windows."""
-    if half_life is not None and not half_life > 0:
-        raise InvalidArgument("half_life is above 0", found=half_life)
-    total = int(counts.sum())
-    rate = math.log(2) / (max(1.0, total / 10) if half_life is None else half_life)
-    # Ages 0, 1, … are drawn in proportion to exp(-rate * age), by the inverse of their sum.
-    everything = -math.expm1(-rate * total)
-    drawn = -np.log1p(-random.random(batch) * everything) / rate
-    ages = np.minimum(drawn.astype(np.int64), total - 1)
-    probability = np.exp(-rate * ages) * -math.expm1(-rate) / everything
-    return _at(total - 1 - ages, probability, counts)
-
-
-def _by_priority(
-    random: np.random.Generator,
-    batch: int,
-    counts: NDArray[np.int64],
-    episodes: Sequence[_StoredEpisode],
-) -> _Drawn:
-    """In proportion to the priority of a window's first step: first the episode, then the window in it."""
-    weights = [e.weight(n) for e, n in zip(episodes, counts.tolist(), strict=True)]
-    ends = np.cumsum(weights)
-    total = float(ends[-1])
-    if not total > 0:
-        raise InvalidArgument("all priorities are 0")
-    places = _proportional(random.random(batch), ends)
-    starts = np.empty(batch, np.int64)
-    probability = np.empty(batch)
-    for row, (place, drawn) in enumerate(zip(places.tolist(), random.random(batch), strict=True)):
-        episode = episodes[place]
-        starts[row] = _proportional(drawn, episode.sums[: counts[place]])
-        probability[row] = episode.priorities[starts[row]] / total
-    return _Drawn(places, starts, probability)
-
-
-def _at(
-    places: NDArray[np.int64], probability: NDArray[np.float64], counts: NDArray[np.int64]
-) -> _Drawn:
-    """Windows by their place in the row of all windows, oldest first."""
-    ends = np.cumsum(counts)
-    episodes = np.searchsorted(ends, places, side="right").astype(np.int64)
-    return _Drawn(episodes, places - (ends[episodes] - counts[episodes]), probability)
-
-
-def _proportional(random: Any, sums: NDArray[np.float64]) -> Any:  # noqa: ANN401 - one number or many
-    """Places in proportion to weights with these running sums, of which the last is above 0."""
-    places = np.searchsorted(sums, random * sums[-1], side="right")
-    # Rounding may bring a draw to the very end.
-    return np.minimum(places, np.searchsorted(sums, sums[-1]))
-
-
-# --- the folder
-
-
-@dataclass(slots=True)
-class _StoredEpisode:
-    """An episode of the buffer."""
-
-    number: int
-    name: str
-    """Of its file, without the suffix."""
-    fill: float
-    """The priority of steps that were not given one."""
-    priorities: NDArray[np.float64]
-    """Of every step."""
-    is_running: bool = False
-    """Whether it is still being recorded."""
-    steps: int = 0
-    observed: int = 0
-    """Entries that every observation has: steps + 1 if the observation after the last step is there."""
-    nbytes: int = 0
-    running_sums: NDArray[np.float64] | None = None
-
-    @property
-    def sums(self) -> NDArray[np.float64]:
-        """The running sums of the priorities."""
-        if self.running_sums is None:
-            self.running_sums = np.cumsum(self.priorities)
-        return self.running_sums
-
-    def weight(self, windows: int) -> float:
-        """The sum of the priorities of the first N steps."""
-        return float(self.sums[windows - 1]) if windows else 0.0
-
-    def usable(self, next_observations: bool) -> int:
-        """Steps that windows can be made of, if each needs the observation after it or not."""
-        return min(self.steps, self.observed - 1) if next_observations else self.steps
-
-    def measure(self, episode: Episode) -> None:
-        """Take over the length of the episode."""
-        self.steps = episode.length
-        lengths = [c.length for c in episode.observations.values() if follows_steps(c)]
-        self.observed = min(lengths, default=episode.length + 1)
-        more = max(0, self.steps - len(self.priorities))
-        self.priorities = np.append(self.priorities[: self.steps], np.full(more, self.fill))
-        self.running_sums = None
-
-
-class _StoredEpisodes:
-    """The episodes of a folder, oldest first. The caller holds the buffer's lock.
-
-    Owns: the row of episodes, the files that are open, the priorities, and `skipped`.
-    """
-
-    def __init__(self, folder: str, max_open: int) -> None:
-        self.row: list[_StoredEpisode] = []
-        """Oldest first."""
-        self.skipped: dict[str, ShardError] = {}
-        """Damaged files, by name."""
-        self._by_number: dict[int, _StoredEpisode] = {}
-        self._folder = folder
-        self._top, self._fills, self._arrays = _load_priorities(folder)
-        self._numbers = count()
-        self._opened: BoundedCache[int, Episode] = BoundedCache(
-            count=max_open, on_evict=lambda episode: episode.close(), holds_files=True
-        )
-
-    # --- files
-
-    def path(self, name: str) -> str:
-        """The file of an episode."""
-        return os.path.join(self._folder, name + SUFFIX)
-
-    def reserve(self) -> str:
-        """A path behind all others, with an empty journal that holds its place."""
-        names = [*(stored.name for stored in self.row), *self.skipped]
-        name = following(max(names, key=in_order, default=None))
-        while not reserve(self.path(name)):
-            name = following(name)
-        return self.path(name)
-
-    def refresh(self) -> None:
-        """Take in files and lanes that others added, and forget files that are gone."""
-        self.close()
-        there = {
-            entry.name.removesuffix(SUFFIX)
-            for entry in os.scandir(self._folder)
-            if entry.name.endswith(SUFFIX) and entry.is_file(follow_symlinks=False)
-        }
-        for stored in [s for s in self.row if s.name not in there and not s.is_running]:
-            self._forget(stored)
-        known = {*(stored.name for stored in self.row), *self.skipped}
-        for name in sorted(there - known, key=in_order):
-            self.register(name)
-
-    # --- the row
-
-    def register(self, name: str) -> None:
-        """Take in a finished episode, or note that it is damaged."""
-        stored = self.new(name)
-        try:
-            self.update(stored)
-        except BaseException as error:
-            self._forget(stored)
-            self._fills[name], self._arrays[name] = stored.fill, stored.priorities
-            if not isinstance(error, _LEFT_OUT):
-                raise
-            self.skipped[name] = error
-            _log.warning("%s: left out of the replay buffer: %s", name + SUFFIX, error)
-
-    def new(self, name: str) -> _StoredEpisode:
-        """An episode of which only the saved priorities are known."""
-        fill, own = self._fills.pop(name, self._top), self._arrays.pop(name, np.zeros(0))
-        stored = _StoredEpisode(next(self._numbers), name, fill, own)
-        bisect.insort(self.row, stored, key=lambda other: in_order(other.name))
-        self._by_number[stored.number] = stored
-        return stored
-
-    def update(self, stored: _StoredEpisode, *, is_running: bool = False) -> None:
-        """Measure an episode anew: its steps, and the size of its files."""
-        self._let_go(stored)
-        stored.is_running = is_running
-        stored.measure(self.open(stored))
-        path = self.path(stored.name)
-        stored.nbytes = _size(path) + _size(path + PARTIAL_SUFFIX)
-        missing = (FileNotFoundError, NotADirectoryError)
-        with suppress(*missing), os.scandir(path + SIDECAR_SUFFIX) as sidecars:
-            stored.nbytes += sum(entry.stat(follow_symlinks=False).st_size for entry in sidecars)
-
-    def evict(self, max_steps: float, max_bytes: float) -> None:
-        """Delete the oldest episodes until the rest keeps the bounds. The newest stays."""
-        steps, nbytes = sum(s.steps for s in self.row), sum(s.nbytes for s in self.row)
-        while len(self.row) > 1 and (steps > max_steps or nbytes > max_bytes):
-            oldest = self.row[0]
-            if oldest.is_running:
-                return
-            steps -= oldest.steps
-            nbytes -= oldest.nbytes
-            self._forget(oldest)
-            path = self.path(oldest.name)
-            with locked(path):  # somebody may be adding a lane
-                for file in (path, path + PARTIAL_SUFFIX):
-                    with suppress(FileNotFoundError):
-                        os.unlink(file)
-                with suppress(OSError):  # there are none, or somebody put something else there
-                    remove_flat(path + SIDECAR_SUFFIX)
-
-    def _forget(self, stored: _StoredEpisode) -> None:
-        self._let_go(stored)
-        self.row.remove(stored)
-        del self._by_number[stored.number]
-
-    # --- open episodes
-
-    def open(self, stored: _StoredEpisode) -> Episode:
-        """The episode; the least recently used one is closed when more than `max_open` are open."""
-        load = open_partial if stored.is_running else open_wshard
-        return self._opened.get_or_make(stored.number, lambda: load(self.path(stored.name)))
-
-    def close(self) -> None:
-        """Close all files."""
-        self._opened.clear()
-
-    def _let_go(self, stored: _StoredEpisode) -> None:
-        episode = self._opened.pop(stored.number)
-        if episode is not None:
-            episode.close()
-
-    # --- priorities
-
-    def prioritize(self, number: int, step: int, priority: float) -> bool:
-        """Give a step another priority; False if its episode was deleted."""
-        self._top = max(self._top, priority)
-        stored = self._by_number.get(number)
-        if stored is None or not 0 <= step < stored.steps:
-            return False
-        stored.priorities[step] = priority
-        stored.running_sums = None
-        return True
-
-    def save_priorities(self) -> None:
-        """Replace the file of priorities; a reader finds the old file or the new one, never a part."""
-        path = os.path.join(self._folder, PRIORITIES_FILE)
-        if os.path.islink(path):  # the writer would replace what it leads to
-            os.unlink(path)
-        with ShardWriter(path, fsync=False) as writer:
-            fills = {stored.name: stored.fill for stored in self.row}
-            text = canonical({"episodes": fills, "top": self._top})
-            writer.write_entry(_FILL, text, content_type=_JSON)
-            for stored in self.row:
-                if (stored.priorities != stored.fill).any():
-                    values = np.ascontiguousarray(stored.priorities, "<f8")
-                    writer.write_entry(_ARRAY + stored.name, values)
-
-
-def _load_priorities(
-    folder: str,
-) -> tuple[float, dict[str, float], dict[str, NDArray[np.float64]]]:
-    """The highest priority ever given, with which new steps start; those of steps that were not given one,
-    and of every step, by the names of episodes.
-
-    If they cannot be read, all start anew: no episode is lost by that.
-    """
-    path = os.path.join(folder, PRIORITIES_FILE)
-    try:
-        descriptor, _ = open_regular(path, follow_links=False)
-        with ShardReader(FileSource(path, descriptor)) as reader:
-            said = reader.read_json(_FILL)
-            arrays = {
-                name.removeprefix(_ARRAY): _checked(reader.read_entry(name))
-                for name in reader.names()
-                if name.startswith(_ARRAY)
-            }
-            fills = {str(name): float(fill) for name, fill in said["episodes"].items()}
-            _check_priorities(np.array([*fills.values(), said["top"]], np.float64))
-            return float(said["top"]), fills, arrays
-    except FileMissing:
-        return 1.0, {}, {}
-    except (FormatError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        _log.warning("%s: all priorities start again: %s", path, error)
-        return 1.0, {}, {}
-
-
-def _checked(content: bytes) -> NDArray[np.float64]:
-    values = np.frombuffer(content, "<f8").astype(np.float64)
-    _check_priorities(values)
-    return values
-
-
-def _check_priorities(values: NDArray[np.float64]) -> None:
-    if not ((values >= 0) & (values <= _MOST_PRIORITY)).all():
-        raise ValueError(f"a priority is not a number from 0 to {_MOST_PRIORITY}")
-
-
-def _recover_all(folder: str, *, fsync: bool) -> None:
-    """Recover the episodes that were being recorded into a folder when their process died."""
-    for name in sorted(os.listdir(folder)):
-        if not name.endswith(SUFFIX + PARTIAL_SUFFIX):
-            continue
-        partial = os.path.join(folder, name)
-        path = partial.removesuffix(PARTIAL_SUFFIX)
-        if not _size(partial) or is_being_recorded(partial):
-            continue
-        if os.path.lexists(path):
-            # The episode was finished up to removing the journal (J-5), or was recovered with losses.
-            continue
-        try:
-            with open_partial(partial) as episode:
-                if not episode.length:
-                    continue
-            recovery = recover(partial, path, fsync=fsync)
-        except FileMissing:  # another process has recovered it
-            continue
-        except DATA_ERRORS as error:
-            _log.warning("%s: cannot be recovered: %s", partial, error)
-            continue
-        _log.warning("%s", recovery)
-        if not recovery.lost_data:
-            os.unlink(partial)
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0
