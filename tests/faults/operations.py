@@ -363,6 +363,25 @@ def start_replay(folder: Path) -> None:
         buffer.add_episode(episode("r"))
 
 
+def replay_latents(folder: Path) -> None:
+    with ReplayBuffer(folder, seed=1) as buffer:
+        for _ in range(2):  # the second time in place of what is there
+            batch = buffer.sample(16, T, "recent")
+            latents = batch["state"].astype(np.float64).repeat(700, axis=2)  # several pages
+            buffer.update_latents(batch["step_indices"], {"deter": latents})
+
+
+def latents_there(folder: Path) -> int:
+    with ReplayBuffer(folder, seed=1) as buffer:
+        batch = buffer.sample(16, T, "recent")
+        if "deter" not in batch:
+            return 0
+        known = batch["has_latents"]
+        assert (batch["deter"][known] == batch["state"][known].repeat(700, axis=1)).all()
+        assert not batch["deter"][~known].any()
+        return int(known.sum())
+
+
 def nothing(folder: Path) -> None:
     """The folder is empty before."""
 
@@ -409,4 +428,5 @@ OPERATIONS: dict[str, Operation] = {
     "statistics": Operation(episodes, statistics, stats_there),
     "cache": Operation(episodes, cached, cached),
     "replay": Operation(start_replay, replay, replayed, grows=True),
+    "replay latents": Operation(start_replay, replay_latents, latents_there, grows=True),
 }

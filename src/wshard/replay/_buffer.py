@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from shard_format.errors import Closed, FileMissing, InvalidArgument, ShardError, ShardIOError
-from wshard._files import load_wshard, save_wshard
+from wshard._files import open_wshard, save_wshard
 from wshard._folders import SUFFIX
 from wshard._journal import PARTIAL_SUFFIX
 from wshard.replay._drawing import Drawn, Lengths, WindowKind, by_priority, recent, uniform
@@ -141,8 +141,7 @@ class ReplayBuffer:
         self._wanted: list[ChannelSpec] | None = None
         self._recordings: dict[int, _Recording] = {}
         """The running episodes, by stream."""
-        self._lengths: tuple[int, Lengths] | None = None
-        """The lengths of the episodes, and of which version they are."""
+        self._lengths: Lengths | None = None
         self._has_own_latents = False
         """Whether the form of the latents is that of this process."""
         self._saved_at = time.monotonic()
@@ -301,7 +300,7 @@ class ReplayBuffer:
         with self._used():
             self._ensure_open()
             folder = self._own_folder()
-            given = load_wshard(episode) if not isinstance(episode, Episode) else episode
+            given = open_wshard(episode) if not isinstance(episode, Episode) else episode
             path = self._episodes.reserve(folder)
             try:
                 compression = self._compression
@@ -475,21 +474,21 @@ class ReplayBuffer:
 
     def _measured(self) -> Lengths:
         """The lengths of the episodes, computed anew when there are others."""
-        episodes = self._episodes
-        if self._lengths is None or self._lengths[0] != episodes.version:
-            self._lengths = (episodes.version, Lengths.of(episodes.row, episodes.following()))
-        return self._lengths[1]
+        if self._lengths is None or self._lengths.version != self._episodes.version:
+            self._lengths = Lengths(self._episodes)
+        return self._lengths
 
     def _draw(self, batch: int, kind: WindowKind, how: str, half_life: float | None) -> Drawn:
         counts = self._measured().counts(kind)
         if not counts.sum():
-            a_place = "a stream" if kind.across_episodes else "an episode"
+            what = "stream" if kind.across_episodes else "episode"
+            other = "" if kind.across_episodes else ", or pass padding='zero' or 'repeat'"
             raise InvalidArgument(
-                "no episode is long enough for a window",
+                f"no {what} is long enough for a window",
                 path=self._where,
-                expected=f"{a_place} of {kind.length} steps",
+                expected=f"one of {kind.length} steps",
                 found=f"{len(self._episodes.row)} episodes, {self.steps} steps",
-                hint="add episodes, or pass padding='zero' or 'repeat'",
+                hint=f"add episodes{other}",
             )
         if how == "uniform":
             return uniform(self._random, batch, counts)

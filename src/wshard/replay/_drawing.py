@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from wshard.replay._episodes import StoredEpisode
+    from wshard.replay._episodes import StoredEpisode, StoredEpisodes
 
 
 class WindowKind(NamedTuple):
@@ -26,32 +27,35 @@ class WindowKind(NamedTuple):
     across_episodes: bool = False
 
 
-class Lengths(NamedTuple):
-    """The lengths of all episodes, oldest first."""
+class Lengths:
+    """The lengths of all episodes, oldest first. Of one version of the row: make another one after a change."""
 
-    steps: NDArray[np.int64]
-    observed: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    following: NDArray[np.int64]
-    """The place of the next episode of the same stream, or -1."""
-    behind: NDArray[np.int64]
-    """Rows of all later episodes of the same stream."""
+    def __init__(self, episodes: StoredEpisodes) -> None:
+        row = episodes.row
+        self.version = episodes.version
+        self.steps = np.fromiter((stored.steps for stored in row), np.int64, len(row))
+        self.observed = np.fromiter((stored.observed for stored in row), np.int64, len(row))
+        self.rows = np.fromiter((stored.rows for stored in row), np.int64, len(row))
+        self._episodes = episodes
 
-    @classmethod
-    def of(cls, episodes: Sequence[StoredEpisode], following: NDArray[np.int64]) -> Lengths:
-        """The lengths of these episodes."""
-        numbers = np.array([(e.steps, e.observed, e.rows) for e in episodes], np.int64)
-        steps, observed, rows = numbers.reshape(-1, 3).T
-        behind = np.zeros(len(rows), np.int64)
-        # From the last episode of each stream to its first.
-        is_first = np.ones(len(rows), bool)
-        is_first[following[following >= 0]] = False
+    @cached_property
+    def following(self) -> NDArray[np.int64]:
+        """The place of the next episode of the same stream, or -1."""
+        return self._episodes.following()
+
+    @cached_property
+    def behind(self) -> NDArray[np.int64]:
+        """Rows of all later episodes of the same stream."""
+        behind = np.zeros(len(self.rows), np.int64)
+        is_first = np.ones(len(self.rows), bool)
+        is_first[self.following[self.following >= 0]] = False
         for place in np.flatnonzero(is_first).tolist():
             stream = [place]
-            while (place := int(following[place])) >= 0:
+            while (place := int(self.following[place])) >= 0:
                 stream.append(place)
-            behind[stream] = rows[stream][::-1].cumsum()[::-1] - rows[stream]
-        return cls(steps, observed, rows, following, behind)
+            rows = self.rows[stream]
+            behind[stream] = rows[::-1].cumsum()[::-1] - rows
+        return behind
 
     def usable(self, kind: WindowKind) -> NDArray[np.int64]:
         """How many rows each episode gives to windows."""

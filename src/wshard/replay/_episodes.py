@@ -18,7 +18,7 @@ from shard_format.cache import BoundedCache
 from shard_format.canonical_json import canonical
 from shard_format.errors import DATA_ERRORS, FileMissing, FormatError, ShardError
 from shard_format.sources import FileSource, open_regular
-from wshard._files import load_wshard
+from wshard._files import open_wshard
 from wshard._folders import SUFFIX, following, in_order, is_being_recorded, reserve
 from wshard._journal import PARTIAL_SUFFIX
 from wshard._sidecar import SIDECAR_SUFFIX
@@ -130,6 +130,8 @@ class StoredEpisodes:
         self.latents: LatentForm | None = None
         """What latents the steps have, if any were written."""
         self._is_owner = is_owner
+        self._has_latent_form = False
+        """Whether the folders were searched for the form of latents."""
         self._in_folders: dict[str, list[StoredEpisode]] = {folder: [] for folder in folders}
         """The episodes of each folder, in the order of their names."""
         self._row: list[StoredEpisode] | None = None
@@ -192,6 +194,7 @@ class StoredEpisodes:
                 if _path(folder, name) not in self.skipped:
                     self.register(folder, name)
             self._find_latents(folder, files)
+        self._has_latent_form = True
 
     def register(self, folder: str, name: str) -> None:
         """Take in a finished episode, or note that it is damaged."""
@@ -295,7 +298,7 @@ class StoredEpisodes:
         self._opened.clear()
 
     def _open(self, stored: StoredEpisode) -> _OpenEpisode:
-        load = open_partial if stored.is_running else load_wshard
+        load = open_partial if stored.is_running else open_wshard
         return self._opened.get_or_make(stored.number, lambda: _OpenEpisode(load(stored.path)))
 
     def _let_go(self, stored: StoredEpisode) -> None:
@@ -341,7 +344,7 @@ class StoredEpisodes:
         for stored in reversed(self._in_folders[folder]):
             stored.has_latents = stored.name in names
             names.discard(stored.name)
-            if stored.has_latents and self.latents is None:
+            if stored.has_latents and self.latents is None and not self._has_latent_form:
                 self.latents = LatentForm.in_file(stored.path + LATENTS_SUFFIX)
         if self._is_owner:
             # Somebody wrote them while their episode was deleted.
@@ -453,12 +456,15 @@ def recover_all(folder: str, *, fsync: bool) -> None:
                 if not episode.length:
                     continue
             recovery = recover(partial, path, fsync=fsync)
+        except FileMissing:  # another process has recovered it
+            continue
         except DATA_ERRORS as error:
             _log.warning("%s: cannot be recovered: %s", partial, error)
             continue
         _log.warning("%s", recovery)
         if not recovery.lost_data:
-            os.unlink(partial)
+            with suppress(FileNotFoundError):  # another process has recovered it, too
+                os.unlink(partial)
 
 
 def _size(path: str) -> int:
