@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -23,9 +23,10 @@ from wshard._journal import PARTIAL_SUFFIX
 from wshard.replay._drawing import Drawn, Lengths, WindowKind, by_priority, recent, uniform
 from wshard.replay._episodes import STREAM_KEY, StoredEpisodes, check_priorities, recover_all
 from wshard.replay._latents import LatentForm
+from wshard.replay._reading import BATCH_KEYS, read_windows
 from wshard.streaming import ChannelDef, WShardStreamWriter
 from wshard.types import DType, Episode
-from wshard.windows import STEP_KEYS, Windows, wanted_channels
+from wshard.windows import STEP_KEYS, wanted_channels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from shard_format import Compression
     from wshard.replay._episodes import StoredEpisode
-    from wshard.windows import ChannelSpec, WindowSource
+    from wshard.windows import ChannelSpec
 
     Path = str | os.PathLike[str]
     Values = Mapping[str, ArrayLike] | ArrayLike
@@ -48,10 +49,6 @@ _log = logging.getLogger("wshard")
 _SAVE_SECONDS: Final = 5.0
 _HOW: Final = ("uniform", "recent", "priority")
 _PADDING: Final = ("none", "zero", "repeat")
-_STEP_INDICES: Final = "step_indices"
-_HAS_LATENTS: Final = "has_latents"
-# What batches have besides what all windows have.
-_KEYS: Final = ("is_last", "is_terminal", "indices", _STEP_INDICES, "probability", _HAS_LATENTS)
 
 
 @dataclass(slots=True)
@@ -63,17 +60,6 @@ class _Recording:
     """Names of observations that are names of actions, too."""
     stored: StoredEpisode | None = None
     """The episode, once windows can be drawn from it."""
-
-
-class _Part(NamedTuple):
-    """Consecutive rows of an episode in a window."""
-
-    window: int
-    column: int
-    """Where in the window they begin."""
-    episode: StoredEpisode
-    start: int
-    stop: int
 
 
 class ReplayBuffer:
@@ -380,9 +366,10 @@ class ReplayBuffer:
             while True:
                 drawn = self._draw(batch, kind, how, half_life)
                 try:
-                    return self._read(drawn, kind)
+                    wanted = self._wanted_like(int(drawn.episodes[0]))
+                    return read_windows(self._episodes, wanted, drawn, kind, self._measured())
                 except FileMissing:
-                    # Whoever fills the folder may have deleted an episode: draw from the others.
+                    # The process that fills the folder has deleted an episode: draw from the others.
                     if not self._episodes.forget_missing():
                         raise
 
@@ -439,6 +426,8 @@ class ReplayBuffer:
         form = LatentForm.of(given, places.shape[:-1])
         with self._used():
             self._ensure_open()
+            if not self._episodes.row:
+                return 0
             self._take_form(form)
             assert self._episodes.latents is not None
             records = self._episodes.latents.records(given, places.size // 2)
@@ -496,70 +485,11 @@ class ReplayBuffer:
             return recent(self._random, batch, counts, half_life)
         return by_priority(self._random, batch, counts, self._episodes.row)
 
-    def _parts(self, drawn: Drawn, kind: WindowKind) -> Iterator[_Part]:
-        """What the windows are made of."""
-        row, lengths = self._episodes.row, self._measured()
-        usable = lengths.usable(kind)
-        places = zip(drawn.episodes.tolist(), drawn.starts.tolist(), strict=True)
-        for window, (place, start) in enumerate(places):
-            column = 0
-            while True:
-                stop = min(start + kind.length - column, int(usable[place]))
-                yield _Part(window, column, row[place], start, stop)
-                column += stop - start
-                if column == kind.length or not kind.across_episodes:
-                    break
-                place, start = int(lengths.following[place]), 0
-
-    def _read(self, drawn: Drawn, kind: WindowKind) -> dict[str, NDArray[Any]]:
-        parts = list(self._parts(drawn, kind))
-        wanted = self._wanted_like(parts[0].episode)
-        batch, length = len(drawn.starts), kind.length
-        windows = Windows(
-            batch,
-            length,
-            wanted,
-            more=kind.next_observations,
-            repeat=kind.padding == "repeat",
-            flags=(),
-        )
-        arrays = windows.arrays
-        indices = np.full((batch, length, 2), -1, np.int64)
-        is_last, is_terminal = np.zeros((2, batch, length), bool)
-        for part in parts:
-            stored, start, stop = part.episode, part.start, part.stop
-            source = self._episodes.source(stored, wanted)
-            if kind.across_episodes:
-                _fill(arrays, part, source)
-            else:
-                windows.fill(part.window, source, start, stop)
-            own = indices[part.window, part.column : part.column + stop - start]
-            own[:, 0] = stored.number
-            own[:, 1] = np.arange(start, stop)
-            last = (stored.rows if kind.across_episodes else stored.steps) - 1
-            if start <= last < stop and not stored.is_running:
-                column = part.column + last - start
-                is_last[part.window, column] = True
-                ended = is_terminal[part.window, column : column + 1]
-                source.read("terminated", stored.steps - 1, ended)
-        read = {
-            **arrays,
-            "is_first": indices[:, :, 1] == 0,
-            "is_last": is_last,
-            "is_terminal": is_terminal,
-            "is_pad": indices[:, :, 0] < 0,
-            "indices": indices[:, 0].copy(),
-            _STEP_INDICES: indices,
-            "probability": drawn.probability,
-        }
-        if self._episodes.latents is not None:
-            self._add_latents(read, parts, self._episodes.latents)
-        return read
-
-    def _wanted_like(self, stored: StoredEpisode) -> list[ChannelSpec]:
-        """The channels of all windows, which those of one episode decide."""
+    def _wanted_like(self, place: int) -> list[ChannelSpec]:
+        """The channels of all windows: those of the episode at this place of the row, at the first call."""
         if self._wanted is None:
-            self._wanted = wanted_channels(self._episodes.open(stored), self._channels, _KEYS)
+            episode = self._episodes.open(self._episodes.row[place])
+            self._wanted = wanted_channels(episode, self._channels, BATCH_KEYS)
             found = self._episodes.latents
             if found is not None:
                 try:
@@ -581,43 +511,20 @@ class ReplayBuffer:
                     expected=str(found),
                     found=str(form),
                 )
-            _check_names(form, self._wanted or ())
+            _check_names(form, self._wanted_like(-1))
             if found is not None:
                 _log.warning("%s: latents (%s) are replaced by %s", self._where, found, form)
             self._episodes.replace_latents(form)
         self._has_own_latents = True
-
-    def _add_latents(
-        self, batch: dict[str, NDArray[Any]], parts: Iterable[_Part], form: LatentForm
-    ) -> None:
-        """Put latents into a batch, over what channels of these names hold."""
-        has_latents = batch[_HAS_LATENTS] = np.zeros(batch["is_pad"].shape, bool)
-        for name, (dtype, shape) in form.fields.items():
-            if name not in batch:
-                batch[name] = np.zeros((*has_latents.shape, *shape), dtype)
-        for part in parts:
-            if part.episode.has_latents:
-                values, known = self._episodes.read_latents(
-                    part.episode, part.start, part.stop - part.start
-                )
-                there = part.window, slice(part.column, part.column + len(known))
-                has_latents[there] = known
-                for name in form.fields:
-                    np.copyto(
-                        batch[name][there],
-                        values[name],
-                        where=known.reshape(-1, *[1] * (values[name].ndim - 1)),
-                    )
 
     def _runs(self, indices: NDArray[np.int64]) -> Iterator[tuple[StoredEpisode, int, slice]]:
         """Indices of steps that exist, as runs: the episode, the first step, and which of the indices they are."""
         flat = indices.reshape(-1, 2)
         if not len(flat):
             return
-        numbers, steps = flat.T
-        goes_on = (numbers[1:] == numbers[:-1]) & (steps[1:] == steps[:-1] + 1)
+        is_break = (np.diff(flat, axis=0) != (0, 1)).any(axis=1)
         every = flat.tolist()
-        for start, end in pairwise([0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(every)]):
+        for start, end in pairwise([0, *(np.flatnonzero(is_break) + 1).tolist(), len(every)]):
             number, first = every[start]
             stored = self._episodes.by_number(number)
             if stored is not None and 0 <= first < stored.rows:
@@ -664,17 +571,6 @@ class ReplayBuffer:
             raise Closed("the replay buffer is closed", path=self._where)
 
 
-def _fill(arrays: Arrays, part: _Part, source: WindowSource) -> None:
-    """Read rows of an episode into a window. The row after its last step is zero where a channel has no entry for it."""
-    own = min(part.stop, part.episode.steps) - part.start
-    for key, array in arrays.items():
-        out = array[part.window, part.column : part.column + part.stop - part.start]
-        channel = source.channels[key]
-        count = len(out) if channel is None or channel.length >= part.stop else own
-        source.read(key, part.start, out[:count])
-        out[count:] = 0
-
-
 def _distinct(folders: Sequence[Path]) -> list[str]:
     found = [os.fspath(folder) for folder in folders]
     if not found or len({os.path.realpath(folder) for folder in found}) < len(found):
@@ -709,7 +605,7 @@ def _checked_indices(indices: ArrayLike) -> NDArray[np.int64]:
 def _check_names(form: LatentForm, wanted: Iterable[ChannelSpec]) -> None:
     """Refuse latents with a name that means something else in batches."""
     channels = {want.key: (want.dtype, want.shape) for want in wanted}
-    reserved = {*_KEYS, *STEP_KEYS, "is_first", "is_pad"}
+    reserved = {*BATCH_KEYS, *STEP_KEYS, "is_first", "is_pad"}
     for name, field in form.fields.items():
         if name in reserved or channels.get(name, field) != field:
             taken = channels.get(name)

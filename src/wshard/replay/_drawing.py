@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class WindowKind(NamedTuple):
-    """What windows somebody wants."""
+    """What kind of windows to draw."""
 
     length: int
     padding: str = "none"

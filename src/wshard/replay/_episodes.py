@@ -118,8 +118,8 @@ class StoredEpisodes:
 
     Args:
         folders: where the files are.
-        is_owner: whether files may be deleted there.
         max_open: how many episodes stay open.
+        is_owner: whether files may be deleted there.
     """
 
     def __init__(self, folders: Sequence[str], max_open: int, *, is_owner: bool) -> None:
@@ -130,7 +130,7 @@ class StoredEpisodes:
         self.latents: LatentForm | None = None
         """What latents the steps have, if any were written."""
         self._is_owner = is_owner
-        self._has_latent_form = False
+        self._is_searched = False
         """Whether the folders were searched for the form of latents."""
         self._in_folders: dict[str, list[StoredEpisode]] = {folder: [] for folder in folders}
         """The episodes of each folder, in the order of their names."""
@@ -194,7 +194,7 @@ class StoredEpisodes:
                 if _path(folder, name) not in self.skipped:
                     self.register(folder, name)
             self._find_latents(folder, files)
-        self._has_latent_form = True
+        self._is_searched = True
 
     def register(self, folder: str, name: str) -> None:
         """Take in a finished episode, or note that it is damaged."""
@@ -206,7 +206,7 @@ class StoredEpisodes:
             path = stored.path
             self._fills[path], self._arrays[path] = stored.fill, stored.priorities
             if isinstance(error, FileMissing) and not os.path.lexists(path):
-                return  # whoever fills the folder has deleted it meanwhile
+                return  # the process that fills the folder has deleted it meanwhile
             if not isinstance(error, DATA_ERRORS):
                 raise
             self.skipped[path] = error
@@ -246,12 +246,12 @@ class StoredEpisodes:
             nbytes -= oldest.nbytes
             self._forget(oldest)
             path = oldest.path
-            with locked(path):  # somebody may be adding a lane
-                # The latents last: whoever writes them looks for the episode afterwards.
+            with locked(path):  # another process may be adding a lane
+                # The latents last: a process that writes them looks for the episode afterwards.
                 for file in (path, path + PARTIAL_SUFFIX, path + LATENTS_SUFFIX):
                     with suppress(FileNotFoundError):
                         os.unlink(file)
-                with suppress(OSError):  # there are none, or somebody put something else there
+                with suppress(OSError):  # there are none, or there is something else
                     remove_flat(path + SIDECAR_SUFFIX)
 
     def forget_missing(self) -> bool:
@@ -344,14 +344,14 @@ class StoredEpisodes:
         for stored in reversed(self._in_folders[folder]):
             stored.has_latents = stored.name in names
             names.discard(stored.name)
-            if stored.has_latents and self.latents is None and not self._has_latent_form:
+            if stored.has_latents and self.latents is None and not self._is_searched:
                 self.latents = LatentForm.in_file(stored.path + LATENTS_SUFFIX)
         if self._is_owner:
-            # Somebody wrote them while their episode was deleted.
-            for name in names:
-                if not os.path.lexists(_path(folder, name)):
+            # A learner wrote them while their episode was deleted.
+            for path in [_path(folder, name) for name in names]:
+                if not (os.path.lexists(path) or os.path.lexists(path + PARTIAL_SUFFIX)):
                     with suppress(FileNotFoundError):
-                        os.unlink(_path(folder, name) + LATENTS_SUFFIX)
+                        os.unlink(path + LATENTS_SUFFIX)
 
     def replace_latents(self, form: LatentForm | None) -> None:
         """From now on latents have another form, and nothing is known of those before."""
@@ -366,7 +366,7 @@ class StoredEpisodes:
         before = _size(path)
         after = self.latents.write(path, first, records)
         if not os.path.lexists(_file_of(stored)):
-            # Whoever fills the folder has deleted it meanwhile, perhaps before this file was there.
+            # The process that fills the folder has deleted it, perhaps before this file was there.
             with suppress(FileNotFoundError):
                 os.unlink(path)
             self._forget(stored)

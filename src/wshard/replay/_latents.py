@@ -151,7 +151,7 @@ class LatentForm:
     def _records_in(self, path: str, first: int, count: int) -> NDArray[Any]:
         try:
             descriptor, _ = open_regular(path, follow_links=False)
-        except FileMissing:  # whoever fills the folder has deleted the episode
+        except FileMissing:  # the process that fills the folder has deleted the episode
             return np.empty(0, self.record)
         with os.fdopen(descriptor, "rb", buffering=0) as file:
             if file.read(len(self.header)) != self.header:  # of another form: none of it is known
