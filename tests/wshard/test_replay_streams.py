@@ -573,6 +573,11 @@ class TestFolders:
             is_there = np.isin(stale["indices"][:, 0], range(len(gone), len(gone) + 3))
             written = learner.update_latents(stale["step_indices"], {"z": np.ones((50, 2))})
             assert written == 2 * is_there.sum()
+            # Even if all are gone that it knows of.
+            for path in learner.episodes:
+                os.unlink(path)
+            actor.add({"state": np.int64(77)}, {"ctrl": np.int64(0)}, truncated=True, stream=9)
+            assert set(learner.sample(50, 1)["state"].ravel().tolist()) == {77}
 
     def test_latents_of_an_episode_that_is_just_being_deleted_leave_no_file(
         self, tmp_path: Path

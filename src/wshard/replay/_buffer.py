@@ -369,9 +369,10 @@ class ReplayBuffer:
                     wanted = self._wanted_like(int(drawn.episodes[0]))
                     return read_windows(self._episodes, wanted, drawn, kind, self._measured())
                 except FileMissing:
-                    # The process that fills the folder has deleted an episode: draw from the others.
+                    # The process that fills the folder has deleted an episode: draw from what is there now.
                     if not self._episodes.forget_missing():
                         raise
+                    self.refresh()
 
     def update_priorities(self, indices: ArrayLike, values: ArrayLike) -> int:
         """Give steps that you drew another priority; return how many of them still exist.
