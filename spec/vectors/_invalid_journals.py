@@ -19,7 +19,19 @@ from _compress import (
 from _episode_draft import f32, i64, ramp_f32, row_for
 from _filters import Delta, Planes
 from _journal import END, HEAD_SIZE, NOTE, RUN, START, ZSTD, Recording, frame, start_text
-from _valid_journals import CTRL, IMAGE, IMU, IMU_CLOCK, INTERVAL, STATE, zeros
+from _valid_journals import (
+    CTRL,
+    IMAGE,
+    IMU,
+    IMU_CLOCK,
+    INTERVAL,
+    SCAN,
+    SCAN_OFFSETS,
+    STATE,
+    TASK,
+    TASK_OFFSETS,
+    zeros,
+)
 from _vector import InvalidJournal
 
 if TYPE_CHECKING:
@@ -74,6 +86,9 @@ def journal_vectors() -> Iterator[InvalidJournal]:
     yield from _compressed_runs()
     yield from _filters()
     yield from _notes()
+    yield from _ragged_rows()
+    yield from _offsets()
+    yield from _strings()
 
 
 def _torn() -> Iterator[InvalidJournal]:
@@ -723,3 +738,102 @@ def _notes() -> Iterator[InvalidJournal]:
         labelled.note(interval=INTERVAL, label="task", unit="ns"),
         labelled,
     )
+
+
+RAGGED_ROWS: dict[str, list[JsonObject]] = {
+    "without_offsets": [SCAN, CTRL],
+    "and_foreign_offsets": [SCAN, TASK_OFFSETS],
+    "and_offsets_elsewhere": [SCAN | {"offsets_block": "offsets/other"}, SCAN_OFFSETS],
+    "unnamed_offsets": [row_for("signal/scan", "f32", (2,), layout="ragged"), SCAN_OFFSETS],
+    "and_offsets_first": [SCAN_OFFSETS, SCAN],
+    "offsets_of_nobody": [SCAN_OFFSETS],
+    "offsets_u32": [SCAN, SCAN_OFFSETS | {"dtype": "u32"}],
+    "offsets_shape": [SCAN, SCAN_OFFSETS | {"shape": [1]}],
+    "offsets_with_a_clock": [SCAN, SCAN_OFFSETS | {"time_block": "time/x"}],
+    "rewards": [
+        row_for("reward", "f32", layout="ragged", offsets_block="offsets/reward"),
+        row_for("offsets/reward", "i64"),
+    ],
+    "of_nothing": [SCAN | {"shape": [3, 0]}, SCAN_OFFSETS],
+    "text_of_numbers": [TASK | {"dtype": "u16"}, TASK_OFFSETS],
+    "text_with_a_shape": [TASK | {"shape": [1]}, TASK_OFFSETS],
+    "layout_unknown": [SCAN | {"layout": "sparse"}, SCAN_OFFSETS],
+}
+
+
+def _ragged_rows() -> Iterator[InvalidJournal]:
+    for name, rows in RAGGED_ROWS.items():
+        yield _bad(
+            f"ragged_row_{name}",
+            "A note adds a ragged or text channel, or offsets, that cannot be recorded.",
+            "J-CHN-3",
+            "bad_metadata",
+            BEFORE.note(channels=rows),
+            rules_also=("J-NOT-1",),
+        )
+
+
+def _offsets() -> Iterator[InvalidJournal]:
+    """Offsets that lie."""
+    begun = Recording().start(STATE, SCAN, SCAN_OFFSETS).run(0, 2, ramp_f32(4))
+    begun = begun.run(1, 3, ramp_f32(6))
+    two = begun.run(2, 3, i64(0, 1, 3))
+    yield _bad(
+        "offsets_zstd",
+        "Offsets that are compressed.",
+        "J-RAG-1",
+        "bad_header",
+        begun.run(2, 3, i64(0, 0, 0), stored=zeros(24), codec=ZSTD),
+        begun,
+    )
+    for name, before, offsets in (
+        ("start_at_1", begun, (1, 2)),
+        ("start_below_0", begun, (-1, 0, 3)),
+        ("fall", begun, (0, 2, 1)),
+        ("fall_below_0", begun, (0, -(2**63), 1)),
+        ("fall_between_runs", two, (2, 3)),
+        ("start_again", two, (0, 3)),
+    ):
+        yield _bad(
+            f"offsets_{name}",
+            "Offsets that do not start with 0, or that fall.",
+            "J-RAG-2",
+            "bad_value",
+            before.run(2, len(offsets), i64(*offsets)),
+            before,
+        )
+    for name, before, offsets in (
+        ("beyond", begun, (0, 4)),
+        ("before_the_items", two, (4,)),
+        ("huge", begun, (0, 2**63 - 1)),
+    ):
+        yield _bad(
+            f"offsets_{name}",
+            "Offsets of items that are not there.",
+            "J-RAG-3",
+            "bad_value",
+            before.run(2, len(offsets), i64(*offsets)),
+            before,
+        )
+
+
+def _strings() -> Iterator[InvalidJournal]:
+    begun = Recording().start(STATE, TASK, TASK_OFFSETS).run(0, 2, ramp_f32(4))
+    begun = begun.run(1, 4, b"good").run(2, 2, i64(0, 4))
+    for name, text, ends in (
+        ("latin_1", b"gr\xf6sse", (10,)),
+        ("surrogate", b"\xed\xa0\x80", (7,)),
+        ("overlong", b"\xc0\x80", (6,)),
+        ("cut", b"\xe7\x8a", (6,)),
+        ("split_between_entries", "é".encode(), (5, 6)),
+    ):
+        before = begun.run(1, len(text), text)
+        yield _bad(
+            f"text_{name}",
+            "Strings that are not strict UTF-8, each on its own.",
+            "J-RAG-4",
+            "bad_value",
+            before.run(2, len(ends), i64(*ends)),
+            before,
+            when="content",
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from typing import cast
 
@@ -16,7 +17,7 @@ from _decode import (
 )
 from _decode import open_file as open_container
 from _encode import Container, Entry, encode
-from _episode_draft import Draft, i32
+from _episode_draft import Draft, i32, i64
 from _episode_json import (
     ITEM_SIZES,
     LARGEST,
@@ -69,6 +70,21 @@ class Recorded:
     entries: int = 0
     codec: int | None = None
     filters: tuple[Filter, ...] = ()
+    offsets: Recorded | None = None
+    """Of a ragged or text channel: the channel after it."""
+    owner: Recorded | None = None
+    """Of offsets: the channel before them."""
+
+    @property
+    def count(self) -> int:
+        """Entries; the runs of a ragged channel count items."""
+        return self.entries if self.offsets is None else max(0, self.offsets.entries - 1)
+
+    def positions(self, count: int) -> list[int]:
+        """The offsets around the first entries of a ragged channel."""
+        assert self.offsets is not None
+        values = memoryview(self.offsets.data).cast("q").tolist()
+        return values[: count + 1] or [0]
 
     @property
     def entry_size(self) -> int:
@@ -77,7 +93,7 @@ class Recorded:
     @property
     def follows_steps(self) -> bool:
         block = self.row.block
-        return "time_block" not in self.row.fields and (
+        return self.owner is None and "time_block" not in self.row.fields and (
             block in FLAT or not block.startswith("time/")
         )
 
@@ -161,8 +177,10 @@ class Journal:
             check(row.block not in known, "bad_metadata", "J-CHN-2", row.block)
             known.add(row.block)
             channel = Recorded(row)
+            _pair(added[-1] if added else None, channel)
             check(_is_recordable(channel), "bad_metadata", "J-CHN-3", row.block)
             added.append(channel)
+        _pair(added[-1] if added else None, None)
         return added
 
     def _take_run(self, head: dict[str, int], stored: bytes) -> None:
@@ -174,6 +192,8 @@ class Journal:
         check(fine, "size_mismatch", "J-RUN-3")
         check(not channel.filters or size <= MAX_FILTERED_FRAME, "size_mismatch", "J-RUN-3")
         content = stored if head["codec"] == RAW else _decoded(head, stored, channel.filters)
+        if channel.owner is not None:
+            _check_offsets(channel, channel.owner, head, content)
         channel.codec = head["codec"]
         channel.data += content
         channel.entries += head["entries"]
@@ -248,12 +268,12 @@ class Journal:
 
     @property
     def steps(self) -> int:
-        counts = [channel.entries for channel in self.channels if channel.follows_steps]
+        counts = [channel.count for channel in self.channels if channel.follows_steps]
         shortest = min(counts, default=0)
         return shortest if self.length is None else min(shortest, self.length)
 
     def kept(self) -> dict[str, int]:
-        kept = {channel.row.block: channel.entries for channel in self.channels}
+        kept = {c.row.block: c.count for c in self.channels if c.owner is None}
         for channel in self.channels:
             block = channel.row.block
             if channel.follows_steps:
@@ -268,7 +288,13 @@ class Journal:
 
     def cut(self) -> dict[str, int]:
         kept = self.kept()
-        beyond = {c.row.block: c.entries - kept[c.row.block] for c in self.channels}
+        beyond = {}
+        for channel in self.channels:
+            if channel.owner is None:
+                beyond[channel.row.block] = channel.count - kept[channel.row.block]
+            if channel.offsets is not None:
+                has_more = channel.entries > channel.positions(channel.count)[-1]
+                beyond[channel.row.block] += has_more
         return {block: count for block, count in beyond.items() if count}
 
     def describe(self) -> JsonObject | None:
@@ -288,8 +314,15 @@ class Journal:
         if self.first_step:
             draft.add("time/ticks", i32(*range(self.first_step, self.first_step + steps)))
         for channel in self.channels:
+            if channel.owner is not None:
+                continue
             row, count = channel.row, kept[channel.row.block]
-            data = channel.data[: count * channel.entry_size]
+            items = count
+            if channel.offsets is not None:
+                positions = channel.positions(count)
+                items = positions[-1]
+                draft.blocks.append(Entry(channel.offsets.row.block, i64(*positions)))
+            data = channel.data[: items * channel.entry_size]
             if row.block == "time/timestamps_ns":
                 timebase = cast("JsonObject", episode.get("timebase") or {})
                 episode["timebase"] = timebase | {"type": "timestamps_ns"}
@@ -311,8 +344,45 @@ def _is_recordable(channel: Recorded) -> bool:
     is_placed = row.block in FLAT or row.block.startswith("time/")
     if lane in ("signal", "action"):
         is_placed = row.block == f"{lane}/{row.id}"
-    is_simple = not row.fields.keys() & {"length", "start_ns", "offsets_block"}
-    return is_placed and is_simple and row.layout == "dense" and 0 < channel.entry_size < 2**32
+    is_simple = not row.fields.keys() & {"length", "start_ns"}
+    if channel.owner is not None:
+        is_placed = row.block == f"offsets/{channel.owner.row.block}"
+        is_simple = is_simple and (row.dtype, row.shape) == ("i64", ())
+        is_simple = is_simple and "time_block" not in row.fields
+    if row.layout == "dense":
+        is_simple = is_simple and "offsets_block" not in row.fields
+    else:
+        is_simple = is_simple and lane in ("signal", "action")
+        is_simple = is_simple and row.text("offsets_block") == f"offsets/{row.block}"
+        is_simple = is_simple and (row.layout == "ragged" or (row.dtype, row.shape) == ("u8", ()))
+    return is_placed and is_simple and 0 < channel.entry_size < 2**32
+
+
+def _pair(before: Recorded | None, channel: Recorded | None) -> None:
+    """Binds the row after a ragged one to it (J-CHN-3)."""
+    if before is None or before.row.layout not in ("ragged", "text"):
+        return
+    check(channel is not None, "bad_metadata", "J-CHN-3", "no offsets")
+    channel = cast("Recorded", channel)
+    before.offsets, channel.owner = channel, before
+
+
+def _check_offsets(
+    channel: Recorded, owner: Recorded, head: dict[str, int], content: bytes
+) -> None:
+    """J-RAG, of the next run of offsets."""
+    check(head["codec"] == RAW, "bad_header", "J-RAG-1")
+    before = memoryview(channel.data).cast("q").tolist()[-1:]
+    values = before + memoryview(content).cast("q").tolist()
+    check(bool(before) or values[0] == 0, "bad_value", "J-RAG-2", "first")
+    check(values == sorted(values), "bad_value", "J-RAG-2", "falls")
+    check(values[-1] <= owner.entries, "bad_value", "J-RAG-3")
+    if owner.row.layout == "text":
+        for start, end in pairwise(values):
+            try:
+                owner.data[start:end].decode()
+            except UnicodeDecodeError as error:
+                raise BrokenRuleError("bad_value", f"J-RAG-4: {error}") from error
 
 
 def _check_chunk(chunk: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from _compress import content_checksum, zero_blocks, zstd_frame
@@ -21,6 +22,10 @@ CTRL = row_for("action/ctrl", "u8", (3,))
 IMAGE = row_for("signal/image", "u8", (16, 16), modality="rgb")
 IMU = row_for("signal/imu", "f32", (), time_block="time/signal/imu")
 IMU_CLOCK = row_for("time/signal/imu", "i64")
+SCAN = row_for("signal/scan", "f32", (2,), layout="ragged", offsets_block="offsets/signal/scan")
+SCAN_OFFSETS = row_for("offsets/signal/scan", "i64")
+TASK = row_for("signal/task", "u8", layout="text", offsets_block="offsets/signal/task")
+TASK_OFFSETS = row_for("offsets/signal/task", "i64")
 INTERVAL = {"end": 2, "start": 0, "text": "reach"}
 
 
@@ -49,6 +54,7 @@ def journal_vectors() -> Iterator[ValidJournal]:
     yield from _runs()
     yield from _compressed()
     yield from _filtered()
+    yield from _ragged()
     yield from _notes()
     yield from _clocks()
     yield from _lengths()
@@ -280,6 +286,143 @@ def _filtered() -> Iterator[ValidJournal]:
         *("J-FLT-1", "J-FLT-2", "J-3"),
         cut={"signal/camera": "1"},
         episode=_channel("observations", "depth", data[:40], 5) | {"length": "5"},
+    )
+
+
+def _ragged() -> Iterator[ValidJournal]:
+    """Text and ragged channels: items, and behind them their offsets."""
+    items = ramp_f32(12)
+
+    def entries(*bounds: int) -> list[str]:
+        return [items[8 * a : 8 * b].hex() for a, b in pairwise(bounds)]
+
+    scan = Recording().start(STATE, SCAN, SCAN_OFFSETS).run(0, 4, ramp_f32(8))
+    yield _good(
+        "ragged",
+        "Three items, none, two and one; the items of an entry are in one run or in two.",
+        scan.run(1, 4, items[:32])
+        .run(2, 3, i64(0, 3, 3))
+        .run(1, 2, items[32:])
+        .run(2, 2, i64(5, 6))
+        .end(),
+        *("J-CHN-3", "J-RUN-3", "J-RAG-1", "J-RAG-2", "J-RAG-3"),
+        cut={},
+        episode={
+            "length": "4",
+            "observations": {"scan": {"items": entries(0, 3, 3, 5, 6), "layout": "ragged"}},
+        },
+        finished=True,
+    )
+    yield _good(
+        "ragged_without_items",
+        "No entry has an item: there is a run of offsets and none of items.",
+        scan.run(2, 5, i64(0, 0, 0, 0, 0)),
+        *("J-RAG-2", "J-RAG-3"),
+        episode={"length": "4", "observations": {"scan": {"items": ["", "", "", ""]}}},
+    )
+    yield _good(
+        "ragged_before_its_offsets",
+        "The recorder died between items and offsets: the items belong to no entry.",
+        scan.run(1, 3, items[:24]).run(2, 3, i64(0, 1, 3)).run(1, 3, items[24:]),
+        *("J-3", "J-6"),
+        cut={"signal/scan": "1", "signal/state": "2"},
+        episode={"length": "2", "observations": {"scan": {"items": entries(0, 1, 3)}}},
+    )
+    yield _good(
+        "ragged_without_runs",
+        "Rows and nothing more: the episode has the offset 0.",
+        Recording().start(SCAN, SCAN_OFFSETS),
+        *("J-3", "J-CHN-3"),
+        cut={},
+        episode={"length": "0", "observations": {"scan": {"items": [], "length": "0"}}},
+    )
+    yield _good(
+        "ragged_cut",
+        "Other channels end earlier: entries are cut with their items.",
+        Recording()
+        .start()
+        .note(channels=[SCAN, SCAN_OFFSETS, STATE])
+        .run(0, 6, items)
+        .run(1, 5, i64(0, 1, 2, 4, 6))
+        .run(2, 2, ramp_f32(4)),
+        "J-3",
+        cut={"signal/scan": "2"},
+        episode={"length": "2", "observations": {"scan": {"items": entries(0, 1, 2)}}},
+    )
+    size = 96
+    yield _good(
+        "ragged_zstd",
+        "Items are compressed; offsets never are.",
+        Recording()
+        .start(SCAN, SCAN_OFFSETS)
+        .run(0, 12, bytes(size), stored=zeros(size), codec=ZSTD)
+        .run(1, 3, i64(0, 5, 12)),
+        *("J-RAG-1", "J-RUN-4"),
+        episode={"length": "2", "observations": {"scan": {"items": ["00" * 40, "00" * 56]}}},
+    )
+    yield _good(
+        "ragged_own_clock",
+        "A scan with times of its own: an entry without a time is cut.",
+        Recording()
+        .start(
+            STATE,
+            SCAN | {"time_block": "time/signal/scan"},
+            SCAN_OFFSETS,
+            row_for("time/signal/scan", "i64"),
+        )
+        .run(0, 1, f32(1, 2))
+        .run(1, 6, items)
+        .run(2, 4, i64(0, 2, 3, 6))
+        .run(3, 2, i64(10, 20)),
+        *("J-3", "J-CHN-3"),
+        cut={"signal/scan": "1"},
+        episode={
+            "length": "1",
+            "observations": {
+                "scan": {"items": entries(0, 2, 3), "timestamps_ns": ["10", "20"]},
+            },
+        },
+    )
+    texts = ("größe", "", "状態")
+    data = "".join(texts).encode()
+    ends = i64(0, 7, 7, 13)
+    task = Recording().start(TASK, TASK_OFFSETS)
+    yield _good(
+        "text",
+        "Strings of any length; a run ends within a character, and the next entry completes it.",
+        task.run(0, 3, data[:3]).run(0, 10, data[3:]).run(1, 4, ends),
+        *("J-CHN-3", "J-RAG-4"),
+        episode={
+            "length": "3",
+            "observations": {"task": {"layout": "text", "text": list(texts)}},
+        },
+    )
+    yield _good(
+        "text_after_the_last_step",
+        "One string more than steps.",
+        task.run(0, 7, data[:7])
+        .run(1, 3, ends[:24])
+        .note(length_T=2)
+        .run(0, 6, data[7:])
+        .run(1, 1, ends[24:])
+        .end(),
+        "J-3",
+        cut={},
+        episode={
+            "length": "2",
+            "observations": {"task": {"length": "3", "text": list(texts)}},
+        },
+    )
+    yield _good(
+        "text_in_a_chunk",
+        "Offsets count from the start of each journal.",
+        Recording()
+        .start(TASK, TASK_OFFSETS, chunk={"first_step": 40, "index": 2})
+        .run(0, 13, data)
+        .run(1, 4, ends)
+        .end(),
+        *("J-8", "J-RAG-2"),
+        episode={"observations": {"task": {"text": list(texts)}}, "timestep_range": ["40", "42"]},
     )
 
 
