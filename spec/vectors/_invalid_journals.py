@@ -708,6 +708,8 @@ NOTES: dict[str, JsonObject] = {
     "length_text": {"length_T": "2"},
     "length_fraction": {"length_T": 1.5},
     "continues": {"continues": 1},
+    "filled_negative": {"filled": -1},
+    "filled_text": {"filled": "2"},
     "channels": {"channels": 5},
     "interval_number": {"interval": 5, "label": "task"},
     "interval_without_end": {"interval": {"start": 0, "text": ""}, "label": "task"},
@@ -818,8 +820,8 @@ def _offsets() -> Iterator[InvalidJournal]:
 
 
 def _strings() -> Iterator[InvalidJournal]:
-    begun = Recording().start(STATE, TASK, TASK_OFFSETS).run(0, 2, ramp_f32(4))
-    begun = begun.run(1, 4, b"good").run(2, 2, i64(0, 4))
+    start = Recording().start(STATE, TASK, TASK_OFFSETS).run(0, 2, ramp_f32(4))
+    begun = start.run(1, 4, b"good").run(2, 2, i64(0, 4))
     for name, text, ends in (
         ("latin_1", b"gr\xf6sse", (10,)),
         ("surrogate", b"\xed\xa0\x80", (7,)),
@@ -837,3 +839,12 @@ def _strings() -> Iterator[InvalidJournal]:
             before,
             when="content",
         )
+    size = (1 << 26) + 1
+    yield _bad(
+        "text_large_run",
+        "A run of text of more than 64 MiB.",
+        "J-RUN-3",
+        "size_mismatch",
+        start.run(1, size, b"", stored=bytes(4096), codec=ZSTD, content_size=size),
+        start,
+    )

@@ -73,7 +73,13 @@ class Recorded:
     offsets: Recorded | None = None
     """Of a ragged or text channel: the channel after it."""
     owner: Recorded | None = None
+    filled: int = 0
     """Of offsets: the channel before them."""
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether its recorder died before it had filled the steps before it (J-3)."""
+        return (self.owner or self).count < (self.owner or self).filled
 
     @property
     def count(self) -> int:
@@ -190,7 +196,8 @@ class Journal:
         size = head["entries"] * channel.entry_size
         fine = head["entries"] > 0 and head["content_size"] == size
         check(fine, "size_mismatch", "J-RUN-3")
-        check(not channel.filters or size <= MAX_FILTERED_FRAME, "size_mismatch", "J-RUN-3")
+        is_limited = bool(channel.filters) or channel.row.layout == "text"
+        check(not is_limited or size <= MAX_FILTERED_FRAME, "size_mismatch", "J-RUN-3")
         content = stored if head["codec"] == RAW else _decoded(head, stored, channel.filters)
         if channel.owner is not None:
             _check_offsets(channel, channel.owner, head, content)
@@ -219,7 +226,11 @@ class Journal:
             rows = [*cast("list[object]", lane["intervals"]), fields["interval"]]
             _check_label({"intervals": rows, "unit": unit})
             labels[cast("str", label)] = {"intervals": rows, "unit": unit}
+        filled = fields.get("filled", 0)
+        fine(is_integer(filled) and cast("int", filled) >= 0, "filled")
         added = self._new_channels(fields["channels"]) if "channels" in fields else []
+        for channel in added:
+            channel.filled = cast("int", filled)
         filtered = _new_filters([*self.channels, *added], cast("JsonObject", filters))
         # From here on nothing can fail: a note that is refused leaves nothing behind.
         self.channels += added
@@ -267,19 +278,23 @@ class Journal:
         return lane | {"intervals": own}
 
     @property
+    def _counted(self) -> list[Recorded]:
+        return [channel for channel in self.channels if not channel.is_left_out]
+
+    @property
     def steps(self) -> int:
-        counts = [channel.count for channel in self.channels if channel.follows_steps]
+        counts = [channel.count for channel in self._counted if channel.follows_steps]
         shortest = min(counts, default=0)
         return shortest if self.length is None else min(shortest, self.length)
 
     def kept(self) -> dict[str, int]:
-        kept = {c.row.block: c.count for c in self.channels if c.owner is None}
-        for channel in self.channels:
+        kept = {c.row.block: c.count for c in self._counted if c.owner is None}
+        for channel in self._counted:
             block = channel.row.block
             if channel.follows_steps:
                 one_more = self.length is not None and block.startswith("signal/")
                 kept[block] = min(kept[block], self.steps + one_more)
-        for channel in self.channels:
+        for channel in self._counted:
             clock = channel.row.text("time_block")
             if clock is not None:
                 both = min(kept[channel.row.block], kept[clock])
@@ -289,7 +304,7 @@ class Journal:
     def cut(self) -> dict[str, int]:
         kept = self.kept()
         beyond = {}
-        for channel in self.channels:
+        for channel in self._counted:
             if channel.owner is None:
                 beyond[channel.row.block] = channel.count - kept[channel.row.block]
             if channel.offsets is not None:
@@ -309,11 +324,11 @@ class Journal:
         episode["metadata"] = told
         if self.is_chunk:
             self._number(episode, steps)
-        clocks = {channel.row.text("time_block") for channel in self.channels}
+        clocks = {channel.row.text("time_block") for channel in self._counted}
         draft = Draft(steps, episode=episode, ticks=False)
         if self.first_step:
             draft.add("time/ticks", i32(*range(self.first_step, self.first_step + steps)))
-        for channel in self.channels:
+        for channel in self._counted:
             if channel.owner is not None:
                 continue
             row, count = channel.row, kept[channel.row.block]

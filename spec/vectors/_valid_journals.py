@@ -499,6 +499,34 @@ def _notes() -> Iterator[ValidJournal]:
         cut={"signal/state": "2"},
         episode={"length": "0"},
     )
+    filled = Recording().start(STATE).run(0, 2, ramp_f32(4))
+    filled = filled.note(channels=[CTRL, TASK, TASK_OFFSETS], filled=2)
+    yield _good(
+        "note_channels_filled",
+        "Channels that are added after two steps, filled for these, and then go on with the others.",
+        filled.run(1, 1, bytes(3))
+        .run(1, 1, bytes(3))
+        .run(3, 3, i64(0, 0, 0))
+        .run(0, 1, f32(8, 9))
+        .run(1, 1, b"abc")
+        .run(2, 2, b"go")
+        .run(3, 1, i64(2)),
+        *("J-3", "J-NOT-1"),
+        cut={},
+        episode={
+            "length": "3",
+            "observations": {"task": {"text": ["", "", "go"]}},
+            **_channel("actions", "ctrl", bytes(6) + b"abc", 3),
+        },
+    )
+    yield _good(
+        "note_channels_half_filled",
+        "The recorder died before it had filled the channels: they are left out, and no step is.",
+        filled.run(1, 1, bytes(3)).run(3, 2, i64(0, 0)),
+        *("J-3", "J-NOT-1"),
+        cut={},
+        episode={"actions": {}, "length": "2"},
+    )
     yield _good(
         "note_labels",
         "Intervals of two lanes, in steps and in nanoseconds.",

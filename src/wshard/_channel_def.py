@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -13,10 +14,11 @@ from shard_format import Codec, Compression
 from shard_format.canonical_json import canonical
 from shard_format.codecs import zstd_level
 from shard_format.errors import InvalidArgument
+from shard_format.filters import LARGEST_FRAME
 from wshard._channel_rows import basic_fields, check_row
 from wshard._channels import as_modality
 from wshard._journal import LARGEST_RUN
-from wshard._lanes import DONE, REWARD, TERMINATED, TIMESTAMPS, TRUNCATED
+from wshard._lanes import DONE, REWARD, TERMINATED, TIMESTAMPS, TRUNCATED, offsets_block
 from wshard._values import DType, as_array, convert
 
 if TYPE_CHECKING:
@@ -36,13 +38,21 @@ STEP_FIELDS: Final = {
 _RAW: Final = Compression(Codec.NONE)
 _I64: Final = range(-(1 << 63), 1 << 63)
 _LANES: Final = ("signal", "action")
+_LAYOUTS: Final = ("dense", "ragged", "text")
 _TEXT: Final = frozenset({"text", "str", "string", "utf8", "object"})
+_LARGEST_VALUES: Final = {"ragged": LARGEST_RUN // 2, "text": LARGEST_FRAME // 2}
+"""The most bytes of one entry. A run holds 16 MiB and one entry more, and must keep J-FRM-9 and J-RUN-3."""
 
 
 class RecordedChannel:
-    """A channel while it is recorded: its block, its row in the journal, and what fits."""
+    """A channel while it is recorded: its block, its row in the journal, and what fits.
 
-    __slots__ = ("block", "dtype", "level", "number", "row", "shape", "step_bytes", "stored")
+    A ragged or text channel has a second row, for its offsets; its shape and `step_bytes` are those of an item.
+    """
+
+    __slots__ = (
+        *("block", "dtype", "layout", "level", "number", "row", "shape", "step_bytes", "stored"),
+    )
 
     def __init__(
         self,
@@ -51,8 +61,10 @@ class RecordedChannel:
         dtype: DType,
         shape: tuple[int, ...] = (),
         compression: Compression = _RAW,
+        layout: str = "dense",
     ) -> None:
         self.block = block
+        self.layout = layout
         self.dtype = dtype
         self.stored = dtype.numpy_dtype
         self.shape = shape
@@ -73,11 +85,45 @@ class RecordedChannel:
         self.level = None if compression.codec is Codec.NONE else zstd_level(compression)
         """The zstd level; None for raw."""
         self.number = -1
-        """Its number in the journal."""
+        """Its number in the journal; its offsets have the next one."""
         self.row = basic_fields(row_id, block, dtype, shape)
+        if self.is_ragged:
+            self.row |= {"layout": layout, "offsets_block": offsets_block(block)}
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether entries have different numbers of items; text is bytes."""
+        return self.layout != "dense"
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """What the journal says about it."""
+        if not self.is_ragged:
+            return [self.row]
+        offsets = offsets_block(self.block)
+        return [self.row, basic_fields(offsets, offsets, DType.INT64, ())]
+
+    @property
+    def fill(self) -> NDArray[Any]:
+        """What stands for a value that is not there."""
+        if self.is_ragged:
+            return np.empty((0, *self.shape), self.stored)
+        if self.dtype.is_float:
+            return self.checked(np.full(self.shape, np.nan))
+        return np.zeros(self.shape, self.stored)
+
+    def places(self, steps: int) -> tuple[Sequence[Any], list[bytes] | NDArray[Any]]:
+        """Places for values, one for each step, and where the values then are."""
+        if self.is_ragged:
+            entries = [b""] * steps
+            return [_EntryPlace(entries, number) for number in range(steps)], entries
+        array = np.empty((steps, *self.shape), self.stored)
+        return [array[number, ...] for number in range(steps)], array
 
     def checked(self, value: Any) -> NDArray[Any]:  # noqa: ANN401 - anything array-like
         """Returns the value as this channel stores it; raises if it does not fit."""
+        if self.is_ragged:
+            return self._checked_items(value)
         if type(value) is np.ndarray and value.dtype is self.stored and value.shape == self.shape:
             return value
         try:
@@ -97,6 +143,58 @@ class RecordedChannel:
             found=f"{list(array.shape)}",
         )
 
+    def _checked_items(self, value: Any) -> NDArray[Any]:  # noqa: ANN401 - a string, or anything array-like
+        try:
+            if self.layout == "text":
+                array = _encoded(value)
+            else:
+                array = as_array(value)
+                if array.shape == (0,):  # of items of any shape
+                    array = np.empty((0, *self.shape), self.stored)
+                if array.shape[1:] != self.shape or not array.ndim:
+                    raise InvalidArgument(
+                        "a value has another shape than its channel",
+                        expected=f"[{', '.join(('any', *map(str, self.shape)))}]",
+                        found=f"{list(array.shape)}",
+                    )
+                if array.dtype != self.stored:
+                    with np.errstate(over="ignore"):
+                        array = convert(array, self.dtype)[0]
+            most = _LARGEST_VALUES[self.layout]
+            if array.nbytes > most:
+                raise InvalidArgument(
+                    "a value is too large", expected=f"at most {most} bytes", found=array.nbytes
+                )
+        except InvalidArgument as error:
+            raise error.located(entry=self.block) from None
+        return array
+
+
+class _EntryPlace:
+    """The place of one entry of a ragged channel; like a view of an array, it takes `place[...] = value`."""
+
+    __slots__ = ("_entries", "_number")
+
+    def __init__(self, entries: list[bytes], number: int) -> None:
+        self._entries = entries
+        self._number = number
+
+    def __setitem__(self, _: object, value: NDArray[Any]) -> None:
+        self._entries[self._number] = value.tobytes()
+
+
+def _encoded(text: Any) -> NDArray[np.uint8]:  # noqa: ANN401 - checked here
+    if not isinstance(text, str):
+        raise InvalidArgument(
+            "a value of a text channel is not a string", found=type(text).__name__
+        )
+    try:
+        return np.frombuffer(text.encode(), np.uint8)
+    except UnicodeEncodeError:
+        raise InvalidArgument(
+            "a string holds a lone surrogate, which UTF-8 cannot store", found=repr(text)[:80]
+        ) from None
+
 
 @dataclass(frozen=True)
 class ChannelDef:
@@ -104,10 +202,10 @@ class ChannelDef:
 
     id: str
     """Its name."""
-    dtype: DType | str = DType.FLOAT32
-    """The stored type."""
+    dtype: DType | str | None = None
+    """The stored type; by default f32, and u8 for text."""
     shape: Sequence[int] = ()
-    """The shape of one step."""
+    """The shape of one step, or of one item if `layout` is `"ragged"`."""
     compression: str | Compression | None = None
     """`"none"`, `"zstd"` or `"zstd:LEVEL"`; None for the writer's default."""
     lane: str = "signal"
@@ -124,6 +222,9 @@ class ChannelDef:
     """True for a channel whose entries have times of their own; record them with `write`."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Any other fields for its description."""
+    layout: str = "dense"
+    """`"dense"`: an array of the same shape at every step. `"ragged"`: any number of items, an array
+    `[items, *shape]`. `"text"`: a string."""
 
     @classmethod
     def of(cls, given: ChannelDef | Mapping[str, Any]) -> ChannelDef:
@@ -137,8 +238,6 @@ class ChannelDef:
                 found=repr(given),
             )
         unknown = given.keys() - cls.__dataclass_fields__.keys()
-        if given.get("layout") not in (None, "dense"):
-            raise _not_recordable(str(given.get("id")), given["layout"])
         if unknown or "id" not in given:
             raise InvalidArgument(
                 "a channel has unknown fields" if unknown else "a channel has no id",
@@ -155,13 +254,11 @@ class ChannelDef:
             raise InvalidArgument(
                 "unknown lane", entry=self.id, expected="'signal' or 'action'", found=repr(lane)
             )
-        if str(self.dtype).lower() in _TEXT:
-            raise _not_recordable(self.id, self.dtype)
         block = f"{lane}/{self.id}"
         try:
             chosen = default if self.compression is None else Compression.parse(self.compression)
-            shape = tuple(_dimension(size) for size in self.shape)
-            recorded = RecordedChannel(block, self.id, DType.parse(self.dtype), shape, chosen)
+            dtype, shape = self._checked_layout()
+            recorded = RecordedChannel(block, self.id, dtype, shape, chosen, self.layout)
             if self.modality is not None:
                 recorded.row["modality"] = str(as_modality(self.modality))
             if self.rate is not None:
@@ -176,6 +273,31 @@ class ChannelDef:
         except InvalidArgument as error:
             raise error.located(entry=block) from None
         return recorded
+
+
+    def _checked_layout(self) -> tuple[DType, tuple[int, ...]]:
+        """The dtype and the shape, if they fit the layout."""
+        if self.layout not in _LAYOUTS:
+            raise InvalidArgument(
+                "unknown layout",
+                expected=" or ".join(map(repr, _LAYOUTS)),
+                found=repr(self.layout),
+            )
+        if str(self.dtype).lower() in _TEXT:
+            raise InvalidArgument(
+                "unknown dtype", found=repr(self.dtype), hint="record strings with layout='text'"
+            )
+        is_text = self.layout == "text"
+        default = DType.UINT8 if is_text else DType.FLOAT32
+        dtype = default if self.dtype is None else DType.parse(self.dtype)
+        shape = tuple(_dimension(size) for size in self.shape)
+        if is_text and (dtype is not default or shape):
+            raise InvalidArgument(
+                "a text channel holds strings",
+                expected="no dtype and no shape",
+                found=f"{dtype} {list(shape)}",
+            )
+        return dtype, shape
 
 
 class StepSchema:
@@ -193,10 +315,10 @@ class StepSchema:
         self.channels = list(named.values())
         """All channels, in the order in which `store` takes places."""
         self.channels += [RecordedChannel(b, b, dtype) for b, dtype in fields.items() if dtype]
-        self._trial = [np.empty(c.shape, c.stored) for c in self.channels]
+        self._trial = [c.places(1)[0][0] for c in self.channels]
 
     def store(
-        self, values: Mapping[str, Any], extras: Sequence[Any], places: Sequence[NDArray[Any]]
+        self, values: Mapping[str, Any], extras: Sequence[Any], places: Sequence[Any]
     ) -> None:
         """Copies a step into its places, in the order of `channels`; `extras` are those of `fields`.
 
@@ -234,6 +356,15 @@ class StepSchema:
                     found=None if extra is None else repr(extra)[:80],
                 ) from None
             at += 1
+
+    def extended(self, key: str, channel: RecordedChannel) -> StepSchema:
+        """The same with one more channel."""
+        more = copy(self)
+        more.named = {**self.named, key: channel}
+        more._slots = list(more.named.items())
+        more.channels = [*more.named.values(), *self.channels[len(self.named) :]]
+        more._trial = [c.places(1)[0][0] for c in more.channels]
+        return more
 
     def check(self, values: Mapping[str, Any], extras: Sequence[Any]) -> None:
         """Raises if anything of a step does not fit."""
@@ -279,12 +410,3 @@ def _dimension(size: Any) -> int:  # noqa: ANN401 - checked here
     if isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 0:
         return int(size)
     raise InvalidArgument("a shape is not a list of integers", found=repr(size))
-
-
-def _not_recordable(name: str, kind: object) -> InvalidArgument:
-    return InvalidArgument(
-        "text and ragged channels cannot be recorded yet",
-        entry=name,
-        found=repr(kind),
-        hint="record bytes of a fixed length, or add the channel to the finished episode",
-    )

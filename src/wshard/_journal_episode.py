@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
 from array import array
 from bisect import bisect_left, bisect_right
@@ -14,10 +15,18 @@ import numpy as np
 from shard_format import Codec, Compression
 from shard_format.canonical_json import canonical
 from shard_format.codecs import SMALLEST_COMPRESSED
-from shard_format.errors import DATA_ERRORS, BadHeader, BadMetadata, ShardError, SizeMismatch
+from shard_format.errors import (
+    DATA_ERRORS,
+    BadHeader,
+    BadMetadata,
+    BadValue,
+    ShardError,
+    SizeMismatch,
+)
 from shard_format.filters import LARGEST_FRAME, Filters
 from shard_format.registry import DEFAULT_LIMITS
 from shard_format.writer import StoredRun
+from wshard._blocks import ArrayBlock
 from wshard._channel_rows import channel_from_row
 from wshard._episode import Episode
 from wshard._files import save_wshard
@@ -32,8 +41,10 @@ from wshard._lanes import (
     TIMESTAMPS,
     TRUNCATED,
     address_of,
+    offsets_block,
 )
 from wshard._metadata import LARGEST, Row, TimebaseType, parse_facts, parse_row
+from wshard._values import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,6 +53,7 @@ if TYPE_CHECKING:
 
     from shard_format import ShardWriter
     from shard_format.sources import OpenFile
+    from wshard._blocks import Block
 
 _log = logging.getLogger("wshard")
 
@@ -55,6 +67,8 @@ _FLAT: Final = {
     DONE: (TERMINATED,),
 }
 """The addresses of blocks that are not in a lane with names."""
+_OFFSET_BYTES: Final = 8
+_OFFSETS_PIECE: Final = _OFFSET_BYTES << 17
 # What a finished entry has besides its runs: a seek table (S-SEK), and before filtered runs their description.
 _SEEK_TABLE_BYTES: Final = (17, 12)
 _FILTERS_HEAD_BYTES: Final = 8
@@ -70,8 +84,16 @@ class ChannelRuns:
         """How all of them are stored; None before the first."""
         self.filters: Filters | None = None
         """What was applied to each run before it was compressed."""
-        self.entries = 0
-        """Entries in all runs."""
+        self.offsets: ChannelRuns | None = None
+        """Of a ragged or text channel: the runs of its offsets, which are the next channel."""
+        self.owner: ChannelRuns | None = None
+        """Of offsets: the channel that they belong to."""
+        self.filled = 0
+        """With how many entries the recorder fills it, for the steps before it was added."""
+        self.held = 0
+        """Entries in all runs; items of a ragged or text channel."""
+        self.last_offset = 0
+        self.texts: _TextCheck | None = None
         self.ends = array("Q")
         """Where the content of each run ends in the content of all."""
         self._offsets = array("Q")
@@ -79,18 +101,31 @@ class ChannelRuns:
         self._checksums = array("I")
 
     @property
+    def entries(self) -> int:
+        """Entries that are complete: a ragged or text channel has one fewer than offsets (J-3)."""
+        return self.held if self.offsets is None else max(0, self.offsets.held - 1)
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether the recorder died before it had filled the channel (J-3)."""
+        channel = self.owner or self
+        return channel.entries < channel.filled
+
+    @property
     def follows_steps(self) -> bool:
         """Whether the channel has one entry for each step."""
         block = self.row.block
-        return "time_block" not in self.row.fields and (
-            block in _FLAT or not block.startswith("time/")
+        return (
+            self.owner is None
+            and "time_block" not in self.row.fields
+            and (block in _FLAT or not block.startswith("time/"))
         )
 
     def append(self, frame: JournalFrame) -> None:
         """Adds the next run."""
         body = frame.body
         self.codec = frame.codec
-        self.entries += frame.entries
+        self.held += frame.entries
         self._offsets.append(body.offset)
         self._stored_sizes.append(body.stored_size)
         self._checksums.append(body.content_crc32c)
@@ -317,10 +352,16 @@ class Journal:
             block = runs.row.block
             if block in known:
                 raise self._bad(f"two channels have the block {block!r}", "J-CHN-2")
+            before = added[-1] if added else None
+            if before is not None and _is_ragged(before):
+                before.offsets, runs.owner = runs, before
             if not _is_recordable(runs):
                 raise self._bad(f"channel {number}, {block!r}, cannot be recorded", "J-CHN-3")
             known.add(block)
             added.append(runs)
+        if added and _is_ragged(added[-1]):
+            block = added[-1].row.block
+            raise self._bad(f"the offsets of {block!r} are not the next channel", "J-CHN-3")
         return added
 
     def _add_run(self, frame: JournalFrame) -> None:
@@ -333,11 +374,46 @@ class Journal:
             raise BadHeader(f"a run of {block!r} has another codec than expected", rule="J-RUN-2")
         if not frame.entries or size != frame.entries * runs.step_bytes:
             raise SizeMismatch(f"a run of {block!r} does not hold its entries", rule="J-RUN-3")
-        if runs.filters is not None and size > LARGEST_FRAME:
-            raise SizeMismatch(f"a filtered run of {block!r} is too large", rule="J-RUN-3")
+        is_limited = runs.filters is not None or runs.row.fields.get("layout") == "text"
+        if is_limited and size > LARGEST_FRAME:
+            raise SizeMismatch(f"a run of {block!r} is too large", rule="J-RUN-3")
         if self._decode:
             self.reader.check_content(frame, runs.filters)
+        if runs.owner is not None:
+            runs.last_offset = self._checked_offsets(frame, runs, runs.owner)
         runs.append(frame)
+
+    def _checked_offsets(self, frame: JournalFrame, runs: ChannelRuns, owner: ChannelRuns) -> int:
+        """The last offset of a run of offsets, all of which follow J-RAG; in little memory."""
+        block = runs.row.block
+        if frame.codec is not Codec.NONE:
+            raise BadHeader(f"a run of {block!r} is compressed", rule="J-RAG-1")
+        if not self._check:  # this process has written the journal
+            return int(next(self._pieces(frame, frame.body.stored_size - _OFFSET_BYTES))[0])
+        last = runs.last_offset
+        if not runs.held and next(self._pieces(frame))[0] != 0:
+            raise BadValue(f"{block!r} does not start with 0", rule="J-RAG-2")
+        for piece in self._pieces(frame):
+            # Compared, not subtracted: differences of hostile values would wrap.
+            if piece[0] < last or (piece[1:] < piece[:-1]).any():
+                raise BadValue(f"the offsets in {block!r} run backwards", rule="J-RAG-2")
+            last = int(piece[-1])
+        if last > owner.held:
+            raise BadValue(f"{block!r} counts items that are not there", rule="J-RAG-3")
+        if self._decode and owner.row.fields["layout"] == "text":
+            owner.texts = owner.texts or _TextCheck(self.reader, owner)
+            start = runs.last_offset
+            for piece in self._pieces(frame):
+                owner.texts.check(start, piece)
+                start = int(piece[-1])
+        return last
+
+    def _pieces(self, frame: JournalFrame, start: int = 0) -> Iterator[NDArray[np.int64]]:
+        """The offsets in a frame, some at a time."""
+        size = frame.body.stored_size
+        for at in range(start, size, _OFFSETS_PIECE):
+            part = self.reader.part(frame.body, at, min(_OFFSETS_PIECE, size - at))
+            yield np.frombuffer(part, "<i8")
 
     def _add_note(self, fields: dict[str, Any]) -> None:
         """Adds what a note or the end says; all of it or, with an error, nothing."""
@@ -349,6 +425,9 @@ class Journal:
         ):
             raise self._bad("a field of a note has the wrong type", "J-NOT-1")
         metadata, dropped, filters = objects
+        filled = fields.get("filled", 0)
+        if type(filled) is not int or filled < 0:
+            raise self._bad("a field of a note has the wrong type", "J-NOT-1")
         label, found = fields.get("label"), None
         if "interval" in fields:
             if not isinstance(label, str) or not label:
@@ -361,6 +440,8 @@ class Journal:
             if label in self._labels and self._labels[label].unit != found.unit:
                 raise self._bad("the intervals of one label have two units", "J-NOT-1")
         added = self._parsed_rows(fields["channels"]) if "channels" in fields else []
+        for runs in added:
+            runs.filled = filled
         filtered = self._parsed_filters(filters, added)
         # Nothing below can fail.
         if found is not None:
@@ -402,21 +483,24 @@ class Journal:
 
     # --- as an episode
 
+    def _counted(self) -> list[ChannelRuns]:
+        return [runs for runs in self.channels if not runs.is_left_out]
+
     def steps(self) -> int:
         """The steps that every channel has (J-3)."""
-        known = min((runs.entries for runs in self.channels if runs.follows_steps), default=0)
+        known = min((runs.entries for runs in self._counted() if runs.follows_steps), default=0)
         return known if self._length is None else min(known, self._length)
 
     def kept(self) -> dict[str, int]:
         """How many entries of each block count (J-3)."""
         steps = self.steps()
-        kept = {runs.row.block: runs.entries for runs in self.channels}
-        for runs in self.channels:
+        kept = {runs.row.block: runs.entries for runs in self._counted() if runs.owner is None}
+        for runs in self._counted():
             if runs.follows_steps:
                 block = runs.row.block
                 one_more = self._length is not None and block.startswith("signal/")
                 kept[block] = min(kept[block], steps + one_more)
-        for runs in self.channels:
+        for runs in self._counted():
             clock = runs.row.fields.get("time_block")
             if clock is not None:
                 block = runs.row.block
@@ -426,7 +510,12 @@ class Journal:
     def cut(self) -> dict[str, int]:
         """How many entries each block has beyond those that count."""
         kept = self.kept()
-        beyond = {runs.row.block: runs.entries - kept[runs.row.block] for runs in self.channels}
+        beyond = {}
+        for runs in self._counted():
+            if runs.owner is None:
+                beyond[runs.row.block] = runs.entries - kept[runs.row.block]
+            if runs.offsets is not None and runs.held > runs.offsets.last_offset:
+                beyond[runs.row.block] += 1  # an entry whose offset is missing (J-6)
         return {block: count for block, count in beyond.items() if count}
 
     @property
@@ -443,11 +532,13 @@ class Journal:
         episode.metadata = {**facts.metadata, **self._metadata}
         if self._dropped:
             episode.metadata["dropped"] = dict(self._dropped)
-        blocks = {
-            runs.row.block: JournalBlock(self.reader, runs, kept[runs.row.block] * runs.step_bytes)
-            for runs in self.channels
-        }
-        for runs in self.channels:
+        blocks: dict[str, Block] = {}
+        for runs in self._counted():
+            if runs.owner is None:
+                blocks.update(self._blocks(runs, kept[runs.row.block]))
+        for runs in self._counted():
+            if runs.owner is not None:
+                continue
             row, count = runs.row, kept[runs.row.block]
             address = _FLAT.get(row.block) or address_of(row.block, row.id)
             if address[0] != EXTRA:  # the clock of another channel is not a part
@@ -461,6 +552,18 @@ class Journal:
         if self.is_chunk:
             self._number(episode, self.first_step if first_step is None else first_step)
         return episode
+
+    def _blocks(self, runs: ChannelRuns, count: int) -> Iterator[tuple[str, Block]]:
+        """The first `count` entries of a channel, and the offsets that belong to them."""
+        block, offsets = runs.row.block, runs.offsets
+        if offsets is not None:
+            positions: Block = ArrayBlock(offsets.row.block, np.zeros(1, np.int64))
+            if offsets.held:
+                positions = JournalBlock(self.reader, offsets, (count + 1) * _OFFSET_BYTES)
+            yield offsets.row.block, positions
+            # Only the last offset that counts says how many items do.
+            count = int(positions.part(np.dtype("<i8"), (1,), count * _OFFSET_BYTES)[0])
+        yield block, JournalBlock(self.reader, runs, count * runs.step_bytes)
 
     def _number(self, episode: Episode, first_step: int) -> None:
         """Sets which part of the recording an episode is (J-8)."""
@@ -491,14 +594,66 @@ class Journal:
         return own
 
 
+class _TextCheck:
+    """Whether the strings of a text channel are strict UTF-8, each on its own (J-RAG-4).
+
+    Strings are checked in order, so that each run is decoded once. One of them is in memory at a time (J-RUN-3).
+    """
+
+    def __init__(self, reader: JournalReader, runs: ChannelRuns) -> None:
+        self._reader = reader
+        self._runs = runs
+        self._number = -1
+        """The run in memory."""
+        self._content: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    def check(self, start: int, ends: NDArray[np.int64]) -> None:
+        """Checks the strings between `start` and each of `ends`."""
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        runs, at, stop = self._runs, start, int(ends[-1])
+        try:
+            while at < stop:
+                number = bisect_right(runs.ends, at)
+                first, end = runs.start(number), min(stop, runs.ends[number])
+                if number != self._number:
+                    codec = runs.codec or Codec.NONE
+                    stored = runs.run(number, self._reader.file)
+                    content = self._reader.content(codec, stored, runs.filters)
+                    self._number, self._content = number, np.frombuffer(content, np.uint8)
+                piece = self._content[at - first : end - first]
+                decoder.decode(piece.tobytes())
+                # Together they are UTF-8, and so is each, unless one starts within a character.
+                starts = ends[np.searchsorted(ends, at) : np.searchsorted(ends, end)] - at
+                if ((piece[starts] & 0xC0) == 0x80).any():
+                    raise BadValue("a string starts within a character", rule="J-RAG-4")
+                at = end
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            raise BadValue(f"a string is not UTF-8: {error.reason}", rule="J-RAG-4") from None
+
+
+def _is_ragged(runs: ChannelRuns) -> bool:
+    return runs.row.fields.get("layout") in ("ragged", "text")
+
+
 def _is_recordable(runs: ChannelRuns) -> bool:
-    row = runs.row
+    row, owner = runs.row, runs.owner
     lane = row.block.partition("/")[0]
-    is_dense = row.fields.get("layout") in (None, "dense")
-    is_simple = not row.fields.keys() & {"length", "start_ns", "offsets_block"}
-    is_named = lane in ("signal", "action") and row.block == f"{lane}/{row.id}"
-    is_placed = row.block in _FLAT or row.block.startswith("time/") or is_named
-    return is_dense and is_simple and is_placed and 0 < runs.step_bytes <= _LARGEST_ENTRY
+    has_lane = lane in ("signal", "action")
+    if owner is not None:
+        is_placed = row.block == offsets_block(owner.row.block) and "time_block" not in row.fields
+        is_placed &= row.dtype is DType.INT64 and not row.shape
+    else:
+        is_named = has_lane and row.block == f"{lane}/{row.id}"
+        is_placed = row.block in _FLAT or row.block.startswith("time/") or is_named
+    stored, layout = row.fields.get("offsets_block"), row.fields.get("layout")
+    if layout in (None, "dense"):
+        is_known = stored is None
+    else:
+        is_known = _is_ragged(runs) and has_lane and stored == offsets_block(row.block)
+        is_known &= layout == "ragged" or (row.dtype is DType.UINT8 and not row.shape)
+    is_simple = is_known and not row.fields.keys() & {"length", "start_ns"}
+    return is_placed and is_simple and 0 < runs.step_bytes <= _LARGEST_ENTRY
 
 
 def save_journal(

@@ -13,10 +13,13 @@ from shard_format import Codec
 from shard_format.codecs import crc32c, is_worth_it
 from shard_format.errors import InvalidArgument
 from shard_format.filters import LARGEST_FRAME, Delta, Filters, encode_frame
+from wshard._journal import HEAD_SIZE
 from wshard._values import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from wshard._channel_def import RecordedChannel, StepSchema
 
@@ -27,6 +30,8 @@ _CHOICES: Final = {
 }
 _LARGEST_RUN_BYTES: Final = 16 << 20
 """A buffer of this size is full, however few steps it has."""
+_FILL_BYTES: Final = 4 << 20
+"""The size of runs that fill a channel for earlier steps."""
 _RUNS_IN_FILE: Final = 8
 """A file with a limit holds at least this many runs before it is full."""
 _FEWEST_BUFFERS: Final = 3
@@ -80,41 +85,93 @@ class ChannelRun(NamedTuple):
     content: memoryview
     crc32c: int | None
     """None for a run that will be compressed: `encode` computes it, on another thread."""
+    sizes: NDArray[np.int64] | None
+    """Of a ragged or text channel: the number of items of each entry."""
 
     @classmethod
-    def of(cls, channel: RecordedChannel, entries: int, content: memoryview) -> ChannelRun:
-        return cls(channel, entries, content, crc32c(content) if channel.level is None else None)
+    def of(
+        cls,
+        channel: RecordedChannel,
+        entries: int,
+        content: memoryview,
+        sizes: NDArray[np.int64] | None = None,
+    ) -> ChannelRun:
+        checksum = crc32c(content) if channel.level is None else None
+        return cls(channel, entries, content, checksum, sizes)
+
+    @classmethod
+    def of_entries(cls, channel: RecordedChannel, entries: Sequence[bytes]) -> ChannelRun:
+        """Entries of a ragged or text channel."""
+        sizes = np.array([len(entry) // channel.step_bytes for entry in entries], np.int64)
+        return cls.of(channel, len(entries), memoryview(b"".join(entries)), sizes)
 
     def split(self, entries: int) -> tuple[ChannelRun, ChannelRun]:
         """The first `entries` entries, and the rest."""
-        at = self.channel.step_bytes * entries
+        sizes, items = (None, None), entries
+        if self.sizes is not None:
+            sizes, items = (self.sizes[:entries], self.sizes[entries:]), int(self.sizes[:entries].sum())
+        at = self.channel.step_bytes * items
         return (
-            ChannelRun.of(self.channel, entries, self.content[:at]),
-            ChannelRun.of(self.channel, self.entries - entries, self.content[at:]),
+            ChannelRun.of(self.channel, entries, self.content[:at], sizes[0]),
+            ChannelRun.of(self.channel, self.entries - entries, self.content[at:], sizes[1]),
         )
+
+
+def fill_runs(
+    channel: RecordedChannel, value: NDArray[Any], entries: int
+) -> Iterator[ChannelRun]:
+    """Runs that repeat a value, a few MiB each."""
+    piece = value.tobytes()
+    most = max(1, _FILL_BYTES // max(1, len(piece)))
+    for start in range(0, entries, most):
+        count = min(most, entries - start)
+        if channel.is_ragged:
+            yield ChannelRun.of_entries(channel, [piece] * count)
+        else:
+            yield ChannelRun.of(channel, count, memoryview(piece * count))
 
 
 class StepBuffer:
     """Memory for the next run of each channel of a group."""
 
-    __slots__ = ("_flat", "channels", "count", "places", "since")
+    __slots__ = ("_filled", "_ragged", "channels", "count", "places", "ragged_bytes", "since")
 
     def __init__(self, channels: Sequence[RecordedChannel], steps: int) -> None:
         self.channels = channels
-        arrays = [np.empty((steps, *c.shape), c.stored) for c in channels]
-        self.places = [[array[number, ...] for array in arrays] for number in range(steps)]
-        """For each step, a view for the value of each channel. Making views takes longer than filling them."""
-        self._flat = [array.reshape(-1).view(np.uint8).data for array in arrays]
+        made = [channel.places(steps) for channel in channels]
+        self.places = [[places[number] for places, _ in made] for number in range(steps)]
+        """For each step, a place for the value of each channel. Making views takes longer than filling them."""
+        self._filled = [
+            filled if isinstance(filled, list) else filled.reshape(-1).view(np.uint8).data
+            for _, filled in made
+        ]
+        self._ragged = [entries for entries in self._filled if isinstance(entries, list)]
+        self.ragged_bytes = 0
+        """Bytes of ragged and text channels in it."""
         self.count = 0
         """Steps in it."""
         self.since = 0.0
         """When the first of them came."""
 
+    def add_step(self) -> None:
+        """Counts the step whose places were filled."""
+        for entries in self._ragged:
+            self.ragged_bytes += len(entries[self.count])
+        self.count += 1
+
+    def clear(self) -> None:
+        """Forgets its steps."""
+        for entries in self._ragged:
+            entries[:] = [b""] * len(entries)
+        self.ragged_bytes = self.count = 0
+
     def runs(self) -> list[ChannelRun]:
         """The runs that the buffer holds, with checksums."""
         return [
-            ChannelRun.of(channel, self.count, flat[: self.count * channel.step_bytes])
-            for channel, flat in zip(self.channels, self._flat, strict=True)
+            ChannelRun.of_entries(channel, filled[: self.count])
+            if isinstance(filled, list)
+            else ChannelRun.of(channel, self.count, filled[: self.count * channel.step_bytes])
+            for channel, filled in zip(self.channels, self._filled, strict=True)
         ]
 
 
@@ -125,18 +182,11 @@ class ChannelGroup:
     """
 
     def __init__(self, schema: StepSchema, options: RecordOptions) -> None:
-        step = max(1, sum(c.step_bytes for c in schema.channels))
-        largest = _LARGEST_RUN_BYTES
+        self._largest = _LARGEST_RUN_BYTES
         if options.max_bytes is not None:
-            largest = min(largest, options.max_bytes // _RUNS_IN_FILE)
-        self.schema = schema
-        self.channels = schema.channels
-        self.steps = max(1, min(options.flush_steps, largest // step))
-        """Steps in a buffer."""
-        fitting = options.buffer_bytes // (step * self.steps)
-        self._most = max(_FEWEST_BUFFERS, min(_MOST_BUFFERS, fitting))
-        self._made = 0
-        self._free: deque[StepBuffer] = deque()
+            self._largest = min(self._largest, options.max_bytes // _RUNS_IN_FILE)
+        self._options = options
+        self.use(schema)
         self.lock = threading.Lock()
         self.current: StepBuffer | None = None
         """The buffer that is being filled."""
@@ -146,19 +196,39 @@ class ChannelGroup:
         self.written = 0
         self.dropped = 0
 
+    def use(self, schema: StepSchema) -> None:
+        """Makes buffers for other channels from now on. Hold the lock; no buffer is being filled."""
+        step = max(1, sum(0 if c.is_ragged else c.step_bytes for c in schema.channels))
+        self.schema = schema
+        self.channels = schema.channels
+        self.steps = max(1, min(self._options.flush_steps, self._largest // step))
+        """Steps in a buffer."""
+        fitting = self._options.buffer_bytes // (step * self.steps)
+        self._most = max(_FEWEST_BUFFERS, min(_MOST_BUFFERS, fitting))
+        self._made: list[StepBuffer] = []
+        self._free: deque[StepBuffer] = deque()
+
     def take(self) -> StepBuffer | None:
-        """A buffer to fill; None if all of them wait to be written."""
+        """A buffer to fill; None if all of them wait to be written, or too many bytes of ragged channels."""
+        if sum(buffer.ragged_bytes for buffer in self._made) >= self._options.buffer_bytes:
+            return None
         try:
             return self._free.pop()  # the one used last is still in the processor's cache
         except IndexError:
-            if self._made >= self._most:
+            if len(self._made) >= self._most:
                 return None
-        self._made += 1
-        return StepBuffer(self.channels, self.steps)
+        self._made.append(StepBuffer(self.channels, self.steps))
+        return self._made[-1]
+
+    def is_full(self, buffer: StepBuffer) -> bool:
+        """Whether a buffer is to be written."""
+        return buffer.count == self.steps or buffer.ragged_bytes >= self._largest
 
     def give_back(self, buffer: StepBuffer) -> None:
         """Takes back a buffer that has been written."""
-        self._free.append(buffer)
+        if buffer.channels is self.channels:
+            buffer.clear()
+            self._free.append(buffer)
 
 
 @dataclass(slots=True, eq=False)
@@ -196,6 +266,9 @@ class RunEncoding(NamedTuple):
     filters: Filters | None = None
 
 
+RAW: Final = RunEncoding(None)
+
+
 class EncodedRun(NamedTuple):
     """A run as it is stored."""
 
@@ -204,6 +277,12 @@ class EncodedRun(NamedTuple):
     stored: bytes | memoryview
     stored_crc32c: int
     content_crc32c: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the journal, with heads and offsets."""
+        size = HEAD_SIZE + len(self.stored)
+        return size if self.run.sizes is None else size + HEAD_SIZE + 8 * (self.run.entries + 1)
 
 
 def choose_encoding(run: ChannelRun) -> RunEncoding:
@@ -216,13 +295,15 @@ def choose_encoding(run: ChannelRun) -> RunEncoding:
     level = channel.level
     if level is None:
         return RunEncoding(None)
-    entries = max(1, min(run.entries, _TRIED_BYTES // channel.step_bytes))
-    if run.entries > 1 and channel.dtype in _PIXELS:
+    may_filter = run.entries > 1 and channel.dtype in _PIXELS and not channel.is_ragged
+    held = len(run.content) // channel.step_bytes
+    entries = max(1, min(held, _TRIED_BYTES // channel.step_bytes))
+    if may_filter:
         entries = max(entries, 2)  # differences need two steps
     content = run.content[: entries * channel.step_bytes]
     smallest = len(encode_frame(content, level, None))
     filters = None
-    if entries > 1 and channel.dtype in _PIXELS and channel.step_bytes <= LARGEST_FRAME // 2:
+    if may_filter and channel.step_bytes <= LARGEST_FRAME // 2:
         delta = Filters(Delta(width=channel.dtype.size, row=channel.step_bytes))
         filtered = len(encode_frame(content, level, delta))
         if filtered < smallest:

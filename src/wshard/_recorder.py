@@ -24,10 +24,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from shard_format import Codec
+from shard_format.codecs import crc32c
 from shard_format.errors import Closed, InvalidArgument, ShardError, ShardIOError
 from shard_format.parallel import available_threads, map_in_order
-from wshard._journal import HEAD_SIZE, FrameKind
-from wshard._record_buffers import ChannelRun, RunEncoding, WriteRequest, choose_encoding, encode
+from wshard._journal import FrameKind
+from wshard._record_buffers import (
+    RAW,
+    ChannelRun,
+    RunEncoding,
+    WriteRequest,
+    choose_encoding,
+    encode,
+    fill_runs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -87,6 +97,10 @@ class Recorder:
         self._threads = available_threads()
         self._announced: set[RecordedChannel] = set()
         """Channels whose filters this journal has been told."""
+        self._item_counts: dict[RecordedChannel, int] = {}
+        """Items of each ragged or text channel in this journal."""
+        self.durable_steps = 0
+        """Steps that are in journals, and synced if `fsync` is `"always"`."""
         self._synced = clock()
         self._is_unsynced = False
         self._dropped_before = 0
@@ -131,8 +145,8 @@ class Recorder:
             group.schema.store(values, extras, buffer.places[buffer.count])
             group.last_time = time_ns
             group.written += 1
-            buffer.count += 1
-            if buffer.count == group.steps:
+            buffer.add_step()
+            if group.is_full(buffer):
                 self._hand_over(group)
         return True
 
@@ -144,7 +158,7 @@ class Recorder:
         if buffer is None:
             group.dropped += 1
             return None
-        buffer.count = 0
+        buffer.clear()
         buffer.since = self._clock()
         group.current = buffer
         return buffer
@@ -197,12 +211,29 @@ class Recorder:
         self.groups.append(group)
         self.steps = group
 
+    def extend(
+        self, group: ChannelGroup, key: str, channel: RecordedChannel, fill: NDArray[Any]
+    ) -> None:
+        """Adds a channel to the steps from now on; the steps before get `fill`."""
+        self.raise_failure()
+        if self._roller is not None:
+            self._roller.declare(channel.rows)
+        with group.lock:
+            self._hand_over(group)
+            self._queue.put(WriteRequest(note={"channels": channel.rows, "filled": group.written}))
+            for run in fill_runs(channel, fill, group.written):
+                self._queue.put(WriteRequest([run]))
+            group.use(group.schema.extended(key, channel))
+
     def record_last(self, values: Iterable[tuple[RecordedChannel, NDArray[Any]]]) -> None:
         """Records one more entry of some channels, behind all steps. Call `flush` first."""
         runs = []
         for channel, value in values:
             entry = np.array(value, channel.stored, order="C")
-            runs.append(ChannelRun.of(channel, 1, entry.reshape(-1).view(np.uint8).data))
+            if channel.is_ragged:
+                runs.append(ChannelRun.of_entries(channel, [entry.tobytes()]))
+            else:
+                runs.append(ChannelRun.of(channel, 1, entry.reshape(-1).view(np.uint8).data))
         self.raise_failure()
         self._queue.put(WriteRequest(ends_steps=True))
         self._queue.put(WriteRequest(runs))
@@ -250,6 +281,12 @@ class Recorder:
             batch = self._receive()
             self._try(self._write_batch, batch)
             self._try(self._sync_if_due)
+            if self.failure is None:
+                self.durable_steps += sum(
+                    request.buffer.count
+                    for request in batch
+                    if request.group is self.steps and request.buffer is not None
+                )
             with self._freed:
                 for request in batch:
                     if request.group is not None and request.buffer is not None:
@@ -324,6 +361,8 @@ class Recorder:
         large = 0
         for run in runs:
             encoding = self._encodings.get(run.channel)
+            if not run.content:
+                continue  # of entries without items, which tell nothing
             if encoding is None:
                 encoding = self._encodings[run.channel] = choose_encoding(run)
                 run.channel.level = encoding.level
@@ -335,7 +374,7 @@ class Recorder:
         return (list(islice(encoded, len(request.runs))) for request in batch)
 
     def _encode(self, run: ChannelRun) -> EncodedRun:
-        return encode(run, self._encodings[run.channel])
+        return encode(run, self._encodings.get(run.channel, RAW))
 
     # --- writing
 
@@ -345,7 +384,7 @@ class Recorder:
         for request, encoded in zip(batch, self._encoded(batch), strict=True):
             are_steps = request.group is not None and request.group is self.steps
             for runs in self._fitting(encoded, are_steps):
-                more = sum(HEAD_SIZE + len(run.stored) for run in runs)
+                more = sum(run.nbytes for run in runs)
                 if request.group is not None and self._roller is not None:
                     if self._roller.is_due(runs, size + more, are_steps=are_steps):
                         self._append(pieces)
@@ -365,17 +404,36 @@ class Recorder:
         """A run as a frame; before the first run of a channel a note with its filters."""
         run, codec, stored, stored_crc32c, content_crc32c = encoded
         channel, journal = run.channel, self.journal
-        filters = self._encodings[channel].filters
+        filters = self._encodings.get(channel, RAW).filters
         if filters is not None and channel not in self._announced:
             self._announced.add(channel)
             note = {"filters": {channel.block: filters.to_fields()}}
             yield from journal.text_frame(FrameKind.NOTE, note)
-        yield journal.head(
-            *(FrameKind.RUN, codec, channel.number, run.entries),
-            sizes=(len(stored), len(run.content)),
-            checksums=(stored_crc32c, content_crc32c),
+        if run.content:
+            yield journal.head(
+                *(FrameKind.RUN, codec, channel.number, len(run.content) // channel.step_bytes),
+                sizes=(len(stored), len(run.content)),
+                checksums=(stored_crc32c, content_crc32c),
+            )
+            yield stored
+        if run.sizes is not None:
+            yield from self._offsets_frame(channel, run.sizes)
+
+    def _offsets_frame(
+        self, channel: RecordedChannel, sizes: NDArray[np.int64]
+    ) -> Iterator[bytes | memoryview]:
+        """Where the entries end whose items were written (J-RAG)."""
+        first = self._item_counts.get(channel)
+        offsets = (first or 0) + np.cumsum(np.concatenate(([0] if first is None else [], sizes)))
+        content = offsets.astype("<i8").tobytes()
+        self._item_counts[channel] = int(offsets[-1])
+        size, checksum = len(content), crc32c(content)
+        yield self.journal.head(
+            *(FrameKind.RUN, Codec.NONE, channel.number + 1, len(offsets)),
+            sizes=(size, size),
+            checksums=(checksum, checksum),
         )
-        yield stored
+        yield content
 
     def _append(self, pieces: Sequence[bytes | memoryview]) -> None:
         if pieces:
@@ -402,6 +460,7 @@ class Recorder:
         if following is not self.journal:
             self.journal = following
             self._announced.clear()
+            self._item_counts.clear()
             self._dropped_in_earlier = self.dropped
 
     def _note(self, request: WriteRequest) -> dict[str, Any] | None:

@@ -278,6 +278,47 @@ class WShardStreamWriter:
         time_ns = nanoseconds(timestamp_ns, channel)
         return recorder.record(group, {channel: value}, (time_ns,), time_ns)
 
+    def add_channel(
+        self,
+        channel: ChannelDef | Mapping[str, Any],
+        fill: Any = None,  # noqa: ANN401 - a value of the channel
+    ) -> None:
+        """Adds a channel that every step has from now on.
+
+        Args:
+            channel: a `ChannelDef` or a dictionary with the same fields, without a clock of its own.
+            fill: its value at the steps before; by default NaN, or 0 for a type without it, an empty string, or
+                no items.
+
+        Raises:
+            InvalidArgument: the channel exists, or the recording has moved on to another file.
+        """
+        recorder = self._recording()
+        added = ChannelDef.of(channel)
+        check_id(added.id, "a channel")
+        recorded = added.recorded(self._default)
+        ids = [each.id for each in self._defs]
+        key = f"{added.lane}/{added.id}" if added.id in ids else added.id
+        if key in self._keys or added.own_clock:
+            raise InvalidArgument(
+                "a channel is declared twice"
+                if key in self._keys
+                else "declare a channel with a clock of its own before the recording begins",
+                path=self.path,
+                entry=key,
+            )
+        filling = recorded.fill if fill is None else recorded.checked(fill)
+        if self._steps is not None:
+            known = self._channels
+            self._numbered([recorded])
+            try:
+                recorder.extend(self._steps, key, recorded, filling)
+            except ShardError:
+                self._channels = known
+                raise
+        self._defs.append(added)
+        self._keys.append(key)
+
     def annotate(
         self,
         text: str,
@@ -327,8 +368,22 @@ class WShardStreamWriter:
         """Entries that were dropped because the disk could not keep up, by block."""
         return {} if self._recorder is None else self._recorder.dropped
 
+    @property
+    def durable_steps(self) -> int:
+        """Steps that survive if the process is killed now: `recover` brings back at least these.
+
+        They are in the journal, as far as the system is concerned. With `fsync="always"` a step counts only
+        when the disk has it, so that these steps survive a loss of power too. With `"interval"` a loss of
+        power costs at most those of the last second, with `"never"` any of them.
+        """
+        return 0 if self._recorder is None else self._recorder.durable_steps
+
     def flush(self) -> None:
-        """Returns when everything recorded so far is in the journal."""
+        """Returns when everything recorded so far is in the journal, so that a kill cannot lose it.
+
+        `durable_steps` is then `steps_written`. With `fsync="always"` the disk has everything too; otherwise the
+        journal is synced as `fsync` says, whether or not you flush.
+        """
         self._recording().flush()
 
     def end_episode(
@@ -478,7 +533,7 @@ class WShardStreamWriter:
         rows: list[dict[str, Any]] = []
         for channel in channels:
             channel.number = self._channels + len(rows)
-            rows.append(channel.row)
+            rows += channel.rows
         self._channels += len(rows)
         return rows
 

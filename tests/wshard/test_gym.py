@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from shard_format.errors import InvalidArgument, ShardIOError
 from wshard import TextChannel, Timebase, load_wshard, open_partial, recover
 from wshard.gym import RecordEpisodes, RecordingOptions, RecordVectorEpisodes
-from wshard.gym._channels import info_channels
+from wshard.gym._channels import InfoChannels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -275,8 +276,9 @@ class TestEpisodes:
         with load_wshard(tmp_path / "000000.wshard") as ep:
             assert ep.observations["info/left"].data.tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
             assert ep.observations["info/name"].data[:2] == ["start", "step 6"]
-            half = ep.observations["info/odd/half"]
-            assert [step.tolist() for step in half.data[:4]] == [[], [], [2.5], []]
+            half = ep.observations["info/odd/half"]  # from the third observation on
+            nan = np.nan
+            np.testing.assert_array_equal(half.data, [nan, nan, 2.5, nan, 1.5, nan, 0.5, nan])
 
     def test_an_environment_may_use_its_arrays_again(self, tmp_path: Path) -> None:
         class Reusing(gymnasium.Env[Any, Any]):
@@ -304,41 +306,185 @@ class TestEpisodes:
             assert ep.actions["action"].data[:, 0].tolist() == [0, 1, 2, 3]
 
 
+class Told(gymnasium.Env[Any, Any]):
+    """An environment that gives the infos that it was told, one after another."""
+
+    observation_space = spaces.Text(9)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, infos: list[dict[str, Any]], *, ends: bool = True) -> None:
+        self._infos = infos
+        self._ends = ends
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        self._at = 0
+        return "t0", self._infos[0]
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ANN401 - an action
+        self._at += 1
+        is_over = self._ends and self._at == len(self._infos) - 1
+        return f"t{self._at}", self._at / 3, is_over, False, self._infos[self._at]
+
+
+INFOS: list[dict[str, Any]] = [
+    {"n": 1, "mixed": 1, "list": [1, {"a": None}], "v": np.arange(2), "later": None},
+    {"n": True, "mixed": "two", "x": 0.5, "name": "größe", "deep": {"er": np.float32(2)}},
+    {"n": 2**60 + 1, "v": np.ones(2, np.uint8), "x": -1, "w": np.ones((1, 2), np.float32)},
+    {"n": 4.5, "v": np.ones(3), "a//b": 1, "success": False, "bad": "\ud800", "later": "now"},
+    {"mixed": 3, "object": object(), "success": np.float64(1), "name": 7, "observation": 5},
+]
+
+
+def told(folder: Path, given: list[dict[str, Any]] = INFOS, **options: Any) -> Path:  # noqa: ANN401 - RecordEpisodes'
+    """Records an episode with these infos to its end."""
+    with record(Told(given), folder, **{"infos": True, **options}) as env:
+        env.reset()
+        for _ in given[1:]:
+            env.step(0)
+    return folder / "000000.wshard"
+
+
 class TestInfos:
     """A dictionary at every step."""
 
-    def test_each_kind_becomes_what_fits(self) -> None:
-        infos: list[dict[str, Any]] = [
-            {
-                "n": 1,
-                "mixed": 1,
-                "flag": True,
-                "list": [1, {"a": None}],
-                "deep": {"er": {"x": 1.5}},
-            },
-            {"n": 2.5, "mixed": "two", "flag": False, "deep": {"er": {"x": np.float32(2)}}},
-            {"n": 3, "mixed": 3, "flag": True, "v": np.arange(2), "object": object(), "a//b": 1},
-        ]
-        channels, left_out = info_channels(infos)
-        assert channels["info/n"].data.tolist() == [1, 2.5, 3]
-        assert channels["info/flag"].data.tolist() == [True, False, True]
-        assert channels["info/mixed"].data == ["1", '"two"', "3"]
-        assert channels["info/list"].data == ['[1, {"a": null}]', "", ""]
-        assert [x.tolist() for x in channels["info/deep/er/x"].data] == [[1.5], [2], []]
-        assert [x.tolist() for x in channels["info/v"].data] == [[], [], [[0, 1]]]
-        assert left_out.keys() == {"object", "a//b"}
-        assert "type object" in left_out["object"]
+    def test_the_first_value_of_a_key_decides_and_nothing_is_lost(self, tmp_path: Path) -> None:
+        nan = np.nan
+        with load_wshard(told(tmp_path)) as ep:
+            found = {name[5:]: c for name, c in ep.observations.items() if name != "observation"}
+            numbers = {
+                "n": [1, 1, nan, 4.5, nan],
+                "mixed": [1, nan, nan, nan, 3],
+                "x": [nan, 0.5, -1, nan, nan],
+                "deep/er": [nan, 2, nan, nan, nan],
+                "success": [nan, nan, nan, 0, 1],
+                "observation": [nan, nan, nan, nan, 5],
+            }
+            for name, values in numbers.items():
+                assert found[name].dtype_name == "f64"
+                np.testing.assert_array_equal(found[name].data, values)
+            assert found["v"].data.tolist() == [[0, 1], [0, 0], [1, 1], [0, 0], [0, 0]]
+            assert found["v"].data.dtype == np.arange(2).dtype
+            np.testing.assert_array_equal(found["w"].data[:3, 0, 0], [nan, nan, 1])
+            texts = {
+                "list": ['[1, {"a": null}]', "", "", "", ""],
+                "name": ["", "größe", "", "", ""],
+                "later": ["", "", "", "now", ""],
+            }
+            for name, strings in texts.items():
+                assert found[name].data == strings
+            other = [json.loads(text or "{}") for text in found["other"].data]
+            assert other == [
+                {},
+                {"mixed": "two"},
+                {"n": 2**60 + 1},
+                {"v": [1.0, 1.0, 1.0], "a//b": 1, "bad": "\ud800"},
+                {"name": 7},
+            ]
+            assert found.keys() == {*numbers, *texts, "v", "w", "other"}
+            assert list(ep.metadata["infos_left_out"]) == ["object"]
 
-    def test_what_cannot_be_kept_is_named_in_the_file(self, tmp_path: Path) -> None:
-        class Odd(Everything):
-            def step(self, action: Any) -> Any:  # noqa: ANN401 - an action
-                return (*super().step(action)[:4], {"odd": object()})
+    def test_a_recovered_recording_has_the_channels_and_values_of_a_finished_one(
+        self, tmp_path: Path
+    ) -> None:
+        finished = told(tmp_path)
+        for count in range(1, len(INFOS)):
+            folder = tmp_path / str(count)
+            with record(Told(INFOS, ends=False), folder, infos=True) as env:
+                env.reset()
+                for _ in range(count):
+                    env.step(0)
+            assert recover(folder / "000000.wshard.partial", fsync=False).steps == count
+            with load_wshard(folder / "000000.wshard") as ep, load_wshard(finished) as whole:
+                for name, channel in ep.observations.items():
+                    wanted = whole.observations[name]
+                    assert (channel.layout, channel.dtype_name) == (wanted.layout, wanted.dtype_name)
+                    assert channel.extra == wanted.extra
+                    np.testing.assert_array_equal(channel.data[:count], wanted.data[:count])
+                seen = InfoChannels({"observation"})
+                needed = {channel.id for info in INFOS[: count + 1] for channel in seen.take(info)[0]}
+                assert needed <= {*ep.observations}
 
-        with record(Odd(1), tmp_path, infos=True) as env:
+    def test_a_channel_of_the_environment_is_not_replaced(self, tmp_path: Path) -> None:
+        inner = Told([{"x": 1}, {"x": 2}])
+        inner.observation_space = spaces.Dict({"info": spaces.Dict({"x": spaces.Text(9)})})  # type: ignore[assignment]
+        step, reset = inner.step, inner.reset
+        inner.step = lambda action: ({"info": {"x": "a"}}, *step(action)[1:])  # type: ignore[method-assign]
+        inner.reset = lambda **_: ({"info": {"x": "a"}}, reset()[1])  # type: ignore[method-assign]
+        with record(inner, tmp_path, infos=True) as env:
             env.reset()
-            env.step(env.action_space.sample())
+            env.step(0)
         with load_wshard(tmp_path / "000000.wshard") as ep:
-            assert list(ep.metadata["infos_left_out"]) == ["odd"]
+            assert ep.observations["info/x"].data == ["a", "a"]
+            assert ep.observations["info/other"].data == ['{"x": 1}', '{"x": 2}']
+
+
+class TestOutcome:
+    """How an episode went, in its metadata."""
+
+    @pytest.mark.parametrize(
+        ("last", "success"),
+        [
+            ({"success": np.True_}, True),
+            ({"success": 0.0, "is_success": True}, False),
+            ({"is_success": np.array([1.0])}, True),
+            ({"success": None, "is_success": 0}, False),
+            ({"success": np.ones(2)}, None),
+            ({"success": "yes"}, None),
+            ({}, None),
+        ],
+    )
+    def test_success_is_what_the_last_info_says(
+        self, last: dict[str, Any], success: bool | None, tmp_path: Path
+    ) -> None:
+        infos = [{"success": success is False}, {}, last]
+        with load_wshard(told(tmp_path, infos, infos=False)) as ep:
+            assert ep.metadata.get("success") is success
+            assert ep.metadata["ended"] == "terminated"
+
+    def test_a_function_gets_the_last_info_the_return_and_the_length(self, tmp_path: Path) -> None:
+        got: list[dict[str, Any]] = []
+
+        def add(facts: dict[str, Any]) -> dict[str, Any]:
+            got.append(facts)
+            return {"score": facts["return"], "success": "perhaps"}
+
+        infos = [{}, {"x": 1}, {"x": 2, "is_success": True}]
+        path = told(tmp_path, infos, infos=False, metadata=add)
+        (facts,) = got
+        assert facts["info"] == infos[-1]
+        assert (facts["return"], facts["length"]) == (1 / 3 + 2 / 3, 2)
+        assert (facts["ended"], facts["success"], facts["episode"]) == ("terminated", True, 0)
+        with load_wshard(path) as ep:
+            assert (ep.metadata["score"], ep.metadata["success"]) == (1.0, "perhaps")
+
+    def test_a_mapping_still_works_and_has_the_last_word(self, tmp_path: Path) -> None:
+        infos = [{}, {"success": True}]
+        path = told(tmp_path, infos, infos=False, metadata={"success": "by hand", "a": 1})
+        with load_wshard(path) as ep:
+            assert (ep.metadata["success"], ep.metadata["a"]) == ("by hand", 1)
+
+    @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+    def test_vectors_do_the_same(self, mode: AutoresetMode, tmp_path: Path) -> None:
+        ends = [[{}, {"x": 1.0}, {"x": 2.0, "success": won}] for won in (True, False)]
+        envs = RecordVectorEpisodes(
+            SyncVectorEnv([lambda one=one: Told(one) for one in ends], autoreset_mode=mode),  # type: ignore[misc]
+            tmp_path,
+            name="{env}-{episode}",
+            metadata=lambda facts: {"x": facts["info"]["x"], "return": facts["return"]},
+            **split({"infos": True}),
+        )
+        envs.reset()
+        for _ in range(2):
+            envs.step(np.zeros(2, np.int64))
+        envs.close()
+        for number, won in enumerate((True, False)):
+            with load_wshard(next(tmp_path.glob(f"{number}-*.wshard"))) as ep:
+                assert ep.metadata["success"] is won
+                assert (ep.metadata["x"], ep.metadata["return"]) == (2.0, 1.0)
+                np.testing.assert_array_equal(ep.observations["info/x"].data, [np.nan, 1, 2])
+                assert ep.observations["info/x"].layout == "dense"
 
 
 class TestUnfinished:
@@ -373,8 +519,7 @@ class TestUnfinished:
             env.step(env.action_space.sample())
         with open_partial(tmp_path / "000000.wshard") as ep:
             assert ep.length == 3
-            # In a journal texts are bytes, padded with zeros.
-            text = bytes(ep.observations["pair/1"].data[0]).rstrip(b"\0").decode()
+            text = ep.observations["pair/1"].data[0]
         assert text == env.unwrapped.log[0][0]["pair"][1]  # type: ignore[attr-defined]
         env.close()
         assert files(tmp_path) == ["000000.wshard.partial"]
@@ -513,17 +658,15 @@ class TestArguments:
                 env.step({"arm": np.zeros(2), "say": said})
         assert caught.value.entry == "say"
 
-    def test_long_texts_are_whole_in_the_file_and_cut_at_a_character_before(
-        self, tmp_path: Path
-    ) -> None:
-        inner = Everything(steps=1)
-        inner.action_space = spaces.Dict({"say": spaces.Text(100_000, charset=LETTERS)})
-        with record(inner, tmp_path) as env:
-            env.reset()
-            said = "☃" * 5000
-            env.step({"say": said})
-            leaf = env._recorder._plan.actions[0]
-        assert bytes(leaf.padded(said)).rstrip(b"\0").decode() == "☃" * (4096 // 3)
+    def test_texts_may_be_longer_than_their_space_says(self, tmp_path: Path) -> None:
+        inner = Everything(steps=2)
+        inner.action_space = spaces.Dict({"say": spaces.Text(4, charset=LETTERS)})
+        said = "☃" * 5000
+        env = record(inner, tmp_path)
+        env.reset()
+        env.step({"say": said})
+        env.close()
+        recover(tmp_path / "000000.wshard.partial", fsync=False)
         with load_wshard(tmp_path / "000000.wshard") as ep:
             assert ep.actions["say"].data == [said]
 

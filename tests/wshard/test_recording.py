@@ -513,9 +513,13 @@ class TestArguments:
     @pytest.mark.parametrize(
         ("channel", "says"),
         [
-            ({"id": "x", "dtype": "text"}, "text and ragged channels cannot be recorded yet"),
-            ({"id": "x", "layout": "ragged"}, "text and ragged channels cannot be recorded yet"),
-            ({"id": "x", "layout": "text", "dtype": "u8"}, "cannot be recorded yet"),
+            ({"id": "x", "dtype": "text"}, "layout='text'"),
+            ({"id": "x", "layout": "sparse"}, "'dense' or 'ragged' or 'text'"),
+            ({"id": "x", "layout": None}, "unknown layout"),
+            ({"id": "x", "layout": "text", "dtype": "u16"}, "no dtype and no shape"),
+            ({"id": "x", "layout": "text", "shape": [3]}, "no dtype and no shape"),
+            ({"id": "x", "layout": "ragged", "shape": [0]}, "empty or too large"),
+            ({"id": "x", "extra": {"layout": "text"}}, "channels have already"),
             ({"id": "x", "dtype": "c64"}, "unknown dtype"),
             ({"id": "x", "shape": [-1]}, "list of integers"),
             ({"id": "x", "shape": [2.0]}, "list of integers"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,16 +15,16 @@ from shard_format.errors import InvalidArgument
 from shard_format.extras import require
 from wshard._lanes import check_id
 from wshard.streaming import ChannelDef
-from wshard.types import Channel, DType, Modality, RaggedChannel, TextChannel
+from wshard.types import DType, Modality
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gymnasium import Space
 
-# The journal cuts longer texts. The finished episode has all of a text.
-_WIDEST_TEXT: Final = 4096
 _LONGEST_DESCRIPTION: Final = 200
+# A float64 holds all integers up to this one.
+_LARGEST_EXACT: Final = 1 << 53
 
 
 @dataclass(slots=True)
@@ -34,9 +35,9 @@ class Leaf:
     """Of the channel: the keys of dictionaries and the positions in tuples, with `/` between them."""
     path: tuple[Any, ...]
     """The keys and positions that lead to it in a value of the whole space."""
-    dtype: DType
+    dtype: DType | None
+    """None for text."""
     shape: tuple[int, ...]
-    is_text: bool
     description: str
     """The space as Gymnasium prints it; empty if that is long."""
     lane: str = "signal"
@@ -50,7 +51,7 @@ class Leaf:
                 value = value[key]
         except (KeyError, IndexError, TypeError) as error:
             raise self._misfit(found=f"no part {error}") from None
-        if self.is_text:
+        if self.dtype is None:
             if not isinstance(value, str):
                 raise self._misfit("a string", type(value).__name__)
             try:
@@ -70,20 +71,16 @@ class Leaf:
 
     def channel(self, changes: Mapping[str, Any]) -> ChannelDef:
         """Its channel, as the stream writer takes it."""
+        is_text = self.dtype is None
         is_image = self.dtype is DType.UINT8 and len(self.shape) == 3 and self.shape[2] == 3
         fields: dict[str, Any] = {
-            "modality": Modality.LANGUAGE if self.is_text else Modality.RGB if is_image else None,
-            "compression": "zstd:1" if self.is_text else None,
+            "layout": "text" if is_text else "dense",
+            "modality": Modality.LANGUAGE if is_text else Modality.RGB if is_image else None,
             "extra": {"space": self.description} if self.description else {},
         }
         return ChannelDef(
             self.name, self.dtype, self.shape, lane=self.lane, **{**fields, **changes}
         )
-
-    def padded(self, text: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """A text as the journal holds it: UTF-8, cut at a whole character, padded with zeros."""
-        encoded = text.encode()[: self.shape[0]].decode("utf-8", "ignore").encode()
-        return np.frombuffer(encoded.ljust(self.shape[0], b"\0"), np.uint8)
 
 
 def leaves(space: Space[Any], root: str) -> list[Leaf]:
@@ -115,9 +112,7 @@ def _leaves(space: Space[Any], root: str, name: str, path: tuple[Any, ...]) -> I
     described = str(space)
     description = described if len(described) <= _LONGEST_DESCRIPTION else ""
     if isinstance(space, spaces.Text):
-        letters = max((len(letter.encode()) for letter in space.character_set), default=1)
-        width = min(max(1, space.max_length * letters), _WIDEST_TEXT)
-        yield Leaf(name, path, DType.UINT8, (width,), True, description)
+        yield Leaf(name, path, None, (), description)
         return
     known = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
     if not isinstance(space, known):
@@ -132,38 +127,134 @@ def _leaves(space: Space[Any], root: str, name: str, path: tuple[Any, ...]) -> I
         dtype = DType.from_numpy(np.dtype(space.dtype))
     except InvalidArgument as error:
         raise error.located(entry=name) from None
-    yield Leaf(name, path, dtype, tuple(space.shape or ()), False, description)
+    yield Leaf(name, path, dtype, tuple(space.shape or ()), description)
 
 
 # --- infos
 
 
-def info_channels(infos: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Channel], dict[str, str]]:
-    """Every key as a channel `info/<key>`, with one entry for each of `infos`.
+OTHER: Final = "info/other"
+"""The channel of the values that do not fit those of their keys."""
 
-    Numbers make a plain channel; if steps lack them, a ragged one with zero or one item. Strings make text.
-    Everything else that JSON can hold makes text of JSON, empty where it is missing.
 
-    Returns:
-        The channels, and for each key that JSON cannot hold the reason.
+class InfoChannels:
+    """The infos of one episode: which channels they need, and the values at each step.
+
+    The first value of a key decides what its channel `info/<key>` holds. A value that does not fit goes into
+    `info/other`, as JSON. So nothing that JSON can hold is lost, whatever an environment does.
+
+    Args:
+        taken: the names of other channels.
     """
-    columns: dict[str, list[Any]] = {}
-    for number, info in enumerate(infos):
+
+    def __init__(self, taken: Set[str]) -> None:
+        self.left_out: dict[str, str] = {}
+        """For each key that JSON cannot hold, the reason."""
+        self._taken = {*taken, OTHER}
+        self._channels: dict[str, ChannelDef] = {}
+
+    def take(self, info: Mapping[Any, Any]) -> tuple[list[ChannelDef], dict[str, Any]]:
+        """The channels that are new, and the values of all channels, new and old."""
+        new: list[ChannelDef] = []
+        values: dict[str, Any] = {}
+        other: dict[str, Any] = {}
         for key, value in flat(info).items():
-            columns.setdefault(key, [_MISSING] * len(infos))[number] = value
-    channels: dict[str, Channel] = {}
-    left_out: dict[str, str] = {}
-    for key, values in columns.items():
-        name = f"info/{key}"
+            if value is None:
+                continue
+            name = f"info/{key}"
+            try:
+                channel = self._channels.get(name) or self._made(name, value)
+                if channel is None:
+                    other[key] = as_json(value, strict=True)
+                    continue
+                stored = _stored(channel, value)
+            except TypeError:
+                self.left_out[key] = f"JSON cannot hold a value of type {type(value).__name__}"
+                continue
+            if stored is None:
+                other[key] = as_json(value, strict=True)
+                continue
+            if name not in self._channels:
+                self._channels[name] = channel
+                new.append(channel)
+            values[name] = stored
+        if other:
+            values[OTHER] = _json_text(other)
+            if OTHER not in self._channels:
+                self._channels[OTHER] = ChannelDef(OTHER, layout="text", extra={"text": "json"})
+                new.append(self._channels[OTHER])
+        for name, channel in self._channels.items():
+            if name not in values:
+                values[name] = _missing(channel)
+        return new, values
+
+    def _made(self, name: str, value: Any) -> ChannelDef | None:  # noqa: ANN401 - anything
+        """A channel for values like this one; None if the name cannot be that of a channel."""
         try:
             check_id(name, "an info")
-            channels[name] = _channel(values)
-        except InvalidArgument as error:
-            left_out[key] = error.problem
-    return channels, left_out
+        except InvalidArgument:
+            return None
+        if name in self._taken:
+            return None
+        if _is_number(value):
+            return ChannelDef(name, DType.FLOAT64)
+        if isinstance(value, np.ndarray) and value.size:
+            with suppress(InvalidArgument):  # for a dtype that cannot be stored
+                return ChannelDef(name, DType.from_numpy(value.dtype), value.shape)
+        is_text = isinstance(value, str)
+        return ChannelDef(name, layout="text", extra={} if is_text else {"text": "json"})
 
 
-_MISSING: Any = object()
+def _is_number(value: object) -> bool:
+    if isinstance(value, np.ndarray) and not value.ndim:
+        return value.dtype.kind in "biuf"
+    return isinstance(value, (bool, int, float, np.integer, np.floating, np.bool_))
+
+
+def _stored(channel: ChannelDef, value: Any) -> Any:  # noqa: ANN401 - anything
+    """A value as its channel holds it; None if it does not fit."""
+    if channel.layout == "text":
+        text = _json_text(as_json(value, strict=True)) if channel.extra else value
+        return text if isinstance(text, str) and _is_utf8(text) else None
+    if not channel.shape:
+        number = value.item() if isinstance(value, (np.ndarray, np.generic)) else value
+        if not _is_number(value) or (isinstance(number, int) and abs(number) > _LARGEST_EXACT):
+            return None
+        return float(number)
+    kind = DType.parse(channel.dtype or DType.FLOAT32).numpy_dtype
+    if not isinstance(value, np.ndarray) or value.shape != tuple(channel.shape):
+        return None
+    return value if np.can_cast(value.dtype, kind, "safe") else None
+
+
+def _missing(channel: ChannelDef) -> Any:  # noqa: ANN401 - a value of the channel
+    """What a step without a value has: NaN, or 0 in arrays of integers, or an empty string."""
+    if channel.layout == "text":
+        return ""
+    kind = DType.parse(channel.dtype or DType.FLOAT32).numpy_dtype
+    return np.full(channel.shape, np.nan if kind.kind == "f" else 0, kind)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _json_text(value: Any) -> str:  # noqa: ANN401 - JSON
+    text = json.dumps(value, ensure_ascii=False)
+    return text if _is_utf8(text) else json.dumps(value)
+
+
+def success_of(info: Mapping[str, Any]) -> bool | None:
+    """Whether an episode succeeded, as its last info says; None if it does not."""
+    for key in ("success", "is_success"):
+        value = info.get(key)
+        if value is not None and np.size(value) == 1 and _is_number(np.asarray(value).reshape(())):
+            return bool(value)
+    return None
 
 
 def flat(info: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
@@ -177,42 +268,6 @@ def flat(info: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[name] = value.copy() if isinstance(value, (np.ndarray, list)) else value
     return found
-
-
-def _channel(values: list[Any]) -> Channel:
-    there = [value for value in values if value is not _MISSING]
-    is_whole = len(there) == len(values)
-    if all(
-        isinstance(value, (bool, int, float, np.number, np.bool_, np.ndarray)) for value in there
-    ):
-        arrays = [np.asarray(value) for value in there]
-        kind = np.result_type(*arrays)
-        if len({array.shape for array in arrays}) == 1 and _can_be_stored(kind, arrays):
-            if is_whole:
-                return Channel(data=np.stack(arrays).astype(kind))
-            none = np.empty((0, *arrays[0].shape), kind)
-            rows = [none if v is _MISSING else np.asarray(v)[None].astype(kind) for v in values]
-            return RaggedChannel(data=rows)
-    if is_whole and all(isinstance(value, str) for value in there):
-        return TextChannel(data=values)
-    texts = ["" if value is _MISSING else _text(value) for value in values]
-    return TextChannel(data=texts, extra={"text": "json"})
-
-
-def _can_be_stored(kind: np.dtype[Any], arrays: list[np.ndarray[Any, Any]]) -> bool:
-    try:
-        DType.from_numpy(kind)
-    except InvalidArgument:
-        return False
-    # int64 and uint64 together make float64, which does not hold all of them.
-    return kind.kind == "f" or all(array.dtype.kind in "iub" for array in arrays)
-
-
-def _text(value: Any) -> str:  # noqa: ANN401 - anything
-    try:
-        return json.dumps(as_json(value, strict=True), ensure_ascii=False)
-    except TypeError:
-        raise InvalidArgument(f"JSON cannot hold a value of type {type(value).__name__}") from None
 
 
 def as_json(value: Any, *, strict: bool = False) -> Any:  # noqa: ANN401 - anything

@@ -17,9 +17,9 @@ from shard_format.errors import InvalidArgument
 from shard_format.extras import require
 from wshard._folders import SUFFIX, reserve
 from wshard._journal import PARTIAL_SUFFIX
-from wshard.gym._channels import as_json, flat, info_channels, leaves
+from wshard.gym._channels import InfoChannels, as_json, leaves, success_of
 from wshard.streaming import ChannelDef, WShardStreamWriter
-from wshard.types import DType, Modality, TextChannel, Timebase
+from wshard.types import DType, Modality, Timebase
 
 if TYPE_CHECKING:
     import gymnasium
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shard_format import Compression
-    from wshard.types import Episode
 
     _VectorBase = VectorWrapper[Any, Any, Any, Any, Any]
 else:
@@ -51,7 +50,11 @@ class RecordingOptions:
     """More about channels, fields of `ChannelDef` by the channel's name:
     `{"rgb": {"compression": "zstd:3"}, "render": {"rate": 30.0}}`."""
     infos: bool = False
-    """Whether to keep the infos, as observations `info/<key>`."""
+    """Whether to record the infos, as observations `info/<key>`. Keys of inner dictionaries are joined with `/`.
+    Numbers are float64, NaN where a step has none; arrays keep their type, and where they are missing hold NaN, or
+    0 in integers; strings are text, everything else is text of JSON, both empty where missing. None counts as
+    missing. A key that appears late gets its channel then, filled for the steps before. A value of another kind
+    than the first one of its key goes into the text `info/other`, as JSON with its key."""
     fsync: str = "interval"
     """As for `WShardStreamWriter`; `"never"` is fastest."""
     autoreset_mode: str | None = None
@@ -76,9 +79,10 @@ class RecordEpisodes(gymnasium.Wrapper[ObsType, ActType, ObsType, ActType]):
     `action`, parts of dictionaries have the names of their keys, parts of tuples their positions, with `/`
     between the levels.
 
-    Text, infos and the double precision of rewards stay in memory until the end of the episode. The journal
-    holds texts as padded bytes, rewards as float32, and no infos. The file has a rate only if you give a
-    `timebase` or the environment's metadata has `render_fps`.
+    The journal holds everything that the file will hold, so that a recovered episode has the same channels. The
+    file has a rate only if you give a `timebase` or the environment's metadata has `render_fps`. Its metadata
+    have `ended` (`"terminated"`, `"truncated"` or `"reset"`), and `success` if the last info has `success` or
+    `is_success`.
 
     Args:
         env: the environment.
@@ -86,8 +90,9 @@ class RecordEpisodes(gymnasium.Wrapper[ObsType, ActType, ObsType, ActType]):
         name: of each file, with the fields `{episode}` (counted up), `{seed}` and `{env}`.
         compression: `"none"`, `"zstd"` or `"zstd:LEVEL"`, for channels without a compression of their own.
         render: whether to record `env.render()` as the channel `render`; needs `render_mode="rgb_array"`.
-        metadata: any JSON; or a function that is called at the end of an episode with what is known about it
-            (`episode`, `seed`, `options`, `ended`, …) and returns what to add.
+        metadata: any JSON; or a function that is called at the end of each episode and returns what to add. Its
+            argument is a dictionary: `info` (the last one), `return` (the sum of the rewards), `length`, `ended`,
+            `success` where known, `episode` (its number), `seed`, `options`, and `env_index` in vectors.
         timebase: the clock of the steps; by default `render_fps` of the environment.
         options: about single channels, infos and durability.
     """
@@ -360,9 +365,7 @@ class _RecordingPlan:
                     lane,
                     f"{lane}/{leaf.name}" if leaf.name in both else leaf.name,
                 )
-        self.texts = {
-            leaf.key: leaf for leaf in (*self.observations, *self.actions) if leaf.is_text
-        }
+        self.names = known
         self.compression = compression
         self.metadata: Metadata = metadata if callable(metadata) else as_json(metadata or {})
         rate = env.metadata.get("render_fps")
@@ -440,6 +443,8 @@ class _EpisodeRecorder:
         self._finish("reset")
         plan = self._plan
         first = self._observed(observation, frame)
+        infos = InfoChannels(plan.names) if plan.options.infos else None
+        channels, values = ([], {}) if infos is None else infos.take(info)
         facts: dict[str, Any] = {
             **plan.facts,
             "seed": as_json(seed),
@@ -452,10 +457,10 @@ class _EpisodeRecorder:
             writer = WShardStreamWriter(
                 path,
                 os.path.relpath(path, plan.folder).removesuffix(SUFFIX),
-                plan.channels(frame),
+                [*plan.channels(frame), *channels],
                 compression=plan.compression,
                 fsync=plan.options.fsync,
-                may_roll=False,  # the whole episode gets its texts and infos in the end
+                may_roll=False,  # an episode is one file, and may get channels late
             )
             clock = None if plan.timebase is None else replace(plan.timebase)
             writer.begin_episode(plan.env_id, clock, facts)
@@ -465,10 +470,10 @@ class _EpisodeRecorder:
             raise
         self._writer = writer
         self._facts = {"episode": number, **facts}
-        self._before = first
+        self._before = first | values
+        self._info = dict(info)
+        self._infos = infos
         self._rewards = array("d")
-        self._infos = [flat(info)] if plan.options.infos else []
-        self._texts: dict[str, list[str]] = {key: [] for key in plan.texts}
 
     def step(
         self,
@@ -496,19 +501,19 @@ class _EpisodeRecorder:
                 **{leaf.key: leaf.pick(action) for leaf in self._plan.actions},
             }
             writer.write_timestep(
-                self._stored(values),
-                reward=number,
-                terminated=bool(terminated),
-                truncated=bool(truncated),
+                values, reward=number, terminated=bool(terminated), truncated=bool(truncated)
             )
+            if self._infos is not None:
+                channels, found = self._infos.take(info)
+                for channel in channels:
+                    writer.add_channel(channel)
+                after |= found
         except BaseException:
             self.close()
             raise
         self._rewards.append(number)
-        self._keep_texts(values)
         self._before = after
-        if self._plan.options.infos:
-            self._infos.append(flat(info))
+        self._info = dict(info)
         if terminated or truncated:
             self._finish("terminated" if terminated else "truncated")
 
@@ -531,59 +536,34 @@ class _EpisodeRecorder:
         if not self._rewards:
             writer.abort()
             return
-        self._keep_texts(self._before)
         try:
-            said: dict[str, Any] = {"ended": why}
-            if callable(self._plan.metadata):
-                said |= self._plan.metadata({**self._facts, **said})
-            channels, left_out = info_channels(self._infos)
-            if left_out:
-                said["infos_left_out"] = left_out
-
-            def complete(episode: Episode) -> None:
-                self._complete(episode)
-                episode.observations.update(channels)
-
-            writer.end_episode(
-                said, final_observations=self._stored(self._before), complete=complete
-            )
+            writer.end_episode(self._outcome(why), final_observations=self._before)
         except BaseException:
             writer.close()
             raise
+
+    def _outcome(self, why: str) -> dict[str, Any]:
+        """What the metadata say about how the episode went."""
+        plan, found = self._plan, success_of(self._info)
+        said: dict[str, Any] = {"ended": why}
+        if found is not None and "success" not in self._facts:
+            said["success"] = found
+        if self._infos is not None and self._infos.left_out:
+            said["infos_left_out"] = self._infos.left_out
+        if callable(plan.metadata):
+            outcome = {
+                "info": self._info,
+                "length": len(self._rewards),
+                "return": sum(self._rewards),
+            }
+            said |= plan.metadata({**self._facts, **said, **outcome})
+        return said
 
     def _observed(self, value: Any, frame: NDArray[Any] | None) -> dict[str, Any]:  # noqa: ANN401 - as for `begin`
         picked = {leaf.key: leaf.pick(value) for leaf in self._plan.observations}
         if frame is not None:
             picked[_CAMERA] = frame
         return picked
-
-    def _stored(self, values: dict[str, Any]) -> dict[str, NDArray[Any]]:
-        """Values as the journal takes them: texts as padded bytes."""
-        texts = self._plan.texts
-        if not texts:
-            return values
-        return {
-            key: texts[key].padded(value) if key in texts else value
-            for key, value in values.items()
-        }
-
-    def _keep_texts(self, values: Mapping[str, Any]) -> None:
-        for key in self._texts.keys() & values.keys():
-            texts, text = self._texts[key], values[key]
-            # Instructions stay the same for many steps: keep one of them.
-            texts.append(texts[-1] if texts and texts[-1] == text else text)
-
-    def _complete(self, episode: Episode) -> None:
-        """Add what the journal holds in a lesser form: whole texts, and rewards in double precision."""
-        for key, leaf in self._plan.texts.items():
-            lane = episode.observations if leaf.lane == "signal" else episode.actions
-            old = lane[leaf.name]
-            lane[leaf.name] = TextChannel(
-                data=self._texts[key], modality=old.modality, extra=old.extra
-            )
-        exact = np.frombuffer(self._rewards, np.float64)
-        if exact.astype(np.float32).astype(np.float64).tobytes() != exact.tobytes():
-            episode.rewards = exact.copy()
 
 
 def _number(reward: Any) -> float:  # noqa: ANN401 - of any kind
