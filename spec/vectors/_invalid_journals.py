@@ -806,7 +806,7 @@ def _offsets() -> Iterator[InvalidJournal]:
         )
     for name, before, offsets in (
         ("beyond", begun, (0, 4)),
-        ("before_the_items", two, (4,)),
+        ("before_the_items", two, (3, 4)),
         ("huge", begun, (0, 2**63 - 1)),
     ):
         yield _bad(

@@ -99,8 +99,10 @@ class Recorded:
     @property
     def follows_steps(self) -> bool:
         block = self.row.block
-        return self.owner is None and "time_block" not in self.row.fields and (
-            block in FLAT or not block.startswith("time/")
+        return (
+            self.owner is None
+            and "time_block" not in self.row.fields
+            and (block in FLAT or not block.startswith("time/"))
         )
 
 
@@ -174,7 +176,7 @@ class Journal:
     def _new_channels(self, listed: object) -> list[Recorded]:
         check(isinstance(listed, list), "bad_metadata", "J-CHN-1", "no list")
         known = {channel.row.block for channel in self.channels}
-        added = []
+        added: list[Recorded] = []
         for fields in cast("list[object]", listed):
             try:
                 (row,) = parse_channels({"channels": [fields]}).values()
@@ -393,11 +395,11 @@ def _check_offsets(
     check(values == sorted(values), "bad_value", "J-RAG-2", "falls")
     check(values[-1] <= owner.entries, "bad_value", "J-RAG-3")
     if owner.row.layout == "text":
-        for start, end in pairwise(values):
-            try:
+        try:
+            for start, end in pairwise(values):
                 owner.data[start:end].decode()
-            except UnicodeDecodeError as error:
-                raise BrokenRuleError("bad_value", f"J-RAG-4: {error}") from error
+        except UnicodeDecodeError as error:
+            raise BrokenRuleError("bad_value", f"J-RAG-4: {error}") from error
 
 
 def _check_chunk(chunk: object) -> None:

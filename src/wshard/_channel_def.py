@@ -144,30 +144,35 @@ class RecordedChannel:
         )
 
     def _checked_items(self, value: Any) -> NDArray[Any]:  # noqa: ANN401 - a string, or anything array-like
+        array = _encoded(value, self.block) if self.layout == "text" else self._items(value)
+        most = _LARGEST_VALUES[self.layout]
+        if array.nbytes > most:
+            raise InvalidArgument(
+                "a value is too large",
+                entry=self.block,
+                expected=f"at most {most} bytes",
+                found=array.nbytes,
+            )
+        return array
+
+    def _items(self, value: Any) -> NDArray[Any]:  # noqa: ANN401 - anything array-like
         try:
-            if self.layout == "text":
-                array = _encoded(value)
-            else:
-                array = as_array(value)
-                if array.shape == (0,):  # of items of any shape
-                    array = np.empty((0, *self.shape), self.stored)
-                if array.shape[1:] != self.shape or not array.ndim:
-                    raise InvalidArgument(
-                        "a value has another shape than its channel",
-                        expected=f"[{', '.join(('any', *map(str, self.shape)))}]",
-                        found=f"{list(array.shape)}",
-                    )
-                if array.dtype != self.stored:
-                    with np.errstate(over="ignore"):
-                        array = convert(array, self.dtype)[0]
-            most = _LARGEST_VALUES[self.layout]
-            if array.nbytes > most:
-                raise InvalidArgument(
-                    "a value is too large", expected=f"at most {most} bytes", found=array.nbytes
-                )
+            array = as_array(value)
+            if array.shape == (0,):  # of items of any shape
+                array = np.empty((0, *self.shape), self.stored)
+            if array.dtype != self.stored:
+                with np.errstate(over="ignore"):
+                    array = convert(array, self.dtype)[0]
         except InvalidArgument as error:
             raise error.located(entry=self.block) from None
-        return array
+        if array.ndim and array.shape[1:] == self.shape:
+            return array
+        raise InvalidArgument(
+            "a value has another shape than its channel",
+            entry=self.block,
+            expected=f"[{', '.join(('items', *map(str, self.shape)))}]",
+            found=f"{list(array.shape)}",
+        )
 
 
 class _EntryPlace:
@@ -183,16 +188,18 @@ class _EntryPlace:
         self._entries[self._number] = value.tobytes()
 
 
-def _encoded(text: Any) -> NDArray[np.uint8]:  # noqa: ANN401 - checked here
+def _encoded(text: Any, block: str) -> NDArray[np.uint8]:  # noqa: ANN401 - checked here
     if not isinstance(text, str):
         raise InvalidArgument(
-            "a value of a text channel is not a string", found=type(text).__name__
+            "a value of a text channel is not a string", entry=block, found=type(text).__name__
         )
     try:
         return np.frombuffer(text.encode(), np.uint8)
     except UnicodeEncodeError:
         raise InvalidArgument(
-            "a string holds a lone surrogate, which UTF-8 cannot store", found=repr(text)[:80]
+            "a string holds a lone surrogate, which UTF-8 cannot store",
+            entry=block,
+            found=repr(text)[:80],
         ) from None
 
 
@@ -273,7 +280,6 @@ class ChannelDef:
         except InvalidArgument as error:
             raise error.located(entry=block) from None
         return recorded
-
 
     def _checked_layout(self) -> tuple[DType, tuple[int, ...]]:
         """The dtype and the shape, if they fit the layout."""

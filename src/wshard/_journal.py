@@ -335,7 +335,9 @@ class JournalReader:
 
     def part(self, body: StoredRun, start: int, size: int) -> bytes:
         """Some of the stored bytes of a frame."""
-        return b"".join(self._iter_stored(body._replace(offset=body.offset + start, stored_size=size)))
+        return b"".join(
+            self._iter_stored(body._replace(offset=body.offset + start, stored_size=size))
+        )
 
     def _stored(self, body: StoredRun) -> bytes:
         return b"".join(self._iter_stored(body))

@@ -343,7 +343,7 @@ class Journal:
         if not isinstance(listed, list):
             raise self._bad("'channels' is not a list", "J-CHN-1")
         known = {runs.row.block for runs in self.channels}
-        added = []
+        added: list[ChannelRuns] = []
         for number, fields in enumerate(listed, len(self.channels)):
             try:
                 runs = ChannelRuns(parse_row(fields, number, "channels"))

@@ -107,19 +107,19 @@ class ChannelRun(NamedTuple):
 
     def split(self, entries: int) -> tuple[ChannelRun, ChannelRun]:
         """The first `entries` entries, and the rest."""
-        sizes, items = (None, None), entries
+        first = rest = None
+        items = entries
         if self.sizes is not None:
-            sizes, items = (self.sizes[:entries], self.sizes[entries:]), int(self.sizes[:entries].sum())
+            first, rest = self.sizes[:entries], self.sizes[entries:]
+            items = int(first.sum())
         at = self.channel.step_bytes * items
         return (
-            ChannelRun.of(self.channel, entries, self.content[:at], sizes[0]),
-            ChannelRun.of(self.channel, self.entries - entries, self.content[at:], sizes[1]),
+            ChannelRun.of(self.channel, entries, self.content[:at], first),
+            ChannelRun.of(self.channel, self.entries - entries, self.content[at:], rest),
         )
 
 
-def fill_runs(
-    channel: RecordedChannel, value: NDArray[Any], entries: int
-) -> Iterator[ChannelRun]:
+def fill_runs(channel: RecordedChannel, value: NDArray[Any], entries: int) -> Iterator[ChannelRun]:
     """Runs that repeat a value, a few MiB each."""
     piece = value.tobytes()
     most = max(1, _FILL_BYTES // max(1, len(piece)))

@@ -297,16 +297,18 @@ class WShardStreamWriter:
         added = ChannelDef.of(channel)
         check_id(added.id, "a channel")
         recorded = added.recorded(self._default)
-        ids = [each.id for each in self._defs]
-        key = f"{added.lane}/{added.id}" if added.id in ids else added.id
-        if key in self._keys or added.own_clock:
+        taken = {f"{each.lane}/{each.id}" for each in self._defs}
+        if self._steps is not None:
+            taken |= {each.block for each in self._steps.channels}
+        if recorded.block in taken or added.own_clock:
             raise InvalidArgument(
                 "a channel is declared twice"
-                if key in self._keys
+                if recorded.block in taken
                 else "declare a channel with a clock of its own before the recording begins",
                 path=self.path,
-                entry=key,
+                entry=recorded.block,
             )
+        key = recorded.block if added.id in self._keys else added.id
         filling = recorded.fill if fill is None else recorded.checked(fill)
         if self._steps is not None:
             known = self._channels

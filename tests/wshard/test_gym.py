@@ -399,11 +399,16 @@ class TestInfos:
             with load_wshard(folder / "000000.wshard") as ep, load_wshard(finished) as whole:
                 for name, channel in ep.observations.items():
                     wanted = whole.observations[name]
-                    assert (channel.layout, channel.dtype_name) == (wanted.layout, wanted.dtype_name)
+                    assert (channel.layout, channel.dtype_name) == (
+                        wanted.layout,
+                        wanted.dtype_name,
+                    )
                     assert channel.extra == wanted.extra
                     np.testing.assert_array_equal(channel.data[:count], wanted.data[:count])
                 seen = InfoChannels({"observation"})
-                needed = {channel.id for info in INFOS[: count + 1] for channel in seen.take(info)[0]}
+                needed = {
+                    channel.id for info in INFOS[: count + 1] for channel in seen.take(info)[0]
+                }
                 assert needed <= {*ep.observations}
 
     def test_a_channel_of_the_environment_is_not_replaced(self, tmp_path: Path) -> None:

@@ -22,11 +22,16 @@ TYPES = [dtype for dtype in DType if dtype is not DType.BFLOAT16]
 @st.composite
 def channels(draw: st.DrawFn) -> list[dict[str, Any]]:
     names = draw(st.lists(st.sampled_from(["a", "b/c", "ä", "x y"]), unique=True, max_size=4))
+    layouts = st.sampled_from(["dense", "dense", "ragged", "text"])
     return [
         {
             "id": name,
-            "dtype": draw(st.sampled_from(TYPES)),
-            "shape": draw(st.lists(st.integers(1, 5), max_size=3)),
+            **(
+                {"dtype": draw(st.sampled_from(TYPES)), "layout": layout}
+                | {"shape": draw(st.lists(st.integers(1, 5), max_size=3))}
+                if (layout := draw(layouts)) != "text"
+                else {"layout": layout}
+            ),
             "compression": draw(st.sampled_from([None, "none", "zstd:1", "zstd"])),
             "lane": draw(st.sampled_from(["signal", "action"])),
             "own_clock": draw(st.booleans()),
@@ -37,6 +42,12 @@ def channels(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 def value(channel: dict[str, Any], number: int, seed: int) -> Any:  # noqa: ANN401 - an array
     """Any bits, NaNs too; often the same, so that some compress well."""
+    if channel["layout"] == "text":
+        return "aé☃\0"[: (number + seed) % 5] * seed
+    if channel["layout"] == "ragged":
+        one = {**channel, "layout": "dense"}
+        items = [value(one, number + item, seed) for item in range((number * seed) % 4)]
+        return np.array(items, DType.parse(channel["dtype"]).numpy_dtype) if items else []
     dtype = DType.parse(channel["dtype"]).numpy_dtype
     random = np.random.default_rng([seed, number if seed % 2 else 0])
     size = dtype.itemsize * int(np.prod(channel["shape"], dtype=int))
@@ -56,8 +67,15 @@ def check(
         found = lane[channel["id"]]
         most = counts[channel["id"] if channel["own_clock"] else ""]
         assert found.length == most if whole else found.length <= most
-        wanted = b"".join(value(channel, n, seed).tobytes() for n in range(found.length))
-        assert found.data.tobytes() == wanted
+        assert found.layout == channel["layout"]
+        wanted = [value(channel, n, seed) for n in range(found.length)]
+        if found.layout == "text":
+            assert found.data == wanted
+        elif found.layout == "ragged":
+            assert [e.tobytes() for e in found.data] == [np.asarray(e).tobytes() for e in wanted]
+            assert found.step_shape == tuple(channel["shape"])
+        else:
+            assert found.data.tobytes() == b"".join(entry.tobytes() for entry in wanted)
         if channel["own_clock"]:
             assert found.timestamps_ns is not None
             assert found.timestamps_ns.tolist() == list(range(found.length))

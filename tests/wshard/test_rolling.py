@@ -381,7 +381,12 @@ def test_chunks_hold_what_one_file_would(
         old.unlink()
     limits = {"max_steps_per_file": max_steps, "max_bytes_per_file": max_bytes}
     found = []
-    channels = [*CHANNELS, {"id": "cam", "dtype": "i16", "shape": [2], "own_clock": True}]
+    channels = [
+        *CHANNELS,
+        {"id": "cam", "dtype": "i16", "shape": [2], "own_clock": True},
+        {"id": "task", "layout": "text", "compression": "zstd:1"},
+        {"id": "scan", "layout": "ragged", "shape": [2], "own_clock": True},
+    ]
     for name, options in (("one", {}), ("many", limits)):
         writer = recorder(
             tmp_path / f"{name}.wshard",
@@ -394,10 +399,11 @@ def test_chunks_hold_what_one_file_would(
             values = {
                 key: np.full(shape, number)
                 for key, shape in (("state", 3), ("rgb", (8, 8)), ("ctrl", 2))
-            }
+            } | {"task": "go on " * (number % 4)}
             stamp = 5 * number if timed else None
             writer.write_timestep(values, reward=number / 3, done=False, timestamp_ns=stamp)
             writer.write("cam", [number, -number], 5 * number + 1)
+            writer.write("scan", np.full((number % 3, 2), number), 5 * number + 2)
             if number % 11 == 5:
                 writer.annotate(f"at {number}", number - 3, number + 4)
             if number in flushes:

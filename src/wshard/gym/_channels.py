@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -147,7 +148,7 @@ class InfoChannels:
         taken: the names of other channels.
     """
 
-    def __init__(self, taken: Set[str]) -> None:
+    def __init__(self, taken: AbstractSet[str]) -> None:
         self.left_out: dict[str, str] = {}
         """For each key that JSON cannot hold, the reason."""
         self._taken = {*taken, OTHER}
