@@ -214,8 +214,8 @@ class TestTextAndRagged:
             path, channels=channels, flush_steps=64, buffer_bytes=30 << 20, overflow="error"
         )
         assert writer._recorder is not None
-        monkeypatch.setattr(writer._recorder, "_write_batch", lambda _: held.wait(60))
         held = threading.Event()
+        monkeypatch.setattr(writer._recorder, "_write_batch", lambda _: held.wait(60))
         piece = np.zeros(17 << 20, np.uint8)
         for _ in range(2):
             writer.write_timestep({"x": piece})
@@ -234,8 +234,8 @@ class TestTextAndRagged:
             writer.write_timestep({"words": "", "noise": []})
             writer.flush()  # a run without items does not decide anything
             for _ in range(200):
-                noise = random.integers(0, 256, 99)
-                writer.write_timestep({"words": "pick up the cube", "noise": noise})
+                bits = random.integers(0, 256, 99)
+                writer.write_timestep({"words": "pick up the cube", "noise": bits})
         with ShardReader(path) as reader:
             sizes = {name: reader.info(name) for name in ("signal/words", "signal/noise")}
         words, noise = sizes["signal/words"], sizes["signal/noise"]
@@ -387,12 +387,15 @@ class TestDurableSteps:
     def test_a_step_counts_only_when_it_is_synced_if_that_is_asked_for(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        counts = []
+        counts: list[int] = []
         writer = recorder(path, channels=CHANNELS, fsync="always")
         sync = os.fdatasync
-        monkeypatch.setattr(
-            os, "fdatasync", lambda fd: (counts.append(writer.durable_steps), sync(fd))
-        )
+
+        def counting(descriptor: int) -> None:
+            counts.append(writer.durable_steps)
+            sync(descriptor)
+
+        monkeypatch.setattr(os, "fdatasync", counting)
         record(writer, 0, 3)
         writer.flush()
         assert counts[-1] == 0
