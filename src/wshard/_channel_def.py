@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -51,7 +50,8 @@ class RecordedChannel:
     """
 
     __slots__ = (
-        *("block", "dtype", "layout", "level", "number", "row", "shape", "step_bytes", "stored"),
+        *("block", "dtype", "is_ragged", "layout", "level", "number", "row", "shape"),
+        *("step_bytes", "stored"),
     )
 
     def __init__(
@@ -65,6 +65,8 @@ class RecordedChannel:
     ) -> None:
         self.block = block
         self.layout = layout
+        self.is_ragged = layout != "dense"
+        """Whether entries have different numbers of items; text is bytes."""
         self.dtype = dtype
         self.stored = dtype.numpy_dtype
         self.shape = shape
@@ -89,11 +91,6 @@ class RecordedChannel:
         self.row = basic_fields(row_id, block, dtype, shape)
         if self.is_ragged:
             self.row |= {"layout": layout, "offsets_block": offsets_block(block)}
-
-    @property
-    def is_ragged(self) -> bool:
-        """Whether entries have different numbers of items; text is bytes."""
-        return self.layout != "dense"
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -308,19 +305,24 @@ class ChannelDef:
 
 class StepSchema:
     """What every step of a group of channels has: channels by their keys, and the types of other fields, None for
-    one that it must not have.
+    one that it must not have. `recorded` are the channels of these fields, if they exist already.
     """
 
     def __init__(
-        self, named: dict[str, RecordedChannel], fields: Mapping[str, DType | None], path: str
+        self,
+        named: dict[str, RecordedChannel],
+        fields: Mapping[str, DType | None],
+        path: str,
+        recorded: Sequence[RecordedChannel] = (),
     ) -> None:
         self.named = named
+        self._given = fields
         self._path = path
         self._slots = list(named.items())
         self._fields = [(block, _PYTHON_TYPES[dtype]) for block, dtype in fields.items()]
-        self.channels = list(named.values())
+        made = [RecordedChannel(b, b, dtype) for b, dtype in fields.items() if dtype]
+        self.channels = [*named.values(), *(recorded or made)]
         """All channels, in the order in which `store` takes places."""
-        self.channels += [RecordedChannel(b, b, dtype) for b, dtype in fields.items() if dtype]
         self._trial = [c.places(1)[0][0] for c in self.channels]
 
     def store(
@@ -365,12 +367,8 @@ class StepSchema:
 
     def extended(self, key: str, channel: RecordedChannel) -> StepSchema:
         """The same with one more channel."""
-        more = copy(self)
-        more.named = {**self.named, key: channel}
-        more._slots = list(more.named.items())
-        more.channels = [*more.named.values(), *self.channels[len(self.named) :]]
-        more._trial = [c.places(1)[0][0] for c in more.channels]
-        return more
+        recorded = self.channels[len(self.named) :]
+        return StepSchema({**self.named, key: channel}, self._given, self._path, recorded)
 
     def check(self, values: Mapping[str, Any], extras: Sequence[Any]) -> None:
         """Raises if anything of a step does not fit."""

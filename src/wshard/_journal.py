@@ -323,7 +323,9 @@ class JournalReader:
         return checksum
 
     def _iter_stored(self, body: StoredRun) -> Iterator[bytes]:
-        at, end = body.offset, body.offset + body.stored_size
+        return self._iter_range(body.offset, body.offset + body.stored_size)
+
+    def _iter_range(self, at: int, end: int) -> Iterator[bytes]:
         while at < end:
             piece = self._read(min(_PIECE_BYTES, end - at), at)
             if not piece:
@@ -335,9 +337,8 @@ class JournalReader:
 
     def part(self, body: StoredRun, start: int, size: int) -> bytes:
         """Some of the stored bytes of a frame."""
-        return b"".join(
-            self._iter_stored(body._replace(offset=body.offset + start, stored_size=size))
-        )
+        first = body.offset + start
+        return b"".join(self._iter_range(first, first + size))
 
     def _stored(self, body: StoredRun) -> bytes:
         return b"".join(self._iter_stored(body))

@@ -220,10 +220,20 @@ class Recorder:
             self._roller.declare(channel.rows)
         with group.lock:
             self._hand_over(group)
-            self._queue.put(WriteRequest(note={"channels": channel.rows, "filled": group.written}))
-            for run in fill_runs(channel, fill, group.written):
-                self._queue.put(WriteRequest([run]))
-            group.use(group.schema.extended(key, channel))
+            schema, steps = group.schema.extended(key, channel), group.written
+            try:
+                self._queue.put(WriteRequest(note={"channels": channel.rows, "filled": steps}))
+                for run in fill_runs(channel, fill, steps):
+                    self._queue.put(WriteRequest([run]))
+                group.use(schema)
+            except BaseException:
+                # An interrupt. Steps without the channel would be cut, because the journal may know it by now.
+                self.failure = Closed(
+                    "the recording has ended: adding a channel was interrupted",
+                    path=self.journal.path,
+                    entry=channel.block,
+                )
+                raise
 
     def record_last(self, values: Iterable[tuple[RecordedChannel, NDArray[Any]]]) -> None:
         """Records one more entry of some channels, behind all steps. Call `flush` first."""
