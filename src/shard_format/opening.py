@@ -119,9 +119,6 @@ class _Group:
     def opened(self, source: FileSource) -> None:
         self._open.put(id(source), ref(source))
 
-    def closed(self, source: FileSource) -> None:
-        self._open.pop(id(source))
-
 
 def _release(reference: ref[FileSource]) -> None:
     source = reference()

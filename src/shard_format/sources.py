@@ -419,8 +419,8 @@ class FileSource:
         return self._map is not None
 
     def view(self, offset: int, length: int) -> memoryview:
-        if offset + length > self._size:
-            raise truncated(self.name, offset, length, max(0, self._size - offset))
+        if offset < 0 or offset + length > self._size:
+            raise truncated(self.name, offset, length, max(0, self._size - max(0, offset)))
         if length == 0:  # an empty file cannot be mapped
             return memoryview(b"")
         mapping = self._map
@@ -493,8 +493,6 @@ class FileSource:
         # Dropped, not closed: views may still be out, and other threads may be reading. The last user closes.
         self._map = None
         self._file = _CLOSED
-        if self._shared is not None:
-            self._shared.closed(self)
 
     def _failure(self, error: OSError) -> Exception:
         if self._file is _CLOSED:
@@ -521,10 +519,6 @@ class SharedFiles(Protocol):
 
     def opened(self, source: FileSource) -> None:
         """A file of it was opened."""
-        ...
-
-    def closed(self, source: FileSource) -> None:
-        """The source was closed for good."""
         ...
 
 
@@ -606,7 +600,7 @@ class BytesSource:
     def view(self, offset: int, length: int) -> memoryview:
         view = self._view
         piece = view[offset : offset + length]
-        if len(piece) != length:
+        if len(piece) != length or offset < 0:
             if view is _NOTHING:
                 raise Closed("the file is closed", path=self.name)
             raise truncated(self.name, offset, length, len(piece))

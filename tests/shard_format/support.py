@@ -16,10 +16,13 @@ from fastcrc import crc32
 from xxhash import xxh64_intdigest
 
 from shard_format import ShardWriter, WriterOptions
-from shard_format.errors import Truncated
+from shard_format.errors import Closed, Truncated
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from types import FrameType
+
+    from shard_format import ByteSource
 
 REPOSITORY = Path(__file__).parents[2]
 VALID_VECTORS = sorted(
@@ -192,3 +195,40 @@ def check_python(script: str, *arguments: object) -> str:
 def listing(folder: Path) -> list[str]:
     """All names in a folder, hidden ones too."""
     return sorted(os.listdir(folder))
+
+
+def closed_at_any_line(
+    open_one: Callable[[], ByteSource], read: Callable[[Any], Any], expected: bytes
+) -> int:
+    """Reads again and again from new sources that are closed before one line of the library more each time.
+
+    As another thread may do at any moment. Each read gives the right bytes or says `Closed`. Returns the lines.
+    """
+    files = ("sources.py", "remote.py", "_remote_source.py", "_http_source.py")
+    line = seen = 0
+    while line <= seen:
+        source, seen, is_closing = open_one(), 0, False
+
+        def trace(frame: FrameType, event: str, _: object, source: ByteSource = source) -> Any:  # noqa: ANN401 - itself
+            nonlocal seen, is_closing
+            if is_closing or os.path.basename(frame.f_code.co_filename) not in files:
+                return None
+            if event == "line":
+                if seen == line:
+                    is_closing = True
+                    source.close()
+                    is_closing = False
+                seen += 1
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            found = read(source)
+        except Closed:
+            found = expected
+        finally:
+            sys.settrace(before)
+        assert found == expected, f"closed before line {line}"
+        line += 1
+    return seen

@@ -43,7 +43,7 @@ from shard_format.opening import open_source
 from shard_format.remote import Fetch, HttpSource, open_url, plan_ranges
 from shard_format.sources import FileSource, SupportsReadRanges
 from tests.shard_format import test_sources
-from tests.shard_format.support import check_python, noise
+from tests.shard_format.support import check_python, closed_at_any_line, noise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -323,6 +323,18 @@ class TestContract(test_sources.TestContract):
     def test_its_repr_is_short(self, source: ByteSource) -> None:
         assert len(repr(source)) < 200
         assert source.name in repr(source)
+
+
+@pytest.mark.parametrize("source", ["HttpSource", "ObjectStoreSource"], indirect=True)
+def test_another_thread_may_close_it_at_any_moment(source: ByteSource) -> None:
+    pickled = pickle.dumps(source)
+    wanted = [(70_000, 600), (70_600, 400)]
+    lines = closed_at_any_line(
+        lambda: pickle.loads(pickled),
+        lambda opened: b"".join(opened.read_ranges(wanted)),
+        CONTENT[70_000:71_000],
+    )
+    assert lines > 10
 
 
 class TestPlan:

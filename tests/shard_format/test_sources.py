@@ -14,16 +14,18 @@ import pytest
 from shard_format import ByteSource, ShardReader, ShardWriter
 from shard_format._remote_source import RemoteSource, Version
 from shard_format.cache import BoundedCache
-from shard_format.errors import Closed, InvalidArgument, Truncated
-from shard_format.opening import open_source
+from shard_format.errors import Closed, InvalidArgument, ShardIOError, Truncated
+from shard_format.opening import open_source, sharing_files
 from shard_format.sources import (
     BytesSource,
     FileObjectSource,
     FileSource,
     SupportsReadInto,
     SupportsView,
+    slice_of,
 )
-from tests.shard_format.support import PlainSource, noise
+from tests.shard_format.support import PlainSource, closed_at_any_line, noise
+from tests.shardpack.support import RangesOnly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -211,6 +213,52 @@ class TestClosing:
         }
         with pytest.raises(Closed):
             pytest.fail(f"a closed source gave {calls[method]()!r}")
+
+    @pytest.mark.parametrize("kind", ["file", "mapped", "shared", "bytes", "slice", "ranges"])
+    def test_another_thread_may_close_it_at_any_moment(self, tmp_path: Path, kind: str) -> None:
+        path = tmp_path / "content"
+        path.write_bytes(CONTENT)
+
+        def open_one() -> ByteSource:
+            if kind in ("bytes", "slice"):
+                source: ByteSource = BytesSource(CONTENT)
+                return source if kind == "bytes" else slice_of(source, 0, len(CONTENT), "part")
+            if kind == "ranges":
+                return slice_of(RangesOnly(CONTENT), 0, len(CONTENT), "part")
+            if kind == "shared":
+                with sharing_files():
+                    shared = open_source(path)
+                assert isinstance(shared, FileSource)
+                shared.release()
+                return shared
+            file = FileSource(path)
+            if kind == "mapped":
+                file.view(0, 10)
+            return file
+
+        def read_into(source: Any) -> bytearray:  # noqa: ANN401 - a source that can
+            buffer = bytearray(1000)
+            source.read_into(500, memoryview(buffer))
+            return buffer
+
+        reads: list[Callable[[Any], Any]] = [lambda source: source.read_at(500, 1000), read_into]
+        if kind == "ranges":
+            reads[1:] = [lambda source: b"".join(source.read_ranges([(500, 400), (900, 600)]))]
+        else:
+            reads.append(lambda source: source.view(500, 1000))
+        for read in reads:
+            assert closed_at_any_line(open_one, read, CONTENT[500:1500]) > 2
+
+    @pytest.mark.parametrize("kind", [FileSource, BytesSource])
+    def test_a_negative_offset_is_not_counted_from_the_end(
+        self, tmp_path: Path, kind: type[FileSource | BytesSource]
+    ) -> None:
+        path = tmp_path / "content"
+        path.write_bytes(CONTENT)
+        source = FileSource(path) if kind is FileSource else BytesSource(CONTENT)
+        for read in (source.view, source.read_at):
+            with pytest.raises((Truncated, ShardIOError)):
+                read(-10, 5)
 
     def test_a_closed_bytes_source_says_closed(self) -> None:
         source = BytesSource(CONTENT)
