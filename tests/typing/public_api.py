@@ -39,12 +39,14 @@ from shard_format.remote import HttpSource, open_url
 from shard_format.signing import Signature
 from shard_format.sources import BytesSource, FileObjectSource, FileSource
 from shard_format.verify import Report, check
+from shard_train.packed_episodes import open_episode_pack
 from wshard import (
     Channel,
     ChunkedEpisodeReader,
     ChunkedEpisodeWriter,
     DType,
     Episode,
+    EpisodeTable,
     Intervals,
     Modality,
     RaggedChannel,
@@ -53,12 +55,14 @@ from wshard import (
     Timebase,
     add_lane,
     compact,
+    find,
     load_wshard,
     save_wshard,
     validate_chunk_continuity,
 )
 from wshard._episode import LaneView
 from wshard.alignment import Aligned, AlignedChannel
+from wshard.catalogue import EpisodeInfo
 from wshard.chunked import ChunkManifest
 from wshard.doctor import examine
 from wshard.latent import get_latent_actions
@@ -268,3 +272,15 @@ def around_episodes(array: NDArray[np.float32]) -> None:
     report = examine("a.wshard")
     assert_type(report.episode_id, str | None)
     assert_type([finding.code for finding in report.findings], list[str])
+
+
+def finding_episodes() -> None:
+    table = find("folder", where="success and length > 100", index=False)
+    assert_type(table, EpisodeTable)
+    assert_type(table[0], EpisodeInfo)
+    assert_type(table[1:], EpisodeTable)
+    assert_type(table[0].return_, float | None)
+    assert_type(table[0].success, bool | None)
+    assert_type(table.open(0), Episode)
+    find(["a.wshard"], lambda row: row.length > 100, packs=open_episode_pack)
+    find("folder", where=5)  # type: ignore[arg-type]

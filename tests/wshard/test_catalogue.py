@@ -13,7 +13,7 @@ from shard_format.errors import BadMagic, InvalidArgument
 from shard_train import EpisodeDataset, compute_stats
 from shard_train.packed_episodes import open_episode_pack, pack_episodes
 from tests.cli.conftest import flip_in
-from wshard import Episode, find, save_wshard
+from wshard import Episode, WShardStreamWriter, find, save_wshard
 from wshard.catalogue import EpisodeInfo, parse_where
 
 if TYPE_CHECKING:
@@ -113,6 +113,14 @@ class TestFind:
         assert sorted(row.id for row in table) == ["ep_1", "ep_2"]
         with table.open(0) as episode:
             assert episode.id == table[0].id
+
+    def test_a_folder_with_nothing_but_journals_says_what_to_do(self, tmp_path: Path) -> None:
+        writer = WShardStreamWriter(tmp_path / "ep.wshard", "ep", [{"id": "x", "shape": [1]}])
+        writer.begin_episode()
+        writer.write_timestep({"x": np.zeros(1)})
+        writer.close()
+        with pytest.raises(InvalidArgument, match=r"no episodes found.*wshard recover "):
+            find(tmp_path)
 
     def test_nothing_that_fits_is_an_empty_table(self, runs: Path) -> None:
         table = find(runs, "length > 1000")

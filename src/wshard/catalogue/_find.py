@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
+from shard_format.sources import is_url
 from wshard._formats import load_wshard
 from wshard.catalogue._index import CatalogueOpener, select
 from wshard.catalogue._rows import NO_PACK, EpisodeInfo
@@ -78,9 +79,11 @@ class EpisodeTable(Sequence[EpisodeInfo]):
         row = self._row(number)
         locations = self._catalogue.locations
         pack = int(locations.pack_of[row])
+        path = locations[row] if pack == NO_PACK else locations.pack_path(pack)
+        options = self._storage_options if is_url(path) else None
         if pack == NO_PACK or self._open_pack is None:
-            return load_wshard(locations[row], storage_options=self._storage_options)
-        opened = self._open_pack(locations.pack_path(pack), self._storage_options)
+            return load_wshard(path, storage_options=options)
+        opened = self._open_pack(path, options)
         return opened.load(int(locations.records[row]), locations.names[row])
 
     def to_dict(self) -> dict[str, list[Any]]:

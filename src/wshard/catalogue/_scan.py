@@ -16,6 +16,7 @@ from shard_format.errors import DATA_ERRORS, InvalidArgument, ShardError, ShardI
 from shard_format.listing import ListedFile, expand, walk_folder
 from shard_format.parallel import for_each
 from shard_format.sources import is_url
+from wshard._folders import find_recordings
 from wshard._formats import load_wshard
 from wshard._sidecar import SIDECAR_SUFFIX
 from wshard.catalogue._rows import (
@@ -166,8 +167,13 @@ def list_folder(folder: str) -> EpisodeListing:
         if _SIDECARS + "/" not in file.name
     ]
     if not files:
+        left = len(find_recordings(folder))
         raise InvalidArgument(
-            "no episodes found", path=folder, expected=f"files *{_EPISODE} or *{_PACK}"
+            "no episodes found",
+            path=folder,
+            expected=f"files *{_EPISODE} or *{_PACK}",
+            found=f"{left} journals of recordings" if left else None,
+            hint=f"save what was recorded: wshard recover {folder}" if left else None,
         )
     return EpisodeListing(found.folder, files, folders)
 
