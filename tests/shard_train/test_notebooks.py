@@ -7,19 +7,19 @@ import io
 import re
 import tracemalloc
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import shardpack
 from shard_format import display
+from shard_format.errors import ShardError
 from shard_train import EpisodeDataset
 from wshard import Channel, Episode, RaggedChannel, Timebase, load_wshard, save_wshard
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 T = 30
 EVIL = "<script>alert(1)</script>\"'&\n\u202e<img src=http://x>"
 LARGEST = 200_000
@@ -246,6 +246,23 @@ def test_damage_is_said_and_does_not_break_the_page(tmp_path: Path) -> None:
         assert "signal/rgb" in seen.text
     lying = Channel(data=np.zeros((3, 0, 8), np.uint8), modality="rgb")
     assert shown(lying).pictures == []
+
+
+def test_whatever_opens_is_shown() -> None:
+    """Also what lies about its sizes: each vector that opens, valid or not."""
+    count = 0
+    for path in sorted(VECTORS.glob("*/*.wshard")) + sorted(VECTORS.glob("*/*.shardpack")):
+        try:
+            what = shardpack.open(path) if path.suffix == ".shardpack" else load_wshard(path)
+        except ShardError:
+            continue
+        with what:
+            assert shown(what).text
+            count += 1
+            if isinstance(what, Episode):
+                for _, channel in what.blocks():
+                    assert shown(channel).text
+    assert count > 300
 
 
 @pytest.mark.parametrize(

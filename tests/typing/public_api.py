@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from typing_extensions import assert_type
 
@@ -246,6 +247,9 @@ def episodes(array: NDArray[np.float32], file: BinaryIO) -> None:
     assert_type(channel.timestamps_ns, NDArray[np.int64] | None)
     channels: list[Channel] = [TextChannel("say"), RaggedChannel("points"), channel]
     own = Episode("a", env_id="b", length=5, observations={"joint_pos": array}, rewards=array)
+    assert_type(own.plot(models=["a"], dims=[0], time=(1.5, None), size=(12, 8)), Figure)
+    own.plot(time="1s")  # type: ignore[arg-type]
+    assert_type(own.observations["joint_pos"].thumbnails(), dict[int, NDArray[np.uint8]])
     own.observations["rgb"] = Channel("rgb", data=array, modality=Modality.RGB)
     own.rewards = array
     own.labels["skill"] = Intervals([Interval(0, 4, "reach")])

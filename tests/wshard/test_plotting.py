@@ -263,6 +263,15 @@ class TestDrawing:
                 assert len(figure.axes) > 0
         assert drawn >= 6
 
+    def test_sizes_that_a_file_only_claims_are_refused_before_memory_is_made(self) -> None:
+        refused = 0
+        for pattern in ("size_*", "offsets_length_*"):
+            for path in sorted((VECTORS / "invalid_episodes").glob(f"{pattern}.wshard")):
+                with pytest.raises(ShardError):
+                    plot_episode(path)
+                refused += 1
+        assert refused >= 8
+
     def test_vectors_and_pages_are_written_as_their_suffix_says(self, tmp_path: Path) -> None:
         ep = Episode("one", length=3)
         ep.rewards = [0.0, 1.0, 2.0]

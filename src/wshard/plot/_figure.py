@@ -197,8 +197,12 @@ class _PanelChoice:
         lanes, has = self._lanes, self._has
         numbers = self._model_numbers(episode)
         groups: list[list[Panel]] = []
+        has_dims = self.options.dims is None
 
         def add(name: str, channel: Channel, *, is_action: bool) -> None:
+            nonlocal has_dims
+            channel.check_claims()  # before anything is made in the size that a file claims
+            has_dims = has_dims or bool(panels.dims_of(channel))
             found = self._predictions(episode, name, channel, numbers)
             guesses = [one for one in found if check_fit(name, channel, one)]
             left_out = ", ".join(one.label for one in found if one not in guesses)
@@ -225,9 +229,8 @@ class _PanelChoice:
             if has("action", name):
                 add(name, channel, is_action=True)
         groups = [group for group in groups if group]
-        numbers_of_channels = [*episode.observations.values(), *episode.actions.values()]
-        if self.options.dims is not None and not any(map(panels.dims_of, numbers_of_channels)):
-            expected = "dimensions that a channel has"
+        if not has_dims:
+            expected = "dimensions that one of the channels has"
             raise InvalidArgument(
                 "no channel has these dims", expected=expected, found=self.options.dims
             )
@@ -241,8 +244,8 @@ class _PanelChoice:
             if has("label", name)
         ]
         # Predictions of what the episode does not have, such as latent actions.
-        groups += [
-            panels.channel(f"{name} · {model}", channel)
+        alone = [
+            (f"{name} · {model}", channel)
             for name, models in episode.omens.items()
             if (name not in episode.observations or "signal" not in lanes)
             and (name not in episode.actions or "action" not in lanes)
@@ -250,6 +253,9 @@ class _PanelChoice:
             for model, channel in models.items()
             if model in numbers
         ]
+        for title, channel in alone:
+            channel.check_claims()
+            groups.append(panels.channel(title, channel))
         return [group for group in groups if group]
 
     def _model_numbers(self, episode: Episode) -> dict[str, int]:
@@ -283,6 +289,8 @@ class _PanelChoice:
         for model, omen in episode.omens[name].items():
             if model in numbers:
                 kinds = dict(episode.uncerts[name][model]) if has_uncerts else {}
+                for claiming in (omen, *kinds.values()):
+                    claiming.check_claims()
                 reading = {kind: uncert.uncached() for kind, uncert in kinds.items()}
                 found.append(
                     Prediction(model, numbers[model], names[model], omen.uncached(), reading)
