@@ -11,8 +11,18 @@ from _encode import Container, Entry, encode
 from _episode_json import check, is_integer
 from _layout import unpack
 from _metadata import MANIFEST_ENTRY, ROLE_MANIFEST, JsonObject, manifest_files, parse_object
-from _pack import CREATED, FOOTER_END, FOOTER_FIELDS, FOOTER_SIZE, PACK_MAGIC, Pack, Part, Record
-from _pack_reader import INDEX_HEAD_SIZE, open_pack, rule_of
+from _pack import (
+    CREATED,
+    FOOTER_END,
+    FOOTER_FIELDS,
+    FOOTER_SIZE,
+    INDEX_HEAD_SIZE,
+    PACK_MAGIC,
+    Pack,
+    Part,
+    Record,
+)
+from _pack_reader import open_pack, rule_of
 from _primitives import canonical_json, crc32c, sha256_hex
 
 if TYPE_CHECKING:
@@ -171,7 +181,7 @@ def _bad_fields() -> Iterator[InvalidPackSet]:
     def bad(
         vector: str, description: str, rule: str, error: str, **changes: object
     ) -> InvalidPackSet:
-        return _bad(vector, description, rule, error, fields_of(SHARDS, **changes))
+        return _bad(vector, description, rule, error, fields_of(SHARDS, None, **changes))
 
     yield bad("no_format", "A manifest of something else.", "P-SET-1", "bad_metadata", format=None)
     yield bad("other_format", "Another format.", "P-SET-1", "bad_metadata", format="sharpack-set")
@@ -192,9 +202,10 @@ def _bad_fields() -> Iterator[InvalidPackSet]:
     }
     for name, value in names.items():
         yield bad(name, f"`name` is {value!r}.", "P-SET-6", "bad_metadata", name=value)
-    for name, value in {"missing": None, "empty": "", "long": "r" * 256, "number": 7}.items():
+    revisions = {"missing": None, "empty": "", "long": "r" * 256, "number": 7}
+    for name, revision in revisions.items():
         text = f"The revision is {name}."
-        yield bad(f"revision_{name}", text, "P-SET-6", "bad_metadata", revision=value)
+        yield bad(f"revision_{name}", text, "P-SET-6", "bad_metadata", revision=revision)
     yield bad("created_number", "The time is a number.", "P-SET-6", "bad_metadata", created=7)
     yield bad("user_list", "`user` is a list.", "P-SET-6", "bad_metadata", user=[])
     yield bad("schema_list", "`schema` is a list.", "P-SET-6", "bad_metadata", schema=[])
@@ -205,8 +216,8 @@ def _bad_fields() -> Iterator[InvalidPackSet]:
         "part_of_too_many": {"part": 3, "parts": MOST_PARTS + 1},
         "part_true": {"part": True, "parts": True},
     }
-    for name, value in parts.items():
-        yield bad(name, f"A part that cannot be: {value}.", "P-SET-6", "bad_metadata", **value)
+    for name, part in parts.items():
+        yield bad(name, f"A part that cannot be: {part}.", "P-SET-6", "bad_metadata", **part)
 
 
 def _bad_rows() -> Iterator[InvalidPackSet]:
@@ -415,7 +426,7 @@ def pack_set_problems(
             yield f"invalid_sets/{bad.name} gives {found}, expected {(bad.rule, bad.error)}"
         if bad.error not in rules.get(bad.rule, set()):
             yield f"invalid_sets/{bad.name}: {bad.rule} does not name {bad.error}"
-    names = [vector.name for vector in (*valid, *invalid)]
+    names = [*(vector.name for vector in valid), *(vector.name for vector in invalid)]
     yield from (f"{name} is made twice" for name in set(names) if names.count(name) > 1)
 
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from _metadata import JsonObject
-    from _pack_sets import InvalidPackSet
     from _vector import InvalidPack, ValidPack
 
 CODES_WITHOUT_FILE = {
@@ -218,7 +217,7 @@ def pack_problems(
     valid: list[ValidPack],
     invalid: list[InvalidPack],
     rules: dict[str, set[str]],
-    sets: list[InvalidPackSet],
+    broken_by_sets: set[tuple[str, str]],
 ) -> Iterator[str]:
     for good in valid:
         for what in _problems_of_valid(good, rules):
@@ -228,7 +227,7 @@ def pack_problems(
             yield f"invalid_packs/{bad.name} {what}"
     for names in ([v.name for v in valid], [v.name for v in invalid]):
         yield from (f"{name} is made twice" for name in set(names) if names.count(name) > 1)
-    broken = {(vector.rule, vector.error) for vector in (*invalid, *sets)}
+    broken = broken_by_sets | {(vector.rule, vector.error) for vector in invalid}
     for rule, codes in rules.items():
         for code in sorted(codes) if rule.startswith("P-") else ():
             if (rule, code) not in broken and (rule, code) not in CODES_WITHOUT_FILE:

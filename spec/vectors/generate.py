@@ -320,7 +320,10 @@ def problems_of(vectors: Vectors) -> list[str]:
         *episode_problems(vectors.valid, vectors.valid_sets, vectors.invalid_episodes, rules),
         *journal_problems(vectors.valid_journals, vectors.invalid_journals, rules),
         *pack_problems(
-            vectors.valid_packs, vectors.invalid_packs, rules, vectors.invalid_pack_sets
+            vectors.valid_packs,
+            vectors.invalid_packs,
+            rules,
+            {(vector.rule, vector.error) for vector in vectors.invalid_pack_sets},
         ),
         *pack_set_problems(vectors.valid_pack_sets, vectors.invalid_pack_sets, rules),
     ]
