@@ -11,6 +11,7 @@ The bridges are `shard_train.torch`, `.grain`, `.huggingface`, `.tensordict` and
 
 from shard_train._batches import MixedBatch, SampleBatch, WindowBatch
 from shard_train._episode_dataset import EpisodeDataset
+from shard_train._episodes.contents import OneHot
 from shard_train._mix import MixedDataset, mix
 from shard_train._plan import BatchSampler, Plan
 from shard_train._sample_dataset import SampleDataset
@@ -23,6 +24,7 @@ __all__ = [
     "EpisodeInfo",
     "MixedBatch",
     "MixedDataset",
+    "OneHot",
     "Plan",
     "SampleBatch",
     "SampleDataset",

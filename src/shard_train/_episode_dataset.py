@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -15,12 +16,19 @@ from shard_format.findings import SkipCounter
 from shard_format.parallel import for_each, thread_count
 from shard_train._batches import WindowBatch
 from shard_train._episodes.cache import make_cache
+from shard_train._episodes.contents import (
+    ChannelRequest,
+    ContentBuffers,
+    choose_items,
+    missing_of,
+)
 from shard_train._episodes.layouts import WindowNumbers, make_layout
 from shard_train._episodes.store import EpisodeStore
 from shard_train._normalizing import make_normalizer
 from shard_train.packed_episodes import EpisodePack, open_episode_pack
 from shardpack import Dataset
-from wshard.catalogue import CatalogueOpener, parse_where, select
+from wshard.catalogue import METADATA, CatalogueOpener, EpisodeForms, parse_where, select
+from wshard.windows import STEP_KEYS
 
 if TYPE_CHECKING:
     import os
@@ -29,17 +37,22 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from shard_train._batches import Sample, SampleBatch
-    from shard_train._episodes.layouts import StepBuffers
+    from shard_train._episodes.contents import Encode
     from shard_train._episodes.store import Files
     from shard_train._normalizing import Normalize, StatsSource
     from shard_train._stats import Stats
     from wshard.catalogue import Catalogue, EpisodeLocations, Where
     from wshard.types import Channel, Episode
-    from wshard.windows import Windows
 
 __all__ = ["EpisodeDataset"]
 
+_log = logging.getLogger("wshard")
+
 _OWN_KEYS: Final = ("episode", "start")
+_STEP: Final = "t"
+"""The key of the numbers of steps, unless a channel has this name."""
+# Names in the line that says what windows leave out.
+_MOST_SHOWN: Final = 8
 # With `on_error="skip"`: after this many unreadable episodes in a row, the episodes are not the problem.
 _MOST_TRIES: Final = 100
 
@@ -55,12 +68,15 @@ class EpisodeDataset:
         ds[0]["rgb"], ds[0]["rgb_is_pad"] # one step: [2, 64, 64, 3], [2]
 
     A window has its channels by name; `reward` (float32), `terminated` and `truncated`, which are zero where the
-    episode has none; `episode` and `start`, its episode and its first step; and with padding `is_pad`. A channel
-    whose name is one of these, or that is both an observation and an action, has its lane in front:
-    `signal/arm`.
+    episode has none; `episode` and `start`, its episode and its first step; `t`, the number of each step in the
+    episode, unless a channel has this name; and with padding `is_pad`. A channel whose name is one of the others, or
+    that is both an observation and an action, has its lane in front: `signal/arm`.
+
+    Text is a list of strings, one for each step. A ragged channel is an array of the items of all steps, and
+    `<key>_offsets` says where those of each step start. In a batch both are lists with one element for each window. See `encode` for other forms, and for labels.
 
     Episodes may have different lengths, may be in chunks (pass the manifest) or in packs, and may have sidecars.
-    All must have the same channels. The dataset saves what it knows about a folder or pack beside it, in
+    All must have the same channels; see `missing`. The dataset saves what it knows about a folder or pack beside it, in
     `<folder>.wshard-index`, and can be opened from that file too.
 
     Safe for threads, and in forked and spawned workers; pickles without any open file.
@@ -73,8 +89,10 @@ class EpisodeDataset:
         window: steps of a window; 64 if left out. If you leave it out and no episode is that long, asking for windows, or
             for their number, is an error, and everything else works: `paths`, `lengths`, `open_episode`, `compute_stats`.
         stride: steps from the start of one window to the start of the next.
-        channels: names, or block names such as `"omen/state/dreamer"`. If left out, all plain observations and
-            actions that follow the steps, and with `align` also those with clocks of their own.
+        channels: names, block names such as `"omen/state/dreamer"`, and fields of the metadata such as
+            `"metadata/task"`. If left out, all observations and actions that follow the steps, and with `align` also
+            those with clocks of their own; the logger `wshard` then says in one line what windows leave out, and
+            `left_out` has the names.
         pad: `"none"`: windows lie within an episode, and shorter episodes have none. `"edge"` or `"zero"`: a
             window starts at every `stride`-th step, and steps after the end repeat the last step, or are zero.
         next_observations: whether observations have one entry more: what followed the last step. Windows then
@@ -116,6 +134,13 @@ class EpisodeDataset:
             Uncompressed local episodes are not copied.
         cache_bytes: how large the cache may become; the copies that were opened longest ago go first. None for
             no limit.
+        encode: how windows hold text, ragged data and labels, by name; adds these to the channels. For text, a
+            function that is called with the list of strings of a window, such as a tokenizer, and whose result
+            replaces the list. For ragged data, the most items of a step: the array has room for as many, and
+            `<key>_is_pad` marks the room that a step does not need. For a label such as `"label/skill"`, the list of its
+            classes: each step has the number of its class, or -1; `OneHot([…])` gives one bool for each class.
+        missing: `"raise"`, or `"fill"`: a channel that some episodes lack is NaN there, 0 or False if it has no NaN,
+            and empty for text and ragged data; `<key>_is_missing` marks the windows of these episodes.
 
     Raises:
         InvalidArgument: an argument is invalid, or the episodes have no window.
@@ -146,11 +171,14 @@ class EpisodeDataset:
         stats: StatsSource | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_bytes: int | None = None,
+        encode: Encode | None = None,
+        missing: str = "raise",
     ) -> None:
         for name, count in (("stride", stride), ("max_open", max_open), ("threads", threads)):
             if count is not None and operator.index(count) < 1:
                 raise InvalidArgument(f"{name} must be at least 1", found=count)
         check_choice("on_error", on_error, ("raise", "skip"))
+        check_choice("missing", missing, ("raise", "fill"))
         if isinstance(channels, str):
             raise InvalidArgument("channels takes a list of names", hint=f"channels=[{channels!r}]")
         self._layout = make_layout(
@@ -204,13 +232,63 @@ class EpisodeDataset:
             if window is not None or delta_timestamps is not None:
                 raise self._without_windows()
             has_windows[:] = True
+        forms = EpisodeForms.of(chosen)
+        request = ChannelRequest(
+            None if channels is None else list(channels),
+            encode or {},
+            fill=missing == "fill",
+            compare=on_error == "raise",
+            own_clocks=align is not None,
+            own_keys=(*STEP_KEYS, "is_pad", *_OWN_KEYS, _STEP),
+        )
+        items = choose_items(request, forms, chosen)
+        self._store.contents = items.contents
+        self._metadata = items.metadata
         self._wanted = self._store.find_channels(
             np.flatnonzero(has_windows)[:_MOST_TRIES].tolist(),
-            None if channels is None else list(channels),
+            items.names,
             _OWN_KEYS,
             self._skip_episode,
+            items.may_lack,
         )
+        lacked = [(one.key, one.block) for one in items.contents if one.may_lack]
+        lacked += [(w.key, forms.find(w.name) or w.name) for w in self._wanted if w.may_lack]
+        self._is_missing = {key: forms.missing(block) for key, block in lacked}
+        """Which episodes lack a channel, by key."""
+        self._has_step = self._check_keys()
         self._normalizer = make_normalizer(normalize, stats, self._wanted, self)
+        self.left_out = tuple(items.left_out)
+        """What episodes have and windows do not, if you did not choose channels."""
+        self._report_left_out()
+
+    def _check_keys(self) -> bool:
+        """Refuse keys that mean two things; return whether `t` is free for the numbers of steps."""
+        keys = [want.key for want in self._wanted]
+        keys += [key for content in self._store.contents for key in content.keys]
+        keys += [column.key for column in self._metadata]
+        keys += [missing_of(key) for key in self._is_missing]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice is not None:
+            raise InvalidArgument(
+                "two things of a window have the same name",
+                entry=twice,
+                hint="choose channels with channels=[…]",
+            )
+        return _STEP not in keys
+
+    def _report_left_out(self) -> None:
+        """Say in one line what windows do not hold. Only here, so that workers do not repeat it."""
+        if not self.left_out:
+            return
+        shown = ", ".join(self.left_out[:_MOST_SHOWN])
+        more = len(self.left_out) - _MOST_SHOWN
+        only_metadata = all(name.startswith(METADATA) for name in self.left_out)
+        _log.log(
+            logging.INFO if only_metadata else logging.WARNING,
+            "windows leave out %s%s; to hold them, name them in channels=[…], give labels their classes in "
+            "encode=, and resample channels with clocks of their own with align=",
+            *(shown, f" and {more} more" if more > 0 else ""),
+        )
 
     def _open_catalogue(
         self, files: Files, index: bool | str | os.PathLike[str], options: dict[str, Any] | None
@@ -294,6 +372,11 @@ class EpisodeDataset:
         if len(locations.packs):
             digest.update(locations.packs.blob + locations.pack_of.astype("<i4").tobytes())
         options = self._layout.options()
+        held = [content.options() for content in self._store.contents]
+        held += [(column.key,) for column in self._metadata]
+        held += [(missing_of(key),) for key in self._is_missing]
+        if held:
+            options["held"] = held
         if options:
             digest.update(repr(options).encode())
         if self._normalizer is not None:
@@ -347,6 +430,17 @@ class EpisodeDataset:
         episodes, starts = self.locate(numbers)
         readable = out if self._normalizer is None else self._normalizer.readable(out)
         buffers = self._layout.buffers(len(episodes), self._wanted, readable)
+        contents = ContentBuffers(
+            *(len(episodes), self._store.contents),
+            steps=self._layout.steps,
+            repeat=self.pad == "edge",
+            out=out,
+        )
+
+        def fill_row(row: int, episode: int, start: int, stop: int) -> None:
+            source = self._store[episode]
+            buffers.fill(row, source, start, stop)
+            contents.fill(row, source, start, stop)
 
         stops = np.minimum(starts + self.window, self._usable[episodes])
         places = list(zip(*(a.tolist() for a in (episodes, starts, stops)), strict=True))
@@ -354,11 +448,11 @@ class EpisodeDataset:
         def fill(row: int) -> None:
             episode, start, stop = places[row]
             try:
-                buffers.fill(row, self._store[episode], start, stop)
+                fill_row(row, episode, start, stop)
             except DATA_ERRORS as error:
                 if self.on_error == "raise":
                     raise
-                episodes[row], starts[row] = self._fill_other(buffers, row, episode, start, error)
+                episodes[row], starts[row] = self._fill_other(fill_row, row, episode, start, error)
 
         # Neighbours together: an episode that several windows are from is opened once.
         order = sorted(range(len(places)), key=places.__getitem__)
@@ -367,10 +461,23 @@ class EpisodeDataset:
         if self._normalizer is not None:
             is_zero = arrays["is_pad"] if self.pad == "zero" else None
             arrays = self._normalizer.apply(arrays, out, self._threads, zero=is_zero)
-        return {**arrays, "episode": episodes, "start": starts}
+        batch = {**arrays, **contents.finished(), "episode": episodes, "start": starts}
+        for column in self._metadata:
+            batch.update(column.take(episodes))
+        for key, is_missing in self._is_missing.items():
+            batch[missing_of(key)] = is_missing[episodes]
+        if self._has_step:
+            steps = self._layout.steps
+            batch[_STEP] = starts.copy() if steps is None else starts[:, None] + np.arange(steps)
+        return batch
 
     def _fill_other(
-        self, buffers: Windows | StepBuffers, row: int, episode: int, start: int, error: ShardError
+        self,
+        fill_row: Callable[[int, int, int, int], None],
+        row: int,
+        episode: int,
+        start: int,
+        error: ShardError,
     ) -> tuple[int, int]:
         """Read another window in place of one that cannot be read; return its episode and start."""
         self.skipped.add(self.paths[episode], error, 1)
@@ -378,7 +485,7 @@ class EpisodeDataset:
             episode, other = self._numbers.following(episode, start)
             stop = min(other + self.window, int(self._usable[episode]))
             try:
-                buffers.fill(row, self._store[episode], other, stop)
+                fill_row(row, episode, other, stop)
             except DATA_ERRORS as another:
                 self.skipped.add(self.paths[episode], another, 0)
                 error = another
@@ -402,7 +509,8 @@ class EpisodeDataset:
         path = self.paths[number]
         with self._store.load_as_listed(number) as episode:
             try:
-                found = {want.key: want.of(episode) for want in self._wanted}
+                there = ((want.key, want.of_any(episode)) for want in self._wanted)
+                found = {key: channel for key, channel in there if channel is not None}
                 if episode.rewards is not None:
                     found["reward"] = episode.rewards
                 yield found

@@ -163,7 +163,7 @@ class MixedDataset:
     """The view over the sources; made by `mix`.
 
     A sample is a dictionary with the channels of all sources and `source_id`, the number of its source.
-    A channel that its source lacks is zero (text: empty), and marked in `<channel>_is_missing`; every channel
+    A channel that its source lacks is zero (text and ragged data: empty), and marked in `<channel>_is_missing`; every channel
     that not all sources have has such a mask. The channels are learned from sample 0 of each
     source when the first sample is asked for.
 
@@ -323,10 +323,15 @@ class MixedChannels:
         self._owned = [frozenset(first) for first in firsts]
         # What a sample has that lacks the channel.
         self._blanks: dict[str, Any] = {}
+        self._lists = {n for first in firsts for n, values in first.items() if type(values) is list}
         for first in firsts:
             for name, values in first.items():
-                self._blanks.setdefault(name, _blank(values[0]))
-        self._partial = self._blanks.keys() - frozenset.intersection(*self._owned)
+                self._blanks.setdefault(name, _blank(values[0], in_list=isinstance(values, list)))
+        partial = self._blanks.keys() - frozenset.intersection(*self._owned)
+        # A source may have such masks itself: what others lack is missing there.
+        masks = {name + MISSING for name in self._blanks} & self._blanks.keys()
+        self._blanks.update(dict.fromkeys(masks & partial, np.True_))
+        self._partial = {name for name in partial - masks if name + MISSING not in masks}
 
     def join(self, ids: NDArray[np.int64], parts: Sequence[SourcePart]) -> dict[str, Any]:
         """A batch of stacked parts; `ids` has the source of each row."""
@@ -347,7 +352,7 @@ class MixedChannels:
     def _joined(self, name: str, count: int, parts: Sequence[SourcePart]) -> Any:  # noqa: ANN401 - a channel of any kind
         """One channel of a batch, put together from the sources that have it."""
         blank = self._blanks[name]
-        is_array = isinstance(blank, (np.ndarray, np.generic))
+        is_array = isinstance(blank, (np.ndarray, np.generic)) and name not in self._lists
         for part in parts:
             values = part.columns[name]
             wanted, got = f"{part.rows.size} values", f"{len(values)} values"
@@ -367,7 +372,7 @@ class MixedChannels:
                 )
             if part.rows.size == count:
                 return values
-        joined: Any = np.zeros((count, *blank.shape), blank.dtype) if is_array else [blank] * count
+        joined: Any = np.full((count, *blank.shape), blank) if is_array else [blank] * count
         for part in parts:
             if is_array:
                 joined[part.rows] = part.columns[name]
@@ -388,10 +393,16 @@ def _check_channels(source: str, expected: Collection[str], found: Sample) -> No
         )
 
 
-def _blank(value: Any) -> Any:  # noqa: ANN401 - a channel of any kind
-    """What stands for a missing value: zeros of its shape and type, or something empty."""
+def _blank(value: Any, *, in_list: bool = False) -> Any:  # noqa: ANN401 - a channel of any kind
+    """What stands for a missing value: zeros of its shape and type, or something empty.
+
+    Arrays that are in a list differ in length, so that an empty one is missing.
+    """
     if isinstance(value, (np.ndarray, np.generic)):
-        return np.zeros_like(value)[()]
+        array = np.asarray(value)
+        return np.zeros_like(array[:0] if in_list and array.ndim else array)[()]
+    if type(value) is list:
+        return [_blank(one) for one in value]
     if isinstance(value, (bool, int, float, complex, str, bytes)):
         return type(value)()
     return None

@@ -152,7 +152,7 @@ def load_stats(where: str | os.PathLike[str], ds: EpisodeDataset | None = None) 
     """
     if ds is None and os.path.isdir(where):
         load_stats_of(where, None)  # raises before the folder is scanned
-        ds = EpisodeDataset(os.fspath(where), window=1)
+        ds = EpisodeDataset(os.fspath(where), window=1, channels=[])  # only which data it is
     return load_stats_of(where, ds)
 
 

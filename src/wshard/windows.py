@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from shard_format.errors import InvalidArgument, ShardError
+from shard_format.errors import EntryNotFound, InvalidArgument, ShardError
 from wshard._channels import Channel
+from wshard._values import DType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,6 +59,17 @@ class ChannelSpec(NamedTuple):
     shape: tuple[int, ...]
     has_own_clock: bool = False
     """Whether it does not follow the steps, and is looked up by time."""
+    may_lack: bool = False
+    """Whether an episode may lack it: its steps are then NaN, or 0 if it has no NaN."""
+
+    def of_any(self, episode: Episode) -> Channel | None:
+        """The channel in an episode; None if the episode may lack it, and does."""
+        try:
+            return self.of(episode)
+        except EntryNotFound:
+            if self.may_lack:
+                return None
+            raise
 
     def of(self, episode: Episode) -> Channel:
         """The channel in an episode."""
@@ -141,7 +153,7 @@ class WindowSource:
         keep_small: whether channels of little data are read as a whole and kept.
     """
 
-    __slots__ = ("_keep_small", "_kept", "channels", "episode", "path")
+    __slots__ = ("_blanks", "_keep_small", "_kept", "channels", "contents", "episode", "path")
 
     def __init__(
         self,
@@ -158,9 +170,15 @@ class WindowSource:
         self._kept: dict[str, NDArray[Any]] = {}
         self.channels: dict[str, Channel | None] = {}
         """By key in the batch; None for a lane that the episode does not have."""
+        self.contents: dict[str, Any] = {}
+        """What a dataset reads besides channels of numbers, by key."""
+        # What a step has that its episode lacks.
+        self._blanks: dict[str, float] = {}
         try:
             for want in wanted:
-                self.channels[want.key] = want.of(episode)
+                self.channels[want.key] = want.of_any(episode)
+                if want.may_lack and DType.from_numpy(want.dtype).is_float:
+                    self._blanks[want.key] = np.nan
         except ShardError as error:
             raise error.located(path=path) from None
         for key, channel in zip(
@@ -169,7 +187,7 @@ class WindowSource:
             self.channels[key] = channel
 
     def read(self, key: str, start: int, out: NDArray[Any]) -> None:
-        """Fills an array with as many steps of a channel as it has, from `start` on; zeros if it is absent."""
+        """Fills an array with as many steps of a channel as it has, from `start` on; blanks if it is absent."""
         stop = start + len(out)
         kept = self._kept.get(key)
         if kept is not None and start >= 0 and stop <= len(kept):
@@ -177,7 +195,7 @@ class WindowSource:
             return
         channel = self.channels[key]
         if channel is None:
-            out[...] = 0
+            out[...] = self._blanks.get(key, 0)
             return
         try:
             if not 0 <= start <= stop <= channel.length:
@@ -200,7 +218,7 @@ class WindowSource:
             raise error.located(path=self.path, entry=channel.block or key) from None
 
     def pick(self, key: str, indices: NDArray[np.int64], out: NDArray[Any]) -> None:
-        """Fills an array with the entries of these numbers, in any order; zeros if the channel is absent.
+        """Fills an array with the entries of these numbers, in any order; blanks if the channel is absent.
 
         Entries that follow each other are read straight into their places, and near ones with one read.
         """

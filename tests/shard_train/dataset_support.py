@@ -72,6 +72,7 @@ def window_of(number: int, length: int, start: int, window: int, pad: str) -> Ar
         part = array[start:stop]
         widths = [(0, missing)] + [(0, 0)] * (part.ndim - 1)
         found[key] = np.pad(part, widths, mode="edge" if pad == "edge" else "constant")
+    found["t"] = start + np.arange(window)
     if pad != "none":
         found["is_pad"] = np.arange(window) >= stop - start
     return found

@@ -306,6 +306,8 @@ class TestTrouble:
         [
             {"kind": b"wshard-index 9"},
             {"kind": None},
+            {"forms": b""},
+            {"forms": None},
             {"lengths": [10, 12]},
             {"lengths": [10, 12, -3]},
             {"lengths": [10, 12, 2**62]},
@@ -343,6 +345,16 @@ class TestTrouble:
         assert EpisodeDataset(folder, 4).lengths.tolist() == [10, 12, 14]
         with pytest.raises(BadMetadata, match="delete the index"):
             EpisodeDataset(folder, 4, where=lambda ep: ep.length > 3)
+
+    @pytest.mark.parametrize(
+        "form", [b"", b"[]", b'{"signal/state":7}', b'{"signal/state":["dense","f32",[-1],0]}']
+    )
+    def test_a_form_that_cannot_be_read_is_an_error_that_says_what_to_do(
+        self, folder: Path, form: bytes
+    ) -> None:
+        self.forge(folder, forms=form + b"\0")
+        with pytest.raises(BadMetadata, match="delete the index"):
+            EpisodeDataset(folder, 4)
 
     def test_lengths_whose_sum_would_wrap_are_refused(self, folder: Path) -> None:
         self.forge(folder, lengths=[1 << 53, 1 << 53, 1 << 53])

@@ -25,6 +25,7 @@ from shard_format.sources import FileSource, is_url, open_regular
 from wshard import load_wshard, save_wshard
 from wshard.catalogue import NO_PACK
 from wshard.editing import SIDECAR_SUFFIX, fingerprint
+from wshard.types import Channel
 from wshard.windows import SMALL_CHANNEL
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from shard_format import ShardReader
     from shard_train._episodes.store import EpisodeStore
     from wshard.catalogue import EpisodeLocations
-    from wshard.types import Channel, Episode
+    from wshard.types import Episode
     from wshard.windows import WindowSource
 
 __all__ = ["COPY_SUFFIX", "EpisodeCache", "make_cache"]
@@ -181,7 +182,12 @@ class EpisodeCache:
             if shutil.disk_usage(self._folder).free < size:
                 full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 raise ShardIOError.wrap(full, "cannot write", self._folder)
-            names = [glob.escape(want.name) for want in store.wanted]
+            names = [glob.escape(want.name) for want in store.wanted if source.channels[want.key]]
+            names += [
+                glob.escape(content.block)
+                for content in store.contents
+                if source.contents[content.key] is not None
+            ]
             with store.load(number, names) as episode:
                 _verify_raw(episode)
                 save_wshard(episode, path, "none", identity=False, fsync=False)
@@ -325,4 +331,5 @@ def _readers(episode: Episode) -> list[ShardReader]:
 
 
 def _channels(source: WindowSource) -> list[Channel]:
-    return [channel for channel in source.channels.values() if channel is not None]
+    found = (*source.channels.values(), *source.contents.values())
+    return [channel for channel in found if isinstance(channel, Channel)]

@@ -58,6 +58,8 @@ class WindowLayout:
         self, window: int, pad: str, next_observations: bool, resampling: Resampling | None
     ) -> None:
         self.window = window
+        self.steps: int | None = window
+        """Steps of an item; None for one step without a time axis."""
         self.pad = pad
         self.next_observations = next_observations
         self.resampling = resampling
@@ -69,6 +71,11 @@ class WindowLayout:
         found = wanted_channels(episode, names, reserved, own_clocks=own_clocks)
         check_masks(found, [want.key for want in found if want.has_own_clock])
         return found
+
+    def wanted_alone(
+        self, episode: Episode, name: str, reserved: Sequence[str]
+    ) -> list[ChannelSpec]:
+        return self.wanted(episode, [name], reserved)
 
     def sources(self, episode: Episode, path: str, wanted: Sequence[ChannelSpec]) -> WindowSource:
         if self.resampling is None:
@@ -150,6 +157,7 @@ class StepLayout:
     """Items are steps."""
 
     window = 1
+    steps: int | None = None
     pad = "none"
     next_observations = False
 
@@ -192,6 +200,12 @@ class StepLayout:
         own_clocks = [want.key for want in found if want.has_own_clock]
         check_masks(found, {*self.asked, *own_clocks})
         return found
+
+    def wanted_alone(
+        self, episode: Episode, name: str, reserved: Sequence[str]
+    ) -> list[ChannelSpec]:
+        own_clocks = self.resampling is not None or name in self.asked
+        return wanted_channels(episode, [name], reserved, own_clocks=own_clocks)
 
     def sources(self, episode: Episode, path: str, wanted: Sequence[ChannelSpec]) -> _StepSources:
         return _StepSources(episode, path, wanted, self.asked, self.resampling)

@@ -91,6 +91,10 @@ class ResampledSources(WindowSource):
         self, key: str, start: int, out: NDArray[Any], is_pad: NDArray[np.bool_]
     ) -> None:
         """Fills an array with a channel at the times of the steps from `start` on, and says where it has none."""
+        if self.channels[key] is None:
+            self.read(key, start, out)
+            is_pad[...] = True
+            return
         matched = self._matches.get(key)
         if matched is None:
             matched = self._matches.setdefault(key, self._match(key))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shard_train._episodes.cache import EpisodeCache
+    from shard_train._episodes.contents import Content
     from shard_train._episodes.layouts import StepLayout, WindowLayout
     from wshard import catalogue
     from wshard.catalogue import EpisodeLocations
@@ -53,6 +54,8 @@ class EpisodeStore:
         self.lengths = lengths
         self.wanted: Sequence[ChannelSpec] = ()
         """The channels of items."""
+        self.contents: Sequence[Content] = ()
+        """What items hold besides channels of numbers."""
         self._layout = layout
         self._storage_options = storage_options
         self._given = packs
@@ -106,15 +109,35 @@ class EpisodeStore:
         names: list[str] | None,
         reserved: Sequence[str],
         on_error: Callable[[str, ShardError], None],
+        may_lack: Mapping[str, int],
     ) -> Sequence[ChannelSpec]:
-        """Decide which channels items have, from the first episode that can be used."""
+        """Decide which channels items have, from the first episode that can be used.
+
+        Args:
+            numbers: of the episodes to try.
+            names: of the channels; None for all that fit.
+            reserved: keys that mean something else.
+            on_error: is told what cannot be used.
+            may_lack: names that some episodes lack, each with an episode that has it.
+        """
         for number in numbers:
             path = self.locations[number]
             try:
                 episode = self.load(number)
                 asked = None if names is None else [n for n in names if not _is_given(n, episode)]
-                self.wanted = self._layout.wanted(episode, asked, reserved)
-                self._layout.sources(episode, path, self.wanted)  # says what cannot work
+                there = _names_in(episode) if may_lack else frozenset()
+                absent = [name for name in may_lack if name not in there]
+                if asked is not None:
+                    asked = [name for name in asked if name not in absent]
+                wanted = list(self._layout.wanted(episode, asked, reserved))
+                for name in absent:
+                    other = self.load(may_lack[name])
+                    wanted += self._layout.wanted_alone(other, name, reserved)
+                self.wanted = [
+                    want._replace(may_lack=True) if want.name in may_lack else want
+                    for want in wanted
+                ]
+                self.sources(number, episode)  # says what cannot work
                 break
             except DATA_ERRORS as error:
                 on_error(path, error.located(path=path))
@@ -124,7 +147,14 @@ class EpisodeStore:
 
     def sources(self, number: int, episode: Episode) -> WindowSource:
         """Return where items are read from, for an episode or a copy of it."""
-        return self._layout.sources(episode, self.locations[number], self.wanted)
+        path = self.locations[number]
+        found = self._layout.sources(episode, path, self.wanted)
+        try:
+            for content in self.contents:
+                found.contents[content.key] = content.find(episode)
+        except ShardError as error:
+            raise error.located(path=path) from None
+        return found
 
     def _open(self, number: int) -> WindowSource:
         if self._cache is not None:
@@ -141,6 +171,12 @@ class EpisodeStore:
         """Close all files. They are opened again when they are needed."""
         self._episodes.clear()
         self._packs.clear()
+
+
+def _names_in(episode: Episode) -> frozenset[str]:
+    """Return every name that `Episode.find` knows."""
+    blocks = (block for block, _ in episode.blocks())
+    return frozenset((*episode.observations, *episode.actions, *blocks))
 
 
 def _is_given(name: str, episode: Episode) -> bool:

@@ -8,17 +8,22 @@
 """
 
 from wshard.catalogue._find import EpisodeTable, find
+from wshard.catalogue._forms import LABELS, METADATA, ChannelForm, EpisodeForms
 from wshard.catalogue._index import MOST_STEPS, CatalogueOpener, select
-from wshard.catalogue._rows import NO_PACK, Catalogue, EpisodeInfo, EpisodeLocations
+from wshard.catalogue._rows import NO_PACK, Catalogue, EpisodeInfo, EpisodeLocations, parse_facts
 from wshard.catalogue._scan import Files, PackOfEpisodes
 from wshard.catalogue._where import FIELDS, Where, field_of, parse_where
 
 __all__ = [
     "FIELDS",
+    "LABELS",
+    "METADATA",
     "MOST_STEPS",
     "NO_PACK",
     "Catalogue",
     "CatalogueOpener",
+    "ChannelForm",
+    "EpisodeForms",
     "EpisodeInfo",
     "EpisodeLocations",
     "EpisodeTable",
@@ -27,6 +32,7 @@ __all__ = [
     "Where",
     "field_of",
     "find",
+    "parse_facts",
     "parse_where",
     "select",
 ]

@@ -229,6 +229,7 @@ def _is_same(catalogue: Catalogue, earlier: Catalogue) -> bool:
         catalogue.names.blob == earlier.names.blob
         and catalogue.packs.blob == earlier.packs.blob
         and catalogue.facts.blob == earlier.facts.blob
+        and catalogue.forms.blob == earlier.forms.blob
         and np.array_equal(catalogue.rows, earlier.rows)
         and np.array_equal(catalogue.pack_rows, earlier.pack_rows)
     )
@@ -295,6 +296,7 @@ def save_index(path: str, catalogue: Catalogue, made_ns: int) -> None:
         "pack_rows": catalogue.pack_rows.tobytes(),
         "facts": catalogue.facts.blob,
         "fact_offsets": catalogue.facts.offsets.astype("<i8"),
+        "forms": catalogue.forms.blob,
         "folders": StringTable.of(folders).blob,
         "folder_mtimes_ns": np.fromiter(folders.values(), "<i8", len(folders)),
     }
@@ -381,6 +383,9 @@ def _parse(reader: ShardReader, base: str, stays_inside: bool) -> tuple[Catalogu
     fact_offsets = _offsets(reader, "fact_offsets", len(facts))
     if len(fact_offsets) != len(names) + 1:
         raise _damaged("fact_offsets", f"{len(fact_offsets)} offsets", f"{len(names) + 1}")
+    forms = StringTable(_bytes(reader, "forms"))
+    if ((rows["form"] < 0) | (rows["form"] >= len(forms))).any():
+        raise _damaged("rows", "the number of a form that does not exist")
     folders = StringTable(_bytes(reader, "folders"))
     _check_names(folders.blob.removeprefix(ROOT.encode() + b"\0"), "folders")
     times = _array(reader, "folder_mtimes_ns", np.dtype("<i8"), len(folders)).tolist()
@@ -391,6 +396,7 @@ def _parse(reader: ShardReader, base: str, stays_inside: bool) -> tuple[Catalogu
         packs,
         _array(reader, "pack_rows", PACK, len(packs)),
         StringTable(facts, fact_offsets),
+        forms,
         {folders[number]: time for number, time in enumerate(times)},
     )
     return catalogue, int(_array(reader, "made_ns", np.dtype("<i8"), 1)[0])

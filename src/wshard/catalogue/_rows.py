@@ -52,6 +52,7 @@ ROW: Final = np.dtype(
         ("pack", "<i8"),  # the number of its pack, or NO_PACK
         ("record", "<i8"),  # the number of its record in the pack
         ("return", "<f8"),  # the sum of its rewards; NaN if it has none
+        ("form", "<i8"),  # the number of its form: which channels it has
     ]
 )
 PACK: Final = np.dtype([("size", "<i8"), ("mtime_ns", "<i8")])
@@ -195,6 +196,8 @@ class Catalogue:
     """A structured array of `PACK`."""
     facts: StringTable
     """For each row a line of JSON: id, env_id, metadata, and the names of the chunks of a manifest."""
+    forms: StringTable
+    """Each form that an episode has once, as a line of JSON; see `describe_form`."""
     folders: dict[str, int]
     """When each searched folder changed, by name; empty if no folder was searched."""
 
@@ -254,10 +257,13 @@ class Catalogue:
     def join(cls, base: str, parts: Sequence[Catalogue], folders: dict[str, int]) -> Catalogue:
         """Concatenate catalogues whose names start from the same folder."""
         shifted, packs = [], 0
+        forms: dict[str, int] = {}
         for part in parts:
             rows = part.rows.copy()
             rows["pack"][rows["pack"] != NO_PACK] += packs
             packs += len(part.packs)
+            own = [forms.setdefault(part.forms[at], len(forms)) for at in range(len(part.forms))]
+            rows["form"] = np.array(own, np.int64)[rows["form"]]
             shifted.append(rows)
         return cls(
             base,
@@ -266,6 +272,7 @@ class Catalogue:
             StringTable.join([part.packs for part in parts]),
             np.concatenate([part.pack_rows for part in parts]),
             StringTable.join([part.facts for part in parts]),
+            StringTable.of(forms),
             folders,
         )
 

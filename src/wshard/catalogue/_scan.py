@@ -19,6 +19,7 @@ from shard_format.sources import is_url
 from wshard._folders import find_recordings
 from wshard._formats import load_wshard
 from wshard._sidecar import SIDECAR_SUFFIX
+from wshard.catalogue._forms import describe_form
 from wshard.catalogue._rows import (
     CHUNK,
     NO_PACK,
@@ -218,6 +219,7 @@ class _Scanned:
     observed: int
     facts: str
     return_: float = nan
+    form: str = ""
     name: str = ""
     record: int = 0
     size: int = _UNKNOWN
@@ -246,10 +248,10 @@ class Known:
         row, earlier = self._files.get(file.name), self._earlier
         if row is None or earlier is None:
             return None
-        length, observed, size, mtime_ns, _, _, total = earlier.rows[row].item()
+        length, observed, size, mtime_ns, _, _, total, number = earlier.rows[row].item()
         if length < 0 or (size, mtime_ns) != (file.size, file.mtime_ns):
             return None
-        return _Scanned(length, observed, earlier.facts[row], total)
+        return _Scanned(length, observed, earlier.facts[row], total, earlier.forms[number])
 
     def pack(self, file: ListedFile) -> Catalogue | None:
         """Return the rows of a pack, if it did not change and all its episodes could be read."""
@@ -305,10 +307,13 @@ def _catalogue(
     pack: ListedFile | None,
 ) -> Catalogue:
     number = NO_PACK if pack is None else 0
-    rows = [
-        (one.length, one.observed, size, mtime_ns, number, one.record, one.return_)
-        for one, (size, mtime_ns) in zip(found, sizes, strict=True)
-    ]
+    forms: dict[str, int] = {}
+    rows = []
+    for one, (size, mtime_ns) in zip(found, sizes, strict=True):
+        form = forms.setdefault(one.form, len(forms))
+        rows.append(
+            (one.length, one.observed, size, mtime_ns, number, one.record, one.return_, form)
+        )
     return Catalogue(
         base,
         StringTable.of(names),
@@ -316,6 +321,7 @@ def _catalogue(
         StringTable.of([] if pack is None else [pack.name]),
         np.array([] if pack is None else [(pack.size, pack.mtime_ns)], PACK),
         StringTable.of(one.facts for one in found),
+        StringTable.of(forms),
         {},
     )
 
@@ -409,7 +415,9 @@ def _scanned(episode: Episode) -> _Scanned:
         facts["chunks"] = [os.path.basename(reader.name) for reader in chunks]
     lengths = [c.length for c in episode.observations.values() if follows_steps(c)]
     observed = min(lengths, default=episode.length + 1)
-    return _Scanned(episode.length, observed, _encode(facts), _return_of(episode))
+    return _Scanned(
+        episode.length, observed, _encode(facts), _return_of(episode), describe_form(episode)
+    )
 
 
 def _return_of(episode: Episode) -> float:
@@ -417,7 +425,5 @@ def _return_of(episode: Episode) -> float:
         return nan
     try:
         return float(episode.rewards.data.sum(dtype=np.float64))
-    except (
-        DATA_ERRORS
-    ):  # the other channels can still be used; reading the rewards says what is wrong
+    except DATA_ERRORS:  # other channels can still be used; reading the rewards says what is wrong
         return nan
