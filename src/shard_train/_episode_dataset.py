@@ -27,7 +27,7 @@ from shard_train._episodes.store import EpisodeStore
 from shard_train._normalizing import make_normalizer
 from shard_train.packed_episodes import EpisodePack, open_episode_pack
 from shardpack import Dataset
-from wshard.catalogue import METADATA, CatalogueOpener, EpisodeForms, parse_where, select
+from wshard.catalogue import LABELS, METADATA, CatalogueOpener, EpisodeForms, parse_where, select
 from wshard.windows import STEP_KEYS
 
 if TYPE_CHECKING:
@@ -341,7 +341,7 @@ class EpisodeDataset:
 
     @property
     def channels(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-        """The type of each channel and the shape of one step, by the names that windows use."""
+        """The type of each channel of numbers and the shape of one step, by the names that windows use."""
         normalizer = self._normalizer
         return {
             want.key: (
@@ -355,6 +355,11 @@ class EpisodeDataset:
     def observation_keys(self) -> frozenset[str]:
         """Those of the channels that are observations."""
         return frozenset(want.key for want in self._wanted if want.is_observation)
+
+    @property
+    def ragged_keys(self) -> tuple[str, ...]:
+        """The channels of text and ragged data, which are not among `channels`."""
+        return tuple(one.key for one in self._store.contents if not one.block.startswith(LABELS))
 
     @property
     def stats(self) -> Stats | None:
@@ -407,10 +412,8 @@ class EpisodeDataset:
         batch = WindowBatch(arrays, len(arrays["episode"]))
         return batch if self.transform is None else batch.transformed(self.transform)
 
-    def batch(
-        self, numbers: ArrayLike, *, out: Mapping[str, NDArray[Any]] | None = None
-    ) -> dict[str, NDArray[Any]]:
-        """Read many windows as one array for each channel, `[B, window, ...]`.
+    def batch(self, numbers: ArrayLike, *, out: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Read many windows as one array for each channel, `[B, window, ...]`; text and ragged data as lists.
 
         Args:
             numbers: of the windows.
@@ -424,9 +427,7 @@ class EpisodeDataset:
         arrays = self._read(numbers, None)
         return WindowBatch(arrays, len(arrays["episode"])).transformed(self.transform).arrays
 
-    def _read(
-        self, numbers: ArrayLike, out: Mapping[str, NDArray[Any]] | None
-    ) -> dict[str, NDArray[Any]]:
+    def _read(self, numbers: ArrayLike, out: Mapping[str, Any] | None) -> dict[str, Any]:
         episodes, starts = self.locate(numbers)
         readable = out if self._normalizer is None else self._normalizer.readable(out)
         buffers = self._layout.buffers(len(episodes), self._wanted, readable)

@@ -268,7 +268,8 @@ def _scaling_of(want: ChannelSpec, modes: Mapping[str, str] | str, stats: Stats)
             expected=", ".join(stats),
             hint="compute_stats(EpisodeDataset(…, channels=[…])) makes them of any channels",
         )
-    if found.shape != want.shape:
+    # A prediction may have a horizon: each of its steps then has the shape of the channel.
+    if found.shape not in (want.shape, want.shape[1:] if truth is not None else want.shape):
         raise InvalidArgument(
             "the statistics are of another kind of channel",
             entry=want.key,

@@ -67,8 +67,8 @@ class PlanOptions(TypedDict, total=False):
 class Plan:
     """The batches of one rank in one epoch; the same for the same arguments, everywhere.
 
-    Over all ranks (and workers) every sample comes exactly once per epoch, and every rank has the same
-    number of batches. Immutable, safe for threads, pickles as its arguments.
+    Over all ranks (and workers) every sample comes exactly once per epoch, apart from those that `is_pad` marks,
+    and every rank has the same number of batches. Immutable, safe for threads, pickles as its arguments.
 
     Raises:
         InvalidArgument: arguments that cannot work, such as a rank beyond the world size.
@@ -91,9 +91,10 @@ class Plan:
     """Samples in a batch of one rank."""
     drop_last: bool = field(default=False, kw_only=True)
     """Leaves out what does not fill a batch of all ranks at the end of an epoch."""
-    pad: bool = field(default=True, kw_only=True)
-    """Unless it is dropped, the last batch is filled with samples from the start of the epoch, which
-    `is_pad` marks. If False it is shorter instead, and what is left is shared evenly by the ranks."""
+    pad: bool = field(default=False, kw_only=True)
+    """Fills the last batch with samples from the start of the epoch, which `is_pad` marks. Otherwise it is
+    short, and what is left is shared evenly by the ranks; if fewer samples are left than there are ranks, each
+    rank has one, and those that are filled up are marked."""
     shuffle: Shuffle = field(default="global", kw_only=True)
     """`"global"`: every sample may come anywhere. `"shards"`: a few shards at a time, for data that is
     far away. `"none"`: as stored. `"stream"`: as stored, and epoch e has the numbers from `e * length` on,
@@ -127,7 +128,6 @@ class Plan:
         turn = self.global_batch * self.num_workers
         _check_range("batch_size times ranks times workers", turn, 1, MAX_LENGTH)
         self._check_shards()
-        _check_last(self, 0)
 
     def _check_shards(self) -> None:
         sizes = self.shard_sizes
@@ -228,7 +228,9 @@ class Plan:
             raise IndexError(f"position {position} is outside an epoch of {self.length} samples")
         left = self.length - position
         if left < self.global_batch and not self.pad:
-            first, end = (left * rank // self.world_size for rank in (self.rank, self.rank + 1))
+            # A rank without samples would have a batch that cannot be collated.
+            shared = max(left, self.world_size)
+            first, end = (shared * rank // self.world_size for rank in (self.rank, self.rank + 1))
         else:
             first, end = self.rank * self.batch_size, (self.rank + 1) * self.batch_size
         return np.arange(position + first, position + end, dtype=np.int64)
@@ -311,7 +313,6 @@ class Plan:
                 )
         _check_range("position", saved["position"], 0, _MOST)
         plan = self.with_epoch(saved["epoch"])
-        _check_last(plan, saved["position"])
         return plan, saved["position"]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -454,13 +455,3 @@ def _whole(name: str, value: object) -> int:
 def _check_range(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
         raise InvalidArgument(f"{name} is out of range", expected=f"{least} to {most}", found=value)
-
-
-def _check_last(plan: Plan, position: int) -> None:
-    """A rank without samples in the last batch would have a batch that cannot be collated."""
-    left = max(0, plan.length - position) % plan.global_batch
-    if not plan.drop_last and not plan.pad and 0 < left < plan.world_size:
-        raise InvalidArgument(
-            f"the last {left} samples cannot be shared by {plan.world_size} ranks",
-            hint="use pad=True or drop_last=True, or another batch_size",
-        )

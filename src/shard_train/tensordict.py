@@ -97,8 +97,8 @@ def to_tensordict(
 def read_windows(dataset: EpisodeDataset, numbers: ArrayLike) -> TensorDict:
     """Windows of a dataset, batch size [B, L], read with one call.
 
-    The form is that of `to_tensordict`, with the numbers of `episode` and `start` at every step, and `is_pad` if there is
-    padding.
+    The form is that of `to_tensordict`, with the numbers of `episode` and `start` and the metadata at every step, and
+    `is_pad` if there is padding. Text is a `NonTensorStack`. Ragged data must be padded.
 
     Args:
         dataset: made with `next_observations=True`, so that it is known what followed the last step of a window.
@@ -106,11 +106,11 @@ def read_windows(dataset: EpisodeDataset, numbers: ArrayLike) -> TensorDict:
 
     Raises:
         MissingExtra: `tensordict` is not installed.
-        InvalidArgument: the dataset does not have what followed, or a name is used by TorchRL.
+        InvalidArgument: the dataset does not have what followed or has ragged data, or a name is used by TorchRL.
     """
     require("tensordict", "tensordict")
     arrays = dict(dataset.batch(numbers))
-    lead = arrays["reward"].shape
+    lead: tuple[int, ...] = arrays["reward"].shape
     observed = set(dataset.observation_keys)
     if lead[1:] != (dataset.window,) or any(
         arrays[key].shape[1] != lead[1] + 1 for key in observed
@@ -120,10 +120,38 @@ def read_windows(dataset: EpisodeDataset, numbers: ArrayLike) -> TensorDict:
             found=repr(dataset),
             hint="EpisodeDataset(…, window=…, next_observations=True)",
         )
-    for key in ("episode", "start"):
-        arrays[key] = np.broadcast_to(arrays[key][:, np.newaxis], lead)
+    texts = {key: arrays.pop(key) for key in list(arrays) if isinstance(arrays[key], list)}
+    for key, values in arrays.items():
+        if values.ndim == 1:  # of the window
+            arrays[key] = np.broadcast_to(values[:, np.newaxis], lead)
     actions = [key for key in dataset.channels if _is_action(key, key in observed)]
-    return _transitions(arrays, observed, actions, lead)
+    steps = {key: _texts_of_steps(key, values, lead[1]) for key, values in texts.items()}
+    windows = _transitions(arrays, observed, actions, lead)
+    for key, rows in steps.items():
+        _set(windows, _path(key), _stack_of_texts(rows))
+    return windows
+
+
+def _texts_of_steps(key: str, values: list[Any], steps: int) -> list[list[str]]:
+    """Text for each step of each window, of text for each step or for each window."""
+    rows = [[value] * steps if isinstance(value, str) else value for value in values]
+    if not all(
+        isinstance(row, list) and len(row) == steps and all(isinstance(one, str) for one in row)
+        for row in rows
+    ):
+        raise InvalidArgument(
+            "a TensorDict cannot hold data of varying length",
+            entry=key,
+            found=type(values[0]).__name__,
+            hint=f"encode={{{key!r}: most items}} pads it; or choose others with channels=[…]",
+        )
+    return rows
+
+
+def _stack_of_texts(rows: list[list[str]]) -> Any:  # noqa: ANN401 - of tensordict
+    from tensordict import NonTensorStack
+
+    return NonTensorStack.from_list(rows)
 
 
 def _is_action(key: str, is_observation: bool) -> bool:
@@ -179,7 +207,7 @@ def _path(key: str) -> tuple[str, ...]:
     return path
 
 
-def _set(target: TensorDict, path: tuple[str, ...], tensor: torch.Tensor) -> None:
+def _set(target: TensorDict, path: tuple[str, ...], tensor: Any) -> None:  # noqa: ANN401 - a tensor, or text
     for end in range(1, len(path) + 1):
         existing = target.get(path[:end], None)
         is_leaf = existing is not None and not hasattr(existing, "batch_size")

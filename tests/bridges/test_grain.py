@@ -18,6 +18,8 @@ from shard_train.grain import batches
 from shardpack import ShardPackWriter
 from tests.bridges.blocking import fails_without
 from tests.shard_train.dataset_support import write_folder
+from tests.shard_train.test_dataset_contents import rich, said
+from tests.wshard.support import save
 from wshard import Episode, save_wshard
 
 if TYPE_CHECKING:
@@ -264,3 +266,16 @@ class TestJax:
 def test_without_grain_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(importlib.import_module("sys").modules, "shard_train.grain")
     assert "shard-format[grain]" in fails_without(monkeypatch, "grain", "shard_train.grain")
+
+
+def test_text_and_ragged_data_come_as_the_dataset_gives_them(tmp_path: Path) -> None:
+    for number in range(3):
+        save(rich(number), tmp_path / f"ep_{number}.wshard")
+    ds = EpisodeDataset(tmp_path, 5, channels=["state", "said", "scan", "metadata/task"])
+    steps = batches(ds, Plan(len(ds), batch_size=7, shuffle="none"))
+    assert [len(batch["said"]) for batch in steps.to_iter_dataset()] == [7, 7, 7, 3]
+    assert steps[1]["said"][1] == said(1)[:5]
+    assert steps[1]["metadata/task"][:2] == ["task 0", "task 1"]
+    in_workers = steps.to_iter_dataset().mp_prefetch(WORKERS)
+    assert [batch["said"][0] for batch in in_workers] == [step["said"][0] for step in steps]
+    assert grain.MapDataset.source(ds)[9]["said"] == said(1)[1:6]

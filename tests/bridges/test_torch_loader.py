@@ -388,6 +388,60 @@ class TestArguments:
         assert (plan.rank, plan.world_size) == (0, 1)
         assert (given.rank, given.world_size) == (2, 4)
 
+    def test_the_habits_of_torch_work(self) -> None:
+        sizes = [len(batch) for batch in numbers_of(data_loader(_Index(10), batch_size=4))]
+        assert sizes == [4, 4, 2]
+        dropped = data_loader(_Index(10), batch_size=4, drop_last=True)
+        assert len(dropped) == len(numbers_of(dropped)) == 2
+        in_order = data_loader(_Index(5), batch_size=4, shuffle=False)
+        assert numbers_of(in_order) == [[0, 1, 2, 3], [4]]
+        shuffled = data_loader(_Index(50), batch_size=50, seed=1, shuffle=True)
+        assert numbers_of(shuffled) == numbers_of(data_loader(_Index(50), batch_size=50, seed=1))
+        assert [len(b) for b in numbers_of(data_loader(_Index(3)))] == [1, 1, 1]
+        single = data_loader(_Index(5), batch_size=None, shuffle=False)
+        assert [sample["number"].shape for sample in single] == [()] * 5
+        again = data_loader(_Index(5), batch_size=None, shuffle=False)
+        next(running := iter(again))
+        state = again.state_dict()
+        assert state["position"] == 1
+        assert [sample["number"].item() for sample in running] == [1, 2, 3, 4]
+        padded = data_loader(_Index(10), batch_size=4, pad=True, shuffle=False)
+        assert numbers_of(padded)[-1] == [8, 9, 0, 1]
+
+    def test_a_function_for_workers_is_called(self) -> None:
+        loader = data_loader(
+            _Index(4),
+            batch_size=2,
+            num_workers=1,
+            multiprocessing_context="fork",
+            timeout=TIMEOUT,
+            worker_init_fn=_fail_in_worker,
+        )
+        with pytest.raises(RuntimeError, match="called in worker 0"):
+            numbers_of(loader)
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ({"sampler": [1]}, "does not take sampler=.*shuffle= and seed="),
+            ({"batch_sampler": [[1]]}, r"does not take batch_sampler=.*Loader\(dataset, Plan"),
+            ({"generator": torch.Generator()}, "does not take generator=.*seed="),
+            ({"in_order": False}, "in the order of the plan"),
+            ({"num_worker": 3}, r"found num_worker=.*drop_last"),
+            ({"shuffle": "often"}, "shuffle"),
+        ],
+    )
+    def test_an_option_that_cannot_work_says_what_to_do_instead(
+        self, options: dict[str, Any], says: str
+    ) -> None:
+        with pytest.raises(InvalidArgument) as caught:
+            data_loader(_Index(10), batch_size=2, **options)
+        assert re.search(says, str(caught.value)), str(caught.value)
+
+    def test_a_stream_is_refused_with_a_hint(self) -> None:
+        with pytest.raises(InvalidArgument, match=r"has a length.*BatchStream"):
+            data_loader(iter([1]), batch_size=2)  # type: ignore[arg-type] # as users do
+
     def test_pinned_memory_is_asked_for_without_harm_where_there_is_none(self) -> None:
         loader = data_loader(_Index(10), batch_size=5, pin_memory=True)
         wanted = planned(loader.plan)
@@ -439,6 +493,10 @@ def _usage(process: int | str | None) -> tuple[int, int, int]:
         fields = dict(line.split(":", 1) for line in file)
     shared, own = (int(fields[name].split()[0]) << 10 for name in ("RssShmem", "RssAnon"))
     return len(os.listdir(f"/proc/{process}/fd")), shared, shared + own
+
+
+def _fail_in_worker(number: int) -> None:
+    raise RuntimeError(f"called in worker {number}")
 
 
 class _Index(Plain):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shard_format.errors import EntryNotFound, InvalidArgument
-from shard_train import EpisodeDataset, OneHot, mix
+from shard_train import EpisodeDataset, OneHot, compute_stats, mix
 from tests.shard_train.dataset_support import episode_of
 from tests.wshard.support import save
 from wshard import Channel, Episode, Intervals, RaggedChannel, Timebase
@@ -380,6 +380,19 @@ class TestTogether:
         wanted = (batch["source_id"] == 1) | (batch["episode"] == 1)
         assert (batch["state_is_missing"] == wanted).all()
         assert "state_is_missing_is_missing" not in batch
+
+    def test_predictions_with_a_horizon_are_normalised_as_their_channel(self, folder: Path) -> None:
+        for number in range(3):
+            ep = rich(number)
+            ep.actions["ctrl"] = np.arange(2.0 * LENGTH).reshape(LENGTH, 2)
+            chunks = np.repeat(ep.actions["ctrl"].data[:, None], 3, axis=1)
+            ep.omens["ctrl"]["act"] = Channel(data=chunks, horizon=3)
+            save(ep, folder / f"ep_{number}.wshard")
+        stats = compute_stats(EpisodeDataset(folder, 1, channels=["ctrl"]))
+        names = ["ctrl", "omen/ctrl/act"]
+        window = EpisodeDataset(folder, 5, channels=names, normalize=stats)[3]
+        assert window["omen/ctrl/act"].shape == (5, 3, 2)
+        assert np.array_equal(window["omen/ctrl/act"][:, 1], window["ctrl"])
 
     def test_what_cannot_be_read_is_skipped_like_any_channel(self, folder: Path) -> None:
         ep = rich(1)

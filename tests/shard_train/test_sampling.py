@@ -87,6 +87,7 @@ class TestCover:
                 world_size=world_size,
                 num_workers=num_workers,
                 batch_size=batch_size,
+                pad=True,
             )
             taken: list[int] = []
             for rank in ranks_of(plan):
@@ -124,6 +125,7 @@ class TestCover:
             world_size=world_size,
             num_workers=num_workers,
             batch_size=batch_size,
+            pad=True,
         )
         stream = everything(plan)
         first = epoch * length if shuffle == "stream" else 0
@@ -144,20 +146,19 @@ class TestCover:
         self, length: int, world_size: int, batch_size: int
     ) -> None:
         left = length % (world_size * batch_size)
-        options: dict[str, Any] = {"world_size": world_size, "batch_size": batch_size, "pad": False}
-        if 0 < left < world_size:
-            with pytest.raises(InvalidArgument, match="cannot be shared"):
-                Plan(length, **options)
-            return
-        plan = Plan(length, **options)
-        assert joined(global_batches(plan)) == everything(plan)
+        plan = Plan(length, world_size=world_size, batch_size=batch_size)
+        added = world_size - left if 0 < left < world_size else 0  # one for each rank
+        stream = everything(plan)
+        assert joined(global_batches(plan)) == stream + (stream * world_size)[:added]
         assert {len(rank) for rank in ranks_of(plan)} == {plan.steps}
         last = [rank.batch(plan.steps - 1).size for rank in ranks_of(plan)]
         assert max(last) - min(last) <= 1
-        assert not any(rank.is_pad(plan.steps - 1).any() for rank in ranks_of(plan))
+        assert min(last) > 0
+        marked = [rank.is_pad(plan.steps - 1).sum() for rank in ranks_of(plan)]
+        assert sum(marked) == added
 
     def test_padding_repeats_the_start_of_the_epoch_and_is_marked(self) -> None:
-        plan = Plan(10, batch_size=4, world_size=2, shuffle="none")
+        plan = Plan(10, batch_size=4, world_size=2, shuffle="none", pad=True)
         first, second = ranks_of(plan)
         assert [first.batch(1).tolist(), second.batch(1).tolist()] == [[8, 9, 0, 1], [2, 3, 4, 5]]
         assert first.is_pad(1).tolist() == [False, False, True, True]
@@ -166,7 +167,7 @@ class TestCover:
         assert len(plan) == 2
 
     def test_a_batch_longer_than_the_data_goes_round_more_than_once(self) -> None:
-        plan = Plan(3, batch_size=8, shuffle="none")
+        plan = Plan(3, batch_size=8, shuffle="none", pad=True)
         assert plan.batch(0).tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
         assert plan.is_pad(0).tolist() == [False] * 3 + [True] * 5
 
@@ -229,7 +230,7 @@ class TestOrder:
 
     def test_an_epoch_of_a_stream_follows_the_one_before(self) -> None:
         plan = Plan(5, shuffle="stream", batch_size=2, epoch=1)
-        assert [batch.tolist() for batch in plan.batches()] == [[5, 6], [7, 8], [9, 5]]
+        assert [batch.tolist() for batch in plan.batches()] == [[5, 6], [7, 8], [9]]
 
     def test_a_plan_is_the_same_in_another_process(self) -> None:
         code = (
@@ -354,7 +355,7 @@ class TestElastic:
     def test_the_same_global_batch_has_the_same_samples_on_any_number_of_ranks(
         self, shuffle: str
     ) -> None:
-        expected = global_batches(plan_for(101, shuffle, batch_size=12))
+        expected = global_batches(plan_for(101, shuffle, batch_size=12, pad=True))
         for world_size, num_workers in itertools.product((1, 2, 3, 4, 6, 12), (1, 2, 3)):
             plan = plan_for(
                 101,
@@ -362,6 +363,7 @@ class TestElastic:
                 batch_size=12 // world_size,
                 world_size=world_size,
                 num_workers=num_workers,
+                pad=True,
             )
             assert global_batches(plan) == expected
 
@@ -578,16 +580,14 @@ class TestSampler:
             with pytest.raises(InvalidArgument, match="another order"):
                 replace(plan_for(50, "shards"), **change).resumed(state)
 
-    def test_a_place_from_which_the_end_cannot_be_shared_is_refused(self) -> None:
+    def test_from_any_place_every_rank_has_a_last_batch(self) -> None:
         state = Plan(20, batch_size=3).state_dict(1)  # 17 are left: 8, 8 and 1
-        for pad in (True, False):
-            sampler = BatchSampler(Plan(20, batch_size=2, world_size=4, pad=pad))
-            if pad:
-                sampler.load_state_dict(state)
-                assert len(list(sampler)) == 3
-            else:
-                with pytest.raises(InvalidArgument, match="last 1 samples cannot be shared"):
-                    sampler.load_state_dict(state)
+        sizes = []
+        for rank in range(4):
+            sampler = BatchSampler(Plan(20, batch_size=2, world_size=4, rank=rank))
+            sampler.load_state_dict(state)
+            sizes.append([len(batch) for batch in sampler])
+        assert sizes == [[2, 2, 1]] * 4
 
     @pytest.mark.parametrize(
         "state",
@@ -645,7 +645,7 @@ class TestArguments:
         assert all(type(value) is int for value in plan.state_dict().values())
 
     def test_the_largest_dataset_has_batches_at_both_ends(self) -> None:
-        plan = Plan(2**48, batch_size=4096, world_size=1000, rank=999)
+        plan = Plan(2**48, batch_size=4096, world_size=1000, rank=999, pad=True)
         found = np.concatenate([plan.batch(0), plan.batch(plan.steps // 2)])
         assert np.unique(found).size == 2 * 4096
         assert found.max() < 2**48

@@ -141,9 +141,13 @@ def _series(
         isinstance(given, (list, tuple)) and any(isinstance(one, Episode) for one in given)
     ):
         return _in_memory(given), None, secrets.token_hex(8)
-    dataset = given if isinstance(given, EpisodeDataset) else EpisodeDataset(given, window=1)  # type: ignore[arg-type] # says if not
-    channels = list(dataset.channels) if dataset is given else None
-    return _opened(dataset), channels, f"{os.path.dirname(dataset.paths[0])} {dataset.fingerprint}"
+    if isinstance(given, EpisodeDataset):
+        dataset, channels = given, [*given.channels, *given.ragged_keys]
+    else:
+        # Which episodes there are; the rows say themselves which channels they have.
+        dataset, channels = EpisodeDataset(given, window=1, channels=[]), None  # type: ignore[arg-type] # says if not
+    data = f"{dataset.fingerprint} {dataset.data_fingerprint}"
+    return _opened(dataset), channels, f"{os.path.dirname(dataset.paths[0])} {data}"
 
 
 def _in_memory(given: Iterable[Episode]) -> Iterator[Named]:

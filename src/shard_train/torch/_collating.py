@@ -53,6 +53,11 @@ def collate(samples: Any) -> Any:  # noqa: ANN401 - whatever samples are
     return _assembled(columns)
 
 
+def _single(sample: Any) -> Any:  # noqa: ANN401 - whatever a sample is
+    """Make tensors of the arrays and numbers of one sample."""
+    return _assembled(sample) if isinstance(sample, Mapping) else _assembled({"": sample})[""]
+
+
 def _columns_of(samples: Any) -> Any:  # noqa: ANN401
     """Return the samples by channel, stacked to arrays if possible: a dictionary, a tuple, or one list."""
     columns = getattr(samples, "arrays", samples)
@@ -192,10 +197,17 @@ class FetchedBatch:
 class BatchFetcher:
     """A dataset whose samples come in batches of tensors; pickles as the dataset does."""
 
-    def __init__(self, dataset: SampleSource, collate_fn: Callable[[Any], Any] | None) -> None:
+    def __init__(
+        self,
+        dataset: SampleSource,
+        collate_fn: Callable[[Any], Any] | None,
+        *,
+        batched: bool = True,
+    ) -> None:
         self.dataset = dataset
-        self._collate = collate_fn or collate
-        self._fills = collate_fn is None and _can_fill(dataset)
+        self._batched = batched
+        self._collate = collate_fn or (collate if batched else _single)
+        self._fills = batched and collate_fn is None and _can_fill(dataset)
         # Shape of one sample and type of each channel, if a batch can be read into given memory.
         self._forms: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] | None = None
         self._reported = dict(skipped_by(dataset))
@@ -220,6 +232,8 @@ class BatchFetcher:
         """Read a batch."""
         if self._forms is not None and _in_worker():
             return self._filled(numbers, self._forms)
+        if not self._batched:
+            return self._collate(self.dataset[numbers[0]])
         together = getattr(self.dataset, "__getitems__", None)
         samples = (
             [self.dataset[number] for number in numbers] if together is None else together(numbers)
@@ -247,16 +261,23 @@ class BatchFetcher:
             start += rounded(sizes[name])
         read = self.dataset.batch(numbers, out=arrays)  # type: ignore[attr-defined]  # `_can_fill`
         if any(
-            name not in arrays
+            isinstance(array, np.ndarray)
+            if name not in arrays
+            else not isinstance(array, np.ndarray)
             or array.shape != arrays[name].shape
             or array.dtype != arrays[name].dtype
             for name, array in read.items()
         ):
             return self._collate(read)
+        batch: dict[str, Any] = {}
         for name, array in read.items():
+            if name not in arrays:
+                batch[name] = array
+                continue
             if array is not arrays[name]:
                 arrays[name][...] = array
-        return SharedBatch({name: tensor_of(arrays[name]) for name in read}, lease)
+            batch[name] = tensor_of(arrays[name])
+        return SharedBatch(batch, lease)
 
     def _newly_skipped(self) -> dict[str, int]:
         counts = skipped_by(self.dataset)
@@ -275,16 +296,23 @@ def _forms_of(
     columns: Any,  # noqa: ANN401 - whatever was read
     count: int,
 ) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]] | None:
-    """Return shape and type of each channel; None unless all are arrays of numbers with one row for each sample."""
-    if not isinstance(columns, dict) or not all(
-        isinstance(array, np.ndarray)
-        and array.shape[:1] == (count,)
-        and array.dtype.isnative
-        and is_numeric(array.dtype)
-        for array in columns.values()
-    ):
+    """Return shape and type of each array; None unless all have one row for each sample, and the rest is text."""
+    if not isinstance(columns, dict):
         return None
-    return {name: (array.shape[1:], array.dtype) for name, array in columns.items()}
+    arrays = {name: array for name, array in columns.items() if isinstance(array, np.ndarray)}
+    if not all(
+        array.shape[:1] == (count,) and array.dtype.isnative and is_numeric(array.dtype)
+        for array in arrays.values()
+    ) or not all(name in arrays or _is_text(column) for name, column in columns.items()):
+        return None
+    return {name: (array.shape[1:], array.dtype) for name, array in arrays.items()}
+
+
+def _is_text(column: Any) -> bool:  # noqa: ANN401 - whatever was read
+    """Return whether a column has strings only: they take no shared memory."""
+    if type(column) is list:
+        return all(map(_is_text, column))
+    return isinstance(column, str)
 
 
 def _portable(error: ShardError) -> ShardError:

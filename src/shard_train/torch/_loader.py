@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from shard_format.errors import InvalidArgument
 from shard_format.extras import require
@@ -13,7 +13,7 @@ from shard_train.torch._collating import BatchFetcher, FetchedBatch, skipped_by
 from shard_train.torch._shared import forget_ended_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from multiprocessing.context import BaseContext
 
     import torch
@@ -43,6 +43,17 @@ _SEEDS = 1 << 63
 _STRIDE = 0x1E3779B97F4A7C15
 
 
+# Options of torch's `DataLoader` that would change the order, and with it the state.
+_INSTEAD: Final[Mapping[str, str]] = {
+    "sampler": "choose the order with shuffle= and seed=; for an order of your own, use torch's DataLoader("
+    "dataset, sampler=…, collate_fn=shard_train.torch.collate), which cannot resume",
+    "batch_sampler": "make the batches with Loader(dataset, Plan(…)); for batches of your own, use torch's "
+    "DataLoader(dataset, batch_sampler=…, collate_fn=shard_train.torch.collate)",
+    "generator": "pass seed=, which also seeds the workers",
+    "in_order": "batches always come in the order of the plan, so that the state is exact",
+}
+
+
 class LoaderOptions(TypedDict, total=False):
     """Options that torch's `DataLoader` takes."""
 
@@ -56,6 +67,8 @@ class LoaderOptions(TypedDict, total=False):
     """How workers are started: `"fork"`, `"spawn"` or `"forkserver"`; the system's default if left out."""
     timeout: float
     """Seconds after which a batch of a worker is given up; 0 for never."""
+    worker_init_fn: Callable[[int], None] | None
+    """Called in each worker with its number. Workers are seeded already."""
 
 
 class DataLoaderOptions(LoaderOptions, total=False):
@@ -66,7 +79,7 @@ class DataLoaderOptions(LoaderOptions, total=False):
     drop_last: bool
     """Leave out the samples that do not fill a batch of all ranks at the end of an epoch."""
     pad: bool
-    """Unless they are dropped, fill the last batch with samples from the start of the epoch."""
+    """Fill the last batch with samples from the start of the epoch; otherwise it is short."""
     rank: int
     """Which rank this is; if left out, what `torch.distributed` says if it is initialised, else 0."""
     world_size: int
@@ -92,6 +105,9 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
     In a worker, a dataset that can read into given memory reads straight into what the worker shares with this process.
     A batch stays valid while you hold one of its tensors; then its memory is used again.
 
+    What differs from torch's `DataLoader`: the order is that of the plan, so `sampler`, `batch_sampler`, `generator` and
+    `in_order` are refused.
+
     Owns: where the next iteration starts, how far the running one is, and what workers could not read.
 
     Args:
@@ -99,10 +115,11 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
         plan: which samples each batch has.
         num_workers: processes that read ahead; 0 reads in this one.
         collate_fn: makes a batch of samples; `collate` if left out.
+        batched: False for single samples as tensors, without a batch axis; the batch size of the plan is then 1.
         options: more options of torch's `DataLoader`.
 
     Raises:
-        InvalidArgument: the plan is for another length, or for one of several workers.
+        InvalidArgument: the plan is for another length, or for one of several workers; or an option is not known.
     """
 
     def __init__(
@@ -112,9 +129,17 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
         *,
         num_workers: int = 0,
         collate_fn: Callable[[Any], Any] | None = None,
+        batched: bool = True,
         **options: Unpack[LoaderOptions],
     ) -> None:
+        _check_options(options, LoaderOptions.__optional_keys__)
         _check_plan(plan, dataset)
+        if not batched and plan.batch_size != 1:
+            raise InvalidArgument(
+                "single samples need a plan of single samples",
+                expected="batch_size=1 in the plan",
+                found=plan.batch_size,
+            )
         self._source = dataset
         self._sampler = BatchSampler(plan)
         self._start = self._sampler.state_dict()
@@ -122,7 +147,7 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
         self._skipped: dict[str, int] = {}
         self._seeds = torch.Generator()
         super().__init__(
-            BatchFetcher(dataset, collate_fn),
+            BatchFetcher(dataset, collate_fn, batched=batched),
             batch_sampler=self._sampler,
             num_workers=num_workers,
             collate_fn=_unchanged,
@@ -247,9 +272,9 @@ class LoaderIterator:
 def data_loader(
     dataset: SampleSource,
     *,
-    batch_size: int,
+    batch_size: int | None = 1,
     seed: int = 0,
-    shuffle: Shuffle = "global",
+    shuffle: Shuffle | bool = "global",
     num_workers: int = 0,
     collate_fn: Callable[[Any], Any] | None = None,
     **options: Unpack[DataLoaderOptions],
@@ -260,17 +285,24 @@ def data_loader(
         for batch in loader:
             batch["rgb"]
 
+    As in torch, the last batch of an epoch is short unless you pass `drop_last=True` (or `pad=True`). Unlike torch's
+    `DataLoader`, it shuffles unless you pass `shuffle=False`, each epoch in an order of its own that follows from `seed`; it
+    distributes samples over the ranks of `torch.distributed`; and it has no `sampler`, `batch_sampler` and `generator`.
+
     Args:
         dataset: as `Loader` takes it. A mixture is read in its own order.
-        batch_size: samples in a batch of one rank.
+        batch_size: samples in a batch of one rank; None for single samples, without a batch axis.
         seed: the seed of the order.
-        shuffle: see `Plan`.
+        shuffle: True or False, or an order by its name; see `Plan`.
         num_workers: processes that read ahead; 0 reads in this one.
         collate_fn: makes a batch of samples; `collate` if left out.
         options: see `DataLoaderOptions`.
     """
+    _check_options(options, DataLoaderOptions.__optional_keys__)
     given: dict[str, Any] = dict(options)
-    planned: PlanOptions = {"batch_size": batch_size}
+    planned: PlanOptions = {"batch_size": 1 if batch_size is None else batch_size}
+    if isinstance(shuffle, bool):
+        shuffle = "global" if shuffle else "none"
     for name in ("epoch", "drop_last", "pad"):
         if name in given:
             planned[name] = given.pop(name)
@@ -284,6 +316,12 @@ def data_loader(
         if distributed.is_available() and distributed.is_initialized():
             rank, world_size = distributed.get_rank(), distributed.get_world_size()
     planned["rank"], planned["world_size"] = rank, world_size
+    if not hasattr(dataset, "__len__"):
+        raise InvalidArgument(
+            "the loader needs a dataset that has a length and returns samples by number",
+            found=type(dataset).__name__,
+            hint="give a stream to torch's DataLoader; BatchStream makes a stream of a dataset",
+        )
     if isinstance(dataset, MixedDataset):
         if seed != 0 or shuffle != "global":
             raise InvalidArgument(
@@ -294,6 +332,7 @@ def data_loader(
         sizes = getattr(dataset, "shard_sizes", None) if shuffle == "shards" else None
         planned["seed"], planned["shuffle"] = seed, shuffle
         plan = Plan(len(dataset), shard_sizes=sizes, **planned)
+    given["batched"] = batch_size is not None
     return Loader(dataset, plan, num_workers=num_workers, collate_fn=collate_fn, **given)
 
 
@@ -400,6 +439,18 @@ class BatchStreamIterator:
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """As `BatchStream.load_state_dict`."""
         self._numbers.load_state_dict(state)
+
+
+def _check_options(options: Mapping[str, Any], known: Iterable[str]) -> None:
+    for name in options:
+        if name in _INSTEAD:
+            raise InvalidArgument(f"the loader does not take {name}=", hint=_INSTEAD[name])
+        if name not in known:
+            raise InvalidArgument(
+                "the loader does not know this option",
+                found=f"{name}=",
+                expected=", ".join(sorted(known)),
+            )
 
 
 def _check_plan(plan: Plan, dataset: SampleSource) -> None:
