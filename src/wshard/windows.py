@@ -62,6 +62,10 @@ class ChannelSpec(NamedTuple):
     may_lack: bool = False
     """Whether an episode may lack it: its steps are then NaN, or 0 if it has no NaN."""
 
+    def optional(self) -> ChannelSpec:
+        """The same for episodes that may lack it."""
+        return self._replace(may_lack=True)
+
     def of_any(self, episode: Episode) -> Channel | None:
         """The channel in an episode; None if the episode may lack it, and does."""
         try:

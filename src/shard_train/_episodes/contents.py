@@ -1,6 +1,6 @@
 """What items hold besides channels of numbers: text, ragged data, labels, metadata, and the numbers of steps.
 
-Each of them is a small object that knows its key, what it needs of an open episode, and how it fills a row of a batch.
+Each of them is a small object: it has a key, finds its data in an open episode, and fills a row of a batch.
 Padded ragged data and labels are arrays like those of channels; text and other ragged data are lists with one value
 for each item.
 """
@@ -8,7 +8,7 @@ for each item.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Union
 
 import numpy as np
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChannelRequest",
-    "Content",
     "ContentBuffers",
     "Encode",
     "ItemChoice",
+    "ItemContent",
     "MetadataColumn",
     "OneHot",
     "choose_items",
@@ -65,7 +65,7 @@ def missing_of(key: str) -> str:
 
 
 @dataclass(frozen=True)
-class Content:
+class ItemContent:
     """Something that items hold besides channels of numbers."""
 
     key: str
@@ -89,7 +89,7 @@ class Content:
         raise NotImplementedError
 
     def forms(self, steps: int | None) -> Forms:
-        """Its arrays in items of so many steps, None for one step without a time axis."""
+        """Its arrays in items of `steps` steps; None for one step without a time axis."""
         return {}
 
     def fill(self, found: Any, start: int, stop: int, place: RowPlace) -> None:  # noqa: ANN401 - what `find` returns
@@ -105,7 +105,7 @@ class Content:
         return (self.key, self.block, self.may_lack)
 
 
-class _ChannelContent(Content):
+class _ChannelContent(ItemContent):
     """Text or ragged data."""
 
     kind: type[RaggedChannel] = RaggedChannel
@@ -198,7 +198,7 @@ class RaggedContent(_ChannelContent):
 
 @dataclass(frozen=True)
 class PaddedContent(RaggedContent):
-    """Ragged data with room for so many items in each step, and a mask of what is padding."""
+    """Ragged data with room for `most` items in each step, and a mask of what is padding."""
 
     most: int = 1
 
@@ -238,7 +238,7 @@ class PaddedContent(RaggedContent):
 
 
 @dataclass(frozen=True)
-class LabelContent(Content):
+class LabelContent(ItemContent):
     """The class of each step, or one bool for each class."""
 
     classes: tuple[str, ...] = ()
@@ -373,7 +373,7 @@ def make_content(
     encode: Any,  # noqa: ANN401 - checked here
     *,
     may_lack: bool,
-) -> Content | None:
+) -> ItemContent | None:
     """How items hold a block; None if it is a channel of numbers.
 
     Args:
@@ -447,7 +447,7 @@ class ItemChoice(NamedTuple):
 
     names: list[str] | None
     """Channels of numbers; None for all that the first episode has."""
-    contents: list[Content]
+    contents: list[ItemContent]
     metadata: list[MetadataColumn]
     may_lack: dict[str, int]
     """Channels of numbers that some episodes lack, with the first episode that has each."""
@@ -530,7 +530,8 @@ def _blocks(request: ChannelRequest, forms: EpisodeForms) -> dict[str, str | Non
 # --- in a batch
 
 
-class RowPlace(NamedTuple):
+@dataclass(frozen=True)
+class RowPlace:
     """The place of one item in a batch."""
 
     row: int
@@ -565,7 +566,7 @@ class ContentBuffers:
     def __init__(
         self,
         batch: int,
-        contents: Sequence[Content],
+        contents: Sequence[ItemContent],
         *,
         steps: int | None,
         repeat: bool,
@@ -582,7 +583,7 @@ class ContentBuffers:
 
     def fill(self, row: int, source: WindowSource, start: int, stop: int) -> None:
         """Reads the steps from `start` to `stop` into a row."""
-        place = self._first._replace(row=row)
+        place = replace(self._first, row=row)
         for content in self._contents:
             try:
                 content.fill(source.contents[content.key], start, stop, place)

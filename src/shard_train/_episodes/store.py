@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shard_train._episodes.cache import EpisodeCache
-    from shard_train._episodes.contents import Content
+    from shard_train._episodes.contents import ItemContent
     from shard_train._episodes.layouts import StepLayout, WindowLayout
     from wshard import catalogue
     from wshard.catalogue import EpisodeLocations
@@ -54,7 +54,7 @@ class EpisodeStore:
         self.lengths = lengths
         self.wanted: Sequence[ChannelSpec] = ()
         """The channels of items."""
-        self.contents: Sequence[Content] = ()
+        self.contents: Sequence[ItemContent] = ()
         """What items hold besides channels of numbers."""
         self._layout = layout
         self._storage_options = storage_options
@@ -134,8 +134,7 @@ class EpisodeStore:
                     other = self.load(may_lack[name])
                     wanted += self._layout.wanted_alone(other, name, reserved)
                 self.wanted = [
-                    want._replace(may_lack=True) if want.name in may_lack else want
-                    for want in wanted
+                    want.optional() if want.name in may_lack else want for want in wanted
                 ]
                 self.sources(number, episode)  # says what cannot work
                 break
