@@ -54,7 +54,7 @@ def collate(samples: Any) -> Any:  # noqa: ANN401 - whatever samples are
 
 
 def _single(sample: Any) -> Any:  # noqa: ANN401 - whatever a sample is
-    """Make tensors of the arrays and numbers of one sample."""
+    """Make tensors of the arrays of one sample; other values stay as they are, as in torch."""
     return _assembled(sample) if isinstance(sample, Mapping) else _assembled({"": sample})[""]
 
 

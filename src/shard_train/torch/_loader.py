@@ -132,7 +132,7 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
         batched: bool = True,
         **options: Unpack[LoaderOptions],
     ) -> None:
-        _check_options(options, LoaderOptions.__optional_keys__)
+        _check_options(options, LoaderOptions.__optional_keys__, "num_workers", "collate_fn")
         _check_plan(plan, dataset)
         if not batched and plan.batch_size != 1:
             raise InvalidArgument(
@@ -298,7 +298,8 @@ def data_loader(
         collate_fn: makes a batch of samples; `collate` if left out.
         options: see `DataLoaderOptions`.
     """
-    _check_options(options, DataLoaderOptions.__optional_keys__)
+    named = ("batch_size", "collate_fn", "num_workers", "seed", "shuffle")
+    _check_options(options, DataLoaderOptions.__optional_keys__, *named)
     given: dict[str, Any] = dict(options)
     planned: PlanOptions = {"batch_size": 1 if batch_size is None else batch_size}
     if isinstance(shuffle, bool):
@@ -441,7 +442,7 @@ class BatchStreamIterator:
         self._numbers.load_state_dict(state)
 
 
-def _check_options(options: Mapping[str, Any], known: Iterable[str]) -> None:
+def _check_options(options: Mapping[str, Any], known: Iterable[str], *named: str) -> None:
     for name in options:
         if name in _INSTEAD:
             raise InvalidArgument(f"the loader does not take {name}=", hint=_INSTEAD[name])
@@ -449,7 +450,7 @@ def _check_options(options: Mapping[str, Any], known: Iterable[str]) -> None:
             raise InvalidArgument(
                 "the loader does not know this option",
                 found=f"{name}=",
-                expected=", ".join(sorted(known)),
+                expected=", ".join(sorted((*known, *named))),
             )
 
 
