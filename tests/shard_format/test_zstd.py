@@ -29,7 +29,7 @@ def without_package() -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     find_spec = importlib.util.find_spec
-    importlib.util.find_spec = lambda name, package=None: None  # type: ignore[assignment]
+    importlib.util.find_spec = lambda name, package=None: None
     try:
         spec.loader.exec_module(module)
     finally:
@@ -73,8 +73,9 @@ def test_each_reads_what_the_other_writes(writer: ModuleType, reader: ModuleType
         assert frame.has_checksum
         assert frame.content_size == (None if kind == "stream" else len(CONTENT)), kind
         for source in (stored, memoryview(stored), io.BytesIO(stored)):
-            lines = reader.open_reader(source)
-            pieces = iter(lambda lines=lines: lines.read(70_000), b"")
+            content, pieces = reader.open_reader(source), []
+            while piece := content.read(70_000):
+                pieces.append(piece)
             assert b"".join(pieces) == CONTENT, kind
 
 

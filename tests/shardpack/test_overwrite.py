@@ -11,7 +11,7 @@ import pytest
 import shardpack
 from shard_format.codecs import crc32c
 from shard_format.errors import BadMetadata, InvalidArgument, ShardError, UnsafePath
-from shardpack import ShardWriterSet, writer_set
+from shardpack import ShardWriterSet, _switch, writer_set
 from shardpack._switch import JOURNAL
 from tests.shard_format.faults import killed_at
 
@@ -188,7 +188,7 @@ def test_a_writer_that_dies_while_another_one_starts_loses_nothing(
 ) -> None:
     """It has decided for its new set, which must not be taken for something abandoned."""
     write(tmp_path, "old", 12, fsync=False)
-    finish = writer_set.finish_replacements
+    finish = _switch.finish_replacements
 
     def die_right_after(folders: list[str]) -> bool:
         found = finish(folders)

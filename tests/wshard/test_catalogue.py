@@ -141,7 +141,7 @@ class TestWithoutAWindow:
         assert stats["state"].mean.tolist() == [1.5, 1.5]
         for use in (
             len,
-            list,
+            lambda ds: [*ds],  # type: ignore[misc]
             lambda ds: ds[0],
             lambda ds: ds.batch([0]),
         ):  # never silently nothing
