@@ -301,9 +301,9 @@ class Record:
         return f"<Record {self.key!r}: {', '.join(map(repr, self.names))}>"
 
     def thumbnail(self) -> NDArray[np.uint8] | None:
-        """A small picture of the first image in it; None if there is none, or it is large, remote or damaged.
+        """A small picture of the first image in it; None without images, or if the image is large, remote or damaged.
 
-        Needs the extra `images`; without it there is no picture.
+        Without the extra `images`, only arrays that look like images are shown.
         """
         if is_url(self.shard_name):
             return None

@@ -265,7 +265,7 @@ class TestDrawing:
 
     def test_sizes_that_a_file_only_claims_are_refused_before_memory_is_made(self) -> None:
         refused = 0
-        for pattern in ("size_*", "offsets_length_*"):
+        for pattern in ("size_product_*", "size_length_*", "offsets_length_*"):
             for path in sorted((VECTORS / "invalid_episodes").glob(f"{pattern}.wshard")):
                 with pytest.raises(ShardError):
                     plot_episode(path)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SECOND: Final = 1e9
 # A median of fewer gaps says little about a rate.
 _FEWEST_GAPS: Final = 4
-# A clock that lasts so many times shorter or longer than the episode has another unit, or is about something else.
+# A clock that is ten times shorter or longer than the episode may have another unit.
 _SPAN_FACTOR: Final = 10
 
 

@@ -60,7 +60,7 @@ def check_predictions(episode: Episode, found: Findings) -> None:
 
 
 def _channel_of(episode: Episode, name: str) -> Channel | None:
-    """What a prediction is about: a signal or, if there is none of this name, an action."""
+    """What a prediction is about: the signal of this name or, without one, the action."""
     signal = episode.observations.get(name)
     return episode.actions.get(name) if signal is None else signal
 
