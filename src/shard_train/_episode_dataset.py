@@ -540,7 +540,7 @@ class EpisodeDataset:
     def _repr_html_(self) -> str:
         size, windows = f"{self.window} steps", f"stride {self.stride}, pad {self.pad}"
         facts = [
-            ("episodes", f"{len(self.lengths):,} of {int(self.lengths.sum()):,} steps"),
+            ("episodes", f"{len(self.lengths):,} with {int(self.lengths.sum()):,} steps"),
             ("windows", f"{len(self):,} of {size}, {windows}"),
             ("files", self.folder or self.paths[0]),
         ]
@@ -551,14 +551,16 @@ class EpisodeDataset:
             # How the first episode stores them; others may differ.
             with self.open_episode(first) as episode:
                 rate = episode.timebase.tick_hz
-                for want in self._wanted:
-                    channel = want.of(episode)
+                found = {want.key: want.of(episode) for want in self._wanted}
+                for key, channel in found.items():
                     stored = channel.summary()
                     hertz = stored["rate"] or (f"{rate:.6g} Hz" if rate else "")
-                    rows[want.key] += [hertz, stored["codec"], stored["size"]]
-                    if not pictures and want.is_observation:
-                        small = channel.thumbnails()
-                        pictures = {f"{want.key} · {at}": each for at, each in small.items()}
+                    rows[key] += [hertz, stored["codec"], stored["size"]]
+                seen = [key for key in found if key in self.observation_keys]
+                seen.sort(key=lambda key: found[key].modality == "depth")  # colours first
+                small = ((key, found[key].thumbnails()) for key in seen)
+                camera, frames = next((one for one in small if one[1]), ("", {}))
+                pictures = {f"{camera} · {at}": each for at, each in frames.items()}
         except ShardError as error:
             note = f"an episode cannot be shown: {error}"
         columns = ("channel", "dtype", "step", "rate", "codec", "size in one episode")

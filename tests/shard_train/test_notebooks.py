@@ -149,12 +149,12 @@ def test_a_channel_shows_itself() -> None:
 def test_a_dataset_shows_windows_channels_and_the_first_camera(tmp_path: Path) -> None:
     for name in ("a", "b"):
         save_wshard(episode(name), tmp_path / f"{name}.wshard", fsync=False)
-    dataset = EpisodeDataset(tmp_path, window=8, channels=["wrist/rgb", "joints", "ctrl"])
+    dataset = EpisodeDataset(tmp_path, window=8, channels=["depth", "wrist/rgb", "joints", "ctrl"])
     seen = shown(dataset)
-    assert "2 of 60 steps" in seen.text
+    assert "2 with 60 steps" in seen.text
     assert "46 of 8 steps" in seen.text
     assert re.search(r"joints\s+float32\s+\[7\]\s+50 Hz\s+none\s+840 B", seen.text)
-    assert len(seen.pictures) == 3
+    assert [picture.shape for picture in seen.pictures] == [(60, 80, 3)] * 3
     (tmp_path / "a.wshard").unlink()
     dataset.close()
     assert "cannot be shown" in shown(dataset).text

@@ -431,7 +431,7 @@ class Panels:
         for one, errors in measured:
             text = f"{errors.total:.3g}  {one.label}"
             keys.append((text, key_line(colour(one.number), dash(one.number))))
-        legend(axes, keys, left=0.94)
+        legend(axes, keys, left=len(draws) * room - 0.06)
 
     def _draw_waveform(self, channel: Channel, axes: Axes) -> None:
         calm(axes)
@@ -763,7 +763,8 @@ def _has_other_times(channel: Channel, omen: Channel) -> bool:
 def _draw_rmse(measured: Measured, dims: list[int], unit: str, axes: Axes) -> None:
     if len(dims) == 1:
         for at, (one, errors) in enumerate(measured):
-            axes.plot([at, at], [0, errors.total], lw=4, **model_line(one.number))
+            axes.plot([at, at], [0, errors.total], lw=3, **model_line(one.number))
+            axes.plot(at, errors.total, marker="_", ms=9, mew=1.5, color=colour(one.number))
             if len(measured) <= _MOST_LINES:
                 look: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": SMALL}
                 axes.text(at, errors.total, f"{errors.total:.3g}", color=INK, **look)
