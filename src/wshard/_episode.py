@@ -935,13 +935,18 @@ class Episode(Strict):
         if self.origin is not None:
             facts.append(("file", self.origin.path))
         facts += display.fields(self.metadata)
-        blocks = dict(self.blocks())
-        step_rate = f"{rate:.6g} Hz" if rate else ""
+        step_rate, parts = f"{rate:.6g} Hz" if rate else "", self.parts
         # Made one by one: of very many channels only the first are shown.
-        rows = ((name, *_cells(channel, step_rate)) for name, channel in blocks.items())
+        rows = (
+            (block_name(address), *_cells(channel, step_rate))
+            for lane in CHANNEL_LANES
+            for address, channel in parts.items()
+            if address[0] == lane
+        )
         columns = ("channel", "dtype", "shape", "rate", "codec", "size", "stored")
-        table = display.Table(columns, rows, len(blocks))
-        cameras = [(name, c) for name, c in self.observations.items() if is_frames(c)]
+        total = sum(address[0] in CHANNEL_LANES for address in parts)
+        table = display.Table(columns, rows, total)
+        cameras = [(at[1], c) for at, c in parts.items() if at[0] == "signal" and is_frames(c)]
         cameras.sort(key=lambda camera: camera[1].modality == Modality.DEPTH)  # colours first
         pictures = {
             f"{name} · {at}": each
