@@ -366,7 +366,8 @@ class Address:
             parts = urlsplit(url)
             host = (parts.hostname or "").encode("idna").decode()
             port = parts.port
-        except ValueError:  # a malformed port, address or name
+            url.encode()
+        except ValueError:  # a malformed port, address or name, or half of a pair of surrogates
             raise InvalidArgument("not a URL", path=_shown_malformed(url)) from None
         if parts.scheme not in WEB_SCHEMES or not host or re.search(r"[^!-~]", host):
             raise InvalidArgument(

@@ -37,7 +37,7 @@ FORMATS: Final = {
 }
 """Content types of images that can be decoded, and what Pillow calls them."""
 # Modes whose pixels are numbers; others (palettes, CMYK and so on) become one of the last two.
-_PLAIN_MODES: Final = ("L", "I;16", "I", "F", "RGB", "RGBA")
+_PLAIN_MODES: Final = ("L", "I;16", "I;16B", "I", "F", "RGB", "RGBA")
 _TILE_WIDTH: Final = 322
 _TILE_LENGTH: Final = 323
 # No mode has more bytes in a pixel.
@@ -132,7 +132,8 @@ def _through_pillow(name: str, data: memoryview, most: int) -> NDArray[Any]:
         if image.mode not in _PLAIN_MODES:
             has_alpha = "transparency" in image.info or image.mode in ("LA", "PA")
             return np.asarray(image.convert("RGBA" if has_alpha else "RGB"))
-        return np.asarray(image)
+        pixels = np.asarray(image)
+        return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
 
 
 def _check_pixels(width: int, height: int, most: int) -> None:

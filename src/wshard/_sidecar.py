@@ -228,7 +228,7 @@ def is_hash(value: object) -> bool:
     return isinstance(value, str) and _HEX.fullmatch(value) is not None
 
 
-def _check_fit(fields: dict[str, Any], episode: Episode, own: str) -> None:
+def check_fit(fields: dict[str, Any], episode: Episode, own: str) -> None:
     """W-SID-2: the sidecar was made for this content, or is being moved to or from it."""
     facts = {"episode_id": episode.id, "length_T": episode.length, "fingerprint": own}
     if any(facts.items() <= base.items() for base in _bases(fields)):
@@ -286,7 +286,7 @@ def attach(episode: Episode, sources: Iterable[SourceLike]) -> list[ShardError]:
             if is_folded_in(reader, held):
                 reader.close()
                 continue
-            _check_fit(read_binding(reader), episode, own)
+            check_fit(read_binding(reader), episode, own)
             if META_EDIT in reader:
                 apply_edit(episode, read_edit(reader))
             else:

@@ -46,6 +46,7 @@ from wshard._sidecar import (
     binding,
     block_names,
     changing,
+    check_fit,
     check_identity,
     fingerprint,
     read_binding,
@@ -508,7 +509,10 @@ def edit(
         raise InvalidArgument("there is nothing to change", hint="give metadata={…} or labels={…}")
     with changing(location), open_wshard(location, sidecars=False) as base:
         if os.path.exists(target):
+            assert base.origin is not None
             with ShardReader(target) as reader:
+                # What was said about other content must not become true for this one.
+                check_fit(read_binding(reader), base, fingerprint(base.origin.reader))
                 before = read_edit(reader)
             for key in ("metadata", "labels"):
                 changes[key] = {**before.get(key, {}), **changes[key]}

@@ -1020,6 +1020,7 @@ class TestUrls:
             "http://ho st/path",
             f"http://{'a' * 300}.com/",
             "http://\0/",
+            "http://host/\ud800",
         ],
     )
     def test_a_malformed_one_is_an_invalid_argument(self, url: str) -> None:

@@ -229,6 +229,14 @@ class TestImages:
         assert np.array_equal(
             entry("image/png", saved(Image.fromarray(depth), "png")).decode(), depth
         )
+        # Big-endian: what it would become as colours is white.
+        numbers = {256: 4, 257: 3, 258: 16, 259: 1, 262: 1, 273: 8, 277: 1, 278: 3, 279: 24}
+        data = b"MM\0*" + struct.pack(">I", 8 + 24) + depth.astype(">u2").tobytes()
+        data += struct.pack(">H", len(numbers))
+        data += b"".join(struct.pack(">HHII", tag, 4, 1, value) for tag, value in numbers.items())
+        found = entry("image/tiff", data + bytes(4)).decode()
+        assert np.array_equal(found, depth)
+        assert found.dtype == np.uint16
         palette = Image.new("P", (4, 3), 1)
         palette.putpalette([0, 0, 0, 255, 0, 0])
         found = entry("image/png", saved(palette, "png")).decode()

@@ -9,7 +9,7 @@ import pytest
 
 import wshard
 from shard_format import Codec, ShardReader
-from shard_format.errors import EntryNotFound, InvalidArgument
+from shard_format.errors import EntryNotFound, InvalidArgument, ReferenceMismatch
 from tests.wshard.support import full_episode, ramp, save
 from wshard import Episode, add_lane, compact, edit, load_wshard, remove_lane, save_wshard
 from wshard.types import Timebase
@@ -51,6 +51,19 @@ class TestEdit:
         with load_wshard(path, sidecars=False) as ep:
             assert ep.metadata["success"] is True
             assert "v2" in ep.omens["state"]
+
+    def test_an_edit_of_other_content_is_not_taken_over(self, path: Path) -> None:
+        """Someone has put another episode in the place of the one that was edited."""
+        edit(path, metadata={"success": True}, fsync=False)
+        other = Episode("other", length=T)
+        other.observations["state"] = ramp(T, 3)
+        save(other, path.with_name("other.wshard")).replace(path)
+        with pytest.raises(ReferenceMismatch, match="belongs to an episode with another"):
+            edit(path, metadata={"note": "x"}, fsync=False)
+        (path.parent / "ep.wshard.lanes" / "meta.edit.wshard").unlink()
+        edit(path, metadata={"note": "x"}, fsync=False)
+        with load_wshard(path, sidecars="strict") as ep:
+            assert ep.metadata == {"note": "x"}
 
     def test_nothing_to_change_is_refused(self, path: Path) -> None:
         with pytest.raises(InvalidArgument, match="nothing to change"):
