@@ -215,11 +215,17 @@ def make_locked_folder(new_path: Callable[[], str]) -> tuple[str, int]:
         os.mkdir(folder)
         if not _HAS_LOCKS:
             return folder, -1
-        with contextlib.suppress(FileNotFoundError):  # taken for abandoned just now
+        try:
             lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-            if _holds(lock, folder):
-                return folder, lock
-            os.close(lock)
+        except FileNotFoundError:  # taken for abandoned just now
+            continue
+        except OSError:
+            os.rmdir(folder)
+            raise
+        if _holds(lock, folder):
+            return folder, lock
+        os.close(lock)
+        with contextlib.suppress(FileNotFoundError):
             os.rmdir(folder)
 
 

@@ -177,6 +177,8 @@ def _joined_clock(lane: str, episodes: Sequence[Episode], lengths: Sequence[int]
 
 def _joined_labels(episodes: Sequence[Episode], lengths: Sequence[int]) -> dict[str, Intervals]:
     joined: dict[str, Intervals] = {}
+    # For each label, the places in its lane by where an interval ends, or ended: to search all of them takes too long.
+    ends: dict[str, dict[int | None, list[int]]] = {}
     start = 0
     for episode, length in zip(episodes, lengths, strict=True):
         for name, intervals in episode.labels.items():
@@ -193,14 +195,18 @@ def _joined_labels(episodes: Sequence[Episode], lengths: Sequence[int]) -> dict[
                 )
             border = start if in_steps else int(episode.times_ns()[0]) if length else None
             # Intervals that end at the border, of which the other half may follow.
-            cut = {_about(old): at for at, old in reversed([*enumerate(lane)]) if old.end == border}
+            ending = ends.setdefault(name, {})
+            at_border = sorted(ending.get(border, ()), reverse=True)
+            cut = {_about(lane[at]): at for at in at_border if lane[at].end == border}
             for item in intervals:
                 first, last = item.start + shift, item.end + shift
-                before = cut.get(_about(item)) if first == border and first < last else None
-                if before is None:
+                at = cut.get(_about(item)) if first == border and first < last else None
+                if at is None:
+                    at = len(lane)
                     lane.append(replace(item, start=first, end=last))
                 else:
-                    lane[before] = replace(lane[before], end=last)
+                    lane[at] = replace(lane[at], end=last)
+                ending.setdefault(last, []).append(at)
         start += length
     return joined
 

@@ -224,3 +224,27 @@ class TestDifferences:
         two.actions["ctrl"].data = changed
         (found,) = differences(one, two)
         assert found.detail == "1 of 12 steps differ, first at 3, by at most 0.25"
+
+
+def test_joining_many_labels_looks_at_each_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at all earlier ones for each part: 200 parts with 500 labels each took more than half a minute."""
+    parts = []
+    for number in range(40):
+        part = Episode("e", length=20)
+        part.observations["x"] = ramp(20, 2)
+        part.labels["phase"] = [(step, step + 1, f"{number} {step}") for step in range(19)]
+        part.labels["whole"] = [(0, 20, "all the time")]
+        parts.append(part)
+    looks = 0
+    get = Intervals.__getitem__
+
+    def counted(self: Intervals, index: Any) -> Any:  # noqa: ANN401 - as in the class
+        nonlocal looks
+        looks += 1
+        return get(self, index)
+
+    monkeypatch.setattr(Intervals, "__getitem__", counted)
+    merged = merge_episodes(parts)
+    assert looks < 5 * 40 * 20
+    assert len(merged.labels["phase"]) == 40 * 19
+    assert [(one.start, one.end) for one in merged.labels["whole"]] == [(0, 800)]
