@@ -30,7 +30,7 @@ from wshard._blocks import ArrayBlock
 from wshard._channel_rows import channel_from_row
 from wshard._episode import Episode
 from wshard._files import save_wshard
-from wshard._journal import FrameKind, JournalFrame, JournalReader
+from wshard._journal import HEAD_SIZE, FrameKind, JournalFrame, JournalReader
 from wshard._labels import Intervals
 from wshard._lanes import (
     DONE,
@@ -93,7 +93,6 @@ class ChannelRuns:
         self.held = 0
         """Entries in all runs; items of a ragged or text channel."""
         self.last_offset = 0
-        self.texts: _TextCheck | None = None
         self.ends = array("Q")
         """Where the content of each run ends in the content of all."""
         self._offsets = array("Q")
@@ -246,12 +245,20 @@ class JournalBlock:
 class Journal:
     """Everything that a journal holds, up to where it is complete.
 
-    `check` compares the checksums of runs, `decode` also what they decode to.
+    `check` compares the checksums of runs, `decode` also what they decode to. `bad_text` is the frame to stop before,
+    and why, as `first_bad_text` found it.
 
     Owns: the reader.
     """
 
-    def __init__(self, path: str, *, check: bool = True, decode: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        check: bool = True,
+        decode: bool = False,
+        bad_text: tuple[int, BadValue] | None = None,
+    ) -> None:
         self.reader = JournalReader(path)
         self.fields: dict[str, Any] | None = None
         """The `episode` of the start frame; None before it was read."""
@@ -271,6 +278,7 @@ class Journal:
         """The number of steps, once it is final: an observation may follow the last."""
         self._check = check
         self._decode = decode
+        self._bad_text = bad_text
 
     @classmethod
     def open(
@@ -280,6 +288,11 @@ class Journal:
         journal = cls(path, check=check, decode=decode)
         try:
             journal.read()
+            bad = journal.first_bad_text() if decode else None
+            if bad is not None:
+                journal.reader.close()
+                journal = cls(path, check=check, bad_text=bad)
+                journal.read()
         except BaseException:
             journal.reader.close()
             raise
@@ -311,6 +324,8 @@ class Journal:
         return count
 
     def _add(self, frame: JournalFrame) -> None:
+        if self._bad_text is not None and self._bad_text[0] == self.reader.position:
+            raise self._bad_text[1]
         if frame.kind is FrameKind.RUN:
             self._add_run(frame)
         else:
@@ -389,31 +404,45 @@ class Journal:
         if frame.codec is not Codec.NONE:
             raise BadHeader(f"a run of {block!r} is compressed", rule="J-RAG-1")
         if not self._check:  # this process has written the journal
-            return int(next(self._pieces(frame, frame.body.stored_size - _OFFSET_BYTES))[0])
+            return int(next(self._pieces(frame.body, frame.body.stored_size - _OFFSET_BYTES))[0])
         last = runs.last_offset
-        if not runs.held and next(self._pieces(frame))[0] != 0:
+        if not runs.held and next(self._pieces(frame.body))[0] != 0:
             raise BadValue(f"{block!r} does not start with 0", rule="J-RAG-2")
-        for piece in self._pieces(frame):
+        for piece in self._pieces(frame.body):
             # Compared, not subtracted: differences of hostile values would wrap.
             if piece[0] < last or (piece[1:] < piece[:-1]).any():
                 raise BadValue(f"the offsets in {block!r} run backwards", rule="J-RAG-2")
             last = int(piece[-1])
         if last > owner.held:
             raise BadValue(f"{block!r} counts items that are not there", rule="J-RAG-3")
-        if self._decode and owner.row.fields["layout"] == "text":
-            owner.texts = owner.texts or _TextCheck(self.reader, owner)
-            start = runs.last_offset
-            for piece in self._pieces(frame):
-                owner.texts.check(start, piece)
-                start = int(piece[-1])
         return last
 
-    def _pieces(self, frame: JournalFrame, start: int = 0) -> Iterator[NDArray[np.int64]]:
+    def _pieces(self, body: StoredRun, start: int = 0) -> Iterator[NDArray[np.int64]]:
         """The offsets in a frame, some at a time."""
-        size = frame.body.stored_size
-        for at in range(start, size, _OFFSETS_PIECE):
-            part = self.reader.part(frame.body, at, min(_OFFSETS_PIECE, size - at))
+        for at in range(start, body.stored_size, _OFFSETS_PIECE):
+            part = self.reader.part(body, at, min(_OFFSETS_PIECE, body.stored_size - at))
             yield np.frombuffer(part, "<i8")
+
+    def first_bad_text(self) -> tuple[int, BadValue] | None:
+        """The first frame that completes a string that is not UTF-8 (J-RAG-4): its place, and the error.
+
+        Goes through one channel after the other, so that each run is decoded once.
+        """
+        found: list[tuple[int, BadValue]] = []
+        for runs in self.channels:
+            if runs.offsets is None or runs.row.fields["layout"] != "text":
+                continue
+            texts, start = _TextCheck(self.reader, runs), 0
+            for number in range(len(runs.offsets.ends)):
+                body = runs.offsets.run(number, self.reader.file)
+                try:
+                    for piece in self._pieces(body):
+                        texts.check(start, piece)
+                        start = int(piece[-1])
+                except BadValue as error:
+                    found.append((body.offset - HEAD_SIZE, error))
+                    break
+        return min(found, key=lambda each: each[0], default=None)
 
     def _add_note(self, fields: dict[str, Any]) -> None:
         """Adds what a note or the end says; all of it or, with an error, nothing."""

@@ -14,11 +14,12 @@ import pytest
 import zstandard
 from fastcrc import crc32
 
-from shard_format import ShardReader
+from shard_format import Codec, ShardReader
 from shard_format.errors import FormatError, InvalidArgument, ShardError
 from tests.shard_format.support import check_python
 from tests.wshard.recording_support import check_file, check_steps, record, recorder
 from wshard import load_wshard, open_partial, recover
+from wshard._journal import JournalReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -200,6 +201,40 @@ class TestDamage:
 
 class TestMisleading:
     """Journals with good checksums and bad intentions."""
+
+    def test_texts_in_turn_are_decoded_once_and_one_at_a_time(
+        self, partial: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Small frames that point into runs of many channels, which are large when decoded."""
+        names, size, turns = "abcd", 1 << 20, 50
+        rows: list[dict[str, Any]] = []
+        for name in names:
+            block, offsets = f"signal/{name}", f"offsets/signal/{name}"
+            text = {"layout": "text", "offsets_block": offsets}
+            rows.append({"id": name, "dtype": "u8", "shape": [], "signal_block": block, **text})
+            rows.append({"id": offsets, "dtype": "i64", "shape": [], "signal_block": offsets})
+        parts = [start(*rows)]
+        for number in range(len(names)):
+            items = bytes(size - 1) + b"\xff"
+            parts.append(frame(len(parts), RUN, items, codec=1, channel=2 * number, entries=size))
+        for turn in range(turns):
+            for number in range(len(names)):
+                end = struct.pack("<q", turn if turn + 1 < turns or not number else size)
+                parts.append(frame(len(parts), RUN, end, channel=2 * number + 1, entries=1))
+        partial.write_bytes(b"".join(parts))
+        decoded = []
+        content = JournalReader.content
+
+        def counting(reader: JournalReader, codec: Codec, *rest: Any) -> Any:  # noqa: ANN401 - as it is
+            decoded.append(codec)
+            return content(reader, codec, *rest)
+
+        monkeypatch.setattr(JournalReader, "content", counting)
+        result = recover(partial, fsync=False)
+        assert (result.steps, decoded.count(Codec.ZSTD)) == (turns - 2, 2 * len(names))
+        assert result.error is not None
+        assert (result.error.rule, result.error.code) == ("J-RAG-4", "bad_value")
+        assert result.error.offset == sum(map(len, parts[:-3]))
 
     @pytest.mark.parametrize(
         "first",
