@@ -438,10 +438,13 @@ class EpisodeDataset:
             out=out,
         )
 
+        has_contents = bool(self._store.contents)
+
         def fill_row(row: int, episode: int, start: int, stop: int) -> None:
             source = self._store[episode]
             buffers.fill(row, source, start, stop)
-            contents.fill(row, source, start, stop)
+            if has_contents:
+                contents.fill(row, source, start, stop)
 
         stops = np.minimum(starts + self.window, self._usable[episodes])
         places = list(zip(*(a.tolist() for a in (episodes, starts, stops)), strict=True))
