@@ -182,7 +182,11 @@ class EpisodeCache:
             if shutil.disk_usage(self._folder).free < size:
                 full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 raise ShardIOError.wrap(full, "cannot write", self._folder)
-            names = [glob.escape(want.name) for want in store.wanted if source.channels[want.key]]
+            names = [
+                glob.escape(want.name)
+                for want in store.wanted
+                if source.channels[want.key] is not None
+            ]
             names += [
                 glob.escape(content.block)
                 for content in store.contents
