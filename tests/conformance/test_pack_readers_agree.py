@@ -184,7 +184,7 @@ def assert_both_agree(data: bytes, strict: Any, tmp_path: Path) -> None:  # noqa
     expected_stream = strict.stream(data)
     assert streamed == [record.key for record in expected_stream.records]
     assert (stop is None) == (expected_stream.stop is None), (stop, expected_stream.stop)
-    result = shardpack.recover(data, tmp_path / "out.shardpack", fsync=False)
+    result = shardpack.recover(data, tmp_path / "out.shardpack", fsync=False, overwrite=True)
     recovered = strict.recover(data)
     with ShardPackReader(tmp_path / "out.shardpack") as again:
         assert list(again.keys()) == recovered.keys
