@@ -139,12 +139,9 @@ class TestWithoutAWindow:
         stats = compute_stats(dataset)
         assert (stats.episodes, stats.steps) == (2, 40)
         assert stats["state"].mean.tolist() == [1.5, 1.5]
-        for use in (
-            len,
-            lambda ds: [*ds],  # type: ignore[misc]
-            lambda ds: ds[0],
-            lambda ds: ds.batch([0]),
-        ):  # never silently nothing
+        uses: list[Callable[[EpisodeDataset], object]] = [len, lambda ds: ds[0]]
+        uses += [lambda ds: ds.batch([0]), lambda ds: [ds[n] for n in range(len(ds))]]
+        for use in uses:  # never silently nothing
             with pytest.raises(InvalidArgument, match="no episode is long enough for a window"):
                 use(dataset)
 
