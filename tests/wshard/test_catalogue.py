@@ -17,6 +17,7 @@ from wshard import Episode, WShardStreamWriter, find, save_wshard
 from wshard.catalogue import EpisodeInfo, parse_where
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ROWS: list[dict[str, Any]] = [
