@@ -17,7 +17,7 @@ from wshard._formats import detect_format, load, load_wshard, save
 from wshard._labels import Intervals
 from wshard._metadata import Timebase
 from wshard._values import DType
-from wshard.catalogue import EpisodeTable, find
+from wshard.catalogue import find
 from wshard.chunked import ChunkedEpisodeReader, ChunkedEpisodeWriter, validate_chunk_continuity
 from wshard.editing import add_lane, compact, edit, remove_lane
 from wshard.partial import Recovery, open_partial, recover
@@ -31,7 +31,6 @@ __all__ = [
     "ChunkedEpisodeWriter",
     "DType",
     "Episode",
-    "EpisodeTable",
     "Intervals",
     "Modality",
     "RaggedChannel",

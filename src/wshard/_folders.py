@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
@@ -100,9 +99,17 @@ def find_recordings(folder: str | os.PathLike[str]) -> list[RecordingFiles]:
     """
     found: dict[RecordingFiles, None] = {}
     for path in walk_folder(os.fspath(folder), PARTIAL_SUFFIX).paths():
-        with suppress(FileMissing, InvalidArgument):  # just finished, or not a regular file
+        try:
             if is_journal(path):
                 found[RecordingFiles.of(path)] = None
+        except (FileMissing, InvalidArgument):  # noqa: PERF203 - one file at a time
+            pass  # just finished, or not a regular file
+        except ShardIOError as error:
+            if error.errno != errno.EACCES:
+                raise
+            # Of another user, who alone can recover it; by its name it is a recording.
+            if path.endswith(SUFFIX + PARTIAL_SUFFIX):
+                found[RecordingFiles(path.removesuffix(PARTIAL_SUFFIX))] = None
     return list(found)
 
 

@@ -47,7 +47,6 @@ from wshard import (
     ChunkedEpisodeWriter,
     DType,
     Episode,
-    EpisodeTable,
     Intervals,
     Modality,
     RaggedChannel,
@@ -63,7 +62,7 @@ from wshard import (
 )
 from wshard._episode import LaneView
 from wshard.alignment import Aligned, AlignedChannel
-from wshard.catalogue import EpisodeInfo
+from wshard.catalogue import EpisodeInfo, EpisodeTable
 from wshard.chunked import ChunkManifest
 from wshard.doctor import examine
 from wshard.latent import get_latent_actions

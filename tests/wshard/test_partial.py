@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -100,3 +101,12 @@ def test_an_episode_that_is_shorter_than_the_journal_does_not_count_as_recovered
     record(tmp_path / "ep.wshard", 20).close()
     (files,) = find_recordings(tmp_path)
     assert state_of(files) == "unfinished"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_journal_of_another_user_hides_no_others(tmp_path: Path) -> None:
+    record(tmp_path / "mine.wshard").close()
+    record(tmp_path / "theirs.wshard").close()
+    (tmp_path / "theirs.wshard.partial").chmod(0)
+    states = [state_of(files) for files in find_recordings(tmp_path)]
+    assert states == ["unfinished", "recording"]
