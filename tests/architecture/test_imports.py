@@ -45,6 +45,7 @@ ON_TOP = {
 EPISODE_DOORS = ON_TOP | {
     *(
         "alignment",
+        "catalogue",
         "chunked",
         "editing",
         "identity",
