@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
@@ -58,7 +59,7 @@ __all__ = [
     "merge_schemas",
     "numbered_files",
     "parts_folder",
-    "set_files_beside",
+    "set_files_in",
     "set_path",
 ]
 
@@ -378,7 +379,10 @@ class ShardSet:
         extra = [name for name, number in fitting.items() if number >= start]
         if not set(extra) - set(self.names):
             return
-        listed = {name for one in set_files_beside(folder) for name in one.names}
+        listed: set[str] = set()
+        for path in set_files_in(folder):
+            with suppress(ShardError):  # checking that file shows what is wrong with it
+                listed.update(ShardSet.read(path).names)
         for name in sorted(set(extra) - listed - set(self.names), key=natural_key):
             yield ReferenceMismatch(
                 f"{os.path.basename(self.path)} does not name this shard",
@@ -421,14 +425,9 @@ def read_own_set(path: str, name: str) -> ShardSet | None:
     return found
 
 
-def set_files_beside(folder: str) -> Iterator[ShardSet]:
-    """The set files of a folder that can be read."""
-    for name in list_names(folder):
-        if name.endswith(SUFFIX):
-            try:
-                yield ShardSet.read(os.path.join(folder, name))
-            except ShardError:
-                continue  # verifying that file itself says what is wrong
+def set_files_in(folder: str) -> list[str]:
+    """The set files of a folder."""
+    return [os.path.join(folder, name) for name in list_names(folder) if name.endswith(SUFFIX)]
 
 
 def list_names(folder: str) -> list[str]:

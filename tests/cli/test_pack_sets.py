@@ -119,3 +119,17 @@ def test_shard_verify_checks_the_packs_that_a_manifest_names(
     assert (result.code, "checksum_mismatch" in result.out) == (1, True)
     result = run("verify", "train.shardpack-set")
     assert (result.code, "the SHA-256 is not what the manifest says" in result.out) == (1, True)
+
+
+def test_a_damaged_set_file_shows_when_its_shards_are_verified(photos: Path, pack: Run) -> None:
+    assert pack("create", "-i", photos, *OUT).code == 0
+    data = bytearray((photos.parent / "train.shardpack-set").read_bytes())
+    data[-30] ^= 1
+    (photos.parent / "train.shardpack-set").write_bytes(data)
+    for what in ("train-*.shardpack", ".", "train.shardpack-set"):
+        result = pack("verify", what)
+        assert (result.code, "checksum_mismatch" in result.out) == (1, True)
+    assert pack("verify", "train-000000.shardpack").code == 0
+    # The next writer replaces it.
+    assert pack("create", "-i", photos, *OUT, "--resume").code == 0
+    assert pack("verify", "train.shardpack-set").code == 0

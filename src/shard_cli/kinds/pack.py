@@ -36,7 +36,7 @@ from shard_format.errors import (
 from shard_format.sources import is_url
 from shardpack.dataset import expand, expand_set_files, find_repeated_keys
 from shardpack.files import entry_file, metadata_json, record_files
-from shardpack.sets import ShardSet, is_set_file, merge_schemas, set_files_beside
+from shardpack.sets import ShardSet, is_set_file, merge_schemas, set_files_in
 
 if TYPE_CHECKING:
     import argparse
@@ -482,51 +482,54 @@ def _check_packs(
     packs: Sequence[str], args: argparse.Namespace, console: Console
 ) -> Iterator[ShardCheck]:
     for pack in packs:
-        listing = ShardCheck(pack)
-        with listing.noting():
-            targets, sets = _listed_targets(pack)
-        if listing.errors:  # the set file cannot be read
-            if not is_set_file(pack):
-                raise listing.errors[0]
-            yield listing
-            continue
+        is_given = is_set_file(pack)
+        shards = [] if is_given else files(pack)
+        sets, unreadable = _read_sets(expand_set_files(pack) if is_given else _sets_beside(shards))
+        if is_given:
+            shards = [shard for one in sets for shard in one.locations()]
+        else:
+            names = [os.path.basename(shard) for shard in shards]
+            sets = [one for one in sets if one.is_about(names)]
         work = partial(check_shard, limits=limits_of(args))
+        targets = _with_rows(shards, sets, is_hashed=is_given)
         found = list(in_order(targets, work, getattr(args, "jobs", None), console, "shard"))
-        hashes = [one.hashes for one in found]
         by_file = {one.file: one for one in found}
+        hashes = [one.hashes for one in found]
         for error in find_repeated_keys([one.file for one in found], hashes, limits_of(args)):
             by_file[str(error.path)].errors.append(error)
         yield from found
-        for one in sets:
-            result = check_set(one, by_file)
-            if result.errors or is_set_file(pack):
-                yield result
+        results = [check_set(one, by_file) for one in sets]
+        yield from (result for result in results if is_given or result.errors)
+        # One shard can be checked beside a set file that is not about it, and damaged.
+        yield from unreadable if is_given or len(shards) > 1 else ()
 
 
-def _listed_targets(pack: str) -> tuple[list[Target], list[ShardSet]]:
-    """The shards of a pack, each with what a set file says about it; and the set files."""
-    shards = files(pack)
+def _sets_beside(shards: Sequence[str]) -> list[str]:
+    """The set files in the folders of local shards."""
+    folders = dict.fromkeys(os.path.dirname(shard) for shard in shards if not is_url(shard))
+    return [path for folder in folders for path in set_files_in(folder)]
+
+
+def _read_sets(paths: Sequence[str]) -> tuple[list[ShardSet], list[ShardCheck]]:
+    """The set files that can be read, and what is wrong with the others."""
     sets: list[ShardSet] = []
-    if is_set_file(pack):
-        sets = [ShardSet.read(one) for one in expand_set_files(pack)]
-    else:
-        folders: dict[str, list[str]] = {}
-        for shard in shards:
-            if not is_url(shard):
-                folders.setdefault(os.path.dirname(shard), []).append(os.path.basename(shard))
-        sets = [
-            one
-            for folder, names in folders.items()
-            for one in set_files_beside(folder)
-            if one.is_about(names)
-        ]
+    unreadable: list[ShardCheck] = []
+    for path in paths:
+        found = ShardCheck(path, shards=0)
+        with found.noting():
+            sets.append(ShardSet.read(path))
+        unreadable += [found] if found.errors else []
+    return sets, unreadable
+
+
+def _with_rows(shards: Sequence[str], sets: Sequence[ShardSet], *, is_hashed: bool) -> list[Target]:
+    """The shards, each with what a set file says about it."""
     listed = {
         location: (one, number) for one in sets for number, location in enumerate(one.locations())
     }
-    is_hashed = is_set_file(pack)
     targets: list[Target] = []
     for shard in shards:
         one, number = listed.get(shard, (None, 0))
         row = None if one is None else one.only(number)
         targets.append(Target(shard, known_size(shard), listed=row, is_hashed=is_hashed))
-    return targets, sets
+    return targets
