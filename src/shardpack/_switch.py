@@ -158,7 +158,7 @@ def _switch(
             sync_folder(staging)
         with _locked_journal(folder, create=True) as journal:
             _carry_out(folder, journal)  # what another set's replacement has left
-            for staged, _ in moves:  # after this there is no way back
+            for staged, _ in moves:  # before the journal decides
                 os.stat(os.path.join(staging, staged))
             new = {name for _, name in moves}
             plan = {
