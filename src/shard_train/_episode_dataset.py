@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,11 +28,12 @@ from shard_train._episodes.store import EpisodeStore
 from shard_train._normalizing import make_normalizer
 from shard_train.packed_episodes import EpisodePack, open_episode_pack
 from shardpack import Dataset
+from shardpack.dataset import expand
+from shardpack.sets import is_set_file
 from wshard.catalogue import LABELS, METADATA, CatalogueOpener, EpisodeForms, parse_where, select
 from wshard.windows import STEP_KEYS
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from shard_train._episodes.store import Files
     from shard_train._normalizing import Normalize, StatsSource
     from shard_train._stats import Stats
+    from wshard import catalogue
     from wshard.catalogue import Catalogue, EpisodeLocations, Where
     from wshard.types import Channel, Episode
 
@@ -295,7 +298,7 @@ class EpisodeDataset:
     ) -> Catalogue:
         opener = CatalogueOpener(index, self.leave_out, options, open_episode_pack)
         if not isinstance(files, Dataset):
-            return opener.open(files)
+            return opener.open(_with_shards(files))
         shards = files.shards
         return opener.open_packs(
             [shard.name for shard in shards], lambda pack: EpisodePack(shards[pack])
@@ -569,6 +572,16 @@ class EpisodeDataset:
         columns = ("channel", "dtype", "step", "rate", "codec", "size in one episode")
         table = display.Table(columns, ((key, *row) for key, row in rows.items()), len(rows))
         return display.card("EpisodeDataset", facts, table, pictures, note)
+
+
+def _with_shards(files: catalogue.Files) -> catalogue.Files:
+    """The files, with the shards of a set in place of its set file."""
+    if isinstance(files, (str, os.PathLike)):
+        return [str(one) for one in expand(files)] if is_set_file(files) else files
+    listed = list(files)
+    return [
+        one for part in listed for one in (map(str, expand(part)) if is_set_file(part) else [part])
+    ]
 
 
 def _data_fingerprint(catalogue: Catalogue) -> str:

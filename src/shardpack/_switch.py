@@ -264,12 +264,12 @@ def _read_plan(folder: str, journal: int) -> dict[str, Any] | None:
         names += [name for staged, new in plan["new"] for name in (staged, new)]
         # A journal that came with a foreign folder must not reach other folders, or empty one that is not ours.
         is_unsafe = (
-            (plan.get("leftovers") is None and _STAGING.fullmatch(plan["staging"]) is None)
-            or os.path.islink(os.path.join(folder, plan["staging"]))
-            or any(
+            any(
                 name in ("", os.curdir, os.pardir) or name != os.path.basename(name)
                 for name in names
             )
+            or os.path.islink(os.path.join(folder, plan["staging"]))
+            or (plan.get("leftovers") is None and _STAGING.fullmatch(plan["staging"]) is None)
         )
     except (ShardError, KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise BadMetadata(

@@ -209,14 +209,20 @@ def closed_at_any_line(
     while line <= seen:
         source, seen, is_closing = open_one(), 0, False
 
-        def trace(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - itself
+        def trace(
+            frame: FrameType,
+            event: str,
+            _: object,
+            source: ByteSource = source,
+            line: int = line,
+        ) -> Any:  # noqa: ANN401 - itself
             nonlocal seen, is_closing
             if is_closing or os.path.basename(frame.f_code.co_filename) not in files:
                 return None
             if event == "line":
-                if seen == line:  # noqa: B023 - of this round
+                if seen == line:
                     is_closing = True
-                    source.close()  # noqa: B023
+                    source.close()
                     is_closing = False
                 seen += 1
             return trace

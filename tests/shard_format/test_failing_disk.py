@@ -116,7 +116,7 @@ def test_what_is_raised_or_found_is_an_error_of_the_system(
         try:
             codes = {found.code for found in READS[name](folder).errors}
         except ShardIOError as error:
-            codes = {error.code if error.errno == errno.EIO else str(error)}
+            codes = {error.code if error.errno == errno.EIO else error.errno}
         assert codes == {"io_error"}, number
         assert not (folder / "r").exists()
 

@@ -11,8 +11,8 @@ import pytest
 import shardpack
 from shard_format.codecs import crc32c
 from shard_format.errors import BadMetadata, InvalidArgument, ShardError, UnsafePath
-from shardpack import ShardWriterSet, writer_set
-from shardpack._switch import JOURNAL, finish_replacements
+from shardpack import ShardWriterSet, _switch, writer_set
+from shardpack._switch import JOURNAL
 from tests.shard_format.faults import killed_at
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PATTERN = "s-%03d.shardpack"
+SET_FILE = "s.shardpack-set"
 
 
 def write(folder: Path, word: str, count: int, **options: Any) -> list[str]:  # noqa: ANN401 - the writer's
@@ -32,7 +33,10 @@ def write(folder: Path, word: str, count: int, **options: Any) -> list[str]:  # 
 
 def contents(folder: Path) -> list[str]:
     with shardpack.open(folder) as dataset:
-        return list(dataset.keys())
+        found = list(dataset.keys())
+    with shardpack.open(folder / SET_FILE) as dataset:
+        assert list(dataset.keys()) == found
+    return found
 
 
 def keys(word: str, count: int) -> list[str]:
@@ -96,7 +100,7 @@ def test_an_error_or_an_interrupt_leaves_the_old_set(tmp_path: Path) -> None:
         with pytest.raises(error):
             fail(error)
         assert contents(tmp_path) == keys("old", 12)
-        assert len(list(tmp_path.iterdir())) == 3
+        assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_readers_that_have_the_old_set_open_go_on_with_it(tmp_path: Path) -> None:
@@ -132,7 +136,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_replacement(tmp_path:
         write(tmp_path, "new", 33, overwrite=True)
         assert contents(tmp_path) == keys("new", 33)
     assert contents(tmp_path) == ["living"]
-    assert [path.name for path in tmp_path.iterdir()] == [PATTERN % 0]
+    assert {path.name for path in tmp_path.iterdir()} == {PATTERN % 0, SET_FILE}
 
 
 def test_a_file_that_came_later_is_not_removed(tmp_path: Path) -> None:
@@ -147,7 +151,7 @@ def test_a_file_that_came_later_is_not_removed(tmp_path: Path) -> None:
     other = tmp_path / "other.shardpack"
     shardpack.ShardPackWriter(other).close()
     os.replace(other, tmp_path / (PATTERN % 2))
-    contents(tmp_path)
+    shardpack.open(tmp_path).close()
     assert (tmp_path / (PATTERN % 2)).exists()
 
 
@@ -157,7 +161,10 @@ def test_a_journal_that_names_other_folders_is_refused(tmp_path: Path, name: str
     for plan in (
         {"staging": name, "new": [], "old": []},
         {"staging": ".x.new", "new": [name], "old": []},
+        {"staging": ".x.new", "new": [["a", name]], "old": []},
+        {"staging": ".x.new", "new": [[name, "a"]], "old": []},
         {"staging": ".x.new", "new": [], "old": [[name, 1, 2, 3, 4]]},
+        {"staging": "x", "new": [], "old": [], "leftovers": [name]},
     ):
         text = json.dumps(plan).encode()
         (tmp_path / JOURNAL).write_bytes(b"%08x\n%s\n" % (crc32c(text), text))
@@ -181,9 +188,10 @@ def test_a_writer_that_dies_while_another_one_starts_loses_nothing(
 ) -> None:
     """It has decided for its new set, which must not be taken for something abandoned."""
     write(tmp_path, "old", 12, fsync=False)
+    finish = _switch.finish_replacements
 
     def die_right_after(folders: list[str]) -> bool:
-        found = finish_replacements(folders)
+        found = finish(folders)
         monkeypatch.undo()
         call = 0
         while not (tmp_path / JOURNAL).exists() or not (tmp_path / JOURNAL).stat().st_size:
@@ -195,7 +203,8 @@ def test_a_writer_that_dies_while_another_one_starts_loses_nothing(
     with pytest.raises(KeyboardInterrupt):
         interrupt_a_replacement(tmp_path)
     assert contents(tmp_path) == keys("new", 4)
-    assert [path.name for path in tmp_path.iterdir()] == [PATTERN % 0]
+    left = sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".shardpack")
+    assert left == [PATTERN % 0]
 
 
 def interrupt_a_replacement(folder: Path) -> None:
@@ -204,7 +213,13 @@ def interrupt_a_replacement(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"[]", b"{}", b'{"staging":1,"new":[],"old":[]}', b"[" * 100_000, b'{"staging":']
+    "text",
+    [
+        *(b"[]", b"{}", b"[" * 100_000, b'{"staging":', b'{"staging":1,"new":[],"old":[]}'),
+        *(b'{"staging":"x","new":[["a"]],"old":[]}', b'{"staging":"x","new":[1],"old":[]}'),
+        *(b'{"staging":"x","new":[[1,2]],"old":[]}', b'{"staging":"x","new":["a"],"old":5}'),
+        b'{"staging":"x","new":[],"old":[],"leftovers":7}',
+    ],
 )
 def test_a_journal_that_is_malformed_is_refused(tmp_path: Path, text: bytes) -> None:
     write(tmp_path, "old", 3)
