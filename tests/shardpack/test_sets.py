@@ -14,6 +14,8 @@ import pytest
 
 import shardpack
 import shardpack.dataset
+from shard_cli.main import main
+from shard_cli.programs import SHARDPACK
 from shard_format import Limits, Manifest, Role, ShardWriter, signing
 from shard_format.errors import (
     BadMetadata,
@@ -215,6 +217,7 @@ def test_a_set_behind_a_url(tmp_path: Path) -> None:
             assert len(dataset) == 23
             assert server.counted() == 1
             assert dataset["k20"]["txt"].data == b"k20" * 3
+        assert main(["verify", server.url(f"/a/{path.name}")], SHARDPACK) == 0
     finally:
         server.shutdown()
         thread.join()

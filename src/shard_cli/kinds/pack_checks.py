@@ -13,6 +13,7 @@ from shard_cli.files import known_size
 from shard_cli.kinds.model import Checked, Problem
 from shard_cli.text import count, size
 from shard_format.errors import BadOffset, ShardError, shorten
+from shard_format.sources import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -85,9 +86,8 @@ def check_shard(target: Target, progress: Progress, *, limits: Limits) -> ShardC
     found = ShardCheck(target.path)
     listed = target.listed
     with found.noting():
-        if (
-            listed is not None and target.is_hashed
-        ):  # first: another file need not be read as a shard
+        # First: a file that is another one need not be read as a shard.
+        if listed is not None and target.is_hashed and not is_url(target.path):
             listed.check_place(0, target.path)
             listed.manifest.verify_file(target.path, listed.manifest.files[0])
         _check_content(found, progress, limits)
