@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 import os
+from collections.abc import Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,7 @@ from wshard.catalogue import LABELS, METADATA, CatalogueOpener, EpisodeForms, pa
 from wshard.windows import STEP_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -576,12 +577,12 @@ class EpisodeDataset:
 
 def _with_shards(files: catalogue.Files) -> catalogue.Files:
     """The files, with the shards of a set in place of its set file."""
-    if isinstance(files, (str, os.PathLike)):
-        return [str(one) for one in expand(files)] if is_set_file(files) else files
-    listed = list(files)
-    return [
-        one for part in listed for one in (map(str, expand(part)) if is_set_file(part) else [part])
-    ]
+    if not isinstance(files, (str, os.PathLike, Iterable)):
+        return files
+    parts = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+    if not any(map(is_set_file, parts)):
+        return files if isinstance(files, (str, os.PathLike)) else parts
+    return [str(one) for part in parts for one in (expand(part) if is_set_file(part) else [part])]
 
 
 def _data_fingerprint(catalogue: Catalogue) -> str:

@@ -151,7 +151,14 @@ def test_every_invalid_vector_is_diagnosed(description: Path, run: Run) -> None:
         assert run(*command, path).code in (Exit.OK, Exit.FINDING, Exit.UNSUPPORTED)
 
 
-@pytest.mark.parametrize("description", VALID, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "description",
+    [
+        pytest.param(path, marks=pytest.mark.slow) if path.stem == "entries_10000" else path
+        for path in VALID
+    ],
+    ids=lambda path: path.stem,
+)
 def test_every_valid_vector_is_healthy_and_survives_repacking(
     description: Path, run: Run, tmp_path: Path
 ) -> None:

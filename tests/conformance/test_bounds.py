@@ -11,6 +11,8 @@ import pytest
 
 from tests.conformance.read_everything import READ, VECTORS
 
+pytestmark = pytest.mark.slow
+
 MOST_BYTES = 64 << 20
 MOST_SECONDS = 2.0
 

@@ -80,7 +80,13 @@ class TestKilled:
 
     @pytest.mark.parametrize(
         ("layout", "spool"),
-        [("moved", 1_000), ("moved", 32 << 20), ("declared", 1_000), ("reserved", 32 << 20)],
+        [
+            ("moved", 32 << 20),
+            *(
+                pytest.param(*case, marks=pytest.mark.slow)
+                for case in (("moved", 1_000), ("declared", 1_000), ("reserved", 32 << 20))
+            ),
+        ],
     )
     def test_a_kill_at_any_system_call_leaves_the_old_file_or_the_new(
         self, tmp_path: Path, layout: str, spool: int

@@ -1270,6 +1270,7 @@ class TestMemory:
         grown = int(check_python(MEASURE + dedent(script), path))
         assert grown < 80 << 20, f"{grown >> 20} MiB"
 
+    @pytest.mark.slow
     def test_200_000_entries_need_few_bytes_each(self, path: Path) -> None:
         script = """
             with ShardWriter(sys.argv[1], fsync=False, alignment=0) as writer:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 pytest.importorskip("resource")
 
+pytestmark = pytest.mark.slow
+
 COUNT = 80
 CHUNKS = 300
 LIMIT = 64

@@ -8,6 +8,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import shardpack
 from shard_format.atomic import AtomicFile
 from shardpack import ShardWriterSet
@@ -83,6 +85,7 @@ def test_a_file_that_nobody_got_is_removed(tmp_path: Path) -> None:
     assert at_every(1, work, check) > 50
 
 
+@pytest.mark.slow
 def test_of_a_set_only_complete_shards_stay(tmp_path: Path) -> None:
     def work(number: int) -> None:
         with ShardWriterSet(

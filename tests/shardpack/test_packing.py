@@ -481,6 +481,7 @@ class TestLostProcesses:
         assert sorted(shards(tmp_path / "out")) == ["s-000.shardpack", "s-001.shardpack"]
         assert len(keys(tmp_path / "out")) == 20
 
+    @pytest.mark.slow
     def test_stopping_while_processes_send_large_records_ends(self, tmp_path: Path) -> None:
         def stop(_: int) -> None:
             raise KeyboardInterrupt

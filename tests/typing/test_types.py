@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 REPOSITORY = Path(__file__).parents[2]
 SNIPPET = Path(__file__).parent / "public_api.py"
 
@@ -20,6 +22,7 @@ def run_mypy(file: Path, cache: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_public_api_has_the_promised_types(tmp_path: Path) -> None:
     result = run_mypy(SNIPPET, tmp_path / "cache")
     assert result.returncode == 0, result.stdout + result.stderr

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 T = 3
 STATE = np.arange(T, dtype=np.float32)
 
@@ -77,7 +79,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize(
     "name",
     [
-        name if name == "compact" else pytest.param(name, marks=pytest.mark.slow)
+        name if name == "edit" else pytest.param(name, marks=pytest.mark.slow)
         for name in (*WRITERS, "compact edited labels")
     ],
 )
@@ -113,9 +115,7 @@ def test_a_kill_at_any_call_leaves_the_old_lanes_or_the_new_ones(path: Path, nam
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        pair
-        if pair in (("compact", "add_lane"), ("add_lane", "compact"), ("edit", "save"))
-        else pytest.param(*pair, marks=pytest.mark.slow)
+        pair if pair == ("edit", "save") else pytest.param(*pair, marks=pytest.mark.slow)
         for pair in itertools.product(WRITERS, repeat=2)
         if pair not in (("add_lane", "add_lane"), ("remove_lane", "remove_lane"))
     ],

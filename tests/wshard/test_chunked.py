@@ -291,7 +291,8 @@ class TestReplacing:
             assert (self.value(tmp_path), len(listing(tmp_path))) == (value, len(first))
         assert listing(tmp_path) == first, "names that became free are used again"
 
-    @pytest.mark.parametrize("chunk_size", [2, pytest.param(3, marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("chunk_size", [2, 3])
     def test_a_kill_at_any_call_leaves_all_of_the_old_one_or_of_the_new_one(
         self, tmp_path: Path, chunk_size: int
     ) -> None:

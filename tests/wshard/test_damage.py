@@ -281,7 +281,16 @@ def touched(entries: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("field", ROW_FIELDS)
-@pytest.mark.parametrize("block", ["signal/x", "omen/x/m", "residual/x/delta_q", "reward", "aux/x"])
+@pytest.mark.parametrize(
+    "block",
+    [
+        "signal/x",
+        *(
+            pytest.param(block, marks=pytest.mark.slow)
+            for block in ("omen/x/m", "residual/x/delta_q", "reward", "aux/x")
+        ),
+    ],
+)
 def test_any_value_in_any_field_of_a_row_is_taken_or_refused(field: str, block: str) -> None:
     for value in WRONG:
         row = {"id": "x", "dtype": "u8", "shape": [], "signal_block": block, field: value}

@@ -245,6 +245,7 @@ class TestDrawing:
         assert figure.axes == []
         assert (tmp_path / "n.png").read_bytes().startswith(PNG)
 
+    @pytest.mark.slow
     def test_every_vector_that_loads_is_drawn(self) -> None:
         drawn = 0
         for path in sorted((VECTORS / "valid").glob("*.wshard")):

@@ -118,6 +118,7 @@ class TestKilled:
         print(steps)
     """)
 
+    @pytest.mark.slow
     def test_at_40_random_moments_all_flushed_steps_come_back(self, path: Path) -> None:
         assert int(check_python(self.SCRIPT, path, "a few", 40)) > 0
 

@@ -86,7 +86,8 @@ def path(tmp_path: Path) -> Path:
 class TestKilled:
     """kill -9."""
 
-    @pytest.mark.parametrize("when", ["within", pytest.param("after", marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("when", ["within", "after"])
     def test_at_every_system_call_of_a_recording_in_three_files(
         self, path: Path, when: str
     ) -> None:
