@@ -47,7 +47,7 @@ ZstdError: type[Exception] = zstandard.ZstdError if _HAS_PACKAGE else _standard.
 _DEFAULT_LEVEL: Final = 3
 
 
-class Reader(Protocol):
+class FrameReader(Protocol):
     """Reads the content of compressed bytes, across frames."""
 
     def read(self, size: int, /) -> bytes: ...
@@ -98,7 +98,7 @@ if _HAS_PACKAGE:
         finally:
             _decompressors.give_back(decompressor)
 
-    def open_reader(source: bytes | memoryview | BinaryIO) -> Reader:
+    def open_reader(source: bytes | memoryview | BinaryIO) -> FrameReader:
         """Reads the content of frames, in bytes or a file, piece by piece. Frames may ask for a window of up to 128 MiB."""
         return zstandard.ZstdDecompressor().stream_reader(source, read_across_frames=True)
 
@@ -148,9 +148,10 @@ else:
             rest = decompressor.unused_data  # empty, too, if the frame is incomplete
         return count
 
-    def open_reader(source: bytes | memoryview | BinaryIO) -> Reader:
+    def open_reader(source: bytes | memoryview | BinaryIO) -> FrameReader:
         return cast(
-            "Reader", _standard.ZstdFile(source if hasattr(source, "read") else io.BytesIO(source))
+            "FrameReader",
+            _standard.ZstdFile(source if hasattr(source, "read") else io.BytesIO(source)),
         )
 
     def _new_context(level: int, checksum: bool, shortest_match: int | None) -> Any:  # noqa: ANN401
