@@ -12,7 +12,7 @@ INPUTS := pyproject.toml constraints.txt
 DEMO_EXTRAS := gym,plot
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo test test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz clean
+.PHONY: help environments demo test test-quick test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (less than a minute)"
@@ -82,10 +82,14 @@ demo: $(ENV)/demo/.ready
 	$(call show,Packs of samples and of these episodes,packs.py,demo-out demo-out/episodes)
 	@printf '\nDone. Pictures to look at: demo-out/ep_001.png, demo-out/episodes.png\n'
 
-test: lint
-	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES)
+# Types are checked while the tests run.
+test: lint-files
+	@$(MAKE) --no-print-directory -j 2 lint-types test-quick
 	@echo
-	@echo "Not run here: exhaustive damage tests (-m slow), oldest dependencies, wheel, fuzzing. Run 'make test-all'."
+	@echo "Not run here: exhaustive damage tests (-m slow), other Pythons, oldest dependencies, wheel, fuzzing. Run 'make test-all'."
+
+test-quick: $(ENV)/test/.ready
+	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES)
 
 # Grain in its own process: it starts threads, and loaders that fork do not work after that.
 test-bridges: $(ENV)/bridges/.ready

@@ -227,6 +227,7 @@ def in_fresh_process(script: str) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 class TestImporting:
     """`import shard_format` and `import wshard` are light and quiet."""
 

@@ -13,6 +13,8 @@ import pytest
 
 from wshard import Episode, add_lane, load_wshard, save_wshard
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TESTED_HERE = {
     "control_loop.py",

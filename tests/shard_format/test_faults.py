@@ -75,6 +75,7 @@ def error_of(call: Callable[[], None]) -> ShardIOError | None:
     return None
 
 
+@pytest.mark.slow
 class TestKilled:
     """kill -9 at any moment."""
 

@@ -252,6 +252,7 @@ class TestCopies:
         assert (repr(ds), ds.fingerprint) == (repr(plain), plain.fingerprint)
 
 
+@pytest.mark.slow
 class TestSharing:
     """Copies in other datasets, threads and processes."""
 

@@ -432,6 +432,7 @@ def run_script(script: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 class TestLostProcesses:
     """Killed, ended, interrupted."""
 

@@ -73,6 +73,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ep.wshard"
 
 
+@pytest.mark.slow
 class TestKilled:
     """kill -9."""
 
