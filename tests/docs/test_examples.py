@@ -106,7 +106,6 @@ def test_a_folder_and_recorded_episodes_are_packed_and_read_back(tmp_path: Path)
         assert restored.read_bytes() == path.read_bytes()
 
 
-@pytest.mark.slow
 def test_without_recorded_episodes_some_are_made_up_and_packed(tmp_path: Path) -> None:
     said = run(tmp_path, "packs.py", ".")
     assert "12 episodes in 1 shard" in said
@@ -127,7 +126,6 @@ def test_the_world_model_learns(tmp_path: Path) -> None:
             assert ep.uncerts["observation"]["linear"]["std"].data.shape == (101, 8)
 
 
-@pytest.mark.slow
 def test_an_ensemble_in_numpy_predicts_better_than_the_last_state(tmp_path: Path) -> None:
     said = run(tmp_path, "pendulum_world_model.py", "episodes", "--updates", "800")
     losses = [float(loss) for loss in re.findall(r"loss (-?[\d.]+)", said)]
