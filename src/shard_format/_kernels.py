@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
+import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -44,12 +45,20 @@ if TYPE_CHECKING:
 # --- memory
 
 
+# The garbage collector of Python 3.12 frees what a BytesIO has lent although a traceback still holds it, and crashes.
+_MUST_COPY: Final = sys.version_info[:2] == (3, 12)
+
+
 def filled_bytes(size: int, fill: Callable[[memoryview], None]) -> bytes:
     """New bytes whose content `fill` writes, without a copy at the end.
 
     A BytesIO takes over a bytes object with no other reference, lends it out writable, and hands it back. The memory
     comes zeroed from the system, page by page, as it is touched: a size that a file only claims costs nothing.
     """
+    if _MUST_COPY:
+        memory = bytearray(size)
+        fill(memoryview(memory))
+        return bytes(memory)
     owner = _Owner(bytes(size))
     with owner.getbuffer() as view:
         fill(view)

@@ -30,8 +30,6 @@ TESTS = (
     *(f"wshard/test_{name}.py" for name in ("episode", "recording", "resave")),
     "shardpack/test_round_trip.py",
 )
-# This release of CPython crashes in its garbage collector after errors about damaged entries, with any zstd library.
-CRASHING = ("3.12.1",)
 FACTS = "import sys; print(sys.version.split()[0], getattr(sys, '_is_gil_enabled', lambda: True)())"
 
 
@@ -46,15 +44,6 @@ def facts_about(python: str) -> list[str] | None:
     return result.stdout.split() if result.returncode == 0 else None
 
 
-def is_usable(python: str) -> bool:
-    """Whether an interpreter runs, and can be tested."""
-    facts = facts_about(python)
-    if facts is not None and facts[0] in CRASHING:
-        print(f"{python}: version {facts[0]} crashes, and is not tested")
-        return False
-    return facts is not None
-
-
 def other_pythons() -> list[str]:
     """The interpreters of `NAMES`, without the version that runs this."""
     places = [Path(folder) for folder in os.get_exec_path()]
@@ -65,7 +54,7 @@ def other_pythons() -> list[str]:
     found = []
     for name in NAMES:
         candidates = [str(place / name) for place in places if (place / name).exists()]
-        usable = [python for python in candidates if name != own and is_usable(python)]
+        usable = [python for python in candidates if name != own and facts_about(python)]
         found += usable[:1]
     return found
 
