@@ -19,7 +19,7 @@ help:
 	@echo "make test      lint, types and all tests that need only light packages (a few minutes)"
 	@echo "make test-all  the rest: exhaustive tests, oldest dependencies, wheel, bounded fuzzing"
 	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
-	@echo "make test-pythons  the core tests on every other Python that this machine has"
+	@echo "make test-pythons  the core tests on every other Python that this machine has or can get"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
 	@echo "make vectors   regenerate spec/vectors"
 	@echo "make docs      regenerate the generated parts of README and docs"
@@ -63,8 +63,14 @@ $(ENV)/bench/.ready: $(INPUTS)
 $(ENV)/fuzz/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/fuzz,-c constraints.txt -e '.[fuzz]')
 
+$(ENV)/newer-pythons/.ready: tests/packaging/newer_pythons
+	@echo "installing into $(ENV)/newer-pythons …"
+	@mkdir -p $(ENV)
+	@tests/packaging/newer_pythons install $(ENV)/newer-pythons
+	@mkdir -p $(ENV)/newer-pythons && touch $@
+
 # All environments of the tests. Each takes one processor: `make -j 2 environments` creates two at a time.
-environments: $(ENV)/bridges/.ready $(ENV)/test/.ready $(ENV)/oldest/.ready $(ENV)/fuzz/.ready
+environments: $(foreach name,newer-pythons bridges test oldest fuzz,$(ENV)/$(name)/.ready)
 
 # $(1): what it shows, $(2): the example, $(3): its arguments. One thread for matrix products: the matrices of the
 # examples are so small that threads would wait for one another.
@@ -96,9 +102,10 @@ test-bridges: $(ENV)/bridges/.ready
 	$(ENV)/bridges/bin/python -m pytest -n $(TEST_PROCESSES) tests/bridges --ignore=tests/bridges/test_grain.py
 	$(ENV)/bridges/bin/python -m pytest tests/bridges/test_grain.py tests/architecture -k "grain or lists_its_names"
 
-# PYTHONS='python3.14 python3.15' tests these instead.
-test-pythons: $(ENV)/test/.ready
+# PYTHONS='python3.10 python3.13' tests these instead of those that are found.
+test-pythons: $(ENV)/test/.ready $(ENV)/newer-pythons/.ready
 	$(ENV)/test/bin/python tests/packaging/check_pythons.py $(PYTHONS)
+	tests/packaging/newer_pythons test $(ENV)/newer-pythons
 
 test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-bridges test-pythons
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES)
