@@ -38,7 +38,7 @@ from shardpack._layout import (
 from shardpack._record_head import RecordHead, UsualHead, at_record, parse_head
 from shardpack._shard_bytes import ShardBytes
 from shardpack.encodings import LABELS, Encoding, MetadataEncoding, decode
-from shardpack.images import FORMATS, decode_image
+from shard_format.images import FORMATS, decode_image
 from shardpack.values import decode_value
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from shard_format.canonical_json import check_length, parse_foreign
 from shard_format.errors import BadValue, InvalidArgument
 from shard_format.writer_input import as_bytes
 from shardpack import _msgpack
-from shardpack._npy import decode_npy, decode_npz, encode_npy, encode_npz
-from shardpack.images import FORMATS, decode_image
+from shard_format.npy import decode_npy, decode_npz, encode_npy, encode_npz
+from shard_format.images import FORMATS, decode_image
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

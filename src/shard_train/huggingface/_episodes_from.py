@@ -28,7 +28,7 @@ from shard_train.huggingface._names import (
     checked_block,
 )
 from shardpack.content_types import content_type_of, ending_of
-from shardpack.images import decode_image
+from shard_format.images import decode_image
 from wshard import save_wshard
 from wshard.types import (
     REWARD,

@@ -36,7 +36,7 @@ from shard_train.huggingface._arrow import (
 from shardpack.columns import open_samples
 from shardpack.content_types import content_type_of, ending_of
 from shardpack.convert import from_table
-from shardpack.images import FORMATS
+from shard_format.images import FORMATS
 from shardpack.values import decode_text, to_bytes
 
 if TYPE_CHECKING:

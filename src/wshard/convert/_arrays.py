@@ -1,0 +1,223 @@
+"""Arrays of other formats as channels that are read when they are used."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from shard_format.errors import InvalidArgument, ShardError, SizeMismatch
+from shard_format.images import decode_image
+from shard_format.registry import DEFAULT_LIMITS
+from wshard._blocks import pieces_of
+from wshard._channels import Channel, TextChannel
+from wshard._values import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "EncodedFrames",
+    "PartOfRows",
+    "Rows",
+    "channel_of",
+    "image_type",
+    "splits",
+    "text_channel",
+]
+
+# What is read at once is kept in memory: smaller arrays are not worth a look at the file for each window.
+_SMALL: Final = 1 << 16
+
+
+class Rows(Protocol):
+    """An array of another library that reads the rows it is asked for, such as an `h5py.Dataset` or a part of one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def __getitem__(self, rows: slice, /) -> Any: ...  # noqa: ANN401 - an array
+
+
+class PartOfRows:
+    """The rows from `start` to `stop` of an array that is shared by many episodes."""
+
+    def __init__(self, rows: Rows, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= rows.shape[0]:
+            raise SizeMismatch(
+                "an episode has steps that the dataset does not have",
+                expected=f"at most {rows.shape[0]} steps",
+                found=f"steps {start} to {stop}",
+            )
+        self._rows = rows
+        self._start = start
+        self.shape = (stop - start, *rows.shape[1:])
+        self.dtype = rows.dtype
+
+    def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
+        start, stop, _ = rows.indices(self.shape[0])
+        return self._rows[self._start + start : self._start + max(start, stop)]
+
+
+class RowsBlock:
+    """Rows of another library as the block of a channel."""
+
+    is_compressed = True
+    is_cut_cheaply = True
+
+    def __init__(self, name: str, rows: Rows, dtype: DType, path: str | None) -> None:
+        self.name = name
+        self.path = path
+        self._rows = rows
+        self._dtype = dtype
+        self._row_bytes = prod(rows.shape[1:]) * dtype.size
+        self.nbytes = rows.shape[0] * self._row_bytes
+
+    def _read(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """Rows as the bytes that a file of ours has."""
+        wanted = (stop - start, *self._rows.shape[1:])
+        rows = np.asarray(self._rows[start:stop])
+        if rows.shape != wanted:
+            raise SizeMismatch(
+                "an array has fewer steps than it states",
+                path=self.path,
+                entry=self.name,
+                expected=list(wanted),
+                found=list(rows.shape),
+            )
+        plain = np.ascontiguousarray(rows.astype(self._dtype.numpy_dtype, copy=False))
+        return plain.reshape(-1).view(np.uint8)
+
+    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+        return self.part(dtype, shape, 0)
+
+    def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
+        nbytes = prod(shape) * dtype.itemsize
+        if not nbytes:
+            return np.zeros(shape, dtype)
+        first = start // self._row_bytes
+        rows = self._read(first, -(-(start + nbytes) // self._row_bytes))
+        offset = start - first * self._row_bytes
+        return rows[offset : offset + nbytes].view(dtype).reshape(shape)
+
+    def read_into(self, start: int, out: NDArray[np.uint8]) -> None:
+        out[:] = self.part(np.dtype(np.uint8), (len(out),), start)
+
+    def pieces(self, most_bytes: int) -> Iterable[Any]:
+        return pieces_of(
+            self, max(1, most_bytes // max(1, self._row_bytes)) * max(1, self._row_bytes)
+        )
+
+
+def channel_of(
+    name: str,
+    rows: Rows,
+    *,
+    path: str | None = None,
+    **facts: Any,  # noqa: ANN401 - of Channel
+) -> Channel:
+    """A channel of an array of numbers; a large one is read when it is used.
+
+    Args:
+        name: of the channel.
+        rows: an array, or something that reads like one.
+        path: the file, for errors.
+        facts: `modality`, `unit`, `description`, `sampling_rate_hz` and the like, as `Channel` takes them.
+
+    Raises:
+        InvalidArgument: its type is not one that an episode can store.
+    """
+    if not rows.shape:
+        raise InvalidArgument("one number is not a channel", path=path, entry=name)
+    try:
+        dtype = DType.from_numpy(rows.dtype)
+    except InvalidArgument as error:
+        raise error.located(path=path, entry=name) from None
+    if isinstance(rows, np.ndarray) or prod(rows.shape) * dtype.size <= _SMALL:
+        return Channel(name, data=np.asarray(rows[:]), **facts)
+    block = RowsBlock(name, rows, dtype, path)
+    channel = Channel.from_source(name, block, dtype, tuple(rows.shape[1:]), rows.shape[0])
+    for key, value in facts.items():
+        setattr(channel, key, value)
+    return channel
+
+
+def text_channel(name: str, texts: Iterable[bytes | str | None], **facts: Any) -> TextChannel:  # noqa: ANN401 - of Channel
+    """A channel of strings; bytes must be UTF-8, and a missing string is empty."""
+    strings: list[str] = []
+    try:
+        for text in texts:
+            strings.append(text.decode() if isinstance(text, bytes) else (text or ""))  # noqa: PERF401 - its length names the bad step
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(
+            "a string is not UTF-8", entry=name, found=f"step {len(strings)}: {error.reason}"
+        ) from None
+    return TextChannel(name, strings, **facts)
+
+
+def image_type(data: bytes | memoryview) -> str:
+    """The content type of an encoded picture by its first bytes; empty if it is none that can be decoded."""
+    head = bytes(data[:12])
+    for content_type, magic in _MAGIC.items():
+        if head.startswith(magic):
+            return content_type
+    return "image/webp" if head[:4] == b"RIFF" and head[8:12] == b"WEBP" else ""
+
+
+_MAGIC: Final[dict[str, bytes | tuple[bytes, ...]]] = {
+    "image/jpeg": b"\xff\xd8\xff",
+    "image/png": b"\x89PNG\r\n\x1a\n",
+    "image/tiff": (b"II*\0", b"MM\0*"),
+    "image/bmp": b"BM",
+    "image/gif": b"GIF8",
+}
+
+
+class EncodedFrames:
+    """Encoded pictures, one a step, that are decoded when they are used. All have the size of the first."""
+
+    def __init__(self, name: str, frames: Sequence[Any], path: str | None = None) -> None:
+        self._name = name
+        self._frames = frames
+        self._path = path
+        if not len(frames):
+            raise InvalidArgument("no pictures to decode", path=path, entry=name)
+        first = self._decode(0)
+        self.shape = (len(frames), *first.shape)
+        self.dtype = first.dtype
+
+    def _decode(self, step: int) -> NDArray[Any]:
+        data = memoryview(self._frames[step]).cast("B")
+        try:
+            return decode_image(image_type(data), data, DEFAULT_LIMITS.max_decompressed_bytes)
+        except ShardError as error:
+            raise error.located(path=self._path, entry=f"{self._name}, step {step}") from None
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        start, stop, _ = rows.indices(self.shape[0])
+        out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
+        for number, step in enumerate(range(start, stop)):
+            frame = self._decode(step)
+            if frame.shape != self.shape[1:] or frame.dtype != self.dtype:
+                raise InvalidArgument(
+                    "a picture has another size than the first one",
+                    path=self._path,
+                    entry=f"{self._name}, step {step}",
+                    expected=f"{self.dtype}{list(self.shape[1:])}",
+                    found=f"{frame.dtype}{list(frame.shape)}",
+                )
+            out[number] = frame
+        return out
+
+
+def splits(first: Sequence[bool] | NDArray[Any]) -> list[tuple[int, int]]:
+    """Where episodes start and stop in a row of steps, given which steps are the first of one."""
+    starts = [0, *(int(step) for step in np.flatnonzero(first) if step)]
+    return list(pairwise([*starts, len(first)])) if len(first) else []

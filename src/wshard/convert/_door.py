@@ -1,0 +1,210 @@
+"""Reading and writing datasets of other formats: what users call."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from shard_format.atomic import make_parent, sync_folder
+from shard_format.errors import DATA_ERRORS, FileThere, InvalidArgument, ShardIOError, check_choice
+from wshard.convert._model import (
+    ConvertedEpisode,
+    Notes,
+    ReadOptions,
+    Report,
+    WriteOptions,
+    check_options,
+)
+from wshard.convert._registry import FORMATS, detect, format_named, module_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from wshard._episode import Episode
+    from wshard.convert._model import Format, Source, Target
+
+__all__ = ["formats", "open_source", "read", "write"]
+
+_log = logging.getLogger("wshard")
+
+
+def formats() -> tuple[Format, ...]:
+    """The formats that are read and written."""
+    return tuple(FORMATS.values())
+
+
+def open_source(path: str | os.PathLike[str], form: str | None, options: ReadOptions) -> Source:
+    """A dataset, open for reading. Close it."""
+    check_options(options)
+    location = os.fspath(path)
+    found = detect(location) if form is None else format_named(form)
+    if not found.reads:
+        raise InvalidArgument(f"{found.title} can be written, not read", path=location)
+    source: Source = module_of(found).Reader(location, options)
+    return source
+
+
+def read(
+    path: str | os.PathLike[str],
+    format: str | None = None,
+    *,
+    episodes: slice | None = None,
+    video: str = "keep",
+    mapping: Mapping[str, Any] | None = None,
+    on_error: str = "raise",
+) -> Iterator[ConvertedEpisode]:
+    """Reads the episodes of a dataset in another format, one after the other.
+
+    Large arrays stay in the dataset until you use them, so use or save an episode before you ask for the next.
+    `episode.changes` tells what became of each field.
+
+    Args:
+        path: a file or folder.
+        format: one of `formats()`; None looks at the content.
+        episodes: which ones, such as `slice(0, 100)`; None for all.
+        video: `"keep"` keeps encoded streams where that is possible, `"decode"` makes pixels of them.
+        mapping: for formats without a known layout, which field becomes what; see docs/formats.md.
+        on_error: `"skip"` logs an episode that cannot be read and goes on with the next.
+
+    Raises:
+        InvalidArgument: the format is not known, or an option.
+        ShardError: the dataset is damaged; names file and field.
+        MissingExtra: the format needs a package that is not installed; says which extra to install.
+    """
+    check_choice("on_error", on_error, ("raise", "skip"))
+    source = open_source(path, format, ReadOptions(video=video, mapping=mapping))
+    try:
+        for number in range(len(source.names()))[episodes or slice(None)]:
+            try:
+                episode = read_one(source, number)
+            except DATA_ERRORS as error:  # noqa: PERF203 - once an episode
+                if on_error == "raise":
+                    raise
+                _log.warning("%s: left out: %s", source.names()[number], error)
+                continue
+            yield episode
+    finally:
+        source.close()
+
+
+def read_one(source: Source, number: int) -> ConvertedEpisode:
+    """One episode of an open dataset, with what became of its fields."""
+    notes = Notes()
+    episode = source.read(number, notes)
+    return ConvertedEpisode(episode, notes.changes)
+
+
+def write(
+    episodes: Iterable[Episode],
+    path: str | os.PathLike[str],
+    format: str,
+    *,
+    video: str = "keep",
+    overwrite: bool = False,
+) -> Report:
+    """Writes episodes as a dataset in another format, which appears at its path when it is complete.
+
+    Args:
+        episodes: read one after the other; each must stay open until the next is asked for.
+        path: the file or folder to make.
+        format: one of `formats()`.
+        video: what becomes of cameras where the format has video: `"keep"` copies encoded streams and encodes
+            pixels, `"encode"` encodes all, `"decode"` writes pixels.
+        overwrite: whether to replace what is at the path.
+
+    Returns:
+        What was written, and what became of each field.
+
+    Raises:
+        FileExistsError: something is at the path.
+    """
+    form = format_named(format)
+    options = WriteOptions(video=video)
+    check_options(options)
+    if not form.writes:
+        raise InvalidArgument(f"{form.title} can be read, not written", path=os.fspath(path))
+    report = Report(source="", target=os.fspath(path), format="wshard", to=form.name)
+    with staged(path, overwrite=overwrite) as beside:
+        target: Target = module_of(form).Writer(beside, options)
+        try:
+            for episode in episodes:
+                notes = Notes()
+                target.write(episode, notes)
+                report.add(notes.changes)
+                report.episodes += 1
+                report.steps += episode.length
+            target.finish()
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to report
+                target.abandon()
+            raise
+        report.bytes_written = size_of(beside)
+    return report
+
+
+@contextlib.contextmanager
+def staged(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[str]:
+    """A path for a new file or folder, which takes its place when the block ends without an error."""
+    final = os.path.abspath(os.fspath(path))
+    there = os.path.lexists(final)
+    if there and not overwrite:
+        raise FileThere(
+            "something is there already", path=final, hint="choose another name, or overwrite=True"
+        )
+    beside = f"{final}.converting-{os.getpid()}"
+    old = f"{final}.replaced-{os.getpid()}"
+    try:
+        make_parent(final)
+        yield beside
+        sync_tree(beside)
+        if os.path.isdir(final):
+            # A folder cannot be replaced in one step. Killed right here, the old one is still there as `old`.
+            os.rename(final, old)
+        os.replace(beside, final)
+        sync_folder(os.path.dirname(final))
+    except OSError as error:
+        if isinstance(error, ShardIOError):
+            raise
+        raise ShardIOError.wrap(error, "cannot write", final) from error
+    finally:
+        remove(beside)
+    remove(old)
+
+
+def sync_tree(path: str) -> None:
+    """Makes sure that a file, or all files of a folder, survive a loss of power."""
+    files = [path]
+    if os.path.isdir(path):
+        files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    for file in files:
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    if os.path.isdir(path):
+        for folder, _, _ in os.walk(path, topdown=False):
+            sync_folder(folder)
+
+
+def size_of(path: str) -> int:
+    """Bytes of a file, or of all files of a folder."""
+    if not os.path.isdir(path):
+        return os.path.getsize(path)
+    return sum(
+        os.path.getsize(os.path.join(folder, name))
+        for folder, _, names in os.walk(path)
+        for name in names
+    )
+
+
+def remove(path: str) -> None:
+    """Removes a file or folder that this module made, if it is there."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)

@@ -1,0 +1,159 @@
+"""HDF5 files, opened with care: nothing that a file points to elsewhere is followed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shard_format.errors import BadValue, InvalidArgument, ShardIOError, UnsafePath
+from shard_format.extras import require
+from wshard.convert._arrays import channel_of, text_channel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from wshard._channels import Channel
+
+__all__ = ["attributes", "check_links", "datasets", "open_hdf5", "rows_channel"]
+
+
+def open_hdf5(path: str) -> Any:  # noqa: ANN401 - an h5py.File
+    """An HDF5 file for reading: `close()` it, or use it in a `with` block.
+
+    Raises:
+        MissingExtra: h5py is not installed.
+        ShardIOError: the file cannot be opened; it may be damaged.
+    """
+    h5py = require("h5py", "hdf5")
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot read as HDF5", path) from error
+
+
+def check_links(group: Any, name: str) -> None:  # noqa: ANN401 - an h5py.Group
+    """Refuses a member that is a link to somewhere else.
+
+    A soft link within the file is fine; an external link would read any HDF5 file of this machine.
+    """
+    h5py = require("h5py", "hdf5")
+    link = group.get(name, getlink=True)
+    if isinstance(link, h5py.ExternalLink):
+        raise UnsafePath(
+            "an external link leads out of the file",
+            path=group.file.filename,
+            entry=f"{group.name}/{name}",
+            found=f"{link.filename}:{link.path}",
+            hint="copy the data into one file with h5repack or h5copy",
+        )
+
+
+def check_dataset(dataset: Any) -> None:  # noqa: ANN401 - an h5py.Dataset
+    """Refuses data that is stored in other files, or that is not numbers or text."""
+    where = {"path": dataset.file.filename, "entry": dataset.name}
+    if dataset.external or dataset.is_virtual:
+        raise UnsafePath(
+            "the data is in other files",
+            **where,
+            hint="copy it into one file with h5repack",
+        )
+    if dataset.dtype.kind == "V" and dataset.dtype.fields:
+        raise InvalidArgument(
+            "compound types cannot be stored in an episode", **where, found=dataset.dtype
+        )
+
+
+def datasets(group: Any, prefix: str = "", depth: int = 16) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - an h5py.Group
+    """All datasets below a group with their names relative to it, in the order of the file; checked."""
+    h5py = require("h5py", "hdf5")
+    if not depth:
+        raise BadValue("groups are nested too deeply", path=group.file.filename, entry=group.name)
+    for name in group:
+        check_links(group, name)
+        try:
+            member = group[name]
+        except (KeyError, OSError) as error:
+            raise BadValue(
+                f"a member cannot be read: {error}",
+                path=group.file.filename,
+                entry=f"{group.name}/{name}",
+            ) from None
+        if isinstance(member, h5py.Group):
+            yield from datasets(member, f"{prefix}{name}/", depth - 1)
+        elif isinstance(member, h5py.Dataset):
+            check_dataset(member)
+            yield f"{prefix}{name}", member
+
+
+def rows_channel(name: str, dataset: Any, **facts: Any) -> Channel:  # noqa: ANN401 - an h5py.Dataset; of Channel
+    """A channel of a dataset: numbers as they are, strings as text."""
+    h5py = require("h5py", "hdf5")
+    check_dataset(dataset)
+    path = dataset.file.filename
+    kind = h5py.check_string_dtype(dataset.dtype)
+    if kind is not None and dataset.ndim == 1:
+        return text_channel(name, (bytes(text) for text in dataset[:]), **facts)
+    if dataset.dtype.hasobject:
+        raise InvalidArgument(
+            "this dataset holds objects, not numbers",
+            path=path,
+            entry=dataset.name,
+            found=dataset.dtype,
+            hint="store it as numbers of one type, or name it in a mapping file to leave it out",
+        )
+    return channel_of(name, DatasetRows(dataset), path=path, **facts)
+
+
+class DatasetRows:
+    """Rows of a dataset; errors of the library become ours."""
+
+    def __init__(self, dataset: Any) -> None:  # noqa: ANN401 - an h5py.Dataset
+        self._dataset = dataset
+        self.shape: tuple[int, ...] = dataset.shape
+        self.dtype: np.dtype[Any] = dataset.dtype
+
+    def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
+        try:
+            return self._dataset[rows]
+        except (OSError, ValueError, RuntimeError) as error:
+            raise BadValue(
+                f"the data cannot be read: {error}",
+                path=self._dataset.file.filename if self._dataset else None,
+                entry=self._dataset.name if self._dataset else None,
+            ) from None
+
+
+def attributes(item: Any) -> dict[str, Any]:  # noqa: ANN401 - a group or dataset of h5py
+    """The attributes of a group as JSON values; text that is JSON itself stays text."""
+    found: dict[str, Any] = {}
+    for name, value in item.attrs.items():
+        found[name] = as_json_value(value)
+    return found
+
+
+def as_json_value(value: Any) -> Any:  # noqa: ANN401 - NumPy's values, text, lists of them
+    """A value of an attribute as JSON can hold it; not a number becomes text."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, (np.ndarray, list, tuple)):
+        return [
+            as_json_value(one)
+            for one in (value.tolist() if isinstance(value, np.ndarray) else value)
+        ]
+    if isinstance(value, np.generic):
+        return as_json_value(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return str(value)
+
+
+def parse_json_text(text: Any) -> Any:  # noqa: ANN401 - whatever it holds
+    """The value of text that should be JSON; the text itself if it is not."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return text

@@ -1,0 +1,323 @@
+"""What a converter is: how other formats are recognised, read and written, and notes about what changed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from shard_format.errors import BadMetadata, InvalidArgument, ShardIOError
+from shard_format.sources import read_file
+from wshard._episode import Episode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import TypeAlias
+
+__all__ = [
+    "Change",
+    "ConvertedEpisode",
+    "Format",
+    "Notes",
+    "Probe",
+    "ReadOptions",
+    "Source",
+    "Target",
+    "WriteOptions",
+]
+
+Kind: TypeAlias = Literal["kept", "renamed", "cast", "reordered", "decoded", "filled", "dropped"]
+KINDS: Final[tuple[Kind, ...]] = (
+    *("kept", "renamed", "cast", "reordered", "decoded", "filled", "dropped"),
+)
+"""What can become of a field, from nothing to everything lost."""
+VIDEO: Final = ("keep", "decode", "encode")
+_HEAD_BYTES: Final = 1024
+_MOST_JSON: Final = 256 << 20
+
+
+# --- notes
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of one field of an episode."""
+
+    kind: Kind
+    field: str
+    """Its name where it came from."""
+    detail: str = ""
+    """Where it went, or why it is not there."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.field}" + (f": {self.detail}" if self.detail else "")
+
+
+class Notes:
+    """Collects what becomes of the fields of one episode."""
+
+    def __init__(self) -> None:
+        self._changes: dict[tuple[str, str], Change] = {}
+
+    def kept(self, name: str, target: str) -> None:
+        """The field is there, unchanged, as `target`."""
+        self._add("kept", name, target)
+
+    def renamed(self, name: str, target: str) -> None:
+        """The field is there under another name than its own, because its own is not possible or is taken."""
+        self._add("renamed", name, target)
+
+    def cast(self, name: str, before: object, after: object, why: str = "") -> None:
+        """The field has another type."""
+        self._add("cast", name, f"{before} to {after}" + (f", {why}" if why else ""))
+
+    def reordered(self, name: str, how: str) -> None:
+        """Values or axes are in another order."""
+        self._add("reordered", name, how)
+
+    def decoded(self, name: str, how: str) -> None:
+        """Encoded pictures became pixels, or pixels were encoded with a loss."""
+        self._add("decoded", name, how)
+
+    def filled(self, name: str, how: str) -> None:
+        """The format needs values that were not there."""
+        self._add("filled", name, how)
+
+    def dropped(self, name: str, why: str) -> None:
+        """The field is not there any more."""
+        self._add("dropped", name, why)
+
+    def _add(self, kind: Kind, name: str, detail: str) -> None:
+        # One note of each kind for a field: a note that comes with every step would be thousands.
+        self._changes.setdefault((kind, name), Change(kind, name, detail))
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """All notes, in the order in which they came."""
+        return tuple(self._changes.values())
+
+
+class ConvertedEpisode(Episode):
+    """An episode that was read from another format."""
+
+    __slots__ = ("changes",)
+
+    changes: tuple[Change, ...]
+    """What became of the fields that it had there."""
+
+    def __init__(self, episode: Episode, changes: Sequence[Change]) -> None:
+        self.become(episode)
+        self.changes = tuple(changes)
+
+    @property
+    def lost(self) -> tuple[Change, ...]:
+        """The changes that lose something."""
+        return tuple(
+            change for change in self.changes if change.kind not in ("kept", "renamed", "filled")
+        )
+
+
+# --- recognising
+
+
+class Probe:
+    """A look at a file or folder, for formats to say whether it is one of theirs. Never trusts a name alone."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.is_folder = os.path.isdir(path)
+        if not self.is_folder and not os.path.exists(path):
+            raise ShardIOError.wrap(
+                FileNotFoundError(2, "No such file or directory"), "cannot read", path
+            )
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first bytes of a file; empty for a folder."""
+        return b"" if self.is_folder else read_file(self.path, _HEAD_BYTES)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """What is directly in a folder; empty for a file."""
+        return frozenset(os.listdir(self.path) if self.is_folder else ())
+
+    @cached_property
+    def is_hdf5(self) -> bool:
+        """Whether it is an HDF5 file."""
+        return self.head.startswith(b"\x89HDF\r\n\x1a\n")
+
+    @cached_property
+    def hdf5_names(self) -> frozenset[str]:
+        """Names at the root of an HDF5 file; empty for any other."""
+        if not self.is_hdf5:
+            return frozenset()
+        from wshard.convert._hdf5 import open_hdf5
+
+        with open_hdf5(self.path) as file:
+            return frozenset(file.keys())
+
+    def json(self, *parts: str) -> dict[str, Any]:
+        """A JSON object in a file below the folder; empty if the file is missing or something else."""
+        try:
+            found = read_json(os.path.join(self.path, *parts))
+        except (ShardIOError, BadMetadata):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def read_json(path: str) -> Any:  # noqa: ANN401 - any JSON
+    """The content of a JSON file. Unlike JSON of our own formats it may hold NaN and Infinity."""
+    text = read_file(path, _MOST_JSON)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadMetadata(f"not JSON: {error}", path=path) from None
+
+
+# --- reading and writing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How to read other formats."""
+
+    video: str = "keep"
+    """`"keep"` keeps encoded streams where that is possible, `"decode"` makes pixels of them."""
+    mapping: Mapping[str, Any] | None = None
+    """For files without a known layout: which field becomes what (docs/formats.md)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """How to write other formats."""
+
+    video: str = "keep"
+    """What becomes of cameras where the format has video: `"keep"` encodes only those that are pixels and copies
+    encoded streams, `"encode"` encodes all, `"decode"` writes pixels."""
+
+
+class Source(ABC):
+    """A dataset in another format, open for reading."""
+
+    def __init__(self, path: str, options: ReadOptions) -> None:
+        self.path = path
+        self.options = options
+
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """What to call each of its episodes, in order. Costs little: reads no steps."""
+
+    @abstractmethod
+    def read(self, number: int, notes: Notes) -> Episode:
+        """One episode. Large arrays stay where they are until they are used (`wshard.convert._arrays`)."""
+
+    def close(self) -> None:  # noqa: B027 - not every format has open files
+        """Closes its files. Episodes that were read cannot be used any more."""
+
+
+class Target(ABC):
+    """A dataset in another format that is being written, at a path where nothing is yet.
+
+    The caller chooses a temporary path and moves what was written to its place when `finish` returned.
+    """
+
+    def __init__(self, path: str, options: WriteOptions) -> None:
+        self.path = path
+        self.options = options
+
+    @abstractmethod
+    def write(self, episode: Episode, notes: Notes) -> None:
+        """Adds an episode. Notes what the format cannot hold."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Writes what belongs at the end, and closes all files."""
+
+    def abandon(self) -> None:  # noqa: B027 - as `close`
+        """Closes all files after an error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One row of the table of formats."""
+
+    name: str
+    title: str
+    module: str
+    """Of `wshard.convert`. Has `recognises(probe)` and `Reader` if it reads, and `Writer` if it writes."""
+    reads: bool = True
+    writes: bool = False
+    extra: str = ""
+    """What `pip install 'shard-format[…]'` needs."""
+    suffix: str = ""
+    """Of a file that is written; empty for a folder."""
+    lost: str = ""
+    """What it cannot hold, for people."""
+    example: str = ""
+    """A path as people have it."""
+    steps: str = ""
+    """How observations, actions and rewards lie beside each other there."""
+
+
+# --- reports
+
+
+@dataclass(slots=True)
+class Report:
+    """What a conversion did."""
+
+    source: str
+    target: str
+    format: str
+    to: str
+    episodes: int = 0
+    steps: int = 0
+    bytes_written: int = 0
+    skipped: int = 0
+    """Episodes that an earlier run had finished."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """By the name of an episode, why it could not be converted."""
+    changes: Counter[Change] = field(default_factory=Counter)
+    """How many episodes have each change."""
+
+    def add(self, changes: Sequence[Change]) -> None:
+        """Counts the changes of one more episode."""
+        self.changes.update(changes)
+
+    def of_kind(self, *kinds: Kind) -> Iterator[tuple[Change, int]]:
+        """Changes of these kinds, and the number of episodes that have them."""
+        return ((change, count) for change, count in self.changes.items() if change.kind in kinds)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        facts = {name: getattr(self, name) for name in self.__slots__ if name != "changes"}
+        return {
+            **facts,
+            "changes": [
+                {**asdict(change), "episodes": count} for change, count in self.changes.items()
+            ],
+        }
+
+
+def check_options(options: ReadOptions | WriteOptions) -> None:
+    """Refuses options that no format knows."""
+    if options.video not in VIDEO:
+        raise InvalidArgument(
+            "unknown way to treat video", expected=", ".join(VIDEO), found=options.video
+        )
+
+
+def inside(folder: str | Path, relative: str, *, what: str) -> str:
+    """A path below a folder, as a file of the dataset states it; refuses one that leads elsewhere."""
+    root = os.path.realpath(folder)
+    path = os.path.realpath(os.path.join(root, relative))
+    if os.path.isabs(relative) or os.path.commonpath([root, path]) != root:
+        from shard_format.errors import UnsafePath
+
+        raise UnsafePath(f"{what} leads out of the dataset", path=os.fspath(folder), found=relative)
+    return path

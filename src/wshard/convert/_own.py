@@ -1,0 +1,68 @@
+"""Episodes of our own: one file, a folder of them, or a pattern."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from shard_format.errors import InvalidArgument
+from shard_format.listing import natural_key
+from wshard._files import save_wshard
+from wshard._formats import load_wshard
+from wshard._journal import MAGIC as JOURNAL_MAGIC
+from wshard.convert._model import Source, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wshard._episode import Episode
+    from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
+
+SUFFIX = ".wshard"
+
+
+def recognises(probe: Probe) -> bool:
+    """Whether it is an episode, or a folder with some."""
+    if probe.is_folder:
+        return any(name.endswith(SUFFIX) for name in probe.names)
+    return probe.head.startswith((b"SHRD", JOURNAL_MAGIC))
+
+
+class Reader(Source):
+    """Episodes, each opened when it is read."""
+
+    def __init__(self, path: str, options: ReadOptions) -> None:
+        super().__init__(path, options)
+        self._files = [path]
+        if os.path.isdir(path):
+            found = [name for name in os.listdir(path) if name.endswith(SUFFIX)]
+            self._files = [os.path.join(path, name) for name in sorted(found, key=natural_key)]
+
+    def names(self) -> Sequence[str]:
+        return [os.path.basename(file).removesuffix(SUFFIX) for file in self._files]
+
+    def read(self, number: int, notes: Notes) -> Episode:
+        return load_wshard(self._files[number])
+
+
+class Writer(Target):
+    """A folder with one file for each episode."""
+
+    def __init__(self, path: str, options: WriteOptions) -> None:
+        super().__init__(path, options)
+        os.makedirs(path)
+
+    def write(self, episode: Episode, notes: Notes) -> None:
+        path = os.path.join(self.path, f"{file_name(episode.id)}{SUFFIX}")
+        if os.path.exists(path):
+            raise InvalidArgument("two episodes have the same id", path=path, entry=episode.id)
+        save_wshard(episode, path, profile="training", fsync=False)
+
+    def finish(self) -> None:
+        pass
+
+
+def file_name(episode_id: str) -> str:
+    """A name for the file of an episode: its id without what a path cannot hold."""
+    plain = "".join(one if one.isalnum() or one in "-_. " else "_" for one in episode_id)
+    return plain.strip(". ")[:150] or "episode"

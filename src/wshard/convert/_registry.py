@@ -1,0 +1,85 @@
+"""The table of formats that are read and written."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from shard_format.errors import InvalidArgument, did_you_mean
+from shard_format.foreign import looks_like
+from wshard.convert._model import Format, Probe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["FORMATS", "detect", "format_named", "module_of"]
+
+# Formats that are recognised by more come before those that would take almost anything.
+FORMATS: Final[dict[str, Format]] = {
+    one.name: one
+    for one in (
+        Format(name="wshard", title="WShard", module="_own", writes=True, example="episodes/"),
+        Format(name="minari", title="Minari", module="minari", writes=True, extra="minari", example="D4RL/door/human-v2"),
+        Format(name="lerobot", title="LeRobot v2.0, v2.1, v3.0", module="lerobot", writes=True, extra="lerobot", example="lerobot/pusht"),
+        Format(name="rlds", title="RLDS (TFDS TFRecord)", module="rlds", writes=True, example="bridge/0.1.0"),
+        Format(name="robomimic", title="robomimic, LIBERO, MimicGen", module="robomimic", writes=True, extra="hdf5", suffix=".hdf5", example="demo_v15.hdf5"),
+        Format(name="isaaclab", title="Isaac Lab", module="isaaclab", extra="hdf5", example="dataset.hdf5"),
+        Format(name="maniskill", title="ManiSkill", module="maniskill", extra="hdf5", example="trajectory.h5"),
+        Format(name="aloha", title="ALOHA, ACT, Mobile ALOHA", module="aloha", extra="hdf5", example="episode_0.hdf5"),
+        Format(name="d4rl", title="D4RL", module="d4rl", extra="hdf5", example="hopper-medium-v2.hdf5"),
+        Format(name="hdf5", title="HDF5 with a mapping", module="hdf5", extra="hdf5", example="data.h5"),
+        Format(name="mcap", title="MCAP", module="mcap", writes=True, extra="mcap", suffix=".mcap", example="drive.mcap"),
+        Format(name="rosbag", title="ROS 1 and ROS 2 bags", module="rosbag", extra="ros", example="rosbag2_2026_03_01"),
+        Format(name="dreamer", title="DreamerV3 replay", module="dreamer", writes=True, example="logdir/replay"),
+        Format(name="zarr", title="Zarr (diffusion policy)", module="zarr", writes=True, extra="zarr", suffix=".zarr", example="pusht.zarr"),
+        Format(name="tensordict", title="TensorDict, TorchRL", module="tensordict", extra="", example="buffer/"),
+        Format(name="npz", title="NPZ and NPY", module="npz", writes=True, example="episodes_npz/"),
+        Format(name="table", title="CSV and Parquet", module="table", writes=True, extra="arrow", example="runs.parquet"),
+        Format(name="rerun", title="Rerun", module="rerun", reads=False, writes=True, extra="rerun", suffix=".rrd", example="episode.rrd"),
+    )
+}  # fmt: skip
+
+
+def format_named(name: str) -> Format:
+    """The format of that name.
+
+    Raises:
+        InvalidArgument: there is none; suggests similar names.
+    """
+    found = FORMATS.get(name)
+    if found is None:
+        raise InvalidArgument(
+            f"unknown format {name!r}",
+            expected=", ".join(FORMATS),
+            hint=did_you_mean(name, FORMATS),
+        )
+    return found
+
+
+def module_of(form: Format) -> Any:  # noqa: ANN401 - a module
+    """The module that reads and writes a format."""
+    return importlib.import_module(f"wshard.convert.{form.module}")
+
+
+def detect(path: str) -> Format:
+    """Which format a file or folder is in, by its content.
+
+    Raises:
+        InvalidArgument: it is in none of the formats that can be read; says what it looks like.
+    """
+    probe = Probe(path)
+    for form in readable():
+        if module_of(form).recognises(probe):
+            return form
+    raise InvalidArgument(
+        "not a dataset in a format that can be read",
+        path=path,
+        found=looks_like(probe.head)
+        or ("a folder" if probe.is_folder else "a file of unknown kind"),
+        hint="name the format if you know it: format=…, --from FORMAT",
+    )
+
+
+def readable() -> Iterable[Format]:
+    """The formats that can be read, in the order in which they are tried."""
+    return (form for form in FORMATS.values() if form.reads)
