@@ -23,6 +23,7 @@ from shard_format.errors import (
     SizeMismatch,
     shorten,
 )
+from shard_format.images import FORMATS, decode_image
 from shard_format.sources import BytesSource, MappedSlice, is_url, slice_of
 from shardpack import _msgpack
 from shardpack._layout import (
@@ -38,7 +39,6 @@ from shardpack._layout import (
 from shardpack._record_head import RecordHead, UsualHead, at_record, parse_head
 from shardpack._shard_bytes import ShardBytes
 from shardpack.encodings import LABELS, Encoding, MetadataEncoding, decode
-from shard_format.images import FORMATS, decode_image
 from shardpack.values import decode_value
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ import numpy as np
 
 from shard_format.canonical_json import check_length, parse_foreign
 from shard_format.errors import BadValue, InvalidArgument
+from shard_format.images import FORMATS, decode_image
+from shard_format.npy import decode_npy, decode_npz, encode_npy, encode_npz
 from shard_format.writer_input import as_bytes
 from shardpack import _msgpack
-from shard_format.npy import decode_npy, decode_npz, encode_npy, encode_npz
-from shard_format.images import FORMATS, decode_image
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import numpy as np
 
 from shard_format.errors import BadValue, InvalidArgument, ShardError, ShardIOError
+from shard_format.images import decode_image
 from shard_format.parallel import map_in_order, thread_count
 from shard_format.registry import DEFAULT_LIMITS
 from shard_train.huggingface._arrow import (
@@ -28,7 +29,6 @@ from shard_train.huggingface._names import (
     checked_block,
 )
 from shardpack.content_types import content_type_of, ending_of
-from shard_format.images import decode_image
 from wshard import save_wshard
 from wshard.types import (
     REWARD,

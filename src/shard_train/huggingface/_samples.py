@@ -20,6 +20,7 @@ import numpy as np
 from xxhash import xxh64
 
 from shard_format.errors import BadMetadata, BadValue, InvalidArgument, ShardError, shorten
+from shard_format.images import FORMATS
 from shard_train._sample_decoding import EntrySelection
 from shard_train.huggingface._arrow import (
     array_column,
@@ -36,7 +37,6 @@ from shard_train.huggingface._arrow import (
 from shardpack.columns import open_samples
 from shardpack.content_types import content_type_of, ending_of
 from shardpack.convert import from_table
-from shard_format.images import FORMATS
 from shardpack.values import decode_text, to_bytes
 
 if TYPE_CHECKING:

@@ -80,7 +80,7 @@ def read(
         for number in range(len(source.names()))[episodes or slice(None)]:
             try:
                 episode = read_one(source, number)
-            except DATA_ERRORS as error:  # noqa: PERF203 - once an episode
+            except DATA_ERRORS as error:
                 if on_error == "raise":
                     raise
                 _log.warning("%s: left out: %s", source.names()[number], error)
