@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
-from shard_format import ShardReader
 from shard_format.errors import BadMagic, InvalidArgument, Truncated
 from shard_format.registry import DEFAULT_LIMITS, Limits
-from shard_format.sources import is_url, read_file
+from shard_format.sources import is_url
 from wshard._files import open_wshard, save_wshard
 from wshard._folders import is_journal
-from wshard._journal import MAGIC
 from wshard.partial import PartialEpisode, RecordingFiles
 
 if TYPE_CHECKING:
@@ -21,32 +19,31 @@ if TYPE_CHECKING:
     from shard_format.sources import SourceLike
     from wshard._episode import Episode
 
-__all__ = ["Format", "detect_format", "load", "load_wshard", "save"]
+__all__ = ["detect_format", "load", "load_wshard", "save"]
 
 
-class Format(str, Enum):
-    """What a file of an episode is."""
-
-    WSHARD = "wshard"
-    """An episode, or the manifest of a chunked one."""
-    PARTIAL = "partial"
-    """A recording that was not finished."""
-
-    def __str__(self) -> str:
-        return str.__str__(self)
+# The room that knows other formats. By name: the core imports no room that is built on it.
+_CONVERTERS: Final = "wshard.convert"
+_PARTIAL: Final = "partial"
+_OWN: Final = ("wshard", _PARTIAL)
+_OWN_ENDING: Final = ".wshard"
 
 
-def detect_format(path: str | os.PathLike[str]) -> Format:
-    """Looks at the first bytes of a file, never at its name.
+def detect_format(path: str | os.PathLike[str]) -> str:
+    """Looks at the content of a file or folder, never at its name.
+
+    Returns:
+        `"wshard"` for an episode, the manifest of a chunked one, or a folder of episodes, `"partial"` for a recording
+        that was not finished, or the name of another format that `wshard.convert` reads.
 
     Raises:
-        ShardError: it is neither; says what the file looks like.
+        ShardError: it is none of these; says what it looks like.
     """
     location = os.fspath(path)
-    if read_file(location, len(MAGIC)) == MAGIC:
-        return Format.PARTIAL
-    ShardReader(location).close()
-    return Format.WSHARD
+    if not os.path.isdir(location) and is_journal(location):
+        return _PARTIAL
+    found: str = import_module(_CONVERTERS).detect(location).name
+    return found
 
 
 def load_wshard(
@@ -108,18 +105,28 @@ def load_wshard(
 
 
 def load(path: str | os.PathLike[str], **options: Any) -> Episode:  # noqa: ANN401 - the arguments of the loader
-    """Opens an episode in any known format; options as for `load_wshard`."""
-    return load_wshard(path, **options)
+    """Opens an episode in any known format.
+
+    Args:
+        path: an episode, or a dataset of another format that holds one; `wshard.convert.read` reads several.
+        options: as for `load_wshard`, or as for `wshard.convert.read`.
+    """
+    location = os.fspath(path)
+    if is_url(location) or location.endswith(_OWN_ENDING) or detect_format(location) in _OWN:
+        return load_wshard(path, **options)
+    episode: Episode = import_module(_CONVERTERS).read_only_episode(location, **options)
+    return episode
 
 
 def save(episode: Episode, path: str | os.PathLike[str], **options: Any) -> None:  # noqa: ANN401 - the arguments of the saver
-    """Saves an episode in the format of the name's ending; options as for `save_wshard`."""
-    ending = os.path.splitext(os.fspath(path))[1].lower()
-    if ending != ".wshard":
-        raise InvalidArgument(
-            "no format is known for this ending",
-            path=os.fspath(path),
-            expected=".wshard",
-            found=ending or "none",
-        )
-    save_wshard(episode, path, **options)
+    """Saves an episode in the format of the name's ending.
+
+    Args:
+        episode: what to save.
+        path: `….wshard`, or the ending of another format.
+        options: as for `save_wshard`, or as for `wshard.convert.write`.
+    """
+    if os.fspath(path).lower().endswith(_OWN_ENDING):
+        save_wshard(episode, path, **options)
+    else:
+        import_module(_CONVERTERS).write([episode], path, **options)

@@ -5,21 +5,26 @@
     for episode in wshard.convert.read("D4RL/door/human-v2"):
         print(episode, episode.changes)
     wshard.convert.write(episodes, "demo.hdf5", format="robomimic")
+    wshard.convert.convert("D4RL/door/human-v2", "door")        # a folder of .wshard files
 
 Each format is one module and needs only its own packages; `formats()` lists them with their extras.
 """
 
-from wshard.convert._door import formats, read, write
+from wshard.convert._door import formats, read, read_only_episode, write
+from wshard.convert._engine import ConvertOptions, convert
 from wshard.convert._model import Change, ConvertedEpisode, Format, Report
 from wshard.convert._registry import detect
 
 __all__ = [
     "Change",
+    "ConvertOptions",
     "ConvertedEpisode",
     "Format",
     "Report",
+    "convert",
     "detect",
     "formats",
     "read",
+    "read_only_episode",
     "write",
 ]

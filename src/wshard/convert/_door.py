@@ -9,7 +9,14 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from shard_format.atomic import make_parent, sync_folder
-from shard_format.errors import DATA_ERRORS, FileThere, InvalidArgument, ShardIOError, check_choice
+from shard_format.errors import (
+    DATA_ERRORS,
+    FileThere,
+    InvalidArgument,
+    ShardError,
+    ShardIOError,
+    check_choice,
+)
 from wshard.convert._model import (
     ConvertedEpisode,
     Notes,
@@ -18,7 +25,7 @@ from wshard.convert._model import (
     WriteOptions,
     check_options,
 )
-from wshard.convert._registry import FORMATS, detect, format_named, module_of
+from wshard.convert._registry import FORMATS, detect, format_named, format_of, module_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -90,6 +97,27 @@ def read(
         source.close()
 
 
+def read_only_episode(path: str, **options: Any) -> ConvertedEpisode:  # noqa: ANN401 - as for `read`
+    """The episode of a dataset that holds just one. Close it."""
+    form = options.pop("format", None)
+    source = open_source(path, form, ReadOptions(**options))
+    with contextlib.ExitStack() as stack:
+        stack.callback(source.close)
+        count = len(source.names())
+        if count != 1:
+            raise InvalidArgument(
+                "a dataset of several episodes is not one episode",
+                path=path,
+                expected="one episode",
+                found=f"{count} episodes",
+                hint="read them one after the other: for episode in wshard.convert.read(path)",
+            )
+        episode = read_one(source, 0)
+        episode.source = source
+        stack.pop_all()
+    return episode
+
+
 def read_one(source: Source, number: int) -> ConvertedEpisode:
     """One episode of an open dataset, with what became of its fields."""
     notes = Notes()
@@ -110,7 +138,7 @@ def write(
     Args:
         episodes: read one after the other; each must stay open until the next is asked for.
         path: the file or folder to make.
-        format: one of `formats()`.
+        format: one of `formats()`; None for the format of the path's ending.
         video: what becomes of cameras where the format has video: `"keep"` copies encoded streams and encodes
             pixels, `"encode"` encodes all, `"decode"` writes pixels.
         overwrite: whether to replace what is at the path.
@@ -121,7 +149,7 @@ def write(
     Raises:
         FileExistsError: something is at the path.
     """
-    form = format_named(format)
+    form = format_of(os.fspath(path)) if format is None else format_named(format)
     options = WriteOptions(video=video)
     check_options(options)
     if not form.writes:
@@ -155,22 +183,27 @@ def staged(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[str]:
             "something is there already", path=final, hint="choose another name, or overwrite=True"
         )
     beside = f"{final}.converting-{os.getpid()}"
-    old = f"{final}.replaced-{os.getpid()}"
     try:
         make_parent(final)
         yield beside
         sync_tree(beside)
-        if os.path.isdir(final):
-            # A folder cannot be replaced in one step. Killed right here, the old one is still there as `old`.
-            os.rename(final, old)
-        os.replace(beside, final)
-        sync_folder(os.path.dirname(final))
+        put_in_place(beside, final)
+    except ShardError:
+        raise
     except OSError as error:
-        if isinstance(error, ShardIOError):
-            raise
         raise ShardIOError.wrap(error, "cannot write", final) from error
     finally:
         remove(beside)
+
+
+def put_in_place(new: str, final: str) -> None:
+    """Gives a complete file or folder its name; what had that name goes."""
+    old = f"{final}.replaced-{os.getpid()}"
+    if os.path.isdir(final):
+        # A folder cannot be replaced in one step. Killed after this line, the old one is still there as `old`.
+        os.rename(final, old)
+    os.replace(new, final)
+    sync_folder(os.path.dirname(final))
     remove(old)
 
 

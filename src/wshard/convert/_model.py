@@ -105,14 +105,22 @@ class Notes:
 class ConvertedEpisode(Episode):
     """An episode that was read from another format."""
 
-    __slots__ = ("changes",)
+    __slots__ = ("changes", "source")
 
     changes: tuple[Change, ...]
     """What became of the fields that it had there."""
+    source: Source | None
+    """The dataset that it closes; None if others still read it."""
 
     def __init__(self, episode: Episode, changes: Sequence[Change]) -> None:
         self.become(episode)
         self.changes = tuple(changes)
+        self.source = None
+
+    def close(self) -> None:
+        super().close()
+        if self.source is not None:
+            self.source.close()
 
     @property
     def lost(self) -> tuple[Change, ...]:
@@ -292,6 +300,25 @@ class Report:
     def of_kind(self, *kinds: Kind) -> Iterator[tuple[Change, int]]:
         """Changes of these kinds, and the number of episodes that have them."""
         return ((change, count) for change, count in self.changes.items() if change.kind in kinds)
+
+    def as_text(self) -> str:
+        """All of it for people."""
+        lines = [
+            f"{self.source} ({self.format})",
+            f"  to {self.target} ({self.to})",
+            f"  {self.episodes} episodes, {self.steps} steps, {self.bytes_written} bytes",
+        ]
+        if self.skipped:
+            lines.append(f"  {self.skipped} of the episodes were converted by an earlier run")
+        for kind in KINDS[1:]:
+            rows = list(self.of_kind(kind))
+            if rows:
+                lines += ["", f"{kind}:"]
+                lines += [f"  {one.field}: {one.detail} ({count} episodes)" for one, count in rows]
+        if self.failed:
+            lines += ["", "not converted:"]
+            lines += [f"  {name}: {problem}" for name, problem in self.failed.items()]
+        return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
         """All of it as JSON."""

@@ -12,13 +12,13 @@ from wshard.convert._model import Format, Probe
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["FORMATS", "detect", "format_named", "module_of"]
+__all__ = ["FORMATS", "detect", "format_named", "format_of", "module_of"]
 
 # Formats that are recognised by more come before those that would take almost anything.
 FORMATS: Final[dict[str, Format]] = {
     one.name: one
     for one in (
-        Format(name="wshard", title="WShard", module="_own", writes=True, example="episodes/"),
+        Format(name="wshard", title="WShard", module="_own", writes=True, suffix=".wshard", example="episodes/"),
         Format(name="minari", title="Minari", module="minari", writes=True, extra="minari", example="D4RL/door/human-v2"),
         Format(name="lerobot", title="LeRobot v2.0, v2.1, v3.0", module="lerobot", writes=True, extra="lerobot", example="lerobot/pusht"),
         Format(name="rlds", title="RLDS (TFDS TFRecord)", module="rlds", writes=True, example="bridge/0.1.0"),
@@ -54,6 +54,23 @@ def format_named(name: str) -> Format:
             hint=did_you_mean(name, FORMATS),
         )
     return found
+
+
+def format_of(path: str) -> Format:
+    """The format that the ending of a path stands for.
+
+    Raises:
+        InvalidArgument: it stands for none.
+    """
+    for form in FORMATS.values():
+        if form.writes and form.suffix and path.lower().endswith(form.suffix):
+            return form
+    raise InvalidArgument(
+        "no format is known for this ending",
+        path=path,
+        expected=", ".join(form.suffix for form in FORMATS.values() if form.writes and form.suffix),
+        hint="name the format: format=…, --to FORMAT",
+    )
 
 
 def module_of(form: Format) -> Any:  # noqa: ANN401 - a module
