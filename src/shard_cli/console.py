@@ -184,10 +184,10 @@ class Console:
         label = _styled("error:", ("red", "bold")) if self._colour_err else "error:"
         self._remark(f"{self.program}: {label} {printable(text)} ({code})")
 
-    def progress(self, label: str) -> ProgressBar:
-        """A bar for long work; `with console.progress("verify") as bar: ... bar.update(done, all)`."""
+    def progress(self, label: str, noun: str = "") -> ProgressBar:
+        """A bar for long work; `with console.progress("verify") as bar: ... bar.update(done, all)`. Arguments as `ProgressBar`."""
         wanted = sys.stderr.isatty() and not self.quiet and os.environ.get("TERM") != "dumb"
-        self._bar = ProgressBar(printable(label), sys.stderr if wanted else None)
+        self._bar = ProgressBar(printable(label), sys.stderr if wanted else None, noun=noun)
         return self._bar
 
     def _remark(self, text: str) -> None:
@@ -208,12 +208,18 @@ class ProgressBar:
         label: what is being done.
         stream: the terminal; None draws nothing.
         clock: monotonic seconds.
+        noun: what is counted; empty for bytes.
     """
 
     def __init__(
-        self, label: str, stream: TextIO | None, clock: Callable[[], float] = time.monotonic
+        self,
+        label: str,
+        stream: TextIO | None,
+        clock: Callable[[], float] = time.monotonic,
+        noun: str = "",
     ) -> None:
         self._label = label
+        self._noun = noun
         self._stream = stream
         self._clock = clock
         self._start = clock()
@@ -222,7 +228,7 @@ class ProgressBar:
         self._added = 0
 
     def update(self, done: int, total: int) -> None:
-        """Shows that `done` of `total` bytes are done. Cheap enough to call for every piece."""
+        """Shows that `done` of `total` are done. Cheap enough to call for every piece."""
         if self._stream is None:
             return
         now = self._clock()
@@ -255,9 +261,9 @@ class ProgressBar:
         filled = int(share * _BAR_COLUMNS)
         rate = done / seconds
         left = _clock_time((total - done) / rate) if 0 < done <= total else "--:--"
+        speed = f"{done:,} of {total:,} {self._noun}" if self._noun else f"{size(int(rate))}/s"
         facts = (
-            f" [{'=' * filled}{' ' * (_BAR_COLUMNS - filled)}] {share:4.0%}"
-            f"  {size(int(rate))}/s  ETA {left}"
+            f" [{'=' * filled}{' ' * (_BAR_COLUMNS - filled)}] {share:4.0%}  {speed}  ETA {left}"
         )
         # The last column stays free: a full line would wrap and could not be cleared.
         assert self._stream is not None

@@ -8,6 +8,7 @@ from shard_cli.arguments import FILE, FILES, PACK, PACKS
 from shard_cli.commands import (
     cat,
     convert,
+    convert_episodes,
     create,
     create_pack,
     diff,
@@ -97,6 +98,7 @@ WSHARD: Final = Program(
         edit.COMPACT,
         repack.WSHARD,
         recover.WSHARD,
+        convert_episodes.CONVERT,
         ls.LS,
         cat.CAT,
         cat.GET,

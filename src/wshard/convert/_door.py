@@ -128,7 +128,7 @@ def read_one(source: Source, number: int) -> ConvertedEpisode:
 def write(
     episodes: Iterable[Episode],
     path: str | os.PathLike[str],
-    format: str,
+    format: str | None = None,
     *,
     video: str = "keep",
     overwrite: bool = False,

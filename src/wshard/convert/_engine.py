@@ -472,8 +472,9 @@ def _read_journal(path: str) -> tuple[dict[str, Any], dict[str, _Done]]:
         with suppress(ValueError):
             fields = json.loads(line)
             if number:
+                file = fields.pop("file")
                 changes = tuple(Change(**one) for one in fields.pop("changes"))
-                done[fields.pop("file")] = _Done(changes=changes, **fields)
+                done[file] = _Done(changes=changes, **fields)
             else:
                 plan = fields
     return plan, done

@@ -1,0 +1,243 @@
+"""`convert`: datasets of other formats as episodes, and episodes as datasets of other formats."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from shard_cli import arguments as arg
+from shard_cli.exits import Exit
+from shard_cli.text import count, printable, size
+
+if TYPE_CHECKING:
+    import argparse
+
+    from shard_cli.console import Console
+    from wshard.convert import Change, ConvertOptions, Report
+
+_RANGE: Final = re.compile(r"(-?[0-9]{1,18})?:(-?[0-9]{1,18})?")
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+
+
+def _run(args: argparse.Namespace, console: Console) -> Exit:
+    if args.suggest_map:
+        return _suggest_mapping(args, console)
+    if args.target is None and not args.dry_run:
+        from shard_format.errors import InvalidArgument
+
+        raise InvalidArgument("there is no target", expected="SRC and DST")
+    options = _options(args)
+    if args.dry_run:
+        return _show_fields(args, console, options)
+    if args.pack is None:
+        return _report(_convert(args, console, options, args.target), console)
+    return _pack(args, console, options)
+
+
+def _options(args: argparse.Namespace) -> ConvertOptions:
+    from wshard.convert import ConvertOptions, load_mapping
+
+    return ConvertOptions(
+        episodes=_episodes(args.episodes),
+        where=args.where,
+        jobs=args.jobs,
+        resume=args.resume,
+        verify=args.verify,
+        overwrite=args.force,
+        on_error=args.on_error,
+        video=args.video,
+        mapping=None if args.map is None else load_mapping(args.map),
+        compression=args.compression,
+    )
+
+
+def _episodes(text: str | None) -> slice:
+    """`0:100`, `:-5` or `7` as a slice."""
+    from shard_format.errors import InvalidArgument
+
+    if text is None:
+        return slice(None)
+    if _NUMBER.fullmatch(text):
+        return slice(int(text), int(text) + 1)
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise InvalidArgument(
+            "--episodes needs a range", expected="such as 0:100 or 7", found=repr(text)
+        )
+    return slice(*(None if bound is None else int(bound) for bound in match.groups()))
+
+
+def _convert(
+    args: argparse.Namespace, console: Console, options: ConvertOptions, target: str
+) -> Report:
+    from wshard.convert import convert
+
+    with console.progress(f"convert {args.source}", "episodes") as bar:
+        return convert(
+            args.source,
+            target,
+            args.format,
+            args.to,
+            options=options,
+            progress=bar.update,
+        )
+
+
+def _pack(args: argparse.Namespace, console: Console, options: ConvertOptions) -> Exit:
+    """Converts to files, puts them into shards, and removes the files."""
+    import shutil
+
+    from shard_cli import pack_output
+    from shard_format.errors import InvalidArgument
+    from shard_train.packed_episodes import pack_episodes
+
+    if args.to not in (None, "wshard"):
+        raise InvalidArgument("--pack packs episodes", found=f"--to {args.to}")
+    target = pack_output.parse_target(args.target)
+    files = f"{target.pattern or target.name}.episodes"
+    if os.path.isdir(files):
+        raise InvalidArgument(
+            "the episodes of an earlier conversion are here",
+            path=files,
+            hint="pack them with 'shardpack pack-episodes', or delete them",
+        )
+    args.to = "wshard"
+    report = _convert(args, console, options, files)
+    found = pack_episodes(
+        files, target.pattern or target.name, max_bytes=args.pack, overwrite=args.force
+    )
+    shutil.rmtree(files)
+    for ending in ("json", "txt"):
+        os.replace(f"{files}.report.{ending}", f"{args.target}.report.{ending}")
+    report.target = args.target
+    report.bytes_written = sum(os.path.getsize(path) for path in found.paths)
+    return _report(report, console)
+
+
+def _report(report: Report, console: Console) -> Exit:
+    amounts = (count(report.episodes, "episode"), count(report.steps, "step"))
+    lines = [f"{printable(report.target)}: {', '.join(amounts)}, {size(report.bytes_written)}"]
+    if report.skipped:
+        lines.append(f"  {count(report.skipped, 'episode')} converted by an earlier run")
+    rows = [(one, number) for one, number in report.changes.items() if one.kind != "kept"]
+    for one, number in rows:
+        where = "" if number == report.episodes else f" ({count(number, 'episode')})"
+        lines.append(f"  {printable(str(one))}{where}")
+    if report.failed:
+        lines.append(f"  {count(len(report.failed), 'episode')} not converted:")
+        lines += [f"    {printable(f'{name}: {why}')}" for name, why in report.failed.items()]
+    lines.append(f"  report: {printable(report.target)}.report.txt")
+    console.report(report.as_json(), *lines)
+    return Exit.IO if report.failed else Exit.OK
+
+
+def _show_fields(args: argparse.Namespace, console: Console, options: ConvertOptions) -> Exit:
+    """What would become of each field, taken from the first episode."""
+    from shard_format.errors import InvalidArgument
+    from wshard.convert import detect, read
+
+    form = args.format or detect(args.source).name
+    episodes = read(
+        args.source,
+        form,
+        episodes=options.episodes,
+        video="decode" if options.video == "decode" else "keep",
+        mapping=options.mapping,
+    )
+    first = next(episodes, None)
+    if first is None:
+        raise InvalidArgument("the dataset holds no episodes", path=args.source)
+    fields: list[dict[str, Any]] = [_row(change) for change in first.changes]
+    console.report(
+        {"source": args.source, "format": form, "episode": first.id, "fields": fields},
+        f"{printable(args.source)}: {form}; the first episode is {printable(repr(first))}",
+    )
+    if not console.as_json:
+        console.table(
+            ("field", "", "what becomes of it"),
+            [(row["field"], row["kind"], row["detail"]) for row in fields],
+        )
+    episodes.close()  # type: ignore[attr-defined]
+    return Exit.OK
+
+
+def _row(change: Change) -> dict[str, str]:
+    return {"field": change.field, "kind": change.kind, "detail": change.detail}
+
+
+def _suggest_mapping(args: argparse.Namespace, console: Console) -> Exit:
+    import json
+
+    from shard_format.atomic import write_file
+    from wshard.convert import suggest_mapping
+
+    mapping = suggest_mapping(args.source)
+    text = json.dumps(mapping, indent=2)
+    if args.target is None:
+        console.line(text)
+        return Exit.OK
+    write_file(args.target, [f"{text}\n".encode()], fsync=False)
+    console.report(
+        {"file": args.target, "mapping": mapping},
+        f"{printable(args.target)}: a first mapping; edit it, then give it with --map",
+    )
+    return Exit.OK
+
+
+CONVERT = arg.Command(
+    "convert",
+    _run,
+    (
+        arg.positional("source", "SRC", "a dataset: a file or folder"),
+        arg.positional("target", "DST", "the file or folder to make", nargs="?"),
+        arg.option("--from FORMAT", "what SRC is (default: found by its content)", dest="format"),
+        arg.option("--to FORMAT", "what to make (default: by the ending of DST, or episodes)"),
+        arg.option(
+            "-j --jobs N", "convert N episodes at the same time (default: one for each processor)"
+        ),
+        arg.option(
+            "--engine",
+            "where the work is done (default: local)",
+            choices=("local",),
+            default="local",
+        ),
+        arg.flag("--resume", "go on with a conversion that was stopped"),
+        arg.flag("--verify", "read back every episode and compare every array"),
+        arg.option("--map FILE", "which field becomes what, for HDF5 files of unknown layout"),
+        arg.flag("--suggest-map", "write a first mapping for SRC to DST, or show it"),
+        arg.option("--pack SIZE", "put the episodes into shards of SIZE; DST is a pack"),
+        arg.option("--episodes RANGE", "only these, counted from 0: 0:100, or 7"),
+        arg.option("--where EXPRESSION", 'only these: "success and length > 100"'),
+        arg.option(
+            "--video",
+            "keep encoded cameras, decode them, or encode all (default: keep)",
+            choices=("keep", "decode", "encode"),
+            default="keep",
+        ),
+        arg.option("-c --compression CODEC", "of episodes (default: what suits each block)"),
+        arg.option(
+            "--on-error",
+            "what to do about an episode that cannot be converted (default: skip)",
+            choices=("raise", "skip"),
+            default="skip",
+        ),
+        arg.DRY_RUN,
+        arg.force("replace DST if it exists"),
+    ),
+    """
+convert datasets of other formats to episodes, and episodes to other formats
+
+Finds the format of SRC by its content. DST appears when it is complete; until then the episodes are
+in DST.converting, where --resume goes on. A report beside DST (DST.report.txt, .json) names every
+field that was dropped, renamed, cast, reordered or decoded. If an episode cannot be converted, the
+others are, and the exit code is 3.
+
+wshard convert D4RL/door/human-v2 door                        # Minari to episodes
+wshard convert lerobot/pusht pusht --jobs 8 --verify           # LeRobot, checked
+wshard convert door door.hdf5 --to robomimic                   # episodes to robomimic
+wshard convert demo.hdf5 demo.shardpack --pack 1G              # into packs
+wshard convert data.h5 map.json --suggest-map                  # any HDF5: first a mapping
+wshard convert data.h5 episodes --map map.json --dry-run       # what would become of each field
+""",
+)

@@ -1,0 +1,203 @@
+"""Whole datasets: processes, resuming, checking, reports, and what is left when something goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import wshard
+from shard_format.errors import BadValue, InvalidArgument, ShardError
+from wshard import Episode
+from wshard.convert import ConvertOptions, convert, read, write
+from wshard.convert import _engine as engine
+from wshard.convert._compare import differences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+OWN = "wshard"
+
+
+def episode(number: int, length: int = 30) -> Episode:
+    random = np.random.default_rng(number)
+    ep = Episode(f"ep_{number}", env_id="Test-v0")
+    ep.observations["state"] = random.normal(size=(length + 1, 4)).astype("f4")
+    ep.observations["note"] = [f"step {step}" for step in range(length + 1)]
+    ep.actions["ctrl"] = random.normal(size=(length, 2))
+    ep.rewards = np.full(length, float(number))
+    ep.metadata["success"] = number % 2 == 0
+    ep.labels["phase"] = [(0, 10, "reach")]
+    return ep
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    for number in range(6):
+        wshard.save_wshard(episode(number), folder / f"ep_{number}.wshard")
+    return folder
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    position = data.rindex(episode(3).observations["state"].data.tobytes()[:16])
+    data[position] ^= 0xFF
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_episode_arrives_as_it_was(source: Path, tmp_path: Path, jobs: int) -> None:
+    seen: list[tuple[int, int]] = []
+    report = convert(
+        source,
+        tmp_path / "out",
+        OWN,
+        options=ConvertOptions(jobs=jobs, verify=True),
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert (report.episodes, report.steps, report.failed) == (6, 180, {})
+    assert seen[-1] == (6, 6)
+    for number in range(6):
+        with wshard.load(tmp_path / "out" / f"ep_{number}.wshard") as found:
+            assert list(differences(episode(number), found)) == []
+    assert json.loads((tmp_path / "out.report.json").read_text())["episodes"] == 6
+    assert "6 episodes" in (tmp_path / "out.report.txt").read_text()
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.report.json", "out.report.txt", "source"]
+
+
+def test_a_range_and_a_condition_choose_episodes(source: Path, tmp_path: Path) -> None:
+    options = ConvertOptions(episodes=slice(1, 6), where="success and return > 100")
+    report = convert(source, tmp_path / "out", OWN, options=options)
+    assert report.episodes == 1
+    assert os.listdir(tmp_path / "out") == ["ep_4.wshard"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_damaged_episode_is_named_and_the_others_are_converted(
+    source: Path, tmp_path: Path, jobs: int
+) -> None:
+    damage(source / "ep_3.wshard")
+    options = ConvertOptions(jobs=jobs, on_error="skip")
+    report = convert(source, tmp_path / "out", OWN, options=options)
+    assert report.episodes == 5
+    assert list(report.failed) == ["ep_3"]
+    assert "signal/state" in report.failed["ep_3"]
+    assert not (tmp_path / "out" / "ep_3.wshard").exists()
+
+
+def test_an_error_leaves_no_target_and_can_be_resumed(source: Path, tmp_path: Path) -> None:
+    good = (source / "ep_3.wshard").read_bytes()
+    stamp = os.stat(source).st_mtime_ns
+    damage(source / "ep_3.wshard")
+    with pytest.raises(ShardError, match="ep_3"):
+        convert(source, tmp_path / "out", OWN)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(FileExistsError, match="resume"):
+        convert(source, tmp_path / "out", OWN)
+    (source / "ep_3.wshard").write_bytes(good)
+    os.utime(source, ns=(stamp, stamp))
+    report = convert(source, tmp_path / "out", OWN, options=ConvertOptions(resume=True))
+    assert (report.episodes, report.skipped) == (6, 3)
+    assert len(os.listdir(tmp_path / "out")) == 6
+    assert not (tmp_path / "out.converting.jsonl").exists()
+
+
+def test_another_conversion_is_not_resumed(source: Path, tmp_path: Path) -> None:
+    damage(source / "ep_3.wshard")
+    with pytest.raises(ShardError):
+        convert(source, tmp_path / "out", OWN)
+    options = ConvertOptions(resume=True, compression="zstd")
+    with pytest.raises(InvalidArgument, match="another one"):
+        convert(source, tmp_path / "out", OWN, options=options)
+
+
+KILLED = """
+import os, sys, signal
+from wshard.convert import ConvertOptions, convert
+def progress(done, total):
+    if done == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+if __name__ == "__main__":
+    convert(sys.argv[1], sys.argv[2], "wshard", options=ConvertOptions(jobs=int(sys.argv[3])), progress=progress)
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_killed_conversion_goes_on_without_repeating_what_was_done(
+    source: Path, tmp_path: Path, jobs: int
+) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    done = subprocess.run(
+        [sys.executable, script, source, tmp_path / "out", str(jobs)], check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    report = convert(source, tmp_path / "out", OWN, options=ConvertOptions(resume=True))
+    assert (report.episodes, report.skipped) == (6, 3)
+
+
+def test_verifying_notices_a_file_that_differs(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save: Callable[..., None] = engine.save_wshard
+
+    def save_wrongly(ep: Episode, *args: object, **options: object) -> None:
+        ep.actions["ctrl"] = ep.actions["ctrl"].data + 1
+        save(ep, *args, **options)
+        ep.actions["ctrl"] = ep.actions["ctrl"].data - 1
+
+    monkeypatch.setattr(engine, "save_wshard", save_wrongly)
+    with pytest.raises(BadValue, match="action/ctrl has other values"):
+        convert(source, tmp_path / "out", OWN, options=ConvertOptions(verify=True))
+
+
+def test_one_episode_becomes_one_file(source: Path, tmp_path: Path) -> None:
+    report = convert(source / "ep_2.wshard", tmp_path / "one.wshard", OWN)
+    assert report.episodes == 1
+    assert wshard.load(tmp_path / "one.wshard").id == "ep_2"
+    with pytest.raises(InvalidArgument, match="one file"):
+        convert(source, tmp_path / "all.wshard", OWN)
+
+
+def test_what_is_there_is_replaced_only_if_asked(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "precious").write_text("x")
+    with pytest.raises(FileExistsError):
+        convert(source, target, OWN)
+    with pytest.raises(FileExistsError):
+        write(read(source, OWN), target, OWN)
+    assert (target / "precious").exists()
+    convert(source, target, OWN, options=ConvertOptions(overwrite=True))
+    assert len(os.listdir(target)) == 6
+
+
+def test_an_error_while_writing_leaves_what_was_there(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "precious").write_text("x")
+    damage(source / "ep_3.wshard")
+    with pytest.raises(ShardError):
+        write(read(source, OWN), target, OWN, overwrite=True)
+    assert os.listdir(target) == ["precious"]
+    assert sorted(os.listdir(tmp_path)) == ["out", "source"]
+
+
+def test_reading_can_leave_out_what_is_damaged(
+    source: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (source / "ep_3.wshard").write_bytes(b"SHRD")
+    assert [ep.id for ep in read(source, OWN, on_error="skip")] == [
+        f"ep_{n}" for n in (0, 1, 2, 4, 5)
+    ]
+    assert "ep_3" in caplog.text
