@@ -8,17 +8,19 @@ TEST_PROCESSES ?= 2
 ENV := .env
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
 INPUTS := pyproject.toml constraints.txt
-# A variable, because a comma would end an argument of `call`.
+# Variables, because a comma would end an argument of `call`.
 DEMO_EXTRAS := gym,plot
+TEST_EXTRAS := dev,convert,converters,rerun
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo test test-quick test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz clean
+.PHONY: help environments demo test test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (less than a minute)"
 	@echo "make test      lint, types and all tests that need only light packages (a few minutes)"
 	@echo "make test-all  the rest: exhaustive tests, oldest dependencies, wheel, bounded fuzzing"
 	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
+	@echo "make test-convert  converters, with files that the libraries of other formats wrote"
 	@echo "make test-pythons  the core tests on every other Python that this machine has or can get"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
 	@echo "make vectors   regenerate spec/vectors"
@@ -47,7 +49,7 @@ $(ENV)/demo/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/demo,--no-compile -c constraints.txt -e '.[$(DEMO_EXTRAS)]')
 
 $(ENV)/test/.ready: $(INPUTS)
-	$(call make_environment,$(ENV)/test,-c constraints.txt -e '.[dev]')
+	$(call make_environment,$(ENV)/test,-c constraints.txt -e '.[$(TEST_EXTRAS)]')
 
 $(ENV)/oldest/.ready: $(INPUTS) constraints-oldest.txt
 	$(call make_environment,$(ENV)/oldest,-c constraints-oldest.txt -e '.[dev]')
@@ -92,10 +94,13 @@ demo: $(ENV)/demo/.ready
 test: lint-files
 	@$(MAKE) --no-print-directory -j 2 lint-types test-quick
 	@echo
-	@echo "Not run here: exhaustive damage tests (-m slow), other Pythons, oldest dependencies, wheel, fuzzing. Run 'make test-all'."
+	@echo "Not run here: exhaustive damage tests (-m slow), converters, other Pythons, oldest dependencies, wheel, fuzzing. Run 'make test-all'."
 
 test-quick: $(ENV)/test/.ready
-	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES)
+	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES) --ignore=tests/convert
+
+test-convert: $(ENV)/test/.ready
+	$(ENV)/test/bin/python -m pytest -n $(TEST_PROCESSES) tests/convert
 
 # Grain in its own process: it starts threads, and loaders that fork do not work after that.
 test-bridges: $(ENV)/bridges/.ready
@@ -107,8 +112,8 @@ test-pythons: $(ENV)/test/.ready $(ENV)/newer-pythons/.ready
 	$(ENV)/test/bin/python tests/packaging/check_pythons.py $(PYTHONS)
 	tests/packaging/newer_pythons test $(ENV)/newer-pythons
 
-test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-bridges test-pythons
-	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES)
+test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-convert test-bridges test-pythons
+	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --ignore=tests/convert
 	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/shard_format tests/conformance -k "not generator_makes"
 	$(ENV)/test/bin/python tests/packaging/check_wheel.py
 	$(MAKE) fuzz FUZZ_SECONDS=40

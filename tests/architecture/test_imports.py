@@ -38,7 +38,7 @@ FORBIDDEN = {
 }
 # Rooms of `wshard` that are built on episodes: nothing below may know them, not even inside a function.
 ON_TOP = {
-    *("deepdata_bridge", "doctor", "plot", "replay", "search"),
+    *("convert", "deepdata_bridge", "doctor", "plot", "replay", "search"),
     "gym",
 }
 # What users of `wshard` type; all other modules start with an underscore.
@@ -401,7 +401,7 @@ class TestProject:
         project = (REPOSITORY / "pyproject.toml").read_text("utf-8")
         section = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
         extras = set(re.findall(r"^(\w+) = ", section, re.MULTILINE))
-        assert named == extras - {"bench", "bridges", "dev", "fuzz"}
+        assert named == extras - {"bench", "bridges", "convert", "converters", "dev", "fuzz"}
 
     @pytest.mark.parametrize(
         ("extra", "package"),
