@@ -7,6 +7,7 @@ for each item.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Union
@@ -65,7 +66,7 @@ def missing_of(key: str) -> str:
 
 
 @dataclass(frozen=True)
-class ItemContent:
+class ItemContent(ABC):
     """Something that items hold besides channels of numbers."""
 
     key: str
@@ -80,21 +81,21 @@ class ItemContent:
         """All keys that it has in items."""
         return (self.key,)
 
+    @abstractmethod
     def find(self, episode: Episode) -> Any:  # noqa: ANN401 - what `fill` takes
         """What an open episode has of it; None if it may lack it, and does.
 
         Raises:
             ShardError: it is not there, or is something else.
         """
-        raise NotImplementedError
 
     def forms(self, steps: int | None) -> Forms:
         """Its arrays in items of `steps` steps; None for one step without a time axis."""
         return {}
 
+    @abstractmethod
     def fill(self, found: Any, start: int, stop: int, place: RowPlace) -> None:  # noqa: ANN401 - what `find` returns
         """Puts the steps from `start` to `stop` into their place in a batch."""
-        raise NotImplementedError
 
     def finished(self, values: list[Any]) -> Any:  # noqa: ANN401 - a column
         """The column of a batch, if it is a list. Called by one thread."""
