@@ -19,12 +19,14 @@ from wshard._lanes import (
     LANES,
     LATENT_ACTION_CHANNEL,
     LATENT_CODEBOOK_CHANNEL,
+    frames_block,
     may_have_one_more,
     offsets_block,
     parse_block,
 )
 from wshard._metadata import BASIC_FIELDS, CHANNEL_FIELDS, ROW_FIELDS, parse_row
 from wshard._values import DType
+from wshard._video import VideoChannel, extradata_of, extradata_text, row_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +35,11 @@ if TYPE_CHECKING:
     from wshard._blocks import Block
     from wshard._metadata import Row
 
-_LAYOUTS: dict[str, type[Channel]] = {"ragged": RaggedChannel, "text": TextChannel}
+_LAYOUTS: dict[str, type[Channel]] = {
+    "ragged": RaggedChannel,
+    "text": TextChannel,
+    "video": VideoChannel,
+}
 
 
 def channel_from_row(
@@ -58,22 +64,26 @@ def channel_from_row(
         if step and block.nbytes == (length + 1) * step:
             count += 1
     kind: Any = Channel if is_dense else _LAYOUTS.get(layout or "", UnreadableChannel)
-    if kind is TextChannel and (row.dtype is not DType.UINT8 or row.shape):
+    if _misfit(row) is not None:
         kind = UnreadableChannel
     channel: Channel = kind.from_source(name, block, row.dtype, row.shape, count)
     if fields.keys() <= BASIC_FIELDS:
         return channel
     if stated not in (None, length, length + may_have_one_more(block.name)):
         channel.has_stated_length = True
-    if isinstance(channel, RaggedChannel):
+    if isinstance(channel, (RaggedChannel, VideoChannel)):
         stored = fields.get("offsets_block")
         found = None if stored is None else find(stored)
-        channel.offsets_source = found or _Absent(
-            stored or offsets_block(block.name), block, "W-RAG-1"
-        )
+        rule = "W-VID-1" if isinstance(channel, VideoChannel) else "W-RAG-1"
+        channel.offsets_source = found or _Absent(stored or offsets_block(block.name), block, rule)
+        stored = fields.get("frames_block")
+        if isinstance(channel, VideoChannel):
+            channel.extradata = extradata_of(fields.get("extradata")) or b""
+            if stored is not None:
+                channel.frames_source = find(stored) or _Absent(stored, block, "W-VID-2")
     elif isinstance(channel, UnreadableChannel):
         channel.row = row
-        channel.problem = partial(_unreadable, row, name, block)
+        channel.problem = partial(_unreadable, row, block)
     for key in CHANNEL_FIELDS:
         value = fields.get(key)
         if value is not None:
@@ -89,22 +99,37 @@ def channel_from_row(
     return channel
 
 
-def _unreadable(row: Row, name: str, block: Block) -> ShardError:
-    layout = row.fields.get("layout")
-    if layout == "text":
-        return BadMetadata(
-            f"the text channel {name!r} is not described as bytes",
-            path=block.path,
-            entry=block.name,
-            expected="dtype u8 and shape []",
-            found=f"{row.dtype} {list(row.shape)}",
-            rule="W-RAG-5",
+def _misfit(row: Row) -> tuple[str, str, str] | None:
+    """What is wrong with a row for its layout, what was found, and the rule; None if nothing."""
+    fields = row.fields
+    layout = fields.get("layout")
+    if layout == "text" and (row.dtype is not DType.UINT8 or row.shape):
+        found = f"{row.dtype} {list(row.shape)}"
+        return (
+            "a text channel is not described as bytes, with dtype u8 and shape []",
+            found,
+            "W-RAG-5",
         )
+    if layout == "video":
+        problem = row_problem(fields.get("content_type"), row.dtype, row.shape)
+        if problem is None and extradata_of(fields.get("extradata")) is None:
+            problem = "'extradata' of a video is not Base64", repr(fields["extradata"])[:80]
+        if problem is not None:
+            return (*problem, "W-VID-5")
+    return None
+
+
+def _unreadable(row: Row, block: Block) -> ShardError:
+    misfit = _misfit(row)
+    if misfit is not None:
+        problem, found, rule = misfit
+        return BadMetadata(problem, path=block.path, entry=block.name, found=found, rule=rule)
+    layout = row.fields.get("layout")
     return UnknownLayout(
         f"the channel has a layout {layout!r} that this version does not know",
         path=block.path,
         entry=block.name,
-        expected="dense, ragged or text",
+        expected="dense, ragged, text or video",
         rule="W-CHN-7",
         hint="a newer version of shard-format may read it",
     )
@@ -153,9 +178,14 @@ def row_fields(channel: Channel, name: str, block: str, length: int) -> dict[str
     fields = {**channel.extra, **basic_fields(name, block, channel.dtype_name, channel.step_shape)}
     if channel.length != length:
         fields["length"] = channel.length
-    if isinstance(channel, RaggedChannel):
+    if isinstance(channel, (RaggedChannel, VideoChannel)):
         fields["layout"] = channel.layout
         fields["offsets_block"] = offsets_block(block)
+    if isinstance(channel, VideoChannel):
+        if channel.frames_source is not None:
+            fields["frames_block"] = frames_block(block)
+        if channel.extradata:
+            fields["extradata"] = extradata_text(channel.extradata)
     if channel.modality is not None:
         fields["modality"] = str(channel.modality)
     for key in CHANNEL_FIELDS:

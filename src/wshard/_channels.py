@@ -507,12 +507,11 @@ class Channel(Strict):
         if not is_frames(self) or (block is not None and is_url(block.path or "")):
             return {}
         for number in dict.fromkeys(np.linspace(0, max(self._length - 1, 0), count).astype(int)):
-            start, stop = int(number) * self.step_bytes, (int(number) + 1) * self.step_bytes
             try:
-                cost, most = stop - start, _MOST_FOR_A_PICTURE
+                cost, most = self.step_bytes, _MOST_FOR_A_PICTURE
                 if block is not None and self._values is None:
                     most = most if block.is_cut_cheaply else _MOST_AS_A_WHOLE
-                    cost = decoded_bytes(block, start, stop)
+                    cost = self._reading_cost(int(number))
                 if not 0 < cost <= most:
                     break
                 frame = self.dtype_name.as_numbers(reading.read_steps(number, number + 1))[0]
@@ -525,6 +524,12 @@ class Channel(Strict):
         if self.dtype_name is DType.UINT8 and self.modality != Modality.DEPTH:
             low, high = 0.0, 255.0
         return {at: display.to_pixels(each, low, high) for at, each in found.items()}
+
+    def _reading_cost(self, step: int) -> int:
+        """How many bytes are decoded to get one step."""
+        assert self.source is not None
+        start = step * self.step_bytes
+        return decoded_bytes(self.source, start, start + self.step_bytes)
 
     def _repr_html_(self) -> str:
         facts = {

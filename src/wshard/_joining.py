@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from wshard._channels import Channel, RaggedChannel
 from wshard._labels import Interval, Intervals
 from wshard._lanes import CHANNEL_LANES, EXTRA, REWARD, TICKS, TIMESTAMPS, block_name
 from wshard._values import DType
+from wshard._video import VideoChannel
 from wshard.residual import Residual
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ def _joined_channel(block: str, parts: Sequence[Channel], lengths: Sequence[int]
                 )
     if isinstance(first, RaggedChannel):
         joined: Channel = _joined_items(first, block, parts, counts)
+    elif isinstance(first, VideoChannel):
+        joined = first.joined_with(block, cast("Sequence[VideoChannel]", parts[1:]), counts)
     else:
         sizes = [count * first.step_bytes for count in counts]
         source = ChainedBlock(block, [part.as_block() for part in parts], sizes)
@@ -142,7 +145,8 @@ def _form(channel: Channel) -> tuple[Any, ...]:
     """What the parts of a channel have in common."""
     is_regular = channel.start_ns is not None
     clock = (channel.has_own_clock, is_regular, channel.sampling_rate_hz if is_regular else None)
-    return type(channel), channel.dtype_name, channel.step_shape, clock
+    codec = (channel.codec, channel.extradata) if isinstance(channel, VideoChannel) else None
+    return type(channel), channel.dtype_name, channel.step_shape, clock, codec
 
 
 def _joined_items(

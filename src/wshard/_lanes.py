@@ -82,7 +82,7 @@ CHANNEL_LANES: Final = ("signal", "action", REWARD, TERMINATED, TRUNCATED, "omen
 """The lanes that hold channels, without the clocks of the steps."""
 FILTER_NAMES: Final = (
     *("signal", "action", REWARD, DONE, "time", "omen", "uncert", "residual", "label"),
-    *("meta", "offsets"),
+    *("meta", "offsets", "frames"),
 )
 """What `load_wshard(lanes=…)` takes besides the first part of any other name."""
 
@@ -174,8 +174,13 @@ def time_block(block: str) -> str:
 
 
 def offsets_block(block: str) -> str:
-    """The block that says where the items of a ragged channel start."""
+    """The block that says where the items of a ragged channel start, or the packets of a video."""
     return f"offsets/{block}"
+
+
+def frames_block(block: str) -> str:
+    """The block that says what each packet of a video is."""
+    return f"frames/{block}"
 
 
 def may_have_one_more(block: str) -> bool:

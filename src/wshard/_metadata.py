@@ -213,6 +213,7 @@ ROW_FIELDS: Final[Mapping[str, str]] = {
     "shape": "a list of integers",
     **dict.fromkeys(("modality", "unit", "semantics", "description", "content_type"), _STRING),
     **dict.fromkeys(("layout", "time_block", "offsets_block", "channel", "model", "type"), _STRING),
+    **dict.fromkeys(("frames_block", "extradata"), _STRING),
     "length": _COUNT,
     **dict.fromkeys(("window", "horizon"), _POSITIVE),
     "start_ns": "an integer",

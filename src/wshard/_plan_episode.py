@@ -38,6 +38,7 @@ from wshard._lanes import (
     block_name,
     check_address,
     check_id,
+    frames_block,
     offsets_block,
     prediction_keys,
     residual_block,
@@ -55,6 +56,7 @@ from wshard._metadata import (
     parse_rows,
 )
 from wshard._values import DType
+from wshard._video import VideoChannel
 from wshard.residual import Residual
 
 if TYPE_CHECKING:
@@ -74,8 +76,8 @@ _ABOUT: Final = ("channel", "model", "type")
 # The order of a new file: whole names, lanes with a slash, and "" for everything else.
 _FILE_ORDER: Final = (
     *(META_WSHARD, META_EPISODE, META_CHANNELS, "signal/", "action/", REWARD, REWARD_EXACT, DONE),
-    *(TERMINATED, TRUNCATED, TICKS, TIMESTAMPS, "time/", "offsets/", "omen/", "uncert/"),
-    *("residual/", "label/", "", "meta/", META_PROVENANCE),
+    *(TERMINATED, TRUNCATED, TICKS, TIMESTAMPS, "time/", "offsets/", "frames/", "omen/"),
+    *("uncert/", "residual/", "label/", "", "meta/", META_PROVENANCE),
 )
 _ROW_ORDER: Final = ("signal", "action", "reward", "omen", "uncert", "residual")
 _PIECE: Final = 1 << 16
@@ -97,6 +99,8 @@ class PlannedEntry:
     """How many items a step of a ragged block has, on average."""
     content_type: int = 0
     tag_bits: int = 0
+    is_encoded: bool = False
+    """Whether it holds pictures that are encoded already: compressing them again saves nothing."""
     is_array: bool = True
     """False for JSON and for entries that the format does not define."""
     stored: StoredBlock | None = None
@@ -188,14 +192,16 @@ class _Planner:
         self._add(PlannedEntry(name, lambda: stored, stored.nbytes, dtype, max(1, step)))
 
     def _add_channel_bytes(self, name: str, channel: Channel, dtype: DType) -> None:
+        is_video = isinstance(channel, VideoChannel)
         self._add(
             PlannedEntry(
                 name,
                 channel.stored_array,
-                channel.nbytes,
-                dtype,
-                max(1, channel.step_bytes),
+                channel.as_block().nbytes if is_video else channel.nbytes,
+                DType.UINT8 if is_video else dtype,
+                1 if is_video else max(1, channel.step_bytes),
                 _items_per_step(channel),
+                is_encoded=is_video,
                 stored=_stored(channel, name),
                 pieces=channel.pieces,
             )
@@ -342,11 +348,15 @@ class _Planner:
         fields = row_fields(channel, row_id, block, self._length)
         fields.update(about or {})
         is_loaded = channel.block == block
-        if isinstance(channel, RaggedChannel):
+        if isinstance(channel, (RaggedChannel, VideoChannel)):
             stored = channel.offsets_source
             offsets_name = stored.name if stored and is_loaded else offsets_block(block)
             fields["offsets_block"] = offsets_name
             self._add_array(offsets_name, channel.offsets, DType.INT64)
+        if isinstance(channel, VideoChannel) and channel.frames_source is not None:
+            name = channel.frames_source.name if is_loaded else frames_block(block)
+            fields["frames_block"] = name
+            self._add_array(name, channel.index.table, DType.INT64)
         if channel.has_own_timestamps:
             fields["time_block"] = self._add_own_clock(block, channel, is_loaded)
         self._add_channel_bytes(block, channel, channel.dtype_name)
@@ -418,7 +428,7 @@ class _Planner:
 
     def _check_flat(self, block: str, channel: Channel) -> None:
         """Rewards and ends are one value a step."""
-        if channel.step_shape or channel.has_own_clock or isinstance(channel, RaggedChannel):
+        if channel.step_shape or channel.has_own_clock or channel.layout != "dense":
             what = "rewards are" if block == REWARD else "ends are"
             raise InvalidArgument(
                 f"{what} not one value a step",

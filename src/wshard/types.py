@@ -8,6 +8,7 @@ from wshard._lanes import REWARD, TERMINATED, TIMESTAMPS, TRUNCATED, BlockName, 
 from wshard._metadata import Timebase, TimebaseType
 from wshard._sidecar import SidecarWarning
 from wshard._values import DType, as_array
+from wshard._video import VideoChannel
 from wshard._writer import FileOptions
 from wshard.residual import Residual
 
@@ -34,6 +35,7 @@ __all__ = [
     "Timebase",
     "TimebaseSpec",
     "TimebaseType",
+    "VideoChannel",
     "as_array",
     "parse_block",
 ]

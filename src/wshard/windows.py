@@ -13,6 +13,7 @@ import numpy as np
 from shard_format.errors import EntryNotFound, InvalidArgument, ShardError
 from wshard._channels import Channel
 from wshard._values import DType
+from wshard._video import VideoChannel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -97,7 +98,8 @@ def follows_steps(channel: Channel) -> bool:
 
 
 def _fits(channel: Channel, own_clocks: bool) -> bool:
-    return type(channel) is Channel and (own_clocks or not channel.has_own_clock)
+    is_array = type(channel) is Channel or isinstance(channel, VideoChannel)
+    return is_array and (own_clocks or not channel.has_own_clock)
 
 
 def wanted_channels(

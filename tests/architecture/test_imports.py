@@ -55,7 +55,7 @@ EPISODE_DOORS = ON_TOP | {
         "residual",
         "streaming",
     ),
-    *("types", "windows"),
+    *("types", "video", "windows"),
 }
 # Those of them whose classes are built on those of an optional package.
 BUILT_ON_EXTRA = {"gym"}

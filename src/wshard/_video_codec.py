@@ -1,0 +1,409 @@
+"""Encoding and decoding pictures with PyAV (FFmpeg): what `_video` needs of a codec, and nothing about files."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from shard_format.errors import BadValue, InvalidArgument
+from shard_format.extras import require
+from wshard._values import DType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["CODECS", "CodecChoice", "Decoder", "EncodedVideo", "encode_frames", "parse_codec"]
+
+EXTRA: Final = "video"
+"""The extra that brings PyAV."""
+KEYFRAME_EVERY: Final = 32
+"""Steps between keyframes, if the caller does not say."""
+# Coded pictures are whole blocks of up to this many pixels in each direction.
+_LARGEST_CODED_BLOCK: Final = 128
+
+
+class Codec(NamedTuple):
+    """A way to encode pictures."""
+
+    content_type: str
+    decoder: str
+    """FFmpeg's name for what reads it."""
+    encoder: str = ""
+    """FFmpeg's name for what writes it; empty for one that is only read."""
+    main_option: str = ""
+    """The setting that a bare number after the name means."""
+    options: Mapping[str, str] = {}
+    """Settings that are used unless the caller gives others."""
+    formats: Sequence[str] = ()
+    """The pixel formats to store colours in, best first."""
+
+
+# B-frames and scene cuts must not move keyframes from where windows start, and each group of pictures stands alone.
+CODECS: Final[dict[str, Codec]] = {
+    "h264": Codec(
+        "video/h264",
+        "h264",
+        "libx264",
+        "crf",
+        {"crf": "23", "preset": "medium", "x264-params": "scenecut=0:open-gop=0:min-keyint=1"},
+        ("yuv420p", "yuv444p"),
+    ),
+    "h265": Codec(
+        "video/h265",
+        "hevc",
+        "libx265",
+        "crf",
+        {"crf": "28", "x265-params": "scenecut=0:open-gop=0:min-keyint=1:log-level=none"},
+        ("yuv420p", "yuv444p"),
+    ),
+    "av1": Codec(
+        "video/av1",
+        "libdav1d",
+        "libsvtav1",
+        "crf",
+        {"crf": "30", "preset": "8", "svtav1-params": "scd=0"},
+        ("yuv420p",),
+    ),
+    "vp9": Codec("video/vp9", "vp9"),
+    "ffv1": Codec("video/ffv1", "ffv1", "ffv1", "", {"level": "3"}, ("bgr0",)),
+    "jpeg": Codec("image/jpeg", "mjpeg", "mjpeg", "quality", {"quality": "95"}, ("yuvj420p",)),
+    "png": Codec("image/png", "png", "png", "", {}, ("rgb24",)),
+}
+BY_CONTENT_TYPE: Final = {codec.content_type: name for name, codec in CODECS.items()}
+_INTRA: Final = ("ffv1", "jpeg", "png")
+"""Codecs in which every picture is a keyframe."""
+
+# How decoded pictures are handed out, by dtype and by the number of values of a pixel.
+_FORMATS: Final = {
+    (DType.UINT8, 1): "gray",
+    (DType.UINT8, 3): "rgb24",
+    (DType.UINT8, 4): "rgba",
+    (DType.UINT16, 1): "gray16le",
+}
+_GRAY: Final = {DType.UINT8: ("gray", "yuv420p"), DType.UINT16: ("gray16le", "gray16be")}
+
+
+class CodecChoice(NamedTuple):
+    """A codec with its settings, as a caller asks for it: `h264:crf=23`."""
+
+    name: str
+    options: Mapping[str, str]
+
+
+class EncodedVideo(NamedTuple):
+    """The packets of a video in decode order, and what each of them is."""
+
+    content_type: str
+    dtype: DType
+    shape: tuple[int, ...]
+    """Of one picture."""
+    packets: Sequence[bytes]
+    steps: NDArray[np.int64]
+    """The number of the picture of each packet, in the order in which they are shown."""
+    is_keyframe: NDArray[np.bool_]
+    is_hidden: NDArray[np.bool_]
+    """Whether a picture is decoded for others only."""
+    extradata: bytes = b""
+    lossy: dict[str, Any] | None = None
+
+
+def is_codec(value: object) -> bool:
+    """Whether this is the name of a codec for pictures, with or without settings."""
+    return isinstance(value, str) and value.partition(":")[0] in CODECS
+
+
+def parse_codec(text: str) -> CodecChoice:
+    """Reads `h264`, `h264:crf=23,preset=fast`, `h264:23` or `jpeg:95`."""
+    name, _, settings = text.partition(":")
+    known = [each for each, codec in CODECS.items() if codec.encoder]
+    if name not in known:
+        raise InvalidArgument(
+            "unknown codec for pictures", expected=" or ".join(known), found=repr(text)
+        )
+    codec, options = CODECS[name], dict[str, str]()
+    for setting in filter(None, settings.split(",")):
+        key, equals, value = setting.partition("=")
+        if not equals:
+            key, value = codec.main_option, key
+        if not key or not value:
+            raise InvalidArgument(
+                f"cannot use this setting of {name}",
+                expected=f"{name}:name=value,…",
+                found=repr(setting),
+            )
+        options[key.strip()] = value.strip()
+    return CodecChoice(name, options)
+
+
+def picture_format(dtype: DType, shape: Sequence[int]) -> str | None:
+    """FFmpeg's name for the pixels of an array [H, W] or [H, W, C]; None if pictures do not look like this."""
+    if len(shape) not in (2, 3) or not all(0 < size < 1 << 16 for size in shape[:2]):
+        return None
+    return _FORMATS.get((dtype, shape[2] if len(shape) == 3 else 1))
+
+
+# --- decoding
+
+
+class Decoder:
+    """Decodes packets of one channel into arrays. One thread may use it at a time.
+
+    It has no threads of its own: callers decode several groups of pictures at once, each with its own decoder.
+
+    Args:
+        content_type: of the packets.
+        extradata: what the codec needs besides them.
+        dtype: of the arrays.
+        shape: of one picture; a stream of another size is refused before memory is made for it.
+    """
+
+    def __init__(
+        self, content_type: str, extradata: bytes, dtype: DType, shape: Sequence[int]
+    ) -> None:
+        av = require("av", EXTRA)
+        name = BY_CONTENT_TYPE.get(content_type.lower())
+        if name is None:
+            raise InvalidArgument(
+                "this version cannot decode this content type",
+                expected=" or ".join(BY_CONTENT_TYPE),
+                found=repr(content_type),
+                hint="packets() gives the encoded frames",
+            )
+        self._height, self._width = shape[:2]
+        self._shape = tuple(shape)
+        self._dtype = dtype.stored_dtype
+        self._format = picture_format(dtype, shape)
+        self._av = av
+        self._context = av.CodecContext.create(CODECS[name].decoder, "r")
+        self._context.thread_count = 1
+        if extradata:
+            self._context.extradata = extradata
+        self._context.width, self._context.height = self._width, self._height
+        most = math.prod(size + _LARGEST_CODED_BLOCK for size in shape[:2])
+        self._context.options = {"max_pixels": str(most), "err_detect": "explode"}
+        self._reformatter = av.video.reformatter.VideoReformatter()
+
+    def decode(
+        self, packets: Iterable[tuple[int, Any, bool]], wanted: Mapping[int, int]
+    ) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Decodes packets, the first of which is a keyframe, and yields the pictures of some of them.
+
+        Args:
+            packets: each with its number, and whether it is a keyframe.
+            wanted: a value for each packet whose picture is wanted, by its number.
+
+        Yields:
+            The value, and the picture: read-only and valid until the next one.
+
+        Raises:
+            BadValue: the packets are damaged, lack a picture, or hold pictures of another size.
+        """
+        missing = dict(wanted)
+        for frame in self._frames(packets):
+            if frame.pts in missing:
+                yield missing.pop(frame.pts), self._pixels(frame)
+        if missing:
+            raise BadValue(
+                "the packets do not give all frames",
+                expected=f"{len(wanted)} frames",
+                found=f"{len(wanted) - len(missing)}",
+                rule="W-VID-6",
+            )
+
+    def _frames(self, packets: Iterable[tuple[int, Any, bool]]) -> Iterator[Any]:
+        try:
+            for number, data, is_keyframe in packets:
+                packet = self._av.Packet(data)
+                packet.pts, packet.is_keyframe = number, is_keyframe
+                yield from self._context.decode(packet)
+            yield from self._context.decode(None)
+        except (self._av.FFmpegError, EOFError) as error:
+            raise BadValue(f"the packets cannot be decoded: {error}", rule="W-VID-6") from None
+        finally:
+            if self._context.is_open:
+                self._context.flush_buffers()
+
+    def _pixels(self, frame: Any) -> NDArray[Any]:  # noqa: ANN401 - a frame of PyAV
+        if (frame.height, frame.width) != (self._height, self._width):
+            raise BadValue(
+                "a decoded frame has another size than the channel",
+                expected=f"{self._width} x {self._height} pixels",
+                found=f"{frame.width} x {frame.height}",
+                rule="W-VID-6",
+            )
+        if frame.format.name != self._format:
+            # Starting threads for a conversion takes longer than the conversion.
+            frame = self._reformatter.reformat(frame, format=self._format, threads=1)
+        plane = frame.planes[0]
+        rows = np.frombuffer(plane, self._dtype).reshape(self._height, -1)
+        return rows[:, : math.prod(self._shape[1:])].reshape(self._shape)
+
+
+# --- encoding
+
+
+def encode_frames(
+    frames: NDArray[Any], choice: CodecChoice, fps: float, keyframe_every: int | None = None
+) -> EncodedVideo:
+    """Encodes pictures [T, H, W] or [T, H, W, C], and measures what that changed.
+
+    Args:
+        frames: u8, or u16 with one value for each pixel.
+        choice: the codec and its settings.
+        fps: pictures per second, which decides how much motion the encoder expects.
+        keyframe_every: pictures between keyframes; None for 32.
+    """
+    av = require("av", EXTRA)
+    dtype = DType.from_numpy(frames.dtype)
+    given = picture_format(dtype, frames.shape[1:])
+    if given is None or (keyframe_every is not None and keyframe_every < 1) or not fps > 0:
+        raise InvalidArgument(
+            "these frames cannot be encoded as video",
+            expected="uint8 [T, H, W], [T, H, W, 1], [T, H, W, 3] or [T, H, W, 4], or uint16 [T, H, W]; "
+            "keyframe_every and fps above 0",
+            found=f"{frames.dtype} {list(frames.shape)}, {keyframe_every}, {fps}",
+        )
+    codec = CODECS[choice.name]
+    try:
+        packets, extradata = _encode(av, frames, given, choice, Fraction(fps), keyframe_every)
+    except (av.FFmpegError, ValueError) as error:
+        if isinstance(error, InvalidArgument):
+            raise
+        raise InvalidArgument(
+            f"{choice.name} cannot encode these frames: {error}",
+            found=f"{frames.dtype} {list(frames.shape)}, settings {dict(choice.options)}",
+        ) from None
+    order = np.argsort(np.array([packet.pts for packet in packets], np.int64), kind="stable")
+    steps = np.empty(len(packets), np.int64)
+    steps[order] = np.arange(len(packets))
+    video = EncodedVideo(
+        codec.content_type,
+        dtype,
+        frames.shape[1:],
+        [bytes(packet) for packet in packets],
+        steps,
+        np.array([packet.is_keyframe for packet in packets], np.bool_),
+        np.zeros(len(packets), np.bool_),
+        extradata,
+    )
+    if len(packets) != len(frames):
+        raise InvalidArgument(
+            f"{choice.name} left out frames", expected=f"{len(frames)}", found=f"{len(packets)}"
+        )
+    return video._replace(lossy=_measured(video, frames, choice))
+
+
+def _encode(
+    av: Any,  # noqa: ANN401 - a module
+    frames: NDArray[Any],
+    given: str,
+    choice: CodecChoice,
+    fps: Fraction,
+    keyframe_every: int | None,
+) -> tuple[list[Any], bytes]:
+    codec = CODECS[choice.name]
+    options = {**codec.options, **choice.options}
+    # Settings for the library behind FFmpeg are joined: the caller's come last and win.
+    for key, value in codec.options.items():
+        if key.endswith("-params") and key in choice.options:
+            options[key] = f"{value}:{choice.options[key]}"
+    context = av.CodecContext.create(codec.encoder, "w")
+    height, width = frames.shape[1:3]
+    context.width, context.height = width, height
+    context.framerate, context.time_base = fps, 1 / fps
+    context.gop_size = (
+        1 if choice.name in _INTRA else KEYFRAME_EVERY if keyframe_every is None else keyframe_every
+    )
+    context.pix_fmt = stored = _stored_format(codec, given, height, width, choice.name)
+    if "quality" in options:
+        scale = str(_jpeg_scale(options.pop("quality")))
+        options |= {"qmin": scale, "qmax": scale}
+    is_gray = stored.startswith("gray")
+    if stored.startswith("yuv"):
+        context.colorspace = 6  # BT.601, what conversions below use
+    if stored.startswith("yuv") or is_gray:
+        context.color_range = 2 if is_gray or stored.startswith("yuvj") else 1
+    context.options = options
+    reformatter = av.video.reformatter.VideoReformatter()
+    packets: list[Any] = []
+    for number, values in enumerate(frames):
+        pixels = np.ascontiguousarray(values.reshape(height, width, -1).squeeze())
+        if pixels.ndim < 2:
+            pixels = pixels.reshape(values.shape[:2])
+        frame = av.VideoFrame.from_ndarray(pixels, given)
+        if given != stored:
+            frame = reformatter.reformat(frame, format=stored, threads=1)
+        frame.pts, frame.time_base = number, 1 / fps
+        packets += context.encode(frame)
+    packets += context.encode(None) if len(frames) else []
+    return packets, bytes(context.extradata or b"")
+
+
+def _stored_format(codec: Codec, given: str, height: int, width: int, name: str) -> str:
+    """The pixel format in which to encode."""
+    if given.startswith("gray"):
+        dtype = DType.UINT16 if given.startswith("gray16") else DType.UINT8
+        wanted: Sequence[str] = _GRAY[dtype]
+    elif given == "rgba":
+        wanted = {"ffv1": ("bgra",), "png": ("rgba",)}.get(name, ())
+    else:
+        wanted = codec.formats
+    av = require("av", EXTRA)
+    known = {each.name for each in av.codec.Codec(codec.encoder, "w").video_formats or ()}
+    # Half as many colours as pixels in each direction needs an even size.
+    is_odd = height % 2 or width % 2
+    for each in wanted:
+        if each in known and not (is_odd and each == "yuv420p" and "yuv444p" in wanted):
+            return each
+    raise InvalidArgument(
+        f"{name} cannot store these frames",
+        expected="8-bit colours or grey" if given != "gray16le" else "8-bit frames",
+        found=given,
+        hint="use 'ffv1', which stores them without loss",
+    )
+
+
+def _jpeg_scale(quality: str) -> int:
+    """FFmpeg's quantiser for a quality of 1 to 100 as other JPEG encoders know it."""
+    try:
+        number = int(quality)
+    except ValueError:
+        number = 0
+    if not 1 <= number <= 100:
+        raise InvalidArgument("JPEG quality is not from 1 to 100", found=repr(quality))
+    percent = 5000 / number if number < 50 else 200 - 2 * number
+    return min(31, max(1, round(percent * 8 / 100)))
+
+
+def _measured(
+    video: EncodedVideo, frames: NDArray[Any], choice: CodecChoice
+) -> dict[str, Any] | None:
+    """What encoding changed, as a row says it; None if nothing."""
+    decoder = Decoder(video.content_type, video.extradata, video.dtype, video.shape)
+    squares, largest, seen = 0.0, 0, 0
+    wanted = dict(enumerate(video.steps.tolist()))
+    packets = zip(wanted, video.packets, video.is_keyframe.tolist(), strict=True)
+    for step, picture in decoder.decode(packets, wanted):
+        difference = np.subtract(picture, frames[step], dtype=np.float32)
+        squares += float(np.vdot(difference, difference))
+        largest = max(largest, int(np.abs(difference).max(initial=0)))
+        seen += 1
+    if seen != len(frames):
+        raise BadValue("encoded frames do not come back", expected=len(frames), found=seen)
+    if not largest:
+        return None
+    top = float(np.iinfo(frames.dtype).max)
+    told: dict[str, Any] = {"codec": choice.name, "max_error": largest}
+    told["psnr_db"] = round(10 * math.log10(top * top * frames.size / squares), 2)
+    settings = {**CODECS[choice.name].options, **choice.options}
+    settings = {key: value for key, value in settings.items() if not key.endswith("-params")}
+    return {**told, **{key: _number(value) for key, value in settings.items() if key not in told}}
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
