@@ -17,7 +17,6 @@ from wshard._formats import detect_format, load, load_wshard, save
 from wshard._labels import Intervals
 from wshard._metadata import Timebase
 from wshard._values import DType
-from wshard._video import VideoChannel
 from wshard.catalogue import find
 from wshard.chunked import ChunkedEpisodeReader, ChunkedEpisodeWriter, validate_chunk_continuity
 from wshard.editing import add_lane, compact, edit, remove_lane
@@ -39,7 +38,6 @@ __all__ = [
     "Residual",
     "TextChannel",
     "Timebase",
-    "VideoChannel",
     "WShardStreamWriter",
     "add_lane",
     "compact",
