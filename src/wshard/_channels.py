@@ -952,7 +952,7 @@ def is_frames(channel: Channel) -> bool:
     """Whether each step of a channel is a picture, judged by its modality or else by its shape."""
     if isinstance(channel, RaggedChannel) or len(channel.step_shape) < 2:
         return False
-    if channel.modality in _FRAMES:
+    if channel.modality in _FRAMES or channel.layout == "video":
         return True
     large = sorted(channel.step_shape)[-2]
     return channel.modality is None and large >= _SMALLEST_FRAME and prod(channel.step_shape) >= 64

@@ -158,11 +158,12 @@ def save_wshard(
             view of the file), `"zstd"`, `"zstd:LEVEL"`, `"lz4"` and `"auto"`, which tries what suits each block,
             encode all blocks anew, and `"keep"` is the same as None. Or a mapping of block names, channel names or
             patterns to these: `{"signal/rgb": "zstd:19", "signal/depth*": "lz4", "*": "none"}`. Blocks that hardly
-            shrink stay raw.
+            shrink stay raw. Cameras may name a codec for pictures, as `VideoChannel.encode` takes it:
+            `{"rgb": "h264:crf=23", "depth": "ffv1"}`. The file then holds them as video; `episode` does not change.
         profile: `"training"` for the smallest files with fast windows, `"exchange"` for files that the
             reference readers in other languages open. Both choose as `"auto"` unless told otherwise.
-        steps_per_frame: how many steps are decoded together in large zstd blocks; or a mapping as for
-            `compression`. None chooses by size.
+        steps_per_frame: how many steps are decoded together in large zstd blocks, and how far apart the keyframes
+            of video are; or a mapping as for `compression`. None chooses by size.
         identity: whether to store the episode's identity; None keeps it if the loaded file had one.
         fsync: False skips syncing to disk: faster, but a power failure can lose the file.
         options: alignment, threads and limits.

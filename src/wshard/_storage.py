@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from shard_format import Codec, Compression
 from shard_format.errors import InvalidArgument
 from shard_format.filters import LARGEST_FRAME, Delta, Filters, Planes, encoded_size
-from wshard._lanes import not_found
+from wshard._channels import Channel
+from wshard._lanes import block_name, not_found
+from wshard._metadata import DEFAULT_RATE_HZ
+from wshard._video import VideoChannel
+from wshard._video_codec import CodecChoice, is_codec, parse_codec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from wshard._episode import Episode
     from wshard._plan_episode import PlannedEntry
 
 __all__ = ["Storage", "StoragePolicy"]
@@ -55,10 +60,11 @@ class StoragePolicy:
 
     Args:
         compression: `"none"`, `"zstd"`, `"zstd:LEVEL"`, `"lz4"`, `"auto"`, `"keep"`, or a mapping of block
-            names, channel names or patterns to these; None for `"keep"`, or for `"auto"` with a profile.
+            names, channel names or patterns to these, or of cameras to codecs such as `"h264:crf=23"`; None for
+            `"keep"`, or for `"auto"` with a profile.
         profile: `"training"`, `"exchange"` or None.
-        steps_per_frame: steps in one frame of a seekable block, or a mapping as for `compression`; None to
-            choose by size.
+        steps_per_frame: steps in one frame of a seekable block, and from one keyframe of a video to the next, or a
+            mapping as for `compression`; None to choose by size.
     """
 
     def __init__(
@@ -85,6 +91,26 @@ class StoragePolicy:
                 raise InvalidArgument(
                     "steps_per_frame must be an integer of at least 1", found=repr(steps)
                 )
+
+    def with_cameras(self, episode: Episode) -> Episode:
+        """The episode with those cameras encoded for which a codec for pictures is asked."""
+        if not any(isinstance(rule, CodecChoice) for rule in self._rules.values()):
+            return episode
+        encoded = episode.mapped(lambda part: part)
+        for address, part in episode.parts.items():
+            block = block_name(address)
+            choice = _lookup(self._rules, block, None)
+            if isinstance(part, Channel) and isinstance(choice, CodecChoice):
+                fps = part.sampling_rate_hz or episode.timebase.tick_hz or DEFAULT_RATE_HZ
+                encoded.parts[address] = VideoChannel.encoded(
+                    part, choice, fps, self._steps_of(block)
+                )
+        return encoded
+
+    def _steps_of(self, block: str) -> int | None:
+        """What the caller says about the steps in a frame of a block."""
+        steps = self._steps
+        return _lookup(steps, block, None) if isinstance(steps, dict) else steps
 
     def check_names(self, entries: Iterable[PlannedEntry]) -> None:
         """Refuses rules for blocks that are not there: a name without a wildcard must fit one of the entries."""
@@ -124,9 +150,11 @@ class StoragePolicy:
             before: how the file that the episode was loaded from stores a block of this name.
             filters: what that file does to the block before it is compressed.
         """
-        if entry.name.startswith("meta/") or entry.content_type == 2:
+        if entry.name.startswith("meta/") or entry.content_type == 2 or entry.is_encoded:
             return Storage(_RAW)
         wanted = _lookup(self._rules, entry.name, _RAW)
+        if isinstance(wanted, CodecChoice):  # a pattern that fits the index of the frames, too
+            return Storage(_RAW)
         if wanted == KEEP:  # it was changed: store it as it was stored before
             wanted = Compression(before)
             frame = self._frame_bytes(entry, wanted, filtered=filters is not None)
@@ -146,9 +174,7 @@ class StoragePolicy:
         if compression.codec is not Codec.ZSTD or not self._seekable:
             return None
         step = entry.step_bytes
-        steps = self._steps
-        if isinstance(steps, dict):
-            steps = _lookup(steps, entry.name, None)
+        steps = self._steps_of(entry.name)
         if steps is not None:
             steps *= entry.items_per_step
         else:
@@ -188,11 +214,20 @@ class StoragePolicy:
 
 
 def _rules(compression: Any) -> dict[str, Any]:  # noqa: ANN401 - checked here
+    if is_codec(compression):
+        raise InvalidArgument(
+            "a codec for pictures is for single channels",
+            found=repr(compression),
+            hint=f"name the cameras: compression={{'camera': {compression!r}}}",
+        )
     if not isinstance(compression, Mapping):
         compression = {"*": compression}
     rules: dict[str, Any] = {}
     for pattern, value in compression.items():
-        rules[pattern] = value if value in (AUTO, KEEP) else Compression.parse(value)
+        if is_codec(value):
+            rules[pattern] = parse_codec(value)
+        else:
+            rules[pattern] = value if value in (AUTO, KEEP) else Compression.parse(value)
     return rules
 
 

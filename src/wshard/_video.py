@@ -17,11 +17,14 @@ from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, SizeMi
 from shard_format.parallel import available_threads, for_each
 from wshard._blocks import ArrayBlock, ChainedBlock, FileBlock
 from wshard._channels import Channel, check_offsets
+from wshard._metadata import CHANNEL_FIELDS
 from wshard._values import DType, as_array, read_only
 from wshard._video_codec import (
     BY_CONTENT_TYPE,
+    CodecChoice,
     Decoder,
     EncodedVideo,
+    Frames,
     encode_frames,
     parse_codec,
     picture_format,
@@ -44,6 +47,8 @@ _I64: Final = np.dtype("<i8")
 # A frame of this size is decoded before memory for others is made: a row may claim anything.
 _LARGE_FRAME: Final = 16 << 20
 _WORTH_THREADS: Final = 1 << 22
+# Fields of a row that encoding changes.
+_OF_ENCODING: Final = ("content_type", "lossy", "horizon")
 
 
 class Packet(NamedTuple):
@@ -185,10 +190,50 @@ class VideoChannel(Channel):
             InvalidArgument: the codec cannot store these frames.
         """
         try:
-            video = encode_frames(as_array(frames), parse_codec(codec), fps, keyframe_every)
+            given = Frames.of(as_array(frames))
+            video = encode_frames(given, parse_codec(codec), fps, keyframe_every)
         except InvalidArgument as error:
             raise error.located(entry=name or None) from None
         return cls._of(video, name, fields)
+
+    @classmethod
+    def encoded(
+        cls, channel: Channel, choice: CodecChoice, fps: float, keyframe_every: int | None
+    ) -> VideoChannel:
+        """A channel of frames as video with the same description; one that is video in this codec stays as it is."""
+        entry = channel.block or channel.name
+        if isinstance(channel, VideoChannel):
+            if channel.codec == choice.name:
+                return channel
+            raise InvalidArgument(
+                "the channel is encoded already",
+                entry=entry,
+                expected=choice.name,
+                found=channel.codec,
+                hint="assign its frames to the episode first: ep.observations[name] = channel.data",
+            )
+        if (
+            type(channel) is not Channel
+            or picture_format(channel.dtype_name, channel.step_shape) is None
+        ):
+            raise InvalidArgument(
+                "only cameras can be encoded as video",
+                entry=entry,
+                expected="u8 [T, H, W] or [T, H, W, C], or u16 [T, H, W]",
+                found=repr(channel),
+            )
+        reading, form = channel.uncached(), (channel.dtype_name, channel.step_shape)
+        frames = Frames(reading.read_steps, channel.length, *form)
+        try:
+            video = encode_frames(frames, choice, fps, keyframe_every)
+        except InvalidArgument as error:
+            raise error.located(entry=entry) from None
+        if channel.lossy is not None and video.lossy is not None:
+            video = video._replace(lossy={**video.lossy, "before": dict(channel.lossy)})
+        made = cls._of(video, channel.name, {})
+        kept = {key: value for key, value in vars(channel).items() if key not in vars(made)}
+        told = {key: getattr(channel, key) for key in CHANNEL_FIELDS if key not in _OF_ENCODING}
+        return made._changed(**kept, **told, modality=channel.modality, extra=dict(channel.extra))
 
     @classmethod
     def from_file(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -10,21 +12,21 @@ import numpy as np
 
 from shard_format.errors import BadValue, InvalidArgument
 from shard_format.extras import require
-from wshard._values import DType
+from wshard._values import DType, step_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
 __all__ = ["CODECS", "CodecChoice", "Decoder", "EncodedVideo", "encode_frames", "parse_codec"]
 
-EXTRA: Final = "video"
-"""The extra that brings PyAV."""
 KEYFRAME_EVERY: Final = 32
 """Steps between keyframes, if the caller does not say."""
 # Coded pictures are whole blocks of up to this many pixels in each direction.
 _LARGEST_CODED_BLOCK: Final = 128
+# How much of the pictures to encode is read at a time.
+_PIECE_BYTES: Final = 16 << 20
 
 
 class Codec(NamedTuple):
@@ -35,10 +37,10 @@ class Codec(NamedTuple):
     """FFmpeg's name for what reads it."""
     encoder: str = ""
     """FFmpeg's name for what writes it; empty for one that is only read."""
-    main_option: str = ""
-    """The setting that a bare number after the name means."""
+    settings: Sequence[str] = ()
+    """What a caller may set; a bare number after the name sets the first."""
     options: Mapping[str, str] = {}
-    """Settings that are used unless the caller gives others."""
+    """What is set unless the caller says otherwise."""
     formats: Sequence[str] = ()
     """The pixel formats to store colours in, best first."""
 
@@ -49,7 +51,7 @@ CODECS: Final[dict[str, Codec]] = {
         "video/h264",
         "h264",
         "libx264",
-        "crf",
+        ("crf", "preset", "tune", "bf"),
         {"crf": "23", "preset": "medium", "x264-params": "scenecut=0:open-gop=0:min-keyint=1"},
         ("yuv420p", "yuv444p"),
     ),
@@ -57,7 +59,7 @@ CODECS: Final[dict[str, Codec]] = {
         "video/h265",
         "hevc",
         "libx265",
-        "crf",
+        ("crf", "preset", "tune"),
         {"crf": "28", "x265-params": "scenecut=0:open-gop=0:min-keyint=1:log-level=none"},
         ("yuv420p", "yuv444p"),
     ),
@@ -65,14 +67,14 @@ CODECS: Final[dict[str, Codec]] = {
         "video/av1",
         "libdav1d",
         "libsvtav1",
-        "crf",
+        ("crf", "preset"),
         {"crf": "30", "preset": "8", "svtav1-params": "scd=0"},
         ("yuv420p",),
     ),
     "vp9": Codec("video/vp9", "vp9"),
-    "ffv1": Codec("video/ffv1", "ffv1", "ffv1", "", {"level": "3"}, ("bgr0",)),
-    "jpeg": Codec("image/jpeg", "mjpeg", "mjpeg", "quality", {"quality": "95"}, ("yuvj420p",)),
-    "png": Codec("image/png", "png", "png", "", {}, ("rgb24",)),
+    "ffv1": Codec("video/ffv1", "ffv1", "ffv1", (), {"level": "3"}, ("bgr0",)),
+    "jpeg": Codec("image/jpeg", "mjpeg", "mjpeg", ("quality",), {"quality": "95"}, ("yuvj420p",)),
+    "png": Codec("image/png", "png", "png", (), {}, ("rgb24",)),
 }
 BY_CONTENT_TYPE: Final = {codec.content_type: name for name, codec in CODECS.items()}
 _INTRA: Final = ("ffv1", "jpeg", "png")
@@ -93,6 +95,32 @@ class CodecChoice(NamedTuple):
 
     name: str
     options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Pictures to encode, read a few at a time."""
+
+    read: Callable[[int, int], NDArray[Any]]
+    """Gives the pictures from a number to another."""
+    length: int
+    dtype: DType
+    shape: tuple[int, ...]
+    """Of one picture."""
+
+    @classmethod
+    def of(cls, array: NDArray[Any]) -> Frames:
+        """Pictures [T, H, W] or [T, H, W, C] in memory."""
+        if array.ndim < 3:
+            raise InvalidArgument(
+                "these are not frames", expected="[T, H, W] or [T, H, W, C]", found=array.shape
+            )
+        dtype = DType.from_numpy(array.dtype)
+        return cls(lambda start, stop: array[start:stop], len(array), dtype, array.shape[1:])
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        for start, stop in step_ranges(self.length, math.prod(self.shape), _PIECE_BYTES):
+            yield from self.read(start, stop)
 
 
 class EncodedVideo(NamedTuple):
@@ -128,15 +156,15 @@ def parse_codec(text: str) -> CodecChoice:
     codec, options = CODECS[name], dict[str, str]()
     for setting in filter(None, settings.split(",")):
         key, equals, value = setting.partition("=")
-        if not equals:
-            key, value = codec.main_option, key
-        if not key or not value:
+        if not equals and codec.settings:
+            key, value = codec.settings[0], key
+        if key not in codec.settings or not value:
             raise InvalidArgument(
-                f"cannot use this setting of {name}",
-                expected=f"{name}:name=value,…",
+                f"unknown setting of {name}",
+                expected=" or ".join(f"{each}=…" for each in codec.settings) or "no settings",
                 found=repr(setting),
             )
-        options[key.strip()] = value.strip()
+        options[key] = value
     return CodecChoice(name, options)
 
 
@@ -165,7 +193,7 @@ class Decoder:
     def __init__(
         self, content_type: str, extradata: bytes, dtype: DType, shape: Sequence[int]
     ) -> None:
-        av = require("av", EXTRA)
+        av = require("av", "video")
         name = BY_CONTENT_TYPE.get(content_type.lower())
         if name is None:
             raise InvalidArgument(
@@ -248,9 +276,9 @@ class Decoder:
 
 
 def encode_frames(
-    frames: NDArray[Any], choice: CodecChoice, fps: float, keyframe_every: int | None = None
+    frames: Frames, choice: CodecChoice, fps: float, keyframe_every: int | None = None
 ) -> EncodedVideo:
-    """Encodes pictures [T, H, W] or [T, H, W, C], and measures what that changed.
+    """Encodes pictures, and measures what that changed.
 
     Args:
         frames: u8, or u16 with one value for each pixel.
@@ -258,15 +286,15 @@ def encode_frames(
         fps: pictures per second, which decides how much motion the encoder expects.
         keyframe_every: pictures between keyframes; None for 32.
     """
-    av = require("av", EXTRA)
-    dtype = DType.from_numpy(frames.dtype)
-    given = picture_format(dtype, frames.shape[1:])
+    av = require("av", "video")
+    dtype, shape = frames.dtype, frames.shape
+    given = picture_format(dtype, shape)
     if given is None or (keyframe_every is not None and keyframe_every < 1) or not fps > 0:
         raise InvalidArgument(
             "these frames cannot be encoded as video",
             expected="uint8 [T, H, W], [T, H, W, 1], [T, H, W, 3] or [T, H, W, 4], or uint16 [T, H, W]; "
             "keyframe_every and fps above 0",
-            found=f"{frames.dtype} {list(frames.shape)}, {keyframe_every}, {fps}",
+            found=f"{dtype} {[frames.length, *shape]}, {keyframe_every}, {fps}",
         )
     codec = CODECS[choice.name]
     try:
@@ -276,7 +304,7 @@ def encode_frames(
             raise
         raise InvalidArgument(
             f"{choice.name} cannot encode these frames: {error}",
-            found=f"{frames.dtype} {list(frames.shape)}, settings {dict(choice.options)}",
+            found=f"{dtype} {[frames.length, *shape]}, settings {dict(choice.options)}",
         ) from None
     order = np.argsort(np.array([packet.pts for packet in packets], np.int64), kind="stable")
     steps = np.empty(len(packets), np.int64)
@@ -284,23 +312,23 @@ def encode_frames(
     video = EncodedVideo(
         codec.content_type,
         dtype,
-        frames.shape[1:],
+        shape,
         [bytes(packet) for packet in packets],
         steps,
         np.array([packet.is_keyframe for packet in packets], np.bool_),
         np.zeros(len(packets), np.bool_),
         extradata,
     )
-    if len(packets) != len(frames):
+    if len(packets) != frames.length:
         raise InvalidArgument(
-            f"{choice.name} left out frames", expected=f"{len(frames)}", found=f"{len(packets)}"
+            f"{choice.name} left out frames", expected=frames.length, found=len(packets)
         )
     return video._replace(lossy=_measured(video, frames, choice))
 
 
 def _encode(
     av: Any,  # noqa: ANN401 - a module
-    frames: NDArray[Any],
+    frames: Frames,
     given: str,
     choice: CodecChoice,
     fps: Fraction,
@@ -308,12 +336,9 @@ def _encode(
 ) -> tuple[list[Any], bytes]:
     codec = CODECS[choice.name]
     options = {**codec.options, **choice.options}
-    # Settings for the library behind FFmpeg are joined: the caller's come last and win.
-    for key, value in codec.options.items():
-        if key.endswith("-params") and key in choice.options:
-            options[key] = f"{value}:{choice.options[key]}"
+    os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 prints its settings otherwise
     context = av.CodecContext.create(codec.encoder, "w")
-    height, width = frames.shape[1:3]
+    height, width = frames.shape[:2]
     context.width, context.height = width, height
     context.framerate, context.time_base = fps, 1 / fps
     context.gop_size = (
@@ -332,15 +357,13 @@ def _encode(
     reformatter = av.video.reformatter.VideoReformatter()
     packets: list[Any] = []
     for number, values in enumerate(frames):
-        pixels = np.ascontiguousarray(values.reshape(height, width, -1).squeeze())
-        if pixels.ndim < 2:
-            pixels = pixels.reshape(values.shape[:2])
-        frame = av.VideoFrame.from_ndarray(pixels, given)
+        pixels = values[..., 0] if values.shape[2:] == (1,) else values
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), given)
         if given != stored:
             frame = reformatter.reformat(frame, format=stored, threads=1)
         frame.pts, frame.time_base = number, 1 / fps
         packets += context.encode(frame)
-    packets += context.encode(None) if len(frames) else []
+    packets += context.encode(None) if frames.length else []
     return packets, bytes(context.extradata or b"")
 
 
@@ -353,7 +376,7 @@ def _stored_format(codec: Codec, given: str, height: int, width: int, name: str)
         wanted = {"ffv1": ("bgra",), "png": ("rgba",)}.get(name, ())
     else:
         wanted = codec.formats
-    av = require("av", EXTRA)
+    av = require("av", "video")
     known = {each.name for each in av.codec.Codec(codec.encoder, "w").video_formats or ()}
     # Half as many colours as pixels in each direction needs an even size.
     is_odd = height % 2 or width % 2
@@ -380,29 +403,28 @@ def _jpeg_scale(quality: str) -> int:
     return min(31, max(1, round(percent * 8 / 100)))
 
 
-def _measured(
-    video: EncodedVideo, frames: NDArray[Any], choice: CodecChoice
-) -> dict[str, Any] | None:
+def _measured(video: EncodedVideo, frames: Frames, choice: CodecChoice) -> dict[str, Any] | None:
     """What encoding changed, as a row says it; None if nothing."""
     decoder = Decoder(video.content_type, video.extradata, video.dtype, video.shape)
-    squares, largest, seen = 0.0, 0, 0
+    squares, largest = 0.0, 0
     wanted = dict(enumerate(video.steps.tolist()))
     packets = zip(wanted, video.packets, video.is_keyframe.tolist(), strict=True)
-    for step, picture in decoder.decode(packets, wanted):
-        difference = np.subtract(picture, frames[step], dtype=np.float32)
+    # Decoders give pictures in the order in which they are shown.
+    decoded = decoder.decode(packets, wanted)
+    for number, (original, (step, picture)) in enumerate(zip(frames, decoded, strict=True)):
+        if step != number:
+            raise BadValue("encoded frames come back in another order", expected=number, found=step)
+        difference = np.subtract(picture, original, dtype=np.float32)
         squares += float(np.vdot(difference, difference))
         largest = max(largest, int(np.abs(difference).max(initial=0)))
-        seen += 1
-    if seen != len(frames):
-        raise BadValue("encoded frames do not come back", expected=len(frames), found=seen)
     if not largest:
         return None
-    top = float(np.iinfo(frames.dtype).max)
+    top = float(np.iinfo(frames.dtype.stored_dtype).max)
+    values = frames.length * math.prod(frames.shape)
     told: dict[str, Any] = {"codec": choice.name, "max_error": largest}
-    told["psnr_db"] = round(10 * math.log10(top * top * frames.size / squares), 2)
-    settings = {**CODECS[choice.name].options, **choice.options}
-    settings = {key: value for key, value in settings.items() if not key.endswith("-params")}
-    return {**told, **{key: _number(value) for key, value in settings.items() if key not in told}}
+    told["psnr_db"] = round(10 * math.log10(top * top * values / squares), 2)
+    used, known = {**CODECS[choice.name].options, **choice.options}, CODECS[choice.name].settings
+    return {**told, **{key: _number(value) for key, value in used.items() if key in known}}
 
 
 def _number(text: str) -> int | str:

@@ -13,7 +13,7 @@ from shard_format.atomic import replacing
 from shard_format.errors import BadValue, InvalidArgument, ShardIOError
 from shard_format.extras import require
 from wshard._values import DType
-from wshard._video_codec import BY_CONTENT_TYPE, CODECS, EXTRA, EncodedVideo
+from wshard._video_codec import BY_CONTENT_TYPE, CODECS, EncodedVideo
 from wshard._video_index import HIDDEN, KEYFRAME, FrameIndex
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class VideoFile:
 
     def __init__(self, path: str | os.PathLike[str], stream: int = 0) -> None:
         self._path = os.fspath(path)
-        self._av = require("av", EXTRA)
+        self._av = require("av", "video")
         self._number = stream
         self._container: Any = None
         try:
@@ -259,7 +259,7 @@ class VideoFile:
 
 def write_video_file(video: EncodedVideo, path: str | os.PathLike[str], fps: float) -> None:
     """Writes packets into a file of the kind that its name says; the file is complete or not there."""
-    av = require("av", EXTRA)
+    av = require("av", "video")
     name = os.fspath(path)
     form = _ENDINGS.get(os.path.splitext(name)[1].lower())
     if form is None:

@@ -58,6 +58,7 @@ def write_episode(
     options: FileOptions = DEFAULT_OPTIONS,
 ) -> None:
     """Writes an episode as one file and looks at no other; arguments as for `save_wshard`."""
+    episode = policy.with_cameras(episode)
     entries = plan_entries(episode)
     policy.check_names(entries)
     origin = episode.origin

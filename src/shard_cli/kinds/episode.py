@@ -242,7 +242,8 @@ def _blocks(
         row = {"block": name, **fields, **one}
         if stats:
             # A raw block of one file is a view: taken whole, its checksum is compared.
-            whole = one["codec"] == "none" and not chunked
+            is_video = channel is not None and channel.layout == "video"
+            whole = one["codec"] == "none" and not chunked and not is_video
             row["stats"] = None if channel is None else _statistics(channel, whole=whole)
         yield row
 
@@ -261,6 +262,8 @@ def _described(channel: Channel) -> dict[str, Any]:
         "rate_hz": channel.sampling_rate_hz,
         "unit": channel.unit or None,
         "modality": None if channel.modality is None else str(channel.modality),
+        "content_type": channel.content_type,
+        "lossy": None if channel.lossy is None else dict(channel.lossy),
         "description": channel.description or None,
         "inferred": channel.inferred,
     }
@@ -275,6 +278,8 @@ def _plain(name: str, size: int, episode: Episode) -> dict[str, Any]:
     if name in _FIXED or lane in ("time", "offsets"):
         dtype, step = _FIXED.get(name, ("i64", 8))
         shape, length = [], size // step
+    elif lane == "frames":
+        dtype, shape, length = "i64", [2], size // 16
     elif lane == "label":
         label = episode.labels.get(name.removeprefix("label/"))
         dtype, length = "intervals", None if label is None else len(label)
@@ -283,7 +288,8 @@ def _plain(name: str, size: int, episode: Episode) -> dict[str, Any]:
     elif lane == "residual":
         dtype = {"sign2nddiff": "bits", "delta_q": "i8"}.get(name.rpartition("/")[2])
         length = None if dtype is None else episode.length
-    unknown = dict.fromkeys(("layout", "clock", "rate_hz", "unit", "modality", "description"))
+    unknown = dict.fromkeys(("layout", "clock", "rate_hz", "unit", "modality"))
+    unknown |= dict.fromkeys(("content_type", "lossy", "description"))
     return {"dtype": dtype, "shape": shape, "length": length, **unknown, "inferred": False}
 
 
@@ -431,7 +437,7 @@ def _table(blocks: Sequence[Mapping[str, Any]], console: Console) -> None:
         "SHAPE": lambda block: _or_dash(block["shape"]).replace(" ", ""),
         "LENGTH": lambda block: _or_dash(block["length"]),
         "CLOCK": _clock_text,
-        "CODEC": lambda block: f"{block['codec']} {block['filters'] or ''}".strip(),
+        "CODEC": _codec_text,
         "SIZE": lambda block: show_size(block["size"]),
         "STORED": lambda block: "-" if block["stored"] is None else show_size(block["stored"]),
         "RATIO": lambda block: percent(block["stored"] or 0, block["stored"] and block["size"]),
@@ -451,6 +457,12 @@ def _table(blocks: Sequence[Mapping[str, Any]], console: Console) -> None:
 
 def _or_dash(value: object) -> str:
     return "-" if value is None else str(value)
+
+
+def _codec_text(block: Mapping[str, Any]) -> str:
+    if block["layout"] == "video":
+        return f"{block['content_type']} {'lossy' if block['lossy'] else ''}".strip()
+    return f"{block['codec']} {block['filters'] or ''}".strip()
 
 
 def _clock_text(block: Mapping[str, Any]) -> str:

@@ -169,7 +169,7 @@ class EpisodeCache:
     def _make(self, key: str, source: WindowSource, store: EpisodeStore, number: int) -> bool:
         """Make a copy and return whether that was possible."""
         path = self._path(key)
-        size = sum(channel.nbytes for channel in _channels(source))
+        size = sum(channel.as_block().nbytes for channel in _channels(source))
         try:
             if self._max_bytes is not None and size > self._max_bytes:
                 raise InvalidArgument(

@@ -17,7 +17,7 @@ import numpy as np
 from shard_format.canonical_json import parse_object
 from shard_format.errors import BadMetadata, EntryNotFound, InvalidArgument, ShardError
 from shard_format.registry import DEFAULT_LIMITS
-from wshard.types import Channel, DType
+from wshard.types import Channel, DType, VideoChannel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -77,9 +77,11 @@ def describe_form(episode: Episode) -> str:
     found: dict[str, Any] = {}
     for block, channel in episode.blocks():
         if block.startswith(_CHANNEL_LANES):
-            is_known = channel.layout != "dense" or type(channel) is Channel
+            # Frames that are decoded are arrays like others: a dataset may hold cameras in both ways.
+            is_array = type(channel) is Channel or isinstance(channel, VideoChannel)
+            layout = _UNKNOWN_LAYOUT if channel.layout == "dense" else channel.layout
             found[block] = [
-                channel.layout if is_known else _UNKNOWN_LAYOUT,
+                "dense" if is_array else layout,
                 channel.dtype_name.value,
                 list(channel.step_shape),
                 int(channel.has_own_clock),

@@ -35,6 +35,7 @@ _ADVICE: Final[dict[str, str | None]] = {
     "negative_uncertainty": None,
     "no_clock": "set timebase.tick_hz or timestamps_ns: without them its place in the episode is not known",
     "no_end": "set terminations or truncations: bootstrapping a value needs them",
+    "not_decoded": "install the extra `video`, or examine it where that is installed",
     "not_finite": None,
     "old_identity": "save the episode again, which writes version 2",
     "orphan_prediction": "store the signal beside its prediction, or name its channel in the row",
@@ -49,8 +50,8 @@ _ADVICE: Final[dict[str, str | None]] = {
     "unknown_entry": "nothing: they are kept as they are",
 }
 _NOTES: Final = (
-    *("both_ends", "constant_dimension", "lossy_channel", "no_end", "old_identity"),
-    "unknown_entry",
+    *("both_ends", "constant_dimension", "lossy_channel", "no_end", "not_decoded"),
+    *("old_identity", "unknown_entry"),
 )
 CODES: Final[dict[str, Severity]] = {
     code: "note" if code in _NOTES else "warning" for code in _ADVICE

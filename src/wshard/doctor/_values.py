@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from shard_format.errors import MissingExtra
 from wshard.doctor._findings import counted
 from wshard.multimodal import is_frames
-from wshard.types import Modality, RaggedChannel, TextChannel
+from wshard.types import Modality, RaggedChannel, TextChannel, VideoChannel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +52,8 @@ def check_channel(block: str, channel: Channel, found: Findings, *, kind: str = 
             found.advance(channel.nbytes)
         elif isinstance(channel, RaggedChannel):
             _check_ragged(block, channel, found)
+        elif isinstance(channel, VideoChannel):
+            _check_video(block, channel, found)
         else:
             _check_dense(block, channel, found, kind)
 
@@ -250,6 +253,18 @@ def _list_dimensions(which: NDArray[np.intp], shape: Sequence[int]) -> str:
     shown = ", ".join(str(place[0] if len(shape) == 1 else place) for place in at)
     more = f" and {which.size - _MOST_LISTED} more" if which.size > _MOST_LISTED else ""
     return f"dimension{'' if which.size == 1 else 's'} {shown}{more}"
+
+
+# --- video
+
+
+def _check_video(block: str, channel: VideoChannel, found: Findings) -> None:
+    _ = channel.index
+    try:
+        _check_dense(block, channel, found, "")
+    except MissingExtra as error:
+        message = f"its frames are not examined: {error.problem}"
+        found.add("not_decoded", block, message, advice=error.hint)
 
 
 # --- ragged and text

@@ -101,6 +101,8 @@ def describe(channel: Channel) -> str:
     parts = ["text" if channel.layout == "text" else f"{channel.dtype_name}{shape}"]
     if channel.layout == "ragged":
         parts[0] += " ragged"
+    if channel.layout == "video":
+        parts.append(plain(channel.content_type or "", 20))
     if channel.unit:
         parts.append(plain(channel.unit, 20))
     if channel.has_own_clock:
