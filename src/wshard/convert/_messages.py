@@ -1,0 +1,1150 @@
+"""Messages of MCAP files and ROS bags as channels: each topic is a group of channels with the clock of its messages.
+
+A decoder makes flat fields of a message: a path and a value each. Paths are tuples of keys; None stands for the items of a list,
+and a tuple of keys at the end for an object of numbers that became one vector (or one time in nanoseconds).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import struct
+from array import array
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+import numpy as np
+
+from shard_format.errors import BadMetadata, BadValue
+from shard_format.extras import require
+from wshard._channels import Channel, Modality, RaggedChannel, TextChannel
+from wshard._values import DType
+from wshard.convert._arrays import EncodedFrames, RowsBlock, channel_of, image_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from wshard._episode import Episode
+    from wshard.convert._mcap_file import Place
+    from wshard.convert._model import Notes
+
+__all__ = [
+    "VECTORS",
+    "Decoder",
+    "Json",
+    "JsonDecoder",
+    "Path",
+    "ProtobufDecoder",
+    "RawDecoder",
+    "Topic",
+    "Value",
+    "json_text",
+]
+
+Path: TypeAlias = "tuple[str | tuple[str, ...] | None, ...]"
+Value: TypeAlias = "bool | int | float | str | NDArray[Any] | None"
+
+VECTORS: Final = (("x", "y"), ("x", "y", "z"), ("x", "y", "z", "w"), ("r", "g", "b", "a"))
+"""Objects of numbers with these keys become one vector."""
+TIMES: Final = (("sec", "nsec"), ("sec", "nanosec"))
+"""Objects of integers with these keys are times, which become nanoseconds."""
+_VECTOR_OF: Final = {frozenset(names): names for names in VECTORS}
+_TIME_OF: Final = {frozenset(names): names for names in TIMES}
+
+# Values of a field stay in memory up to this many bytes if messages are larger than `_LARGE`.
+_MOST_KEPT: Final = 1 << 20
+_LARGE: Final = 2048
+_MOST_FIELDS: Final = 1000
+_EXACT: Final = 1 << 53
+_I64: Final = 1 << 63
+
+
+class Json(str):
+    """A value that no array can hold, as JSON text."""
+
+    __slots__ = ()
+
+    def value(self) -> Any:  # noqa: ANN401 - any JSON
+        """What it stands for."""
+        return json.loads(self)
+
+
+def json_text(value: Any) -> Json:  # noqa: ANN401 - any JSON
+    """A value as JSON text."""
+    return Json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+class Decoder(Protocol):
+    """Makes flat fields of the bytes of a message."""
+
+    types: dict[Path, np.dtype[Any]]
+    """The dtype of each field whose type the schema states."""
+
+    def __call__(self, data: memoryview) -> dict[Path, Value]: ...
+
+
+# --- JSON
+
+
+class JsonDecoder:
+    """Decodes messages in JSON.
+
+    Args:
+        entry: the topic, for errors.
+        path: the file, for errors.
+        has_bytes: whether the field `data` is base64.
+    """
+
+    def __init__(self, entry: str, path: str, *, has_bytes: bool = False) -> None:
+        self.types: dict[Path, np.dtype[Any]] = {}
+        self._entry = entry
+        self._path = path
+        self._has_bytes = has_bytes
+
+    def __call__(self, data: memoryview) -> dict[Path, Value]:
+        try:
+            value = json.loads(bytes(data))
+            found: dict[Path, Value] = {}
+            if self._has_bytes and isinstance(value, dict) and isinstance(value.get("data"), str):
+                content = base64.b64decode(value.pop("data"), validate=True)
+                found["data",] = np.frombuffer(content, np.uint8)
+            flatten(value, (), found)
+        except (ValueError, RecursionError, binascii.Error) as error:
+            raise BadValue(
+                f"a message is not JSON: {error}", path=self._path, entry=self._entry
+            ) from None
+        return found
+
+
+class WholeJson:
+    """Decodes messages in JSON as one text each: for topics that have too many different keys."""
+
+    def __init__(self) -> None:
+        self.types: dict[Path, np.dtype[Any]] = {}
+
+    def __call__(self, data: memoryview) -> dict[Path, Value]:
+        return {(): json_text(json.loads(bytes(data)))}
+
+
+class RawDecoder:
+    """Keeps the bytes of messages whose encoding is not known."""
+
+    def __init__(self) -> None:
+        self.types: dict[Path, np.dtype[Any]] = {(): np.dtype(np.uint8)}
+
+    def __call__(self, data: memoryview) -> dict[Path, Value]:
+        return {(): np.frombuffer(data, np.uint8)}
+
+
+def flatten(value: Any, path: Path, found: dict[Path, Value]) -> None:  # noqa: ANN401 - any JSON
+    """Adds the flat fields of a JSON value."""
+    kind = type(value)
+    if kind is dict:
+        keys = frozenset(value)
+        names = _VECTOR_OF.get(keys) if path else None
+        if names and all(type(one) in (int, float) for one in value.values()):
+            vector = as_numbers([value[name] for name in names])
+            if vector is not None:
+                found[(*path, names)] = vector
+                return
+        names = _TIME_OF.get(keys) if path else None
+        if names and all(type(one) is int for one in value.values()):
+            seconds, rest = (value[name] for name in names)
+            if 0 <= rest < 1_000_000_000 and abs(seconds) < 1 << 33:
+                found[(*path, names)] = seconds * 1_000_000_000 + rest
+                return
+        if not value:
+            found[path] = Json("{}")
+        for key, one in value.items():
+            flatten(one, (*path, key), found)
+    elif kind is list:
+        numbers = as_numbers(value)
+        if numbers is not None:
+            found[path] = numbers
+        elif not _flatten_items(value, path, found):
+            found[path] = json_text(value)
+    else:
+        found[path] = value
+
+
+def as_numbers(value: list[Any]) -> NDArray[Any] | None:
+    """A list of numbers, or of lists of them, as an array; None if it is something else."""
+    if not value:
+        return np.zeros(0)
+    try:
+        made = np.array(value)
+    except (ValueError, OverflowError):  # lists of different lengths, large numbers
+        return None
+    if made.dtype == np.float64:
+        # NumPy makes floats of large integers.
+        flat = value if made.ndim == 1 else sum_of(value, made.ndim)
+        is_exact = all(type(one) is float or abs(one) < _EXACT for one in flat)
+        return made if is_exact and not any(type(one) is bool for one in flat) else None
+    if made.dtype == np.int64 and any(
+        type(one) is bool for one in (value if made.ndim == 1 else sum_of(value, made.ndim))
+    ):
+        return None
+    return made if made.dtype in (np.int64, np.bool_) else None
+
+
+def sum_of(value: list[Any], depth: int) -> list[Any]:
+    """The numbers in lists of lists."""
+    for _ in range(depth - 1):
+        value = [one for inner in value for one in inner]
+    return value
+
+
+def _flatten_items(items: list[Any], path: Path, found: dict[Path, Value]) -> bool:
+    """Adds a list of objects with the same keys as one array for each field."""
+    if not all(type(one) is dict and one for one in items):
+        return False
+    flat: list[dict[Path, Value]] = []
+    for item in items:
+        fields: dict[Path, Value] = {}
+        flatten(item, (None,), fields)
+        flat.append(fields)
+    first = flat[0]
+    if any(one.keys() != first.keys() for one in flat) or any(
+        None in inner[1:] for inner in first
+    ):
+        return False
+    columns: dict[Path, Value] = {}
+    for inner in first:
+        values = [one[inner] for one in flat]
+        column: Value = None
+        if all(isinstance(one, np.ndarray) for one in values):
+            if inner[-1:] and isinstance(inner[-1], tuple):
+                column = as_numbers([one.tolist() for one in values])  # type: ignore[union-attr] # arrays
+        elif not any(isinstance(one, (np.ndarray, Json)) for one in values):
+            column = as_numbers(values)
+            if column is None:
+                column = json_text(values)
+        if column is None:
+            return False
+        columns[(*path, *inner)] = column
+    found.update(columns)
+    return True
+
+
+# --- protobuf
+
+
+class ProtobufDecoder:
+    """Decodes protobuf messages.
+
+    Args:
+        name: of the message type.
+        descriptors: a serialised `FileDescriptorSet` that has it.
+        path: the file, for errors.
+    """
+
+    def __init__(self, name: str, descriptors: bytes, path: str) -> None:
+        pb2 = require("google.protobuf.descriptor_pb2", "mcap")
+        pools = require("google.protobuf.descriptor_pool", "mcap")
+        factory = require("google.protobuf.message_factory", "mcap")
+        self._errors = require("google.protobuf.message", "mcap").DecodeError
+        self._to_json = require("google.protobuf.json_format", "mcap").MessageToJson
+        self._name = name
+        self._path = path
+        self.types: dict[Path, np.dtype[Any]] = {}
+        try:
+            files = pb2.FileDescriptorSet.FromString(descriptors)
+            pool = pools.DescriptorPool()
+            by_name = {file.name: file for file in files.file}
+            for file in files.file:
+                self._add_file(pool, file, by_name, set())
+            descriptor = pool.FindMessageTypeByName(name)
+            self._class = factory.GetMessageClass(descriptor)
+        except (self._errors, TypeError, KeyError, ValueError, RecursionError) as error:
+            raise BadMetadata(
+                f"not a usable protobuf schema: {error}", path=path, entry=name
+            ) from None
+        self._plan = self._compile(descriptor, ())
+
+    def _add_file(self, pool: Any, file: Any, files: dict[str, Any], done: set[str]) -> None:  # noqa: ANN401 - of protobuf
+        """Adds a file to the pool after those that it imports."""
+        if file.name in done:
+            return
+        done.add(file.name)
+        for name in file.dependency:
+            if name in files:
+                self._add_file(pool, files[name], files, done)
+        pool.Add(file)
+
+    def _compile(self, descriptor: Any, above: tuple[str, ...]) -> list[Any]:  # noqa: ANN401 - of protobuf
+        """What to do with each field: name, action, and what that needs."""
+        plan: list[Any] = []
+        if descriptor.full_name in above or len(above) > 50:
+            return [("", "json", None, False)]
+        above = (*above, descriptor.full_name)
+        for field in descriptor.fields:
+            is_list = _is_repeated(field)
+            inner = field.message_type
+            if inner is not None:
+                if inner.GetOptions().map_entry or inner.full_name in above:
+                    plan.append((field.name, "json", None, not is_list))
+                elif inner.full_name in _JSON_TYPES and not is_list:
+                    plan.append((field.name, "any", None, True))
+                elif inner.full_name in _TIME_TYPES and not is_list:
+                    plan.append((field.name, "time", None, True))
+                else:
+                    steps = self._compile(inner, above)
+                    vector = self._vector(inner)
+                    kind = "items" if is_list else "vector" if vector else "message"
+                    plan.append((field.name, kind, (steps, vector), not is_list))
+            elif field.cpp_type == field.CPPTYPE_STRING:
+                is_bytes = field.type == field.TYPE_BYTES
+                kind = "texts" if is_list else "bytes" if is_bytes else "value"
+                plan.append((field.name, kind, None, field.has_presence))
+            else:
+                dtype = _CPP_TYPES[field.cpp_type]
+                kind = "numbers" if is_list else "value"
+                plan.append((field.name, kind, dtype, field.has_presence))
+        return plan
+
+    @staticmethod
+    def _vector(descriptor: Any) -> Any:  # noqa: ANN401 - names and dtype, or None
+        names = _VECTOR_OF.get(frozenset(field.name for field in descriptor.fields))
+        kinds = {field.cpp_type for field in descriptor.fields}
+        if not names or len(kinds) != 1 or any(_is_repeated(f) for f in descriptor.fields):
+            return None
+        dtype = _CPP_TYPES.get(kinds.pop())
+        return None if dtype is None else (names, dtype)
+
+    def __call__(self, data: memoryview) -> dict[Path, Value]:
+        message = self._class()
+        try:
+            message.ParseFromString(bytes(data))
+        except self._errors as error:
+            raise BadValue(
+                f"a message is not of its protobuf type: {error}",
+                path=self._path,
+                entry=self._name,
+                found=f"a message of {len(data)} bytes",
+            ) from None
+        found: dict[Path, Value] = {}
+        self._flatten(message, self._plan, (), found)
+        return found
+
+    def _flatten(self, message: Any, plan: list[Any], path: Path, found: dict[Path, Value]) -> None:  # noqa: ANN401 - of protobuf
+        for name, kind, what, has_presence in plan:
+            if not name:
+                found[path] = self._json(message)
+                continue
+            if has_presence and not message.HasField(name):
+                continue
+            at = (*path, name)
+            value = getattr(message, name)
+            if kind == "value":
+                found[at] = value
+                if what is not None:
+                    self.types.setdefault(at, what)
+            elif kind == "message":
+                self._flatten(value, what[0], at, found)
+            elif kind == "vector":
+                names, dtype = what[1]
+                found[(*at, names)] = np.array([getattr(value, one) for one in names], dtype)
+            elif kind == "numbers":
+                found[at] = np.array(value, what)
+            elif kind == "bytes":
+                found[at] = np.frombuffer(value, np.uint8)
+            elif kind == "time":
+                found[(*at, ("sec", "nsec"))] = value.seconds * 1_000_000_000 + value.nanos
+            elif kind == "texts":
+                texts = [_text(one) for one in value]
+                found[at] = json_text(texts)
+            elif kind == "items":
+                self._items(value, what, at, found)
+            elif kind == "any":
+                found[at] = self._json(value)
+            else:
+                whole = json.loads(self._json(message))
+                found[at] = json_text(whole.get(name))
+
+    def _json(self, message: Any) -> Json:  # noqa: ANN401 - of protobuf
+        return Json(self._to_json(message, preserving_proto_field_name=True, indent=None))
+
+    def _items(self, items: Any, what: Any, at: Path, found: dict[Path, Value]) -> None:  # noqa: ANN401 - of protobuf
+        steps, vector = what
+        if vector:
+            names, dtype = vector
+            rows = [[getattr(one, name) for name in names] for one in items]
+            found[(*at, None, names)] = np.array(rows, dtype).reshape(len(rows), len(names))
+            return
+        flat: list[dict[Path, Value]] = []
+        leaves = [_leaf(*step) for step in steps]
+        if None not in leaves:
+            for one in items:
+                fields: dict[Path, Value] = {}
+                self._flatten(one, steps, (None,), fields)
+                flat.append(fields)
+        if None in leaves or any(len(one) != len(leaves) for one in flat):
+            found[at] = json_text([json.loads(self._json(one)) for one in items])
+            return
+        for inner, dtype, shape in leaves:
+            values: list[Any] = [one[inner] for one in flat]
+            if dtype is None:
+                found[(*at, *inner)] = json_text(values)
+            else:
+                found[(*at, *inner)] = np.array(values, dtype).reshape(len(values), *shape)
+
+
+def _leaf(name: str, kind: str, what: Any, has_presence: bool) -> Any:  # noqa: ANN401 - of protobuf
+    """Path, dtype (None for text) and shape of a field of the items of a list; None if it is not that simple."""
+    if kind == "vector":
+        names, dtype = what[1]
+        return (None, name, names), dtype, (len(names),)
+    if kind == "time":
+        return (None, name, ("sec", "nsec")), np.dtype(np.int64), ()
+    return ((None, name), what, ()) if kind == "value" and not has_presence else None
+
+
+_TIME_TYPES: Final = ("google.protobuf.Timestamp", "google.protobuf.Duration")
+_JSON_TYPES: Final = tuple(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))
+_CPP_TYPES: Final = {
+    **{1: np.dtype(np.int32), 2: np.dtype(np.int64), 3: np.dtype(np.uint32)},
+    **{4: np.dtype(np.uint64), 5: np.dtype(np.float64), 6: np.dtype(np.float32)},
+    **{7: np.dtype(np.bool_), 8: np.dtype(np.int32)},
+}
+
+
+def _is_repeated(field: Any) -> bool:  # noqa: ANN401 - of protobuf
+    found = getattr(field, "is_repeated", None)
+    return bool(field.label == 3) if found is None else bool(found)
+
+
+def _text(value: str | bytes) -> str:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+# --- fields and topics
+
+
+class Field:
+    """What the messages of a topic have at one path."""
+
+    def __init__(self, dtype: np.dtype[Any] | None) -> None:
+        self.dtype = dtype
+        self.kind = ""
+        """`number`, `text` or `array`; `mixed` if messages differ, and must be decoded again."""
+        self.messages = array("q")
+        """Which messages have it."""
+        self.values: list[Any] | None = []
+        """Numbers and texts."""
+        self.content: bytearray | None = bytearray()
+        """The bytes of arrays; None if they are read again when they are used."""
+        self.nbytes = 0
+        self.shapes: list[tuple[int, ...]] = []
+        self.has_null = False
+
+    def add(self, message: int, value: Any) -> None:  # noqa: ANN401 - a Value
+        """Takes the value of the next message."""
+        self.messages.append(message)
+        kind = self.kind
+        if type(value) is np.ndarray:
+            if kind != "array":
+                if kind:
+                    self.kind = "mixed"
+                    return
+                self.kind = "array"
+                self.dtype = self.dtype or value.dtype
+            if value.dtype != self.dtype and not self._promote(value):
+                self.kind = "mixed"
+                return
+            self.shapes.append(value.shape)
+            self.nbytes += value.nbytes
+            if self.content is not None:
+                self.content += value.astype(self.dtype, copy=False).tobytes()
+                if self.nbytes > _MOST_KEPT and self.nbytes > _LARGE * len(self.messages):
+                    self.content = None
+        elif isinstance(value, str):
+            if kind != "text":
+                self.kind = "mixed" if kind else "text"
+            if self.values is not None:
+                self.values.append(value)
+        else:
+            if kind != "number":
+                self.kind = "mixed" if kind else "number"
+            if value is None:
+                self.has_null = True
+            if self.values is not None:
+                self.values.append(value)
+
+    def _promote(self, value: NDArray[Any]) -> bool:
+        """Whether an array of another dtype fits, after the dtype was widened where that is exact."""
+        if not value.size:
+            return True
+        before, after = self.dtype, value.dtype
+        if not self.nbytes:
+            self.dtype = after
+            return True
+        if {before, after} != {np.dtype(np.int64), np.dtype(np.float64)} or self.content is None:
+            return before == after
+        if after == np.float64:
+            old = np.frombuffer(self.content, np.int64)
+            if len(old) and np.abs(old).max() >= _EXACT:
+                return False
+            self.content = bytearray(old.astype(np.float64).tobytes())
+            self.dtype = np.dtype(np.float64)
+            return True
+        return bool(np.abs(value).max() < _EXACT)
+
+
+class Topic:
+    """The messages of one topic.
+
+    Args:
+        name: of the topic.
+        schema: the name of its message type.
+        decode: makes fields of the bytes of a message.
+        data: gives the bytes of a message again.
+        path: the file, for errors.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: str,
+        decode: Decoder,
+        data: Callable[[Place], memoryview],
+        path: str,
+    ) -> None:
+        self.name = name
+        self.schema = schema
+        self._path = path
+        self._decode = decode
+        self._data = data
+        self.log_times = array("q")
+        self.publish_times = array("q")
+        self.sequences = array("L")
+        self.channels = array("L")
+        self._places = array("q")
+        self.fields: dict[Path, Field] = {}
+        self.kind = _KINDS.get(schema.replace("/msg/", "/"), "")
+        self._pictures: set[tuple[str, tuple[int, int] | None]] = set()
+
+    def add(
+        self, channel: int, sequence: int, log: int, publish: int, data: memoryview, place: Place
+    ) -> None:
+        """Takes the next message of the file."""
+        number = len(self.log_times)
+        self.channels.append(channel)
+        self.sequences.append(sequence)
+        self.log_times.append(log)
+        self.publish_times.append(publish)
+        self._places.extend(place)
+        self._take(number, self._decode(data))
+
+    def _take(self, number: int, found: dict[Path, Value]) -> None:
+        fields = self.fields
+        for path, value in found.items():
+            field = fields.get(path)
+            if field is None:
+                field = fields[path] = Field(self._decode.types.get(path))
+            field.add(number, value)
+        if len(fields) > _MOST_FIELDS and isinstance(self._decode, JsonDecoder):
+            self._decode = WholeJson()
+            self.fields = {}
+            for earlier in range(number + 1):
+                self._take(earlier, self.decoded(earlier))
+        if self.kind == "compressed":
+            data: Any = found.get(("data",))
+            if isinstance(data, np.ndarray):
+                content = memoryview(data)
+                self._pictures.add((image_type(content), picture_size(content)))
+
+    def decoded(self, number: int) -> dict[Path, Value]:
+        """The fields of a message, read again."""
+        chunk, start, stop = self._places[3 * number : 3 * number + 3]
+        return self._decode(self._data((chunk, start, stop)))
+
+    def field_values(self, path: Path, messages: Sequence[int]) -> list[Any]:
+        """The values of one field in some messages, read again."""
+        return [self.decoded(number)[path] for number in messages]
+
+    # --- channels
+
+    def add_to(self, episode: Episode, notes: Notes, names: Names) -> None:
+        """Adds the channels of the topic to an episode."""
+        times = np.array(self.log_times, np.int64)
+        if len(times) and (times[1:] < times[:-1]).any():
+            notes.reordered(self.name, "messages sorted by log time, which ran backwards")
+        if getattr(self._decode, "has_replaced_text", False):
+            notes.cast(self.name, "text", "UTF-8", "bytes that are not UTF-8 were replaced")
+        special = getattr(self, f"_{self.kind}", None) if self.kind else None
+        done = special(episode, notes, names, times) if special else frozenset()
+        if self.kind and not done:
+            notes.dropped(
+                f"{self.name} (as {self.kind})", "messages differ in form; their bytes are kept"
+            )
+        vectors: list[Channel] = []
+        for path, field in self.fields.items():
+            if path in done:
+                continue
+            name = names.take(self.name, path, notes)
+            channel = self._channel(name, path, field, times)
+            episode.observations[name] = channel
+            vectors.append(channel)
+            notes.kept(f"{self.name}.{_dotted(path)}", f"signal/{name}")
+        self._name_elements(vectors)
+        facts = {"publish_time_ns": self.publish_times, "sequence": self.sequences}
+        if len(set(self.channels)) > 1:
+            facts["channel_id"] = self.channels
+        for key, values in facts.items():
+            if key == "sequence" and not any(values):
+                continue
+            name = names.take(self.name, (key,), notes)
+            order = np.argsort(times, kind="stable")
+            kept = np.array(values, np.int64 if key == "publish_time_ns" else np.uint32)[order]
+            unit = "ns" if key == "publish_time_ns" else ""
+            extra = {"topic": self.name, "record": key}
+            episode.observations[name] = Channel(
+                name, data=kept, timestamps_ns=times[order], unit=unit, extra=extra
+            )
+            notes.kept(f"{self.name}.{key}", f"signal/{name}")
+
+    def _name_elements(self, channels: list[Channel]) -> None:
+        """Gives vectors the names that the same messages state, as in JointState."""
+        for key in ("name", "names"):
+            field = self.fields.get((key,))
+            if field is None or field.kind != "text" or not field.values:
+                continue
+            first = field.values[0]
+            if isinstance(first, Json) and all(one == first for one in field.values):
+                names = first.value()
+                for channel in channels:
+                    if channel.layout == "dense" and channel.step_shape == (len(names),):
+                        channel.extra = {**channel.extra, "names": names}
+
+    def _order(self, field: Field, times: NDArray[np.int64]) -> tuple[Any, NDArray[np.int64], bool]:
+        """The messages that have a field in the order of their times, those times, and whether any moved."""
+        messages = np.array(field.messages, np.int64)
+        own = times[messages]
+        if len(own) < 2 or not (own[1:] < own[:-1]).any():
+            return np.arange(len(messages)), own, False
+        order = np.argsort(own, kind="stable")
+        return order, own[order], True
+
+    def _channel(self, name: str, path: Path, field: Field, times: NDArray[np.int64]) -> Channel:
+        order, own, moved = self._order(field, times)
+        facts: dict[str, Any] = {
+            "timestamps_ns": own,
+            "extra": {
+                "topic": self.name,
+                "path": [list(key) if isinstance(key, tuple) else key for key in path],
+            },
+        }
+        keys = path[-1] if path else None
+        if isinstance(keys, tuple):
+            if keys in TIMES:
+                facts["unit"] = "ns"
+            else:
+                facts["extra"]["names"] = list(keys)
+        if field.kind == "number":
+            numbers = self._numbers(field)
+            if numbers is not None:
+                return Channel(name, data=numbers[order], **facts)
+        elif field.kind == "text" and field.values is not None:
+            texts = [field.values[at] for at in order] if moved else field.values
+            if not any(isinstance(one, Json) for one in texts):
+                return TextChannel(name, [well_formed(one) for one in texts], **facts)
+            if all(isinstance(one, Json) for one in texts):
+                return TextChannel(name, texts, content_type="application/json", **facts)
+        elif field.kind == "array":
+            made = self._array(name, path, field, order, moved, facts)
+            if made is not None:
+                return made
+        messages = np.array(field.messages, np.int64)[order].tolist()
+        values = self.field_values(path, messages)
+        return TextChannel(
+            name, [as_json(one) for one in values], content_type="application/json", **facts
+        )
+
+    @staticmethod
+    def _numbers(field: Field) -> NDArray[Any] | None:
+        """Numbers as an array; None if no dtype holds them exactly."""
+        values = field.values or []
+        if field.dtype is not None:
+            return np.array(values, field.dtype)
+        kinds = {type(one) for one in values}
+        if kinds == {bool}:
+            return np.array(values, np.bool_)
+        if kinds == {int}:
+            low, high = min(values), max(values)
+            if -_I64 <= low and high < _I64:
+                return np.array(values, np.int64)
+            return np.array(values, np.uint64) if low >= 0 and high < 2 * _I64 else None
+        if float not in kinds or bool in kinds:
+            return None
+        if any(type(one) is int and abs(one) >= _EXACT for one in values):
+            return None
+        return np.array([np.nan if one is None else one for one in values], np.float64)
+
+    def _array(
+        self, name: str, path: Path, field: Field, order: Any, moved: bool, facts: dict[str, Any]  # noqa: ANN401 - an index
+    ) -> Channel | None:
+        """Arrays as a dense or ragged channel; None if their shapes do not allow that."""
+        dtype = field.dtype
+        assert dtype is not None
+        shapes = [field.shapes[at] for at in order] if moved else field.shapes
+        tails = {shape[1:] for shape in shapes if shape != (0,)} or {()}
+        if len(tails) > 1:
+            return None
+        tail = tails.pop()
+        counts = np.array([shape[0] for shape in shapes], np.int64)
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        is_dense = len(set(shapes)) == 1
+        if not path:
+            is_dense = False
+        if field.content is None:
+            messages = np.array(field.messages, np.int64)[order]
+            items: Any = _Items(
+                lambda message: self.decoded(message)[path], messages, offsets, tail, dtype
+            )
+            if is_dense:
+                rows = _Steps(items, (len(shapes), *shapes[0]))
+                return channel_of(name, rows, path=self._path, **facts)
+            return ragged(name, items, offsets, self._path, facts)
+        values = np.frombuffer(bytes(field.content), dtype).reshape(-1, *tail)
+        if moved:
+            starts = np.concatenate([[0], np.cumsum([shape[0] for shape in field.shapes])])
+            values = np.concatenate([values[starts[at] : starts[at + 1]] for at in order])
+        if is_dense:
+            return Channel(name, data=values.reshape(len(shapes), *shapes[0]), **facts)
+        return RaggedChannel(name, values=values, offsets=offsets, **facts)
+
+    # --- pictures and points
+
+    def _same(self, *keys: str) -> list[Any] | None:
+        """The values that fields have in all messages; None if one of them is missing or differs."""
+        found = []
+        for key in keys:
+            field = self.fields.get((key,))
+            if field is None or not field.values or len(field.messages) != len(self.log_times):
+                return None
+            if any(one != field.values[0] for one in field.values):
+                return None
+            found.append(field.values[0])
+        return found
+
+    def _bytes(self, times: NDArray[np.int64]) -> tuple[_Items, NDArray[np.int64], list[int]] | None:
+        """The field `data` of all messages, in the order of their times, and its lengths."""
+        field = self.fields.get(("data",))
+        if field is None or field.kind != "array" or len(field.messages) != len(times):
+            return None
+        order, own, _ = self._order(field, times)
+        counts = [field.shapes[at][0] for at in order]
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        content = field.content
+        get: Callable[[int], Any]
+        if content is None:
+
+            def get(message: int) -> Any:  # noqa: ANN401 - an array
+                return self.decoded(message)["data",]
+        else:
+            starts = np.concatenate([[0], np.cumsum([shape[0] for shape in field.shapes])]).tolist()
+            whole = np.frombuffer(bytes(content), np.uint8)
+
+            def get(message: int) -> Any:  # noqa: ANN401 - an array
+                return whole[starts[message] : starts[message + 1]]
+
+        return _Items(get, order, offsets, (), np.dtype(np.uint8)), own, counts
+
+    def _image(
+        self, episode: Episode, notes: Notes, names: Names, times: NDArray[np.int64]
+    ) -> frozenset[Path]:
+        facts, data = self._same("height", "width", "encoding", "step"), self._bytes(times)
+        if facts is None or data is None:
+            return frozenset()
+        height, width, encoding, step = facts
+        layout = pixel_layout(encoding)
+        big = self._same("is_bigendian")
+        items, own, counts = data
+        if layout is None or set(counts) != {step * height}:
+            return frozenset()
+        dtype, channels, flip = layout
+        if step < width * channels * dtype.itemsize:
+            return frozenset()
+        rows = _Pictures(items, height, width, step, channels, dtype, flip, bool(big and big[0]))
+        name = names.take(self.name, (), notes)
+        modality = Modality.DEPTH if encoding.upper() in _DEPTH else Modality.RGB
+        extra = {"topic": self.name, "encoding": encoding}
+        episode.observations[name] = channel_of(
+            name, rows, path=self._path, modality=modality, timestamps_ns=own, extra=extra
+        )
+        if flip:
+            notes.reordered(self.name, f"{encoding} to RGB")
+        notes.kept(f"{self.name}.data", f"signal/{name}")
+        return frozenset((key,) for key in ("data", "height", "width", "encoding", "step", "is_bigendian"))
+
+    def _compressed(
+        self, episode: Episode, notes: Notes, names: Names, times: NDArray[np.int64]
+    ) -> frozenset[Path]:
+        data = self._bytes(times)
+        kinds = {kind for kind, _ in self._pictures}
+        if data is None or len(self._pictures) != 1 or not all(kinds):
+            return frozenset()
+        items, own, _ = data
+        form = self._same("format")
+        name = names.take(self.name, (), notes)
+        extra = {"topic": self.name, **({"format": form[0]} if form else {})}
+        frames = EncodedFrames(name, _Frames(items), self._path)
+        is_depth = frames.dtype != np.uint8
+        episode.observations[name] = channel_of(
+            name,
+            frames,
+            path=self._path,
+            modality=Modality.DEPTH if is_depth else Modality.RGB,
+            timestamps_ns=own,
+            extra=extra,
+        )
+        notes.decoded(self.name, f"{kinds.pop()} to pixels")
+        return frozenset(((("data",), ("format",)) if form else (("data",),)))
+
+    def _points(
+        self, episode: Episode, notes: Notes, names: Names, times: NDArray[np.int64]
+    ) -> frozenset[Path]:
+        data = self._bytes(times)
+        described = point_layout(self)
+        if data is None or described is None:
+            return frozenset()
+        fields, stride = described
+        items, own, counts = data
+        if any(count % stride for count in counts):
+            return frozenset()
+        offsets = np.concatenate([[0], np.cumsum([count // stride for count in counts])])
+        kinds = {dtype for _, dtype, _ in fields}
+        groups: dict[str, list[Any]] = {}
+        for one in fields:
+            is_first = len(kinds) == 1 or one[0] in ("x", "y", "z")
+            groups.setdefault("" if is_first else one[0], []).append(one)
+        for key, group in groups.items():
+            if len({dtype for _, dtype, _ in group}) > 1:
+                return frozenset()
+            name = names.take(self.name, ("points", key) if key else ("points",), notes)
+            made = _Points(items, offsets, group, stride)
+            extra = {"topic": self.name, "names": [one[0] for one in group], "points": key}
+            facts = {"modality": Modality.POINTCLOUD, "timestamps_ns": own, "extra": extra}
+            episode.observations[name] = ragged(name, made, offsets, self._path, facts)
+            notes.kept(f"{self.name}.data", f"signal/{name}")
+        gone: set[Path] = {("data",), ("point_step",), ("point_stride",), ("row_step",)}
+        gone.update(path for path in self.fields if path[0] == "fields")
+        gone.add(("is_bigendian",))
+        return frozenset(gone)
+
+
+class Names:
+    """The names of the channels of an episode, each used once."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def take(self, topic: str, path: Path, notes: Notes) -> str:
+        """A name for the channel of a field."""
+        keys = [key for key in path if isinstance(key, str)]
+        plain = "/".join((*topic.split("/"), *keys))
+        parts = [part for part in plain.split("/") if part]
+        name = "/".join("_" if part in (".", "..") else part for part in parts) or "message"
+        name = name.replace("\0", "_").encode(errors="replace").decode()
+        number, wanted = 1, name
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        if number > 1 or any(part in (".", "..") for part in parts):
+            notes.renamed(f"{topic}.{_dotted(path)}", f"signal/{name}")
+        return name
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(str(key) for key in path if isinstance(key, str))
+
+
+def as_json(value: Any) -> str:  # noqa: ANN401 - a Value
+    """A value as JSON text."""
+    if isinstance(value, Json):
+        return value
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    return well_formed(json_text(value))
+
+
+def well_formed(text: str) -> str:
+    """A text that UTF-8 can hold: JSON may escape half a character."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def ragged(
+    name: str,
+    items: Any,  # noqa: ANN401 - rows that are read when they are used
+    offsets: NDArray[np.int64],
+    path: str,
+    facts: dict[str, Any],
+) -> RaggedChannel:
+    """A ragged channel whose items are read when they are used."""
+    dtype = DType.from_numpy(items.dtype)
+    empty = np.zeros((0, *items.shape[1:]), items.dtype)
+    channel = RaggedChannel(name, values=empty, offsets=np.zeros(len(offsets), np.int64), **facts)
+    return channel.with_items_at(RowsBlock(name, items, dtype, path), offsets)
+
+
+# --- rows that are read when they are used
+
+
+class _Items:
+    """The items of all messages back to back."""
+
+    def __init__(
+        self,
+        get: Callable[[int], Any],
+        messages: NDArray[np.int64],
+        offsets: NDArray[np.int64],
+        tail: tuple[int, ...],
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._get = get
+        self._messages = messages
+        self._offsets = offsets
+        self.shape = (int(offsets[-1]), *tail)
+        self.dtype = dtype
+
+    def message(self, step: int) -> NDArray[Any]:
+        """The items of one message."""
+        found: NDArray[Any] = self._get(int(self._messages[step]))
+        return found.astype(self.dtype, copy=False)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        start, stop, _ = rows.indices(self.shape[0])
+        out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
+        step = int(np.searchsorted(self._offsets, start, "right")) - 1
+        at = start
+        while at < stop:
+            first, end = int(self._offsets[step]), int(self._offsets[step + 1])
+            until = min(end, stop)
+            if until > at:
+                items = self.message(step).reshape(-1, *self.shape[1:])
+                out[at - start : until - start] = items[at - first : until - first]
+                at = until
+            step += 1
+        return out
+
+
+class _Steps:
+    """Items of which each message has equally many, as one array for each message."""
+
+    def __init__(self, items: _Items, shape: tuple[int, ...]) -> None:
+        self._items = items
+        self.shape = shape
+        self.dtype = items.dtype
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        start, stop, _ = rows.indices(self.shape[0])
+        each = self.shape[1]
+        return self._items[start * each : max(start, stop) * each].reshape(-1, *self.shape[1:])
+
+
+class _Frames:
+    """The bytes of each message."""
+
+    def __init__(self, items: _Items) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, step: int) -> bytes:
+        return self._items.message(step).tobytes()
+
+
+class _Pictures:
+    """Raw pictures, one a message."""
+
+    def __init__(
+        self,
+        items: _Items,
+        height: int,
+        width: int,
+        step: int,
+        channels: int,
+        dtype: np.dtype[Any],
+        flip: bool,
+        is_big: bool,
+    ) -> None:
+        self._items = items
+        self._form = (height, width, step, channels, flip)
+        self.dtype = dtype
+        self._stored = dtype.newbyteorder(">") if is_big else dtype
+        self.shape = (len(items), height, width, *((channels,) if channels > 1 else ()))
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        start, stop, _ = rows.indices(self.shape[0])
+        out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
+        height, width, step, channels, flip = self._form
+        used = width * channels * self.dtype.itemsize
+        for number, at in enumerate(range(start, stop)):
+            lines = self._items.message(at).reshape(height, step)[:, :used]
+            pixels = np.ascontiguousarray(lines).view(self._stored).reshape(self.shape[1:])
+            if flip:
+                out[number, ..., :3] = pixels[..., 2::-1]
+                out[number, ..., 3:] = pixels[..., 3:]
+            else:
+                out[number] = pixels
+        return out
+
+
+class _Points:
+    """Some fields of the points of all messages."""
+
+    def __init__(
+        self,
+        items: _Items,
+        offsets: NDArray[np.int64],
+        fields: list[tuple[str, np.dtype[Any], int]],
+        stride: int,
+    ) -> None:
+        dtype = fields[0][1]
+        self._record = np.dtype(
+            {
+                "names": [f"f{number}" for number in range(len(fields))],
+                "formats": [dtype] * len(fields),
+                "offsets": [offset for _, _, offset in fields],
+                "itemsize": stride,
+            }
+        )
+        self._items = _Items(self._decode, np.arange(len(items)), offsets, (len(fields),), dtype.newbyteorder("="))
+        self._bytes = items
+        self.shape = self._items.shape
+        self.dtype = self._items.dtype
+
+    def _decode(self, step: int) -> NDArray[Any]:
+        records = np.frombuffer(self._bytes.message(step).tobytes(), self._record)
+        return np.stack([records[name] for name in self._record.names or ()], axis=1)
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        return self._items[rows]
+
+
+# --- what messages of known types look like
+
+_KINDS: Final = {
+    "sensor_msgs/Image": "image",
+    "foxglove.RawImage": "image",
+    "foxglove_msgs/RawImage": "image",
+    "sensor_msgs/CompressedImage": "compressed",
+    "foxglove.CompressedImage": "compressed",
+    "foxglove_msgs/CompressedImage": "compressed",
+    "sensor_msgs/PointCloud2": "points",
+    "foxglove.PointCloud": "points",
+    "foxglove_msgs/PointCloud": "points",
+}
+_DEPTH: Final = ("16UC1", "32FC1", "64FC1", "MONO16")
+_LAYOUTS: Final = {
+    **{"rgb8": ("u1", 3, False), "bgr8": ("u1", 3, True), "rgba8": ("u1", 4, False)},
+    **{"bgra8": ("u1", 4, True), "mono8": ("u1", 1, False), "mono16": ("<u2", 1, False)},
+    **{"rgb16": ("<u2", 3, False), "bgr16": ("<u2", 3, True)},
+}
+_OPENCV: Final = re.compile(r"(8|16|32|64)([USF])C([1-4])")
+_ROS_POINTS: Final = ("", "i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8")
+_FOXGLOVE_POINTS: Final = ("", "u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8")
+
+
+@lru_cache(64)
+def pixel_layout(encoding: str) -> tuple[np.dtype[Any], int, bool] | None:
+    """The dtype of a pixel, its channels, and whether they are BGR; None for an unknown encoding."""
+    found = _LAYOUTS.get(encoding)
+    if found:
+        return np.dtype(found[0]), found[1], found[2]
+    parts = _OPENCV.fullmatch(encoding)
+    if not parts:
+        is_8_bit = encoding.startswith("bayer_") and encoding.endswith("8")
+        return (np.dtype("u1"), 1, False) if is_8_bit else None
+    bits, kind, channels = parts.groups()
+    try:
+        dtype = np.dtype(f"<{ {'U': 'u', 'S': 'i', 'F': 'f'}[kind]}{int(bits) // 8}")
+    except TypeError:
+        return None
+    return dtype, int(channels), False
+
+
+def point_layout(topic: Topic) -> tuple[list[tuple[str, np.dtype[Any], int]], int] | None:
+    """Name, dtype and offset of the fields of points, and the bytes of one point; None if messages differ."""
+    is_ros = ("point_step",) in topic.fields
+    facts = topic._same("point_step" if is_ros else "point_stride")
+    big = topic._same("is_bigendian")
+    if facts is None or not facts[0]:
+        return None
+    stride = facts[0]
+    found = topic.decoded(0)
+    keys: list[Any] = []
+    for key in ("name", "offset", "datatype" if is_ros else "type", "count"):
+        field = topic.fields.get(("fields", None, key))
+        if field is None and key == "count":
+            keys.append(None)
+            continue
+        if field is None or len(field.messages) != len(topic.log_times):
+            return None
+        value: Any = found["fields", None, key]
+        if field.kind == "text":
+            if any(one != value for one in field.values or ()):
+                return None
+            keys.append(value.value())
+        else:
+            if field.content is None or bytes(field.content) != value.tobytes() * len(field.messages):
+                return None
+            keys.append(value.tolist())
+    names, offsets, types, counts = keys
+    codes = _ROS_POINTS if is_ros else _FOXGLOVE_POINTS
+    fields = []
+    for number, (name, offset, code) in enumerate(zip(names, offsets, types, strict=True)):
+        if not isinstance(name, str) or not 0 < code < len(codes):
+            return None
+        dtype = np.dtype(codes[code]).newbyteorder(">" if big and big[0] else "<")
+        count = counts[number] if counts else 1
+        if not 0 < count <= 64 or offset < 0 or offset + count * dtype.itemsize > stride:
+            return None
+        fields.extend(
+            (name if count == 1 else f"{name}_{one}", dtype, offset + one * dtype.itemsize)
+            for one in range(count)
+        )
+    if is_ros and not _is_dense_cloud(topic, stride):
+        return None
+    return (fields, stride) if fields else None
+
+
+def _is_dense_cloud(topic: Topic, stride: int) -> bool:
+    """Whether the rows of clouds follow each other without gaps."""
+    width, height, step = (topic.fields.get((key,)) for key in ("width", "height", "row_step"))
+    data = topic.fields[("data",)]
+    if width is None or height is None or step is None:
+        return False
+    return all(
+        w * stride == s and s * h == shape[0]
+        for w, h, s, shape in zip(
+            width.values or (), height.values or (), step.values or (), data.shapes, strict=False
+        )
+    )
+
+
+def picture_size(data: memoryview) -> tuple[int, int] | None:
+    """Width and height of a PNG or JPEG by its head; None for anything else."""
+    kind = image_type(data)
+    if kind == "image/png" and len(data) >= 24:
+        width, height = struct.unpack_from(">II", data, 16)
+        return width, height
+    at = 2
+    while kind == "image/jpeg" and at + 9 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            return width, height
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return None
+
+

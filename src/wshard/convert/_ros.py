@@ -1,0 +1,388 @@
+"""Messages of ROS 1 and ROS 2: their definitions, and their bytes as flat fields.
+
+Definitions are parsed by `rosbags`. Messages are decoded here, straight into the fields that channels have: `rosbags` would
+make Python source of the names in the file and run it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from shard_format.errors import BadMetadata, BadValue, LimitExceeded
+from shard_format.extras import require
+from wshard.convert._messages import VECTORS, Json, json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from wshard.convert._messages import Path, Value
+
+__all__ = ["RosDecoder", "definitions", "humble_definitions"]
+
+Definitions: TypeAlias = "Mapping[str, Any]"
+"""By the name of a message type: its constants and its fields, as `rosbags` has them."""
+
+_NUMBERS: Final = {
+    **{"bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i"},
+    **{"uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d"},
+    **{"char": "B", "octet": "B", "byte": "B"},
+}
+_TIMES: Final = ("builtin_interfaces/msg/Time", "builtin_interfaces/msg/Duration")
+_BASE, _NAME, _ARRAY, _SEQUENCE = 1, 2, 3, 4
+_MOST_FIELDS: Final = 2000
+_MOST_TEXT: Final = 4 << 20
+_DUMMY: Final = "structure_needs_at_least_one_member"
+
+
+def definitions(name: str, encoding: str, text: str, path: str) -> Definitions:
+    """What the description of a message type defines: the type itself and those that it uses."""
+    base = require("rosbags.typesys.base", "ros")
+    if len(text) > _MOST_TEXT:
+        raise LimitExceeded("a message definition is too long", path=path, entry=name)
+    try:
+        if encoding != "ros2idl":
+            found: Definitions = require("rosbags.typesys.msg", "ros").get_types_from_msg(
+                text, normal_name(name)
+            )
+            return found
+        parse = require("rosbags.typesys.idl", "ros").get_types_from_idl
+        line = "=" * 80 + "\n"
+        parts = text.split(line)[1:] if text.startswith(f"{line}IDL: ") else [f"\n{text}"]
+        return {key: one for part in parts for key, one in parse(part.partition("\n")[2]).items()}
+    except (base.TypesysError, ValueError, RecursionError, AssertionError) as error:
+        raise BadMetadata(
+            f"cannot parse a message definition: {str(error) or type(error).__name__}",
+            path=path,
+            entry=name,
+        ) from None
+
+
+def humble_definitions() -> Definitions:
+    """The standard messages of ROS 2 Humble, for bags of that time, which have no definitions."""
+    typesys = require("rosbags.typesys", "ros")
+    found: Definitions = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE).fielddefs
+    return found
+
+
+def normal_name(name: str) -> str:
+    """`package/msg/Type`, as ROS 2 writes it; ROS 1 leaves `msg` out."""
+    package, _, rest = name.partition("/")
+    return name if "/" in rest or not rest else f"{package}/msg/{rest}"
+
+
+class _Run:
+    """Numbers one after the other, read with one call."""
+
+    def __init__(self) -> None:
+        self.chars = ""
+        self.leaves: list[tuple[str, int, int, Any]] = []
+        """Kind, first and last number, dtype."""
+        self._formats: dict[tuple[str, int], struct.Struct] = {}
+
+    def take(self, kind: str, chars: str, dtype: Any = None) -> None:  # noqa: ANN401 - a dtype or None
+        """Adds the numbers of one leaf."""
+        first = len(self.chars.replace("x", ""))
+        self.chars += chars
+        self.leaves.append((kind, first, first + len(chars), dtype))
+
+    def format(self, order: str, at: int, is_aligned: bool) -> struct.Struct:
+        """How to unpack it where the position is `at` after a multiple of 8."""
+        found = self._formats.get((order, at))
+        if found is None:
+            text, position = order, at
+            for char in self.chars:
+                size = struct.calcsize(f"<{char}")
+                pad = -position % size if is_aligned else 0
+                text += "x" * pad + char
+                position += pad + size
+            found = self._formats[order, at] = struct.Struct(text)
+        return found
+
+
+class _Layout:
+    """A message type as a row of steps to decode it, with the path of each value that comes out."""
+
+    def __init__(self) -> None:
+        self.steps: list[Any] = []
+        self.paths: list[Path] = []
+        self.types: list[np.dtype[Any] | None] = []
+        """The dtype of each leaf; None for text."""
+        self.shapes: list[tuple[int, ...] | None] = []
+        """The shape of each leaf; None if it varies."""
+
+    def add(self, path: Path, dtype: Any, shape: tuple[int, ...] | None) -> None:  # noqa: ANN401 - a dtype or None
+        if len(self.paths) >= _MOST_FIELDS:
+            raise LimitExceeded("a message type has too many fields", expected=_MOST_FIELDS)
+        self.paths.append(path)
+        self.types.append(None if dtype is None else np.dtype(dtype))
+        self.shapes.append(shape)
+
+    def run(self) -> _Run:
+        if not self.steps or not isinstance(self.steps[-1], _Run):
+            self.steps.append(_Run())
+        last: _Run = self.steps[-1]
+        return last
+
+
+class RosDecoder:
+    """Decodes the messages of one type.
+
+    Args:
+        name: of the type.
+        types: definitions of it and of the types that it uses.
+        is_cdr: whether messages are of ROS 2 (CDR); otherwise of ROS 1.
+        path: the file, for errors.
+    """
+
+    def __init__(self, name: str, types: Definitions, *, is_cdr: bool, path: str) -> None:
+        self._name = normal_name(name)
+        self._path = path
+        self._is_cdr = is_cdr
+        self._layout = self._compile(self._name, types)
+        self.types: dict[Path, np.dtype[Any]] = {
+            at: dtype
+            for at, dtype in zip(self._layout.paths, self._layout.types, strict=True)
+            if dtype is not None
+        }
+        self.has_replaced_text = False
+
+    # --- from definitions to steps
+
+    def _compile(self, name: str, types: Definitions) -> _Layout:
+        layout = _Layout()
+        self._add_struct(layout, (), name, types, ())
+        return layout
+
+    def _fields(self, name: str, types: Definitions, above: tuple[str, ...]) -> list[Any]:
+        if name not in types:
+            raise BadMetadata(
+                "the definition of a message type is missing",
+                path=self._path,
+                entry=self._name,
+                found=name,
+                hint="record the bag again with definitions (ROS 2 Iron or later, or MCAP storage), or convert it with rosbags-convert",
+            )
+        if name in above or len(above) > 50:
+            raise BadMetadata(
+                "a message type contains itself", path=self._path, entry=self._name, found=name
+            )
+        fields: list[Any] = types[name][1]
+        return fields
+
+    def _add_struct(
+        self, layout: _Layout, path: Path, name: str, types: Definitions, above: tuple[str, ...]
+    ) -> None:
+        fields = self._fields(name, types, above)
+        above = (*above, name)
+        names = tuple(field for field, _ in fields)
+        bases = {desc[1][0] for _, desc in fields if desc[0] == _BASE}
+        is_flat = all(desc[0] == _BASE for _, desc in fields)
+        if path and names in VECTORS and is_flat and len(bases) == 1 and bases <= _NUMBERS.keys():
+            char = self._char(bases.pop())
+            layout.run().take("vector", char * len(names), np.dtype(f"<{char}"))
+            layout.add((*path, names), f"<{char}", (len(names),))
+            return
+        if not fields and self._is_cdr:
+            layout.run().chars += "x"
+        for field, desc in fields:
+            self._add_field(layout, (*path, field), desc, types, above)
+
+    def _char(self, base: str) -> str:
+        return "b" if base == "byte" and not self._is_cdr else _NUMBERS[base]
+
+    def _add_field(
+        self, layout: _Layout, path: Path, desc: Any, types: Definitions, above: tuple[str, ...]  # noqa: ANN401 - of rosbags
+    ) -> None:
+        kind, what = desc
+        if kind == _BASE:
+            base = what[0]
+            if base == "string":
+                layout.steps.append(("string",))
+                layout.add(path, None, ())
+            else:
+                char = self._number(base, path)
+                run = layout.run()
+                if path[-1] == _DUMMY:
+                    run.chars += "x"
+                    return
+                run.take("number", char)
+                layout.add(path, f"<{char}", ())
+        elif kind == _NAME and what in _TIMES:
+            layout.run().take("time", self._time(what))
+            layout.add((*path, ("sec", "nsec")), "<i8", ())
+        elif kind == _NAME:
+            self._add_struct(layout, path, what, types, above)
+        else:
+            item, count = what
+            self._add_items(layout, path, item, count if kind == _ARRAY else None, types, above)
+
+    def _number(self, base: str, path: Path) -> str:
+        if base not in _NUMBERS:
+            raise BadMetadata(
+                "a message has a field of a type that cannot be read",
+                path=self._path,
+                entry=f"{self._name}, {'/'.join(map(str, path))}",
+                expected=", ".join((*_NUMBERS, "string")),
+                found=base,
+            )
+        return self._char(base)
+
+    def _time(self, name: str) -> str:
+        if name == _TIMES[1]:
+            return "iI" if self._is_cdr else "ii"
+        return "iI" if self._is_cdr else "II"
+
+    def _add_items(
+        self,
+        layout: _Layout,
+        path: Path,
+        item: Any,  # noqa: ANN401 - of rosbags
+        count: int | None,
+        types: Definitions,
+        above: tuple[str, ...],
+    ) -> None:
+        kind, what = item
+        if kind == _BASE and what[0] == "string":
+            layout.steps.append(("strings", count, [None, None]))
+            layout.add(path, None, ())
+        elif kind == _BASE:
+            char = self._number(what[0], path)
+            layout.steps.append(("numbers", count, np.dtype(f"<{char}"), np.dtype(f">{char}")))
+            layout.add(path, f"<{char}", None if count is None else (count,))
+        else:
+            inner = _Layout()
+            if what in _TIMES:
+                inner.run().take("time", self._time(what))
+                inner.add((("sec", "nsec"),), "<i8", ())
+            else:
+                self._add_struct(inner, (), what, types, above)
+            layout.steps.append(("structs", count, inner))
+            for at, dtype, shape in zip(inner.paths, inner.types, inner.shapes, strict=True):
+                is_plain = dtype is not None and shape is not None
+                layout.add((*path, None, *at), dtype if is_plain else None, None)
+
+    # --- from bytes to values
+
+    def __call__(self, data: memoryview) -> dict[Path, Value]:
+        """The fields of one message.
+
+        Raises:
+            BadValue: the message does not have the form that its definition says.
+        """
+        try:
+            order, start = "<", 0
+            if self._is_cdr:
+                if len(data) < 4 or data[0] or data[1] > 1:
+                    raise ValueError(f"starts with {bytes(data[:4])!r}, expected plain CDR")
+                order, start = ("<" if data[1] else ">"), 4
+            values, end = self._decode(self._layout, data[start:], 0, order)
+            # CDR may be padded at its end.
+            if len(data) - start - end > (7 if self._is_cdr else 0):
+                raise ValueError(f"{len(data) - start - end} bytes are left")
+        except (ValueError, struct.error, OverflowError) as error:
+            raise BadValue(
+                f"a message does not fit its definition: {error}",
+                path=self._path,
+                entry=self._name,
+                found=f"a message of {len(data)} bytes",
+                hint=None if self._layout.paths else "the definition is missing or empty",
+            ) from None
+        return dict(zip(self._layout.paths, values, strict=True))
+
+    def _decode(
+        self, layout: _Layout, data: memoryview, at: int, order: str
+    ) -> tuple[list[Any], int]:
+        values: list[Any] = []
+        is_cdr = self._is_cdr
+        for step in layout.steps:
+            if isinstance(step, _Run):
+                form = step.format(order, at & 7 if is_cdr else 0, is_cdr)
+                numbers = form.unpack_from(data, at)
+                at += form.size
+                for kind, first, last, dtype in step.leaves:
+                    if kind == "number":
+                        values.append(numbers[first])
+                    elif kind == "vector":
+                        values.append(np.array(numbers[first:last], dtype))
+                    else:
+                        values.append(numbers[first] * 1_000_000_000 + numbers[first + 1])
+                continue
+            kind = step[0]
+            if kind == "string":
+                text, at = self._string(data, at, order)
+                values.append(text)
+                continue
+            count = step[1]
+            if count is None:
+                count, at = self._count(data, at, order)
+            if count > len(data) - at:
+                raise ValueError(f"{count} items, but {len(data) - at} bytes are left")
+            if kind == "numbers":
+                dtype = step[2] if order == "<" else step[3]
+                if count and is_cdr:
+                    at += -at % dtype.itemsize
+                array = np.frombuffer(data, dtype, count, at) if count else np.empty(0, dtype)
+                at += array.nbytes
+                if dtype.kind == "b":  # any byte but 0 is true
+                    array = array.view(np.uint8) != 0
+                values.append(array if order == "<" else array.astype(step[2]))
+            elif kind == "strings":
+                texts = []
+                for _ in range(count):
+                    text, at = self._string(data, at, order)
+                    texts.append(text)
+                memory = step[2]
+                if texts != memory[0]:  # the names of joints are the same in every message
+                    memory[:] = texts, json_text(texts)
+                values.append(memory[1])
+            else:
+                inner: _Layout = step[2]
+                items = []
+                for _ in range(count):
+                    item, at = self._decode(inner, data, at, order)
+                    items.append(item)
+                values.extend(_columns(inner, items))
+        return values, at
+
+    def _count(self, data: memoryview, at: int, order: str) -> tuple[int, int]:
+        if self._is_cdr:
+            at += -at & 3
+        return struct.unpack_from(f"{order}I", data, at)[0], at + 4
+
+    def _string(self, data: memoryview, at: int, order: str) -> tuple[str, int]:
+        length, at = self._count(data, at, order)
+        if length > len(data) - at:
+            raise ValueError(f"a string of {length} bytes, but {len(data) - at} are left")
+        end = at + length
+        content = bytes(data[at : end - 1 if self._is_cdr and length else end])
+        try:
+            return content.decode(), end
+        except UnicodeDecodeError:
+            self.has_replaced_text = True
+            return content.decode(errors="replace"), end
+
+
+def _columns(layout: _Layout, items: list[list[Any]]) -> list[Value]:
+    """The values of each leaf over all items of a list."""
+    columns: list[Any] = list(zip(*items, strict=True)) if items else [()] * len(layout.paths)
+    found: list[Value] = []
+    for column, dtype, shape in zip(columns, layout.types, layout.shapes, strict=True):
+        if dtype is not None and shape is not None:
+            found.append(np.array(column, dtype).reshape(len(items), *shape))
+        else:
+            found.append(
+                json_text(
+                    [one.tolist() if isinstance(one, np.ndarray) else plain(one) for one in column]
+                )
+            )
+    return found
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """What a JSON text inside another stands for."""
+    return value.value() if isinstance(value, Json) else value
+
+
