@@ -160,6 +160,23 @@ class McapFile(MessageFile):
         self.metadata: list[dict[str, Any]] = []
         self.attachments: list[dict[str, Any]] = []
 
+    def own_record(self, name: str) -> dict[str, str] | None:
+        """What a metadata record says, wherever it is in the file; looks at the heads of records only."""
+        at, end = 8, self._size - 8
+        while at < end:
+            op, start, stop = self._record(self._file, at, end)
+            if op == _METADATA:
+                fields = _Fields(self._file[start:stop])
+                try:
+                    if fields.text() == name:
+                        return fields.texts()
+                except ValueError:
+                    pass  # `messages` reports it
+            elif op in (_DATA_END, _FOOTER):
+                return None
+            at = stop
+        return None
+
     def messages(self) -> Iterator[Message]:
         at, end = 8, self._size - 8
         while at < end:

@@ -1052,7 +1052,7 @@ _LAYOUTS: Final = {
 }
 _OPENCV: Final = re.compile(r"(8|16|32|64)([USF])C([1-4])")
 _ROS_POINTS: Final = ("", "i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8")
-_FOXGLOVE_POINTS: Final = ("", "u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8")
+FOXGLOVE_POINTS: Final = ("", "u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8")
 
 
 @lru_cache(64)
@@ -1100,7 +1100,7 @@ def point_layout(topic: Topic) -> tuple[list[tuple[str, np.dtype[Any], int]], in
                 return None
             keys.append(value.tolist())
     names, offsets, types, counts = keys
-    codes = _ROS_POINTS if is_ros else _FOXGLOVE_POINTS
+    codes = _ROS_POINTS if is_ros else FOXGLOVE_POINTS
     fields = []
     for number, (name, offset, code) in enumerate(zip(names, offsets, types, strict=True)):
         if not isinstance(name, str) or not 0 < code < len(codes):

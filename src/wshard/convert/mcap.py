@@ -13,20 +13,48 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import BadMetadata, InvalidArgument
+from shard_format.errors import BadMetadata, InvalidArgument, ShardError
 from shard_format.extras import require
 from shard_format.listing import natural_key
-from wshard._channels import Channel, Modality, RaggedChannel, TextChannel, is_frames
+from wshard._channels import Channel, RaggedChannel, TextChannel
 from wshard._episode import Episode
+from wshard._labels import Intervals
+from wshard._lanes import (
+    CHANNEL_LANES,
+    LANES,
+    REWARD,
+    TERMINATED,
+    TICKS,
+    TIMESTAMPS,
+    TRUNCATED,
+    block_name,
+)
 from wshard._metadata import Timebase
-from wshard.convert._arrays import channel_of
+from wshard._values import DType
 from wshard.convert._mcap_file import MAGIC, McapFile
-from wshard.convert._messages import JsonDecoder, Names, ProtobufDecoder, RawDecoder, Topic
+from wshard.convert._mcap_json import (
+    SCHEMAS,
+    channel_from,
+    encoded,
+    entries,
+    form_of,
+    points,
+    row_of,
+    timestamp,
+)
+from wshard.convert._messages import (
+    TIMES,
+    JsonDecoder,
+    Names,
+    ProtobufDecoder,
+    RawDecoder,
+    Topic,
+)
 from wshard.convert._model import Notes, Probe, ReadOptions, Source, Target, WriteOptions
 from wshard.convert._ros import RosDecoder, definitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -63,9 +91,12 @@ class Reader(Source):
         path = self._files[number]
         file = McapFile(path)
         self._open.append(file)
-        episode = Episode(stem(path))
-        read_topics([file], episode, notes)
-        return episode
+        record = file.own_record(_RECORD)
+        if record is None:
+            episode = Episode(stem(path))
+            read_topics([file], episode, notes)
+            return episode
+        return read_own(file, record, notes)
 
     def close(self) -> None:
         for file in self._open:
@@ -78,18 +109,35 @@ def stem(path: str) -> str:
     return os.path.splitext(os.path.basename(os.path.abspath(path)))[0]
 
 
-def read_topics(files: Sequence[McapFile], episode: Episode, notes: Notes) -> None:
-    """Fills an episode with what the messages of some MCAP files say, which belong together."""
+def read_topics(
+    files: Sequence[McapFile],
+    episode: Episode,
+    notes: Notes,
+    own: Mapping[str, _OwnTopic] | None = None,
+) -> None:
+    """Fills an episode with what the messages of some MCAP files say, which belong together.
+
+    Args:
+        files: the files.
+        episode: what to fill.
+        notes: what became of fields.
+        own: by their names, topics that are read in another way.
+    """
     topics: dict[Any, Topic] = {}
+    own = own or {}
     places = Places(files)
     for number, file in enumerate(files):
-        by_channel: dict[int, Topic] = {}
+        by_channel: dict[int, Topic | _OwnTopic] = {}
         for channel, sequence, log, publish, data, place in file.messages():
             topic = by_channel.get(channel)
             if topic is None:
                 schema_id, name, encoding, _ = file.channels[channel]
                 schema = file.schemas.get(schema_id)
                 key = (name, encoding, schema)
+                if name in own:
+                    by_channel[channel] = own[name]
+                    own[name].add(channel, sequence, log, publish, data, place)
+                    continue
                 if key not in topics:
                     decode = decoder_for(name, encoding, schema, file.path, notes)
                     kind = schema.name if schema else ""
@@ -102,8 +150,10 @@ def read_topics(files: Sequence[McapFile], episode: Episode, notes: Notes) -> No
     episode.metadata["mcap"] = {
         "profile": files[0].profile,
         "library": files[0].library,
-        "channels": [one for file in files for one in described(file)],
-        "metadata": [one for file in files for one in file.metadata],
+        "channels": [
+            one for file in files for one in described(file) if one["topic"] not in own
+        ],
+        "metadata": [one for file in files for one in file.metadata if one["name"] != _RECORD],
         "attachments": [],
     }
     for file in files:
@@ -171,6 +221,8 @@ def described(file: McapFile) -> list[dict[str, Any]]:
 def add_attachments(file: McapFile, episode: Episode, notes: Notes) -> None:
     """Adds the attachments of a file as extras."""
     for one in file.attachments:
+        if one["name"].startswith(_ATTACHED):
+            continue
         facts = {key: value for key, value in one.items() if key != "data"}
         parts = [part for part in one["name"].split("/") if part not in ("", ".", "..")]
         base = name = "/".join(("attachments", *(parts or ["attachment"])))
@@ -184,3 +236,506 @@ def add_attachments(file: McapFile, episode: Episode, notes: Notes) -> None:
 
 
 _WITH_BYTES: Final = ("foxglove.RawImage", "foxglove.CompressedImage", "foxglove.PointCloud", "foxglove.CompressedVideo")
+
+
+# --- files of this library
+
+_RECORD: Final = "wshard"
+"""The metadata record in which a file of this library says what its topics were."""
+_ATTACHED: Final = "wshard/"
+"""How the names of attachments start that were extras of an episode."""
+_STEP_NS: Final = 1_000_000_000
+
+
+class _OwnTopic:
+    """The messages of one topic that this library wrote, in the order of the file."""
+
+    def __init__(self, file: McapFile) -> None:
+        self._file = file
+        self._places: list[Place] = []
+        self._times: list[int] = []
+
+    def add(
+        self, channel: int, sequence: int, log: int, publish: int, data: memoryview, place: Place
+    ) -> None:
+        """Takes the next message of the file."""
+        self._places.append(place)
+        self._times.append(log)
+
+    def channel(self, name: str, row: dict[str, Any], shift: int) -> Channel:
+        """The channel that the messages were made of."""
+        times = np.array(self._times, np.int64) - shift if row.get("clock") == "own" else None
+        file, places = self._file, self._places
+        return channel_from(
+            name, row, lambda step: file.data(places[step]), times, len(places), file.path
+        )
+
+
+def read_own(file: McapFile, record: dict[str, str], notes: Notes) -> Episode:
+    """The episode of a file that this library wrote."""
+    try:
+        facts = json.loads(record["episode"])
+        base = facts["timebase"]
+        episode = Episode(
+            facts["id"],
+            env_id=facts["env_id"],
+            length=facts["length"],
+            timebase=Timebase(base["type"], base["tick_hz"], base["epoch_ns"]),
+            metadata=facts["metadata"],
+            provenance=facts.get("provenance"),
+        )
+        for name, fields in facts["labels"].items():
+            episode.labels[name] = Intervals.from_fields(fields)
+        rows: dict[str, dict[str, Any]] = facts["topics"]
+        own = {topic: _OwnTopic(file) for topic in rows}
+        read_topics([file], episode, notes, own)
+        for topic, row in rows.items():
+            address = tuple(map(str, row["address"]))
+            block = block_name(address)
+            channel = own[topic].channel(address[-1], row, facts["shift"])
+            put(episode, address, channel)
+            notes.kept(topic, block)
+        data = {one["name"]: one["data"] for one in file.attachments}
+        for name, row in facts["extras"].items():
+            content = data[_ATTACHED + name]
+            if row is not None:
+                array = np.frombuffer(content, DType.parse(row["dtype"]).numpy_dtype)
+                content = Channel(name, row["dtype"], data=array.reshape(row["shape"]))
+            episode.extras[name] = content
+            notes.kept(f"attachment {_ATTACHED}{name}", name)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        if isinstance(error, ShardError):
+            raise
+        raise BadMetadata(
+            f"the metadata record {_RECORD!r} cannot be used: {error!r}", path=file.path
+        ) from None
+    if not episode.metadata["mcap"]["channels"]:
+        del episode.metadata["mcap"]
+    return episode
+
+
+def put(episode: Episode, address: tuple[str, ...], channel: Channel) -> None:
+    """Puts a channel where it belongs in an episode."""
+    lane = address[0]
+    if lane == TIMESTAMPS:
+        episode.timestamps_ns = channel.data
+    elif lane == TICKS:
+        episode.ticks = channel.data
+    elif lane == REWARD:
+        episode.rewards = channel
+    elif lane == TERMINATED:
+        episode.terminations = channel
+    elif lane == TRUNCATED:
+        episode.truncations = channel
+    else:
+        view: Any = getattr(episode, LANES[lane].view)
+        for key in address[1:-1]:
+            view = view[key]
+        view[address[-1]] = channel
+
+
+# --- writing
+
+
+class Writer(Target):
+    """Writes each episode as an MCAP file: one file, or a folder of them if there are several."""
+
+    def __init__(self, path: str, options: WriteOptions) -> None:
+        super().__init__(path, options)
+        self._names: list[str] = []
+
+    def write(self, episode: Episode, notes: Notes) -> None:
+        path = next_path(self.path, self._names, episode.id, ".mcap")
+        library = require("mcap.writer", "mcap")
+        with open(path, "xb") as out:
+            writer = library.Writer(out, compression=library.CompressionType.ZSTD)
+            _EpisodeWriter(episode, writer, notes).write()
+
+    def finish(self) -> None:
+        if not self._names:
+            raise InvalidArgument("there are no episodes to write", path=self.path)
+
+
+def next_path(path: str, names: list[str], episode: str, suffix: str) -> str:
+    """Where the next episode goes: to the path itself, and from the second on all go into a folder there."""
+    plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in episode).lstrip(".")
+    base = name = plain or "episode"
+    number = 1
+    while name + suffix in names:
+        number += 1
+        name = f"{base}_{number}"
+    names.append(name + suffix)
+    if len(names) == 1:
+        return path
+    if len(names) == 2:
+        first = f"{path}.first"
+        os.rename(path, first)
+        os.mkdir(path)
+        os.rename(first, os.path.join(path, names[0]))
+    return os.path.join(path, names[-1])
+
+
+class _EpisodeWriter:
+    """Writes one episode."""
+
+    def __init__(self, episode: Episode, writer: Any, notes: Notes) -> None:  # noqa: ANN401 - of mcap
+        self._episode = episode
+        self._writer = writer
+        self._notes = notes
+        self._schemas: dict[tuple[str, str, bytes], int] = {}
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._streams: list[Iterator[tuple[int, int, bytes, int, int]]] = []
+        """Messages of each topic: log time, channel, data, publish time, sequence number."""
+        self._shift = 0
+        kept = episode.metadata.get("mcap")
+        self._kept: dict[str, Any] = kept if isinstance(kept, dict) else {}
+
+    def write(self) -> None:
+        episode, writer = self._episode, self._writer
+        own: dict[str, tuple[tuple[str, ...], Channel]] = {}
+        foreign: dict[str, list[Channel]] = {}
+        known = {
+            one.get("topic"): one
+            for one in self._kept.get("channels", ())
+            if isinstance(one, dict)
+        }
+        for address, part in episode.parts.items():
+            if address[0] in (*CHANNEL_LANES, TICKS, TIMESTAMPS):
+                topic = part.extra.get("topic")
+                if address[0] == "signal" and part.has_own_clock and topic in known:
+                    foreign.setdefault(topic, []).append(part)
+                else:
+                    own["/" + block_name(address)] = address, part
+            elif address[0] == "residual":
+                self._notes.dropped(block_name(address), "compute it again from the signals")
+        self._times_of_steps = self._step_times(own)
+        self._shift = self._shift_of([part for _, part in own.values()], foreign)
+        writer.start(self._kept.get("profile") or "", "shard-format")
+        for topic, (address, channel) in own.items():
+            self._add_own(topic if topic not in foreign else f"{topic}/own", address, channel)
+        for topic, channels in foreign.items():
+            self._add_foreign(topic, channels, known[topic])
+        writer.add_metadata(_RECORD, {"episode": self._facts()})
+        for one in self._kept.get("metadata", ()):
+            writer.add_metadata(one["name"], one["metadata"])
+        self._add_attachments()
+        for log, channel, data, publish, sequence in heapq.merge(
+            *self._streams, key=lambda message: message[0]
+        ):
+            writer.add_message(channel, log, data, publish, sequence)
+        writer.finish()
+
+    # --- times
+
+    def _step_times(self, own: Mapping[str, Any]) -> NDArray[np.int64]:
+        """When each step is, and the one after the last."""
+        episode = self._episode
+        count = episode.length + 1
+        on_steps = any(not channel.has_own_clock for _, channel in own.values())
+        has_times = episode.timestamps_ns is not None
+        if episode.timebase.tick_hz is None and (not has_times or episode.length < 2):
+            if on_steps and not has_times:
+                self._notes.filled("log_time", "the steps have no times: one second each")
+            start = int(episode.timestamps_ns[0]) if has_times and episode.length else 0  # type: ignore[index] # has_times
+            return start + np.arange(count, dtype=np.int64) * _STEP_NS
+        return episode.step_times_ns(count)
+
+    def _times(self, channel: Channel) -> NDArray[np.int64]:
+        own = channel.timestamps_ns
+        times = self._times_of_steps[: channel.length] if own is None else own
+        if len(times) < channel.length:
+            raise InvalidArgument(
+                "a channel without its own clock is longer than the episode",
+                entry=channel.name,
+                expected=f"at most {len(times)} entries",
+                found=channel.length,
+            )
+        return times
+
+    def _shift_of(self, own: list[Channel], foreign: dict[str, list[Channel]]) -> int:
+        """What to add to all times so that none is below 0."""
+        every = [*own, *(channel for channels in foreign.values() for channel in channels)]
+        lowest = min((int(t.min()) for c in every if len(t := self._times(c))), default=0)
+        if lowest < 0:
+            self._notes.cast("log_time", "times below 0", f"times + {-lowest} ns")
+        return max(0, -lowest)
+
+    # --- topics
+
+    def _channel(
+        self, topic: str, name: str, encoding: str, schema: bytes, metadata: Mapping[str, str]
+    ) -> int:
+        key = (name, encoding, schema)
+        if name and key not in self._schemas:
+            self._schemas[key] = self._writer.register_schema(name, encoding, schema)
+        number: int = self._writer.register_channel(
+            topic, "json", self._schemas[key] if name else 0, dict(metadata)
+        )
+        return number
+
+    def _add_own(self, topic: str, address: tuple[str, ...], channel: Channel) -> None:
+        form = form_of(channel)
+        clock = "own" if channel.has_own_timestamps else "rate" if channel.has_own_clock else "steps"
+        row = row_of(channel, form)
+        if clock != "rate":
+            row.pop("start_ns", None)
+        self._rows[topic] = {"address": list(address), "clock": clock, **row}
+        schema = SCHEMAS[form]
+        text = json.dumps(schema).encode()
+        number = self._channel(topic, schema["title"], "jsonschema", text, {})
+        self._streams.append(self._own_messages(number, channel, form))
+        self._notes.kept(block_name(address), topic)
+
+    def _own_messages(
+        self, number: int, channel: Channel, form: str
+    ) -> Iterator[tuple[int, int, bytes, int, int]]:
+        encode, times = encoded(channel, form), self._times(channel)
+        for step, (entry, at) in enumerate(zip(entries(channel), times.tolist(), strict=True)):
+            log = at + self._shift
+            if form == "joints":
+                fields: dict[str, Any] = {"header": {"stamp": timestamp(log), "frame_id": ""}}
+            else:
+                fields = {"timestamp": timestamp(log)}
+            if SCHEMAS[form]["title"].startswith("foxglove."):
+                fields["frame_id"] = ""
+            fields.update(encode(entry))
+            yield log, number, as_bytes(fields), log, step
+
+    def _add_foreign(self, topic: str, channels: list[Channel], known: dict[str, Any]) -> None:
+        """Makes messages of the channels that came from one topic."""
+        made = ForeignTopic(topic, channels)
+        form = made.form
+        schema, encoding = known.get("schema") or {}, known.get("encoding")
+        if form:
+            name, kind, text = SCHEMAS[form]["title"], "jsonschema", json.dumps(SCHEMAS[form]).encode()
+        elif encoding == "json":
+            name, kind = str(schema.get("name", "")), str(schema.get("encoding", ""))
+            text = str(schema.get("text", "")).encode()
+        else:
+            name, kind, text = str(schema.get("name", "")), "jsonschema", b'{"type":"object"}'
+        if encoding != "json":
+            self._notes.cast(topic, f"messages in {encoding}", "messages in JSON")
+        metadata = known.get("metadata") or {}
+        number = self._channel(topic, name, kind, text, metadata)
+        self._streams.append(self._foreign_messages(number, made))
+        for channel in channels:
+            self._notes.kept(f"signal/{channel.name}", topic)
+
+    def _foreign_messages(
+        self, number: int, topic: ForeignTopic
+    ) -> Iterator[tuple[int, int, bytes, int, int]]:
+        for log, publish, sequence, value in topic.messages():
+            yield log + self._shift, number, as_bytes(value), max(0, publish + self._shift), sequence
+
+    # --- what belongs to the whole episode
+
+    def _facts(self) -> str:
+        episode = self._episode
+        base = episode.timebase
+        facts = {
+            "v": 1,
+            "id": episode.id,
+            "env_id": episode.env_id,
+            "length": episode.length,
+            "timebase": {
+                "type": str(base.type),
+                "tick_hz": base.tick_hz,
+                "epoch_ns": base.epoch_ns,
+            },
+            "metadata": {k: v for k, v in episode.metadata.items() if k != "mcap"},
+            "provenance": episode.provenance,
+            "labels": {name: label.to_fields() for name, label in episode.labels.items()},
+            "shift": self._shift,
+            "topics": self._rows,
+            "extras": self._extra_rows(),
+        }
+        return json.dumps(facts, ensure_ascii=False)
+
+    def _extra_rows(self) -> dict[str, Any]:
+        rows: dict[str, Any] = {}
+        attached = {one.get("extra") for one in self._kept.get("attachments", ())}
+        for name, extra in self._episode.extras.items():
+            if name in attached:
+                continue
+            if isinstance(extra, RaggedChannel):
+                self._notes.dropped(name, "an attachment holds bytes or one array")
+            elif isinstance(extra, Channel):
+                rows[name] = {"dtype": str(extra.dtype_name), "shape": list(extra.shape)}
+            else:
+                rows[name] = None
+        return rows
+
+    def _add_attachments(self) -> None:
+        extras = self._episode.extras
+        for one in self._kept.get("attachments", ()):
+            if one.get("extra") in extras:
+                data = bytes(extras[one["extra"]])  # type: ignore[arg-type] # an Extra
+                times = one["create_time"], one["log_time"]
+                self._writer.add_attachment(*times, one["name"], one["media_type"], data)
+                self._notes.kept(one["extra"], f"attachment {one['name']}")
+        for name in self._extra_rows():
+            extra = extras[name]
+            data = extra.data.tobytes() if isinstance(extra, Channel) else bytes(extra)
+            self._writer.add_attachment(0, 0, _ATTACHED + name, "application/octet-stream", data)
+            self._notes.kept(name, f"attachment {_ATTACHED}{name}")
+
+
+def as_bytes(value: Any) -> bytes:  # noqa: ANN401 - any JSON
+    """JSON as a message holds it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+class ForeignTopic:
+    """The channels that the messages of one topic became, as messages in JSON again."""
+
+    def __init__(self, topic: str, channels: list[Channel]) -> None:
+        self._topic = topic
+        records = {channel.extra.get("record"): channel for channel in channels}
+        self._publish = records.get("publish_time_ns")
+        self._sequence = records.get("sequence")
+        self._fields = [one for one in channels if "record" not in one.extra]
+        self._points = [one for one in self._fields if "points" in one.extra]
+        self.form = "points" if self._points else ""
+        for one in self._fields:
+            if "path" not in one.extra and "points" not in one.extra:
+                self.form = form_of(one)
+        clock = self._publish or max(self._fields, key=len)
+        times = clock.timestamps_ns
+        assert times is not None
+        self._times: NDArray[np.int64] = times
+
+    def messages(self) -> Iterator[tuple[int, int, int, Any]]:
+        """Log time, publish time, sequence number and content of each message."""
+        times = self._times.tolist()
+        publish = times if self._publish is None else self._publish.data.tolist()
+        sequence = self._sequence
+        numbers = [0] * len(times) if sequence is None else sequence.data.tolist()
+        fields = [(self._setter(one), self._matching(one)) for one in self._fields]
+        readers = [(put, iter(entries(one)), iter(at)) for (put, at), one in zip(fields, self._fields, strict=True)]
+        waiting = [next(at, -1) for _, _, at in readers]
+        for number, log in enumerate(times):
+            message = _Message()
+            for index, (put, values, at) in enumerate(readers):
+                if waiting[index] == number:
+                    put(message, next(values))
+                    waiting[index] = next(at, -1)
+            if message.points:
+                message.content.update(points(message.points))
+            if self.form in ("png", "raw", "points"):
+                message.content.setdefault("timestamp", timestamp(log))
+                message.content.setdefault("frame_id", "")
+            content = message.content if message.bare is _NOTHING else message.bare
+            yield log, publish[number], numbers[number], content
+
+    def _matching(self, channel: Channel) -> list[int]:
+        """Which messages the entries of a channel belong to: the first free one of the same time."""
+        own = channel.timestamps_ns
+        assert own is not None
+        if len(own) == len(self._times) and (own == self._times).all():
+            return list(range(len(own)))
+        found, last = [], -1
+        for at in np.searchsorted(self._times, own).tolist():
+            last = max(at, last + 1)
+            if last >= len(self._times):
+                raise InvalidArgument(
+                    "a channel has times at which its topic has no message",
+                    entry=channel.name,
+                    found=self._topic,
+                    hint="remove 'topic' from the channel's extra to write it as a topic of its own",
+                )
+            found.append(last)
+        return found
+
+    def _setter(self, channel: Channel) -> Callable[[_Message, Any], None]:
+        extra = channel.extra
+        if "points" in extra:
+            names = extra["names"]
+            return lambda message, entry: message.points.append((names, entry))
+        if "path" not in extra:
+            encode = encoded(channel, self.form)
+            return lambda message, entry: message.content.update(encode(entry))
+        *path, last = [tuple(key) if isinstance(key, list) else key for key in extra["path"]] or [()]
+        if not extra["path"]:
+            return lambda message, entry: setattr(message, "bare", plain_value(channel, entry))
+        if isinstance(last, tuple):
+            split = split_time if last in TIMES else split_vector
+            if path and path[-1] is None:
+                *path, _ = path
+                return lambda message, entry: message.set_items(
+                    path, None, [split(last, one) for one in entry]
+                )
+            if None in path:
+                at = path.index(None)
+                return lambda message, entry: message.set_items(
+                    path[:at], path[at + 1 :], [split(last, one) for one in entry]
+                )
+            return lambda message, entry: message.set(path, split(last, entry))
+        if None in path:
+            at, inner = path.index(None), [*path, last]
+            return lambda message, entry: message.set_items(
+                inner[:at], inner[at + 1 :], plain_value(channel, entry)
+            )
+        whole = [*path, last]
+        return lambda message, entry: message.set(whole, plain_value(channel, entry))
+
+
+_NOTHING: Final = object()
+
+
+class _Message:
+    """A message that is being put together."""
+
+    def __init__(self) -> None:
+        self.content: dict[str, Any] = {}
+        self.bare: Any = _NOTHING
+        self.points: list[tuple[list[str], NDArray[Any]]] = []
+
+    def set(self, path: Sequence[Any], value: Any) -> None:  # noqa: ANN401 - any JSON
+        """Sets the value at a path."""
+        place = self.content
+        for key in path[:-1]:
+            place = place.setdefault(key, {})
+        place[path[-1]] = value
+
+    def set_items(self, path: Sequence[Any], inner: Sequence[Any] | None, values: list[Any]) -> None:
+        """Sets one field of all items of a list."""
+        if inner is None:
+            self.set(path, values)
+            return
+        place = self.content
+        for key in path[:-1]:
+            place = place.setdefault(key, {})
+        items = place.setdefault(path[-1], [{} for _ in values])
+        for item, value in zip(items, values, strict=True):
+            for key in inner[:-1]:
+                item = item.setdefault(key, {})
+            item[inner[-1]] = value
+
+
+def plain_value(channel: Channel, entry: Any) -> Any:  # noqa: ANN401 - any JSON
+    """An entry as JSON; what is not finite becomes null, as JavaScript does."""
+    if isinstance(channel, TextChannel):
+        return json.loads(entry) if channel.content_type == "application/json" else entry
+    value = np.asarray(entry)
+    if value.dtype == np.uint8 and value.ndim:
+        return base64.b64encode(value.tobytes()).decode()
+    if value.dtype.kind == "f" and not np.isfinite(value).all():
+        return nulls(value.astype(np.float64).tolist())
+    return value.tolist()
+
+
+def nulls(value: Any) -> Any:  # noqa: ANN401 - numbers in lists
+    """Numbers with null for those that are not finite."""
+    if isinstance(value, list):
+        return [nulls(one) for one in value]
+    return value if np.isfinite(value) else None
+
+
+def split_time(names: tuple[str, ...], value: Any) -> dict[str, int]:  # noqa: ANN401 - a number
+    """Nanoseconds as an object of seconds and nanoseconds."""
+    return dict(zip(names, divmod(int(value), 1_000_000_000), strict=True))
+
+
+def split_vector(names: tuple[str, ...], value: Any) -> dict[str, Any]:  # noqa: ANN401 - an array
+    """A vector as an object of numbers."""
+    return dict(zip(names, nulls(np.asarray(value).tolist()), strict=True))

@@ -1,0 +1,400 @@
+"""Entries of channels as messages in JSON that Foxglove shows, and back."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shard_format.errors import BadMetadata, BadValue
+from shard_format.extras import require
+from shard_format.images import decode_image
+from shard_format.registry import DEFAULT_LIMITS
+from wshard._channels import (
+    Channel,
+    Modality,
+    RaggedChannel,
+    TextChannel,
+    as_modality,
+    is_frames,
+)
+from wshard._values import DType
+from wshard.convert._arrays import channel_of, image_type
+from wshard.convert._messages import FOXGLOVE_POINTS, ragged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["SCHEMAS", "channel_from", "encoded", "entries", "form_of", "row_of", "timestamp"]
+
+# Steps with more numbers than this are base64: lists of them are slow to parse, and nobody plots them.
+_MOST_NUMBERS: Final = 1024
+_WINDOW: Final = 1 << 20
+
+_TIME: Final = {
+    "type": "object",
+    "title": "time",
+    "properties": {"sec": {"type": "integer"}, "nsec": {"type": "integer"}},
+}
+_BYTES: Final = {"type": "string", "contentEncoding": "base64"}
+_TEXT: Final = {"type": "string"}
+_INTEGER: Final = {"type": "integer"}
+
+
+def _schema(title: str, **properties: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    return {"title": title, "type": "object", "properties": properties}
+
+
+SCHEMAS: Final[dict[str, dict[str, Any]]] = {
+    "value": _schema("wshard.Value", timestamp=_TIME, value={}),
+    "joints": _schema(
+        "sensor_msgs/JointState",
+        header=_schema("std_msgs/Header", stamp=_TIME, frame_id=_TEXT),
+        name={"type": "array", "items": _TEXT},
+        position={"type": "array", "items": {"type": "number"}},
+    ),
+    "array": _schema(
+        "wshard.Array",
+        timestamp=_TIME,
+        dtype=_TEXT,
+        shape={"type": "array", "items": _INTEGER},
+        data=_BYTES,
+    ),
+    "text": _schema("wshard.Text", timestamp=_TIME, value=_TEXT),
+    "png": _schema(
+        "foxglove.CompressedImage", timestamp=_TIME, frame_id=_TEXT, data=_BYTES, format=_TEXT
+    ),
+    "raw": _schema(
+        "foxglove.RawImage",
+        timestamp=_TIME,
+        frame_id=_TEXT,
+        width=_INTEGER,
+        height=_INTEGER,
+        encoding=_TEXT,
+        step=_INTEGER,
+        data=_BYTES,
+    ),
+    "points": _schema(
+        "foxglove.PointCloud",
+        timestamp=_TIME,
+        frame_id=_TEXT,
+        pose={"type": "object"},
+        point_stride=_INTEGER,
+        fields={
+            "type": "array",
+            "items": _schema(
+                "foxglove.PackedElementField", name=_TEXT, offset=_INTEGER, type=_INTEGER
+            ),
+        },
+        data=_BYTES,
+    ),
+}
+"""The schema of each form."""
+
+_RAW: Final = {"<u2": "16UC1", "<f4": "32FC1"}
+_POSE: Final = {
+    "position": {"x": 0, "y": 0, "z": 0},
+    "orientation": {"x": 0, "y": 0, "z": 0, "w": 1},
+}
+
+
+def form_of(channel: Channel) -> str:
+    """Which form the messages of a channel have, one of `SCHEMAS`."""
+    shape = channel.step_shape
+    if isinstance(channel, TextChannel):
+        return "text"
+    if isinstance(channel, RaggedChannel):
+        is_cloud = channel.modality == Modality.POINTCLOUD and len(shape) == 1 and shape[0] >= 3
+        if is_cloud and channel.dtype.str in _point_types():
+            return "points"
+        each = int(channel.offsets[-1]) * prod(shape) // max(1, channel.length)
+        is_plain = each <= _MOST_NUMBERS and channel.dtype_name is not DType.BFLOAT16
+        return "value" if is_plain and 0 not in shape else "array"
+    if channel.dtype == np.uint8 and is_frames(channel):
+        if len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4)):
+            return "png" if 0 not in shape else "array"
+    if len(shape) == 2 and channel.modality == Modality.DEPTH and channel.dtype.str in _RAW:
+        return "raw" if 0 not in shape else "array"
+    if prod(shape) > _MOST_NUMBERS or 0 in shape or channel.dtype_name is DType.BFLOAT16:
+        return "array"
+    names = channel.extra.get("names")
+    is_named = isinstance(names, list) and shape == (len(names),)
+    return "joints" if is_named and channel.dtype.kind == "f" else "value"
+
+
+def _point_types() -> dict[str, int]:
+    return {np.dtype(code).str: number for number, code in enumerate(FOXGLOVE_POINTS) if code}
+
+
+def entries(channel: Channel) -> Iterator[Any]:
+    """The entries of a channel one after the other, read in windows."""
+    if isinstance(channel, RaggedChannel):
+        offsets = channel.offsets * max(1, channel.step_bytes)
+        start = 0
+        while start < channel.length:
+            most = int(offsets[start]) + _WINDOW
+            stop = max(start + 1, int(np.searchsorted(offsets, most, "right")) - 1)
+            stop = min(stop, channel.length)
+            yield from channel.read_steps(start, stop)
+            start = stop
+    else:
+        for start, stop in channel.step_ranges(_WINDOW):
+            yield from channel.read_steps(start, stop)
+
+
+def timestamp(time_ns: int) -> dict[str, int]:
+    """A time as Foxglove has it."""
+    seconds, rest = divmod(time_ns, 1_000_000_000)
+    return {"sec": seconds, "nsec": rest}
+
+
+def encoded(channel: Channel, form: str) -> Callable[[Any], dict[str, Any]]:
+    """What makes the fields of a message of an entry of a channel; without times."""
+    if form == "text":
+        return lambda text: {"value": text}
+    if form == "value":
+        return lambda entry: {"value": numbers(entry)}
+    if form == "joints":
+        names = channel.extra["names"]
+        return lambda entry: {"name": names, "position": numbers(entry)}
+    if form == "png":
+        return _png
+    if form == "raw":
+        return _raw
+    if form == "points":
+        names = channel.extra.get("names")
+        if not isinstance(names, list) or len(names) != channel.step_shape[0]:
+            names = ["x", "y", "z", *(f"f{n}" for n in range(3, channel.step_shape[0]))]
+        return lambda entry: points([(names, entry)])
+    dtype = str(channel.dtype_name)
+    return lambda entry: {
+        "dtype": dtype,
+        "shape": list(np.shape(entry)),
+        "data": base64.b64encode(np.ascontiguousarray(entry).tobytes()).decode(),
+    }
+
+
+def numbers(entry: Any) -> Any:  # noqa: ANN401 - an array or a number
+    """Numbers as JSON: what is not finite becomes a text, as in the JSON of protobuf."""
+    found = np.asarray(entry)
+    if found.dtype.kind != "f" or np.isfinite(found).all():
+        return found.tolist()
+    return _finite(found.astype(np.float64).tolist())
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 - numbers in lists
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    if value != value:
+        return "NaN"
+    return value if abs(value) != float("inf") else "Infinity" if value > 0 else "-Infinity"
+
+
+def _png(entry: NDArray[np.uint8]) -> dict[str, Any]:
+    image = require("PIL.Image", "images")
+    pixels = entry[:, :, 0] if entry.ndim == 3 and entry.shape[2] == 1 else entry
+    out = io.BytesIO()
+    image.fromarray(np.ascontiguousarray(pixels)).save(out, "png", compress_level=1)
+    return {"format": "png", "data": base64.b64encode(out.getvalue()).decode()}
+
+
+def _raw(entry: NDArray[Any]) -> dict[str, Any]:
+    height, width = entry.shape
+    return {
+        "width": width,
+        "height": height,
+        "encoding": _RAW[entry.dtype.str],
+        "step": width * entry.dtype.itemsize,
+        "data": base64.b64encode(np.ascontiguousarray(entry).tobytes()).decode(),
+    }
+
+
+def points(parts: Sequence[tuple[Sequence[str], NDArray[Any]]]) -> dict[str, Any]:
+    """A cloud of points with the fields of several arrays, each of one dtype."""
+    fields, columns, at = [], [], 0
+    types = _point_types()
+    for names, values in parts:
+        values = values.reshape(len(values), len(names))
+        for number, name in enumerate(names):
+            fields.append({"name": name, "offset": at, "type": types[values.dtype.str]})
+            columns.append(values[:, number])
+            at += values.dtype.itemsize
+    record = np.dtype(
+        {
+            "names": [f"f{number}" for number in range(len(fields))],
+            "formats": [column.dtype for column in columns],
+            "offsets": [field["offset"] for field in fields],
+            "itemsize": at,
+        }
+    )
+    cloud = np.empty(len(columns[0]), record)
+    for number, column in enumerate(columns):
+        cloud[f"f{number}"] = column
+    data = base64.b64encode(cloud.tobytes()).decode()
+    return {"pose": _POSE, "point_stride": at, "fields": fields, "data": data}
+
+
+# --- back
+
+
+def row_of(channel: Channel, form: str) -> dict[str, Any]:
+    """What a message does not say about its channel."""
+    row: dict[str, Any] = {
+        "form": form,
+        "dtype": str(channel.dtype_name),
+        "shape": list(channel.step_shape),
+        "layout": channel.layout,
+    }
+    for key in _FACTS:
+        value = getattr(channel, key)
+        if value not in (None, ""):
+            row[key] = str(value) if isinstance(value, Modality) else value
+    if channel.lossy is not None:
+        row["lossy"] = dict(channel.lossy)
+    if channel.extra:
+        row["extra"] = dict(channel.extra)
+    return row
+
+
+_FACTS: Final = (
+    *("modality", "unit", "description", "semantics", "sampling_rate_hz", "content_type"),
+    *("start_ns", "horizon"),
+)
+
+
+class _Entries:
+    """The entries of a dense channel, decoded when they are used."""
+
+    def __init__(
+        self, get: Callable[[int], NDArray[Any]], count: int, shape: Any, dtype: np.dtype[Any]  # noqa: ANN401 - a tuple
+    ) -> None:
+        self._get = get
+        self.shape = (count, *shape)
+        self.dtype = dtype
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        start, stop, _ = rows.indices(self.shape[0])
+        out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
+        for number, step in enumerate(range(start, stop)):
+            out[number] = self._get(step)
+        return out
+
+
+class _RaggedEntries:
+    """The items of a ragged channel, decoded when they are used."""
+
+    def __init__(
+        self, get: Callable[[int], NDArray[Any]], offsets: NDArray[np.int64], shape: Any, dtype: Any  # noqa: ANN401 - as above
+    ) -> None:
+        self._get = get
+        self._offsets = offsets
+        self.shape = (int(offsets[-1]), *shape)
+        self.dtype = dtype
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        start, stop, _ = rows.indices(self.shape[0])
+        first = int(np.searchsorted(self._offsets, start, "right")) - 1
+        last = int(np.searchsorted(self._offsets, max(start, stop), "left"))
+        pieces = [self._get(step) for step in range(first, last)]
+        items = np.concatenate(pieces) if pieces else np.empty((0, *self.shape[1:]), self.dtype)
+        before = int(self._offsets[first])
+        return items[start - before : max(start, stop) - before]
+
+
+def channel_from(
+    name: str,
+    row: dict[str, Any],
+    message: Callable[[int], memoryview],
+    times: NDArray[np.int64] | None,
+    count: int,
+    path: str,
+) -> Channel:
+    """The channel of a topic that this library wrote.
+
+    Args:
+        name: of the channel.
+        row: what `row_of` said.
+        message: gives the bytes of a message.
+        times: of its own clock, if it has one.
+        count: how many messages there are.
+        path: the file, for errors.
+    """
+    try:
+        dtype = DType.parse(row["dtype"])
+        shape = tuple(int(size) for size in row["shape"])
+        form, layout = row["form"], row["layout"]
+        facts = {key: row[key] for key in _FACTS if key in row}
+        facts.update({key: row[key] for key in ("lossy", "extra") if key in row})
+        if "modality" in facts:
+            facts["modality"] = as_modality(facts["modality"])
+        if times is not None:
+            facts["timestamps_ns"] = times
+        if form == "text":
+            texts = [json.loads(bytes(message(step)))["value"] for step in range(count)]
+            return TextChannel(name, texts, **facts)
+        get = _decoder(name, form, layout, shape, dtype, message, path)
+        if layout == "ragged":
+            offsets = np.zeros(count + 1, np.int64)
+            np.cumsum([len(get(step)) for step in range(count)], out=offsets[1:])
+            items = _RaggedEntries(get, offsets, shape, dtype.numpy_dtype)
+            return ragged(name, items, offsets, path, facts)
+        horizon = facts.pop("horizon", None)
+        channel = channel_of(name, _Entries(get, count, shape, dtype.numpy_dtype), path=path, **facts)
+        if dtype is DType.BFLOAT16:
+            channel.dtype_name = dtype
+        if horizon is not None:
+            channel.horizon = horizon
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, (BadMetadata, BadValue)):
+            raise
+        raise BadMetadata(
+            f"the record 'wshard' does not fit the messages: {error!r}", path=path, entry=name
+        ) from None
+    return channel
+
+
+def _decoder(
+    name: str,
+    form: str,
+    layout: str,
+    shape: tuple[int, ...],
+    dtype: DType,
+    message: Callable[[int], memoryview],
+    path: str,
+) -> Callable[[int], NDArray[Any]]:
+    """What gives the entry of a step."""
+    kind = dtype.numpy_dtype
+    wanted = (-1, *shape) if layout == "ragged" else shape
+
+    def get(step: int) -> NDArray[Any]:
+        try:
+            fields = json.loads(bytes(message(step)))
+            if form == "value":
+                return np.array(fields["value"], kind).reshape(wanted)
+            if form == "joints":
+                return np.array(fields["position"], kind).reshape(wanted)
+            data = base64.b64decode(fields["data"])
+            if form == "png":
+                content = memoryview(data)
+                most = DEFAULT_LIMITS.max_decompressed_bytes
+                return decode_image(image_type(content), content, most).reshape(wanted)
+            return np.frombuffer(data, kind).reshape(wanted)
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, (BadMetadata, BadValue)):
+                raise
+            raise BadValue(
+                f"a message does not have the form that the record 'wshard' states: {error!r}",
+                path=path,
+                entry=f"{name}, message {step}",
+                expected=f"{form}, {dtype}{list(shape)}",
+            ) from None
+
+    return get
+
+
