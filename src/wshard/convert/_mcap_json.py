@@ -272,7 +272,11 @@ class _Entries:
     """The entries of a dense channel, decoded when they are used."""
 
     def __init__(
-        self, get: Callable[[int], NDArray[Any]], count: int, shape: Any, dtype: np.dtype[Any]  # noqa: ANN401 - a tuple
+        self,
+        get: Callable[[int], NDArray[Any]],
+        count: int,
+        shape: Any,
+        dtype: np.dtype[Any],  # noqa: ANN401 - a tuple
     ) -> None:
         self._get = get
         self.shape = (count, *shape)
@@ -290,7 +294,11 @@ class _RaggedEntries:
     """The items of a ragged channel, decoded when they are used."""
 
     def __init__(
-        self, get: Callable[[int], NDArray[Any]], offsets: NDArray[np.int64], shape: Any, dtype: Any  # noqa: ANN401 - as above
+        self,
+        get: Callable[[int], NDArray[Any]],
+        offsets: NDArray[np.int64],
+        shape: Any,
+        dtype: Any,  # noqa: ANN401 - as above
     ) -> None:
         self._get = get
         self._offsets = offsets
@@ -345,7 +353,9 @@ def channel_from(
             items = _RaggedEntries(get, offsets, shape, dtype.numpy_dtype)
             return ragged(name, items, offsets, path, facts)
         horizon = facts.pop("horizon", None)
-        channel = channel_of(name, _Entries(get, count, shape, dtype.numpy_dtype), path=path, **facts)
+        channel = channel_of(
+            name, _Entries(get, count, shape, dtype.numpy_dtype), path=path, **facts
+        )
         if dtype is DType.BFLOAT16:
             channel.dtype_name = dtype
         if horizon is not None:
@@ -396,5 +406,3 @@ def _decoder(
             ) from None
 
     return get
-
-

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wshard._episode import Episode
-    from wshard.convert._mcap_file import Place
+    from wshard.convert._mcap_file import MessageFile, Place
     from wshard.convert._model import Notes
 
 __all__ = [
@@ -208,9 +208,7 @@ def _flatten_items(items: list[Any], path: Path, found: dict[Path, Value]) -> bo
         flatten(item, (None,), fields)
         flat.append(fields)
     first = flat[0]
-    if any(one.keys() != first.keys() for one in flat) or any(
-        None in inner[1:] for inner in first
-    ):
+    if any(one.keys() != first.keys() for one in flat) or any(None in inner[1:] for inner in first):
         return False
     columns: dict[Path, Value] = {}
     for inner in first:
@@ -594,6 +592,8 @@ class Topic:
         facts = {"publish_time_ns": self.publish_times, "sequence": self.sequences}
         if len(set(self.channels)) > 1:
             facts["channel_id"] = self.channels
+        if -1 in self.publish_times[:1]:  # bags have no such time
+            del facts["publish_time_ns"]
         for key, values in facts.items():
             if key == "sequence" and not any(values):
                 continue
@@ -685,7 +685,13 @@ class Topic:
         return np.array([np.nan if one is None else one for one in values], np.float64)
 
     def _array(
-        self, name: str, path: Path, field: Field, order: Any, moved: bool, facts: dict[str, Any]  # noqa: ANN401 - an index
+        self,
+        name: str,
+        path: Path,
+        field: Field,
+        order: Any,
+        moved: bool,
+        facts: dict[str, Any],  # noqa: ANN401 - an index
     ) -> Channel | None:
         """Arrays as a dense or ragged channel; None if their shapes do not allow that."""
         dtype = field.dtype
@@ -731,7 +737,9 @@ class Topic:
             found.append(field.values[0])
         return found
 
-    def _bytes(self, times: NDArray[np.int64]) -> tuple[_Items, NDArray[np.int64], list[int]] | None:
+    def _bytes(
+        self, times: NDArray[np.int64]
+    ) -> tuple[_Items, NDArray[np.int64], list[int]] | None:
         """The field `data` of all messages, in the order of their times, and its lengths."""
         field = self.fields.get(("data",))
         if field is None or field.kind != "array" or len(field.messages) != len(times):
@@ -779,7 +787,9 @@ class Topic:
         if flip:
             notes.reordered(self.name, f"{encoding} to RGB")
         notes.kept(f"{self.name}.data", f"signal/{name}")
-        return frozenset((key,) for key in ("data", "height", "width", "encoding", "step", "is_bigendian"))
+        return frozenset(
+            (key,) for key in ("data", "height", "width", "encoding", "step", "is_bigendian")
+        )
 
     def _compressed(
         self, episode: Episode, notes: Notes, names: Names, times: NDArray[np.int64]
@@ -835,6 +845,22 @@ class Topic:
         gone.update(path for path in self.fields if path[0] == "fields")
         gone.add(("is_bigendian",))
         return frozenset(gone)
+
+
+class Places:
+    """Places of messages in several files: the chunk also says which file it is in."""
+
+    def __init__(self, files: Sequence[MessageFile]) -> None:
+        self._files = files
+
+    def place(self, number: int, place: Place) -> Place:
+        """A place in one of the files as a place in all of them."""
+        return (place[0] * len(self._files) + number, place[1], place[2])
+
+    def data(self, place: Place) -> memoryview:
+        """The bytes of a message."""
+        chunk, number = divmod(place[0], len(self._files))
+        return self._files[number].data((chunk, place[1], place[2]))
 
 
 class Names:
@@ -1018,7 +1044,9 @@ class _Points:
                 "itemsize": stride,
             }
         )
-        self._items = _Items(self._decode, np.arange(len(items)), offsets, (len(fields),), dtype.newbyteorder("="))
+        self._items = _Items(
+            self._decode, np.arange(len(items)), offsets, (len(fields),), dtype.newbyteorder("=")
+        )
         self._bytes = items
         self.shape = self._items.shape
         self.dtype = self._items.dtype
@@ -1067,7 +1095,7 @@ def pixel_layout(encoding: str) -> tuple[np.dtype[Any], int, bool] | None:
         return (np.dtype("u1"), 1, False) if is_8_bit else None
     bits, kind, channels = parts.groups()
     try:
-        dtype = np.dtype(f"<{ {'U': 'u', 'S': 'i', 'F': 'f'}[kind]}{int(bits) // 8}")
+        dtype = np.dtype(f"<{ {'U': 'u', 'S': 'i', 'F': 'f'}[kind] }{int(bits) // 8}")
     except TypeError:
         return None
     return dtype, int(channels), False
@@ -1096,7 +1124,9 @@ def point_layout(topic: Topic) -> tuple[list[tuple[str, np.dtype[Any], int]], in
                 return None
             keys.append(value.value())
         else:
-            if field.content is None or bytes(field.content) != value.tobytes() * len(field.messages):
+            if field.content is None or bytes(field.content) != value.tobytes() * len(
+                field.messages
+            ):
                 return None
             keys.append(value.tolist())
     names, offsets, types, counts = keys
@@ -1146,5 +1176,3 @@ def picture_size(data: memoryview) -> tuple[int, int] | None:
             return width, height
         at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     return None
-
-

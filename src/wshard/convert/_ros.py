@@ -194,7 +194,12 @@ class RosDecoder:
         return "b" if base == "byte" and not self._is_cdr else _NUMBERS[base]
 
     def _add_field(
-        self, layout: _Layout, path: Path, desc: Any, types: Definitions, above: tuple[str, ...]  # noqa: ANN401 - of rosbags
+        self,
+        layout: _Layout,
+        path: Path,
+        desc: Any,
+        types: Definitions,
+        above: tuple[str, ...],  # noqa: ANN401 - of rosbags
     ) -> None:
         kind, what = desc
         if kind == _BASE:
@@ -384,5 +389,3 @@ def _columns(layout: _Layout, items: list[list[Any]]) -> list[Value]:
 def plain(value: Any) -> Any:  # noqa: ANN401 - any JSON
     """What a JSON text inside another stands for."""
     return value.value() if isinstance(value, Json) else value
-
-

@@ -46,6 +46,7 @@ from wshard.convert._messages import (
     TIMES,
     JsonDecoder,
     Names,
+    Places,
     ProtobufDecoder,
     RawDecoder,
     Topic,
@@ -150,30 +151,12 @@ def read_topics(
     episode.metadata["mcap"] = {
         "profile": files[0].profile,
         "library": files[0].library,
-        "channels": [
-            one for file in files for one in described(file) if one["topic"] not in own
-        ],
+        "channels": [one for file in files for one in described(file) if one["topic"] not in own],
         "metadata": [one for file in files for one in file.metadata if one["name"] != _RECORD],
         "attachments": [],
     }
     for file in files:
         add_attachments(file, episode, notes)
-
-
-class Places:
-    """Places of messages in several files: the chunk also says which file it is in."""
-
-    def __init__(self, files: Sequence[MessageFile]) -> None:
-        self._files = files
-
-    def place(self, number: int, place: Place) -> Place:
-        """A place in one of the files as a place in all of them."""
-        return (place[0] * len(self._files) + number, place[1], place[2])
-
-    def data(self, place: Place) -> memoryview:
-        """The bytes of a message."""
-        chunk, number = divmod(place[0], len(self._files))
-        return self._files[number].data((chunk, place[1], place[2]))
 
 
 def decoder_for(
@@ -235,7 +218,12 @@ def add_attachments(file: McapFile, episode: Episode, notes: Notes) -> None:
         notes.kept(f"attachment {one['name']}", name)
 
 
-_WITH_BYTES: Final = ("foxglove.RawImage", "foxglove.CompressedImage", "foxglove.PointCloud", "foxglove.CompressedVideo")
+_WITH_BYTES: Final = (
+    "foxglove.RawImage",
+    "foxglove.CompressedImage",
+    "foxglove.PointCloud",
+    "foxglove.CompressedVideo",
+)
 
 
 # --- files of this library
@@ -387,7 +375,7 @@ class _EpisodeWriter:
         self._streams: list[Iterator[tuple[int, int, bytes, int, int]]] = []
         """Messages of each topic: log time, channel, data, publish time, sequence number."""
         self._shift = 0
-        kept = episode.metadata.get("mcap")
+        kept = episode.metadata.get("mcap") or episode.metadata.get("rosbag")
         self._kept: dict[str, Any] = kept if isinstance(kept, dict) else {}
 
     def write(self) -> None:
@@ -395,11 +383,11 @@ class _EpisodeWriter:
         own: dict[str, tuple[tuple[str, ...], Channel]] = {}
         foreign: dict[str, list[Channel]] = {}
         known = {
-            one.get("topic"): one
-            for one in self._kept.get("channels", ())
-            if isinstance(one, dict)
+            one.get("topic"): one for one in self._kept.get("channels", ()) if isinstance(one, dict)
         }
         for address, part in episode.parts.items():
+            if address[0] == TICKS and (part.data == np.arange(len(part))).all():
+                continue
             if address[0] in (*CHANNEL_LANES, TICKS, TIMESTAMPS):
                 topic = part.extra.get("topic")
                 if address[0] == "signal" and part.has_own_clock and topic in known:
@@ -475,7 +463,9 @@ class _EpisodeWriter:
 
     def _add_own(self, topic: str, address: tuple[str, ...], channel: Channel) -> None:
         form = form_of(channel)
-        clock = "own" if channel.has_own_timestamps else "rate" if channel.has_own_clock else "steps"
+        clock = (
+            "own" if channel.has_own_timestamps else "rate" if channel.has_own_clock else "steps"
+        )
         row = row_of(channel, form)
         if clock != "rate":
             row.pop("start_ns", None)
@@ -507,7 +497,11 @@ class _EpisodeWriter:
         form = made.form
         schema, encoding = known.get("schema") or {}, known.get("encoding")
         if form:
-            name, kind, text = SCHEMAS[form]["title"], "jsonschema", json.dumps(SCHEMAS[form]).encode()
+            name, kind, text = (
+                SCHEMAS[form]["title"],
+                "jsonschema",
+                json.dumps(SCHEMAS[form]).encode(),
+            )
         elif encoding == "json":
             name, kind = str(schema.get("name", "")), str(schema.get("encoding", ""))
             text = str(schema.get("text", "")).encode()
@@ -525,7 +519,13 @@ class _EpisodeWriter:
         self, number: int, topic: ForeignTopic
     ) -> Iterator[tuple[int, int, bytes, int, int]]:
         for log, publish, sequence, value in topic.messages():
-            yield log + self._shift, number, as_bytes(value), max(0, publish + self._shift), sequence
+            yield (
+                log + self._shift,
+                number,
+                as_bytes(value),
+                max(0, publish + self._shift),
+                sequence,
+            )
 
     # --- what belongs to the whole episode
 
@@ -611,7 +611,10 @@ class ForeignTopic:
         sequence = self._sequence
         numbers = [0] * len(times) if sequence is None else sequence.data.tolist()
         fields = [(self._setter(one), self._matching(one)) for one in self._fields]
-        readers = [(put, iter(entries(one)), iter(at)) for (put, at), one in zip(fields, self._fields, strict=True)]
+        readers = [
+            (put, iter(entries(one)), iter(at))
+            for (put, at), one in zip(fields, self._fields, strict=True)
+        ]
         waiting = [next(at, -1) for _, _, at in readers]
         for number, log in enumerate(times):
             message = _Message()
@@ -654,7 +657,9 @@ class ForeignTopic:
         if "path" not in extra:
             encode = encoded(channel, self.form)
             return lambda message, entry: message.content.update(encode(entry))
-        *path, last = [tuple(key) if isinstance(key, list) else key for key in extra["path"]] or [()]
+        *path, last = [tuple(key) if isinstance(key, list) else key for key in extra["path"]] or [
+            ()
+        ]
         if not extra["path"]:
             return lambda message, entry: setattr(message, "bare", plain_value(channel, entry))
         if isinstance(last, tuple):
@@ -697,7 +702,9 @@ class _Message:
             place = place.setdefault(key, {})
         place[path[-1]] = value
 
-    def set_items(self, path: Sequence[Any], inner: Sequence[Any] | None, values: list[Any]) -> None:
+    def set_items(
+        self, path: Sequence[Any], inner: Sequence[Any] | None, values: list[Any]
+    ) -> None:
         """Sets one field of all items of a list."""
         if inner is None:
             self.set(path, values)

@@ -1,0 +1,804 @@
+"""MCAP files in and out, against the packages `mcap`, `mcap-protobuf-support`, `mcap-ros2-support` and `rosbags`."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import wshard
+from shard_format.errors import (
+    BadMetadata,
+    BadValue,
+    ChecksumMismatch,
+    LimitExceeded,
+    ShardError,
+    SizeMismatch,
+    Truncated,
+)
+from wshard import Channel, Episode, Modality, RaggedChannel, TextChannel, Timebase
+from wshard.convert import detect, read, write
+from wshard.convert._messages import JsonDecoder, flatten
+from wshard.convert._model import Notes, ReadOptions
+from wshard.convert.mcap import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from wshard.convert import ConvertedEpisode
+
+writers = pytest.importorskip("mcap.writer")
+readers = pytest.importorskip("mcap.reader")
+rosbags_typesys = pytest.importorskip("rosbags.typesys")
+
+SECOND = 1_000_000_000
+
+
+def json_file(path: Path, messages: list[tuple[str, int, Any]], **options: Any) -> Path:
+    """An MCAP file of JSON messages: topic, log time, content."""
+    with path.open("wb") as out:
+        writer = writers.Writer(out, **options)
+        writer.start("p", "l")
+        schema = writer.register_schema("any", "jsonschema", b'{"type":"object"}')
+        channels: dict[str, int] = {}
+        for number, (topic, log, content) in enumerate(messages):
+            if topic not in channels:
+                channels[topic] = writer.register_channel(topic, "json", schema, {"unit": "m"})
+            data = json.dumps(content).encode()
+            writer.add_message(channels[topic], log, data, log + 7, number)
+        writer.add_attachment(1, 2, "cal.yaml", "text/yaml", b"fx: 1")
+        writer.add_metadata("run", {"robot": "r2"})
+        writer.finish()
+    return path
+
+
+def one(path: Path) -> ConvertedEpisode:
+    (episode,) = read(path)
+    return episode
+
+
+def listed(path: Path) -> list[tuple[str, int, int, int, Any]]:
+    """What the real library reads from a file of JSON messages."""
+    with path.open("rb") as file:
+        return [
+            (channel.topic, m.log_time, m.publish_time, m.sequence, json.loads(m.data))
+            for _, channel, m in readers.make_reader(file).iter_messages()
+        ]
+
+
+AWKWARD: list[Any] = [
+    {"a": 1, "b": 1.5, "s": "x", "on": True, "v": {"x": 1, "y": 2.5, "z": 3}},
+    {"a": 2, "b": 2, "s": "", "on": False, "v": {"x": 1, "y": 2, "z": 3}, "more": [1, 2]},
+    {"a": 3, "b": None, "s": "ü", "on": True, "v": {"x": 0, "y": 0, "z": 0}, "more": []},
+    {"t": {"sec": 5, "nsec": 7}, "list": [{"x": 1, "n": "p"}, {"x": 2, "n": "q"}], "e": {}},
+    {"list": [], "names": ["u", "v"], "deep": [[1, 2], [3, 4]], "odd": [1, "a", None]},
+    {"list": [{"p": {"x": 1, "y": 2}}], "mixed": 1, "big": 2**63, "way/../out": 1},
+    {"mixed": "text", "big": 2**70, "deep": [[1, 2, 3]], "odd": {"k": [True, 1]}},
+    {"list": [{"x": [1, 2]}, {"x": [3]}], "": 4, "flags": [True, False], "n": None},
+    {"list": [{"a": {"x": 1}}, {"b": 2}], "t": {"sec": "x", "nsec": 7}, "huge": 2**60 + 1},
+]
+
+
+# --- JSON
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"use_chunking": False},
+        {"compression": writers.CompressionType.LZ4, "chunk_size": 100},
+        {"compression": writers.CompressionType.NONE},
+        {"index_types": writers.IndexType.NONE, "use_statistics": False},
+        {"use_chunking": False, "index_types": writers.IndexType.NONE, "repeat_channels": False},
+    ],
+    ids=str,
+)
+def test_json_messages_come_back_with_topics_times_and_values(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    messages = [("/odd", number * SECOND, content) for number, content in enumerate(AWKWARD)]
+    messages += [("/n", 5, n) for n in range(3)]
+    messages += [("plain", 10 * n, {"value": n / 3}) for n in range(50)]
+    source = json_file(tmp_path / "a.mcap", messages, **options)
+    wshard.save_wshard(one(source), tmp_path / "a.wshard")
+    with wshard.load_wshard(tmp_path / "a.wshard") as episode:
+        write([episode], tmp_path / "b.mcap", "mcap")
+    assert sorted(listed(tmp_path / "b.mcap"), key=lambda m: m[3]) == sorted(
+        listed(source), key=lambda m: m[3]
+    )
+    with (tmp_path / "b.mcap").open("rb") as file:
+        reader = readers.make_reader(file)
+        assert {c.topic for c in reader.get_summary().channels.values()} == {"/odd", "/n", "plain"}
+        assert {tuple(c.metadata.items()) for c in reader.get_summary().channels.values()} == {
+            (("unit", "m"),)
+        }
+        (attachment,) = reader.iter_attachments()
+        assert (attachment.name, attachment.data, attachment.log_time) == ("cal.yaml", b"fx: 1", 2)
+        assert {m.name: m.metadata for m in reader.iter_metadata()}["run"] == {"robot": "r2"}
+
+
+def test_topics_become_channels_with_the_clock_of_their_messages(tmp_path: Path) -> None:
+    messages = [("/arm/state", 100 * n, {"q": [n, 0.5], "pose": {"x": n, "y": 1, "z": 2}}) for n in range(4)]
+    path = json_file(tmp_path / "drive.mcap", [*messages, ("/t", 50, {"text": "go", "ok": True})])
+    assert detect(str(path)).name == "mcap"
+    episode = one(path)
+    assert (episode.id, episode.length) == ("drive", 0)
+    q = episode.observations["arm/state/q"]
+    assert q.data.tolist() == [[n, 0.5] for n in range(4)]
+    assert q.timestamps_ns is not None
+    assert q.timestamps_ns.tolist() == [0, 100, 200, 300]
+    pose = episode.observations["arm/state/pose"]
+    assert pose.extra["names"] == ["x", "y", "z"]
+    assert pose.shape == (4, 3)
+    assert episode.observations["t/text"].data == ["go"]
+    assert episode.observations["t/ok"].dtype == np.bool_
+    assert episode.observations["arm/state/publish_time_ns"].data.tolist() == [7, 107, 207, 307]
+    assert bytes(episode.extras["attachments/cal.yaml"]) == b"fx: 1"  # type: ignore[arg-type] # an Extra
+    assert episode.metadata["mcap"]["metadata"] == [{"name": "run", "metadata": {"robot": "r2"}}]
+    assert episode.lost == ()
+    aligned = episode.align(to="t/ok", method="previous")
+    assert aligned["arm/state/q"].data.tolist() == [[0, 0.5]]
+
+
+def test_log_times_that_run_backwards_are_sorted_and_noted(tmp_path: Path) -> None:
+    messages = [("a", t, {"n": n, "v": [n] * (n + 1)}) for n, t in enumerate([5, 3, 3, 9, 1])]
+    episode = one(json_file(tmp_path / "a.mcap", messages))
+    assert episode.observations["a/n"].data.tolist() == [4, 1, 2, 0, 3]
+    assert [v.tolist() for v in episode.observations["a/v"].data] == [
+        [4] * 5, [1, 1], [2, 2, 2], [0], [3] * 4
+    ]  # fmt: skip
+    assert episode.observations["a/publish_time_ns"].data.tolist() == [8, 10, 10, 12, 16]
+    assert [change.kind for change in episode.lost] == ["reordered"]
+
+
+def test_topics_that_would_have_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    messages = [("/a", 1, {"b/c": 1, "b": {"c": 2}}), ("a", 1, {"b": {"c": 3}})]
+    episode = one(json_file(tmp_path / "a.mcap", messages))
+    values = {n: c.data.tolist() for n, c in episode.observations.items() if "time" not in n and "seq" not in n}
+    assert values == {"a/b/c": [1], "a/b/c_2": [2], "a/b/c_3": [3]}
+    assert sum(change.kind == "renamed" for change in episode.changes) >= 2
+
+
+def test_a_topic_with_too_many_keys_becomes_text(tmp_path: Path) -> None:
+    messages = [("/a", n, {f"key{n}": n}) for n in range(1200)]
+    source = json_file(tmp_path / "a.mcap", messages)
+    episode = one(source)
+    assert json.loads(episode.observations["a"][7]) == {"key7": 7}
+    write([episode], tmp_path / "b.mcap", "mcap")
+    assert listed(tmp_path / "b.mcap") == listed(source)
+
+
+def test_channels_without_a_schema_and_with_unknown_encodings_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    with path.open("wb") as out:
+        writer = writers.Writer(out)
+        writer.start()
+        plain = writer.register_channel("plain", "json", 0)
+        odd = writer.register_channel("odd", "cbor", 0)
+        writer.add_message(plain, 1, b'{"v": 2}', 1)
+        writer.add_message(odd, 1, b"\xa1\x01", 1)
+        writer.add_message(odd, 2, b"\xa1", 1)
+        writer.finish()
+    episode = one(path)
+    assert episode.observations["plain/v"].data.tolist() == [2]
+    assert [v.tobytes() for v in episode.observations["odd"].data] == [b"\xa1\x01", b"\xa1"]
+
+
+# --- ROS
+
+
+def typestore() -> Any:
+    return rosbags_typesys.get_typestore(rosbags_typesys.Stores.ROS2_HUMBLE)
+
+
+def ros_file(path: Path, messages: list[tuple[str, int, Any]], *, ros1: bool = False) -> Path:
+    """An MCAP file of ROS messages, serialised by rosbags."""
+    stores = rosbags_typesys.Stores
+    store = rosbags_typesys.get_typestore(stores.ROS1_NOETIC) if ros1 else typestore()
+    with path.open("wb") as out:
+        writer = writers.Writer(out, chunk_size=4096)
+        writer.start("ros1" if ros1 else "ros2")
+        channels: dict[str, int] = {}
+        for number, (topic, log, message) in enumerate(messages):
+            kind = message.__msgtype__
+            if topic not in channels:
+                text, _ = store.generate_msgdef(kind, ros_version=1 if ros1 else 2)
+                name = kind.replace("/msg/", "/") if ros1 else kind
+                encoding = "ros1msg" if ros1 else "ros2msg"
+                schema = writer.register_schema(name, encoding, text.encode())
+                channels[topic] = writer.register_channel(topic, "ros1" if ros1 else "cdr", schema)
+            data = store.serialize_ros1(message, kind) if ros1 else store.serialize_cdr(message, kind)
+            writer.add_message(channels[topic], log, bytes(data), log, number)
+        writer.finish()
+    return path
+
+
+def robot_messages(types: Any, *, ros1: bool = False) -> list[tuple[str, int, Any]]:
+    """Joint states, an IMU, transforms, pictures and points."""
+    rng = np.random.default_rng(0)
+    stamp = types["builtin_interfaces/msg/Time"]
+
+    def header(n: int) -> Any:
+        first = (n,) if ros1 else ()
+        return types["std_msgs/msg/Header"](*first, stamp(n, 5), f"frame{n % 2}")
+
+    vector, quaternion = types["geometry_msgs/msg/Vector3"], types["geometry_msgs/msg/Quaternion"]
+    point_field = types["sensor_msgs/msg/PointField"]
+    fields = [point_field(name, 4 * k, 7, 1) for k, name in enumerate("xyz")]
+    found: list[tuple[str, int, Any]] = []
+    for n in range(6):
+        log = n * SECOND
+        q = rng.normal(size=3)
+        joints = types["sensor_msgs/msg/JointState"](header(n), ["a", "bé", "c"], q, q[:0], rng.normal(size=n))
+        found.append(("/joint_states", log, joints))
+        nine = rng.normal(size=9)
+        imu = types["sensor_msgs/msg/Imu"](
+            header(n), quaternion(0.0, 0.0, 0.0, 1.0), nine, vector(1.0, 2.0, float(n)), nine,
+            vector(*rng.normal(size=3)), nine,
+        )  # fmt: skip
+        found.append(("/imu", log + 1, imu))
+        transform = types["geometry_msgs/msg/Transform"](vector(1.0, 2.0, 3.0), quaternion(0.0, 0.0, 0.0, 1.0))
+        transforms = [
+            types["geometry_msgs/msg/TransformStamped"](header(k), f"child{k}", transform) for k in range(n % 3)
+        ]
+        found.append(("/tf", log + 2, types["tf2_msgs/msg/TFMessage"](transforms)))
+        pixels = rng.integers(0, 255, (4, 30), dtype=np.uint8)
+        image = types["sensor_msgs/msg/Image"](header(n), 4, 8, "bgr8", 0, 30, pixels.reshape(-1))
+        found.append(("/cam/raw", log + 3, image))
+        depth = rng.integers(0, 60000, (4, 8)).astype(">u2")
+        big = types["sensor_msgs/msg/Image"](header(n), 4, 8, "16UC1", 1, 16, depth.view(np.uint8).reshape(-1))
+        found.append(("/cam/depth", log + 3, big))
+        found.append(("/cam/jpg", log + 3, types["sensor_msgs/msg/CompressedImage"](header(n), "png", png(n))))
+        count = n + 1
+        cloud = rng.normal(size=(count, 4)).astype("<f4")
+        points = types["sensor_msgs/msg/PointCloud2"](
+            header(n), 1, count, [*fields, point_field("ring", 12, 4, 1)], False, 16, 16 * count,
+            cloud.view(np.uint8).reshape(-1), True,
+        )  # fmt: skip
+        found.append(("/points", log + 4, points))
+        found.append(("/say", log + 5, types["std_msgs/msg/String"](f"hello {n}")))
+    return found
+
+
+def png(n: int) -> Any:
+    image = pytest.importorskip("PIL.Image")
+    out = io.BytesIO()
+    image.fromarray(np.full((5, 6, 3), n, np.uint8)).save(out, "png")
+    return np.frombuffer(out.getvalue(), np.uint8)
+
+
+def check_robot(episode: Episode, messages: list[tuple[str, int, Any]]) -> None:
+    """Compares channels with the messages that they were made of."""
+    by_topic: dict[str, list[Any]] = {}
+    for topic, _, message in messages:
+        by_topic.setdefault(topic, []).append(message)
+    seen = episode.observations
+    joints = by_topic["/joint_states"]
+    assert seen["joint_states/position"].data.tolist() == [m.position.tolist() for m in joints]
+    assert seen["joint_states/position"].extra["names"] == ["a", "bé", "c"]
+    assert [v.tolist() for v in seen["joint_states/effort"].data] == [m.effort.tolist() for m in joints]
+    assert seen["joint_states/header/stamp"].data.tolist() == [n * SECOND + 5 for n in range(6)]
+    assert seen["joint_states/header/frame_id"].data == [m.header.frame_id for m in joints]
+    imu = by_topic["/imu"]
+    assert seen["imu/angular_velocity"].data[:, 2].tolist() == [m.angular_velocity.z for m in imu]
+    assert seen["imu/orientation"].extra["names"] == ["x", "y", "z", "w"]
+    assert seen["imu/orientation_covariance"].shape == (6, 9)
+    times = seen["imu/orientation"].timestamps_ns
+    assert times is not None
+    assert times.tolist() == [n * SECOND + 1 for n in range(6)]
+    tf = seen["tf/transforms/transform/translation"]
+    assert [v.tolist() for v in tf.data] == [[[1, 2, 3]] * (n % 3) for n in range(6)]
+    assert json.loads(seen["tf/transforms/child_frame_id"][5]) == ["child0", "child1"]
+    raw = seen["cam/raw"]
+    assert raw.modality == Modality.RGB
+    for n, message in enumerate(by_topic["/cam/raw"]):
+        pixels = message.data.reshape(4, 30)[:, :24].reshape(4, 8, 3)
+        assert (raw[n] == pixels[..., ::-1]).all()
+    depth = by_topic["/cam/depth"][3].data.view(">u2").reshape(4, 8)
+    assert (seen["cam/depth"][3] == depth).all()
+    assert seen["cam/depth"].modality == Modality.DEPTH
+    assert (seen["cam/jpg"].data == np.arange(6)[:, None, None, None]).all()
+    points = seen["points/points"]
+    ring = seen["points/points/ring"]
+    assert points.modality == Modality.POINTCLOUD
+    for n, message in enumerate(by_topic["/points"]):
+        cloud = message.data.view("<f4").reshape(-1, 4)
+        assert (points[n] == cloud[:, :3]).all()
+        assert (ring[n][:, 0] == message.data.reshape(-1, 16)[:, 12:14].copy().view("<u2")[:, 0]).all()
+    assert seen["say/data"].data == [f"hello {n}" for n in range(6)]
+
+
+@pytest.mark.parametrize("ros1", [False, True], ids=["ros2", "ros1"])
+def test_ros_messages_become_channels(tmp_path: Path, ros1: bool) -> None:
+    stores = rosbags_typesys.Stores
+    store = rosbags_typesys.get_typestore(stores.ROS1_NOETIC) if ros1 else typestore()
+    messages = robot_messages(store.types, ros1=ros1)
+    path = ros_file(tmp_path / "a.mcap", messages, ros1=ros1)
+    check_robot(one(path), messages)
+    wshard.save_wshard(one(path), tmp_path / "a.wshard")
+    with wshard.load_wshard(tmp_path / "a.wshard") as episode:
+        check_robot(episode, messages)
+
+
+def test_what_was_ros_is_written_as_json_with_the_same_topics_and_times(tmp_path: Path) -> None:
+    messages = robot_messages(typestore().types)
+    source = one(ros_file(tmp_path / "a.mcap", messages))
+    report = write([source], tmp_path / "b.mcap", "mcap")
+    assert any(change.kind == "cast" and change.field == "/imu" for change in report.changes)
+    found = listed(tmp_path / "b.mcap")
+    assert [m[:2] for m in sorted(found, key=lambda m: m[3])] == [m[:2] for m in messages]
+    back = one(tmp_path / "b.mcap")
+    check_robot(back, messages)
+    (joints,) = (m[4] for m in found if m[0] == "/joint_states" and m[1] == SECOND)
+    assert joints["name"] == ["a", "bé", "c"]
+    assert joints["header"]["stamp"] == {"sec": 1, "nsec": 5}
+
+
+def test_the_decoder_of_mcap_reads_the_same(tmp_path: Path) -> None:
+    decoder = pytest.importorskip("mcap_ros2.decoder")
+    path = ros_file(tmp_path / "a.mcap", robot_messages(typestore().types))
+    episode = one(path)
+    with path.open("rb") as file:
+        reader = readers.make_reader(file, decoder_factories=[decoder.DecoderFactory()])
+        for step, found in enumerate(reader.iter_decoded_messages(topics=["/joint_states"])):
+            message = found.decoded_message
+            assert episode.observations["joint_states/position"][step].tolist() == message.position
+            assert episode.observations["joint_states/effort"][step].tolist() == message.effort
+
+
+ALL_TYPES = """\
+bool b
+byte by
+char ch
+int8 i1
+uint8 u1
+int16 i2
+uint16 u2
+int32 i4
+uint32 u4
+int64 i8
+uint64 u8
+float32 f4
+float64 f8
+string s
+string<=5 short
+bool[3] flags
+float64[] many
+float64[<=3] few
+string[] texts
+string[2] two
+builtin_interfaces/Time[] times
+my/Inner inner
+my/Inner[] inners
+my/Inner[2] pair
+my/Empty nothing
+int8 last
+================================================================================
+MSG: my/Inner
+int8 k
+float64 v
+string name
+uint16[] ids
+================================================================================
+MSG: my/Empty
+"""
+
+
+def test_every_type_of_ros_2_is_read_as_rosbags_reads_it(tmp_path: Path) -> None:
+    store = rosbags_typesys.get_typestore(rosbags_typesys.Stores.EMPTY)
+    humble = typestore()
+    parse = rosbags_typesys.get_types_from_msg
+    types = parse(ALL_TYPES, "my/msg/All")
+    names = ("builtin_interfaces/msg/Time",)
+    store.register({**{n: humble.fielddefs[n] for n in names}, **types})
+    inner = store.types["my/msg/Inner"]
+    time = store.types["builtin_interfaces/msg/Time"]
+    items = [inner(k, k / 3, f"n{k}", np.arange(k, dtype=np.uint16)) for k in range(3)]
+    message = store.types["my/msg/All"](
+        True, 200, 100, -1, 255, -300, 65535, -(2**31), 2**32 - 1, -(2**63), 2**64 - 1, 0.5, 1 / 3,
+        "text", "abc", np.array([True, False, True]), np.arange(5.0), np.arange(2.0), ["x", "yy"],
+        ["p", ""], [time(1, 2), time(3, 4)], items[1], items, items[:2],
+        store.types["my/msg/Empty"](), -7,
+    )  # fmt: skip
+    path = tmp_path / "a.mcap"
+    for little in (True, False):
+        with path.open("wb") as out:
+            writer = writers.Writer(out)
+            writer.start()
+            schema = writer.register_schema("my/msg/All", "ros2msg", ALL_TYPES.encode())
+            channel = writer.register_channel("all", "cdr", schema)
+            data = store.serialize_cdr(message, "my/msg/All", little_endian=little)
+            writer.add_message(channel, 1, bytes(data), 1)
+            writer.finish()
+        seen = one(path).observations
+        plain = {"b": True, "by": 200, "ch": 100, "i1": -1, "u1": 255, "i2": -300, "u2": 65535}
+        plain |= {"i4": -(2**31), "u4": 2**32 - 1, "i8": -(2**63), "u8": 2**64 - 1, "f4": 0.5}
+        plain |= {"f8": 1 / 3, "s": "text", "short": "abc", "last": -7, "inner/name": "n1"}
+        assert {key: seen[f"all/{key}"][0] for key in plain} == plain
+        assert seen["all/u8"].dtype == np.uint64
+        assert seen["all/f4"].dtype == np.float32
+        assert seen["all/flags"].data.tolist() == [[True, False, True]]
+        assert seen["all/many"][0].tolist() == [0, 1, 2, 3, 4]
+        assert json.loads(seen["all/texts"][0]) == ["x", "yy"]
+        assert seen["all/times"][0].tolist() == [SECOND + 2, 3 * SECOND + 4]
+        assert seen["all/inners/v"][0].tolist() == [0, 1 / 3, 2 / 3]
+        assert json.loads(seen["all/inners/ids"][0]) == [[], [0], [0, 1]]
+        assert json.loads(seen["all/pair/name"][0]) == ["n0", "n1"]
+
+
+# --- protobuf
+
+
+def test_protobuf_messages_become_channels(tmp_path: Path) -> None:
+    protobuf = pytest.importorskip("mcap_protobuf.writer")
+    pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
+    pools = pytest.importorskip("google.protobuf.descriptor_pool")
+    factory = pytest.importorskip("google.protobuf.message_factory")
+    struct_pb2 = pytest.importorskip("google.protobuf.struct_pb2")
+    time_pb2 = pytest.importorskip("google.protobuf.timestamp_pb2")
+    kinds = pb2.FieldDescriptorProto
+    file = pb2.FileDescriptorProto(name="robot.proto", package="robot", syntax="proto3")
+    for imported in (time_pb2, struct_pb2):
+        file.dependency.append(imported.DESCRIPTOR.name)
+
+    def message(name: str, *fields: tuple[str, int, str, bool]) -> None:
+        made = file.message_type.add(name=name)
+        for number, (field, kind, type_name, is_list) in enumerate(fields, 1):
+            label = kinds.LABEL_REPEATED if is_list else kinds.LABEL_OPTIONAL
+            made.field.add(name=field, number=number, type=kind, type_name=type_name, label=label)
+
+    inner = kinds.TYPE_MESSAGE
+    message("Vector3", *[(key, kinds.TYPE_DOUBLE, "", False) for key in "xyz"])
+    message("Item", ("n", kinds.TYPE_UINT32, "", False), ("s", kinds.TYPE_STRING, "", False), ("v", inner, ".robot.Vector3", False))
+    message("Tree", ("n", kinds.TYPE_INT32, "", False), ("below", inner, ".robot.Tree", True))
+    message(
+        "State",
+        ("stamp", inner, ".google.protobuf.Timestamp", False),
+        ("f", kinds.TYPE_FLOAT, "", False),
+        ("big", kinds.TYPE_UINT64, "", False),
+        ("on", kinds.TYPE_BOOL, "", False),
+        ("text", kinds.TYPE_STRING, "", False),
+        ("blob", kinds.TYPE_BYTES, "", False),
+        ("q", kinds.TYPE_DOUBLE, "", True),
+        ("tags", kinds.TYPE_STRING, "", True),
+        ("at", inner, ".robot.Vector3", False),
+        ("path", inner, ".robot.Vector3", True),
+        ("items", inner, ".robot.Item", True),
+        ("tree", inner, ".robot.Tree", False),
+        ("any", inner, ".google.protobuf.Struct", False),
+    )  # fmt: skip
+    pool = pools.DescriptorPool()
+    for imported in (time_pb2, struct_pb2):
+        pool.AddSerializedFile(imported.DESCRIPTOR.serialized_pb)
+    pool.Add(file)
+    made = factory.GetMessageClass(pool.FindMessageTypeByName("robot.State"))
+    path = tmp_path / "a.mcap"
+    with path.open("wb") as out:
+        writer = protobuf.Writer(out)
+        for n in range(4):
+            state = made(f=n / 4, big=2**64 - 1, on=n > 1, text=f"t{n}", blob=b"\0\xff" * n)
+            state.stamp.FromNanoseconds(n * SECOND + 3)
+            state.q.extend([n, 0.5])
+            state.tags.extend(["a"] * n)
+            for k in range(n):
+                state.path.add(x=k, y=1, z=2)
+                state.items.add(n=k, s=f"i{k}").v.x = k
+            if n:
+                state.at.x = n
+            state.tree.below.add(n=n)
+            state.any["key"] = n
+            writer.write_message("/state", state, log_time=n, publish_time=n)
+        writer.finish()
+    seen = one(path).observations
+    assert seen["state/stamp"].data.tolist() == [n * SECOND + 3 for n in range(4)]
+    assert seen["state/f"].dtype == np.float32
+    assert seen["state/big"].data.tolist() == [2**64 - 1] * 4
+    assert seen["state/on"].data.tolist() == [False, False, True, True]
+    assert seen["state/text"].data == ["t0", "t1", "t2", "t3"]
+    assert [v.tobytes() for v in seen["state/blob"].data] == [b"\0\xff" * n for n in range(4)]
+    assert seen["state/q"].data.tolist() == [[n, 0.5] for n in range(4)]
+    assert json.loads(seen["state/tags"][2]) == ["a", "a"]
+    # A message that is not set is not there, so this channel has fewer entries.
+    assert seen["state/at"].data[:, 0].tolist() == [1, 2, 3]
+    times = seen["state/at"].timestamps_ns
+    assert times is not None
+    assert times.tolist() == [1, 2, 3]
+    assert [len(v) for v in seen["state/path"].data] == [0, 1, 2, 3]
+    assert seen["state/items/n"][3].tolist() == [0, 1, 2]
+    assert json.loads(seen["state/items/s"][2]) == ["i0", "i1"]
+    assert json.loads(seen["state/tree/below"][2]) == [{"n": 2}]
+    assert json.loads(seen["state/any"][2]) == {"key": 2}
+
+
+# --- episodes out and back
+
+
+def made_episode() -> Episode:
+    rng = np.random.default_rng(0)
+    steps, start = 12, 1_700_000_000 * SECOND
+    ep = Episode("ep 1", env_id="E-v0", timebase=Timebase(tick_hz=10, epoch_ns=start))
+    ep.observations["qpos"] = Channel(
+        data=rng.normal(size=(steps + 1, 3)).astype("f4"), unit="rad", extra={"names": ["a", "b", "c"]}
+    )
+    pixels = rng.integers(0, 255, (steps, 16, 20, 3), dtype=np.uint8)
+    ep.observations["cam"] = Channel(data=pixels, modality=Modality.RGB)
+    ep.observations["grey"] = Channel(data=pixels[..., :1], modality=Modality.RGB)
+    depth = rng.integers(0, 65535, (steps, 16, 20)).astype("u2")
+    ep.observations["depth"] = Channel(data=depth, modality=Modality.DEPTH)
+    ep.observations["features"] = rng.normal(size=(steps, 64, 32))
+    odd = rng.normal(size=(steps, 4))
+    odd[0], odd[1, 1], odd[2, 2] = np.nan, np.inf, -np.inf
+    ep.observations["odd"] = odd
+    ep.observations["imu"] = Channel(
+        data=rng.normal(size=(55, 6)), timestamps_ns=start + np.arange(55) * 10**7
+    )
+    ep.observations["regular"] = Channel(data=rng.normal(size=55), start_ns=5, sampling_rate_hz=100.0)
+    ep.observations["language_instruction"] = TextChannel(data=[f"täsk {i}" for i in range(steps)])
+    ep.observations["points"] = RaggedChannel(
+        data=[rng.normal(size=(i, 3)).astype("f4") for i in range(steps)], modality=Modality.POINTCLOUD
+    )
+    ep.observations["boxes"] = RaggedChannel(data=[np.arange(i) for i in range(steps)])
+    ep.observations["tokens"] = RaggedChannel(data=[rng.normal(size=(900, 4)) for _ in range(steps)])
+    ep.actions["ctrl"] = rng.normal(size=(steps, 2)).astype("f2")
+    ep.actions["chunk"] = Channel(data=rng.normal(size=(steps, 4, 2)), horizon=4)
+    ep.rewards = rng.normal(size=steps)
+    ep.terminations = np.arange(steps) == steps - 1
+    ep.truncations = np.zeros(steps, bool)
+    ep.omens["qpos"]["dreamer"] = rng.normal(size=(steps, 3)).astype("f4")
+    ep.uncerts["qpos"]["dreamer"]["std"] = rng.normal(size=(steps, 3)).astype("f4")
+    ep.labels["phase"] = [(0, 5, "reach")]
+    ep.metadata.update(task="reach", success=True)
+    ep.extras["blob"] = b"123"
+    ep.extras["array"] = np.arange(6).reshape(2, 3)
+    return ep
+
+
+def no_rate(ep: Episode) -> None:
+    ep.timebase = Timebase()
+
+
+def own_times(ep: Episode) -> None:
+    ep.timestamps_ns = np.array([5, 3, *range(20, 120, 10)])
+
+
+def before_1970(ep: Episode) -> None:
+    ep.timebase.epoch_ns = -5 * SECOND
+
+
+@pytest.mark.parametrize("change", [None, no_rate, own_times, before_1970])
+def test_an_episode_comes_back_as_it_was(
+    tmp_path: Path, change: Callable[[Episode], None] | None
+) -> None:
+    ep = made_episode()
+    if change:
+        change(ep)
+    report = write([ep], tmp_path / "a.mcap", "mcap")
+    kinds = {found.kind for found in report.changes}
+    assert kinds == {None: {"kept"}, no_rate: {"kept", "filled"}, own_times: {"kept"}}.get(
+        change, {"kept", "cast"}
+    )
+    back = one(tmp_path / "a.mcap")
+    wshard.save_wshard(ep, tmp_path / "a.wshard")
+    wshard.save_wshard(back, tmp_path / "b.wshard")
+    assert (tmp_path / "b.wshard").read_bytes() == (tmp_path / "a.wshard").read_bytes()
+
+
+def test_foxglove_finds_the_schemas_that_it_knows(tmp_path: Path) -> None:
+    write([made_episode()], tmp_path / "a.mcap", "mcap")
+    with (tmp_path / "a.mcap").open("rb") as file:
+        reader = readers.make_reader(file)
+        first = {channel.topic: (schema, m) for schema, channel, m in reader.iter_messages()}
+        summary = reader.get_summary()
+    assert summary.statistics.message_count == sum(
+        summary.statistics.channel_message_counts.values()
+    )
+    assert all(schema.encoding == "jsonschema" for schema, _ in first.values())
+    assert all(json.loads(schema.data)["type"] == "object" for schema, _ in first.values())
+    names = {topic: schema.name for topic, (schema, _) in first.items()}
+    assert names["/signal/cam"] == "foxglove.CompressedImage"
+    assert names["/signal/depth"] == "foxglove.RawImage"
+    assert names["/signal/points"] == "foxglove.PointCloud"
+    assert names["/signal/qpos"] == "sensor_msgs/JointState"
+    assert {"/reward", "/omen/qpos/dreamer", "/action/ctrl"} <= names.keys()
+    picture = json.loads(first["/signal/cam"][1].data)
+    assert picture.keys() == {"timestamp", "frame_id", "format", "data"}
+    schema = json.loads(first["/signal/cam"][0].data)["properties"]
+    assert schema["data"] == {"type": "string", "contentEncoding": "base64"}
+    assert picture["timestamp"].keys() == {"sec", "nsec"}
+
+
+def test_several_episodes_become_a_folder_of_files(tmp_path: Path) -> None:
+    episodes = [Episode("ep", actions={"a": np.full((3, 1), n)}) for n in range(11)]
+    write(episodes, tmp_path / "all", "mcap")
+    back = list(read(tmp_path / "all"))
+    assert [ep.actions["a"].data[0, 0] for ep in back] == list(range(11))
+
+
+def test_lanes_that_were_added_to_a_recording_go_out_with_it(tmp_path: Path) -> None:
+    source = json_file(tmp_path / "a.mcap", [("/a", 10 * n, {"v": n}) for n in range(5)])
+    episode = one(source)
+    episode.observations["a/v_smooth"] = Channel(
+        data=np.arange(5.0), timestamps_ns=episode.observations["a/v"].timestamps_ns
+    )
+    write([episode], tmp_path / "b.mcap", "mcap")
+    back = one(tmp_path / "b.mcap")
+    assert back.observations["a/v_smooth"].data.tolist() == [0, 1, 2, 3, 4]
+    assert [m for m in listed(tmp_path / "b.mcap") if m[0] == "/a"] == listed(source)
+
+
+# --- laziness
+
+
+def test_pictures_and_points_stay_in_the_file_until_they_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = typestore().types
+    rng = np.random.default_rng(0)
+    header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](0, 0), "")
+    frames = rng.integers(0, 255, (40, 100, 200, 3), dtype=np.uint8)
+    make = types["sensor_msgs/msg/Image"]
+    messages = [
+        ("/cam", n, make(header, 100, 200, "rgb8", 0, 600, frame.reshape(-1)))
+        for n, frame in enumerate(frames)
+    ]
+    path = ros_file(tmp_path / "a.mcap", messages)
+    reader = Reader(str(path), ReadOptions())
+    episode = reader.read(0, Notes())
+    camera = episode.observations["cam"]
+    assert not camera.is_loaded
+    used: list[Any] = []
+    data = reader._open[0].data
+    monkeypatch.setattr(reader._open[0], "data", lambda place: used.append(place) or data(place))
+    assert (camera[7:9] == frames[7:9]).all()
+    assert len(used) == 2
+    assert (camera.data == frames).all()
+    reader.close()
+
+
+# --- damaged and hostile files
+
+
+def record(op: int, content: bytes) -> bytes:
+    return struct.pack("<BQ", op, len(content)) + content
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<I", len(value.encode())) + value.encode()
+
+
+MAGIC = b"\x89MCAP0\r\n"
+
+
+def raw_file(path: Path, *records: bytes) -> Path:
+    end = record(15, bytes(4)) + record(2, bytes(20)) + MAGIC
+    path.write_bytes(MAGIC + record(1, text("") + text("")) + b"".join(records) + end)
+    return path
+
+
+def chunk(compression: str, size: int, stored: bytes, crc: int = 0) -> bytes:
+    head = struct.pack("<QQQI", 0, 0, size, crc) + text(compression)
+    return record(6, head + struct.pack("<Q", len(stored)) + stored)
+
+
+CHANNEL = record(4, struct.pack("<HH", 1, 0) + text("a") + text("json") + struct.pack("<I", 0))
+
+
+def message(data: bytes, log: int = 1) -> bytes:
+    return record(5, struct.pack("<HIQQ", 1, 0, log, 1) + data)
+
+
+@pytest.mark.parametrize(
+    ("records", "error"),
+    [
+        ([message(b"{}")], BadValue),
+        ([CHANNEL, message(b"{")], BadValue),
+        ([CHANNEL, message(b"[" * 100_000)], BadValue),
+        ([CHANNEL, message(b"{}", 1 << 63)], BadValue),
+        ([CHANNEL, record(5, b"abc")], BadValue),
+        ([struct.pack("<BQ", 5, 1 << 62)], BadValue),
+        ([struct.pack("<BQ", 9, (1 << 64) - 1)], BadValue),
+        ([record(4, struct.pack("<HH", 1, 9) + text("a") + text("json") + bytes(4))], BadValue),
+        ([record(4, struct.pack("<HHI", 1, 0, 1 << 31))], BadValue),
+        ([CHANNEL, CHANNEL.replace(b"json", b"jsoN")], BadValue),
+        ([chunk("zstd", 1 << 40, b"\x28\xb5\x2f\xfd")], LimitExceeded),
+        ([chunk("lz4", 1 << 29, b"abcd")], SizeMismatch),
+        ([chunk("", 5, b"abcd")], SizeMismatch),
+        ([chunk("", 4, b"abcd", 7)], ChecksumMismatch),
+        ([chunk("brotli", 4, b"abcd")], ShardError),
+        ([chunk("zstd", 100, b"abcd")], ShardError),
+        ([record(9, bytes(16) + text("n") + text("") + struct.pack("<Q", 1) + b"x" + b"abcd")], ChecksumMismatch),
+        ([record(9, bytes(16) + text("n") + text("") + struct.pack("<Q", 1 << 60))], BadValue),
+        ([record(12, text("wshard") + struct.pack("<I", 0))], BadMetadata),
+    ],
+)  # fmt: skip
+def test_damaged_files_are_refused_with_the_file_named(
+    tmp_path: Path, records: list[bytes], error: type[ShardError]
+) -> None:
+    path = raw_file(tmp_path / "bad.mcap", *records)
+    with pytest.raises(error) as found:
+        one(path)
+    assert "bad.mcap" in str(found.value)
+
+
+def test_a_file_that_is_cut_anywhere_is_an_error(tmp_path: Path) -> None:
+    whole = json_file(tmp_path / "a.mcap", [("/a", n, {"v": n}) for n in range(3)]).read_bytes()
+    path = tmp_path / "cut.mcap"
+    for length in range(8, len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(Truncated):
+            one(path)
+
+
+@pytest.mark.parametrize("use_chunking", [True, False])
+def test_flipped_bytes_give_an_error_or_an_episode(tmp_path: Path, use_chunking: bool) -> None:
+    messages = [("/a", n, {"v": n, "w": [1.5, n]}) for n in range(3)]
+    whole = json_file(tmp_path / "a.mcap", messages, use_chunking=use_chunking).read_bytes()
+    path = tmp_path / "flipped.mcap"
+    for position in range(8, min(len(whole), 700), 3):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x81
+        path.write_bytes(damaged)
+        try:
+            for channel in one(path).observations.values():
+                assert len(channel.data) == channel.length
+        except ShardError:
+            pass
+
+
+def ros_message(path: Path, definition: str, data: bytes, name: str = "my/msg/T") -> Path:
+    with path.open("wb") as out:
+        writer = writers.Writer(out)
+        writer.start()
+        schema = writer.register_schema(name, "ros2msg", definition.encode())
+        channel = writer.register_channel("t", "cdr", schema)
+        writer.add_message(channel, 1, b"\0\1\0\0" + data, 1)
+        writer.finish()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("definition", "data", "error"),
+    [
+        ("my/Missing m", b"\0" * 8, BadMetadata),
+        ("", b"\0" * 100, BadValue),
+        ("my/T t", b"\0" * 8, BadMetadata),
+        ("float64[] v", struct.pack("<I", 1 << 31), BadValue),
+        ("string s", struct.pack("<I", 1 << 31), BadValue),
+        ("my/E[] e\n" + "=" * 80 + "\nMSG: my/E\n", struct.pack("<I", 1 << 31), BadValue),
+        ("float64[1000000000] v", b"\0" * 8, BadValue),
+        ("float64 v", b"\0" * 4, BadValue),
+        ("int8 v", b"\0" * 40, BadValue),
+        ("this is not a definition ((", b"\0" * 8, BadMetadata),
+    ],
+)
+def test_ros_messages_that_lie_are_refused(
+    tmp_path: Path, definition: str, data: bytes, error: type[ShardError]
+) -> None:
+    with pytest.raises(error) as found:
+        one(ros_message(tmp_path / "bad.mcap", definition, data))
+    assert "bad.mcap" in str(found.value)
+
+
+def test_the_name_of_a_type_is_never_run_as_code(tmp_path: Path) -> None:
+    name = "my/msg/T:\n    pass\nraise SystemExit(3)\nclass X"
+    episode = one(ros_message(tmp_path / "a.mcap", "int8 v", b"\5", name))
+    assert episode.observations["t/v"].data.tolist() == [5]
+
+
+def test_numbers_that_no_array_holds_exactly_are_kept_as_text() -> None:
+    found: dict[Any, Any] = {}
+    flatten({"a": [2**53 + 1, 0.5], "b": [1, True], "c": [[1], [1, 2]]}, (), found)
+    assert {key: json.loads(value) for (key,), value in found.items()} == {
+        "a": [2**53 + 1, 0.5],
+        "b": [1, True],
+        "c": [[1], [1, 2]],
+    }
+    assert JsonDecoder("t", "p")(memoryview(b"5")) == {(): 5}
+    assert zlib.crc32(b"") == 0
