@@ -437,7 +437,7 @@ class Field:
         """The bytes of arrays; None if they are read again when they are used."""
         self.nbytes = 0
         self.shapes: list[tuple[int, ...]] = []
-        self.has_null = False
+        self.is_merged = False
 
     def add(self, message: int, value: Any) -> None:  # noqa: ANN401 - a Value
         """Takes the value of the next message."""
@@ -467,8 +467,6 @@ class Field:
         else:
             if kind != "number":
                 self.kind = "mixed" if kind else "number"
-            if value is None:
-                self.has_null = True
             if self.values is not None:
                 self.values.append(value)
 
@@ -561,8 +559,31 @@ class Topic:
         return self._decode(self._data((chunk, start, stop)))
 
     def field_values(self, path: Path, messages: Sequence[int]) -> list[Any]:
-        """The values of one field in some messages, read again."""
-        return [self.decoded(number)[path] for number in messages]
+        """The values of one field in some messages, read again; an empty list has no fields."""
+        return [self.decoded(number).get(path, Json("[]")) for number in messages]
+
+    def _merge_empty_lists(self) -> None:
+        """Makes an empty list of objects an empty entry of the fields that its objects have in other messages."""
+        for path in [path for path in self.fields if None in path]:
+            empty = self.fields.get(path[: path.index(None)])
+            field = self.fields[path]
+            if empty is None or empty.kind != "array" or empty.nbytes or field.kind == "mixed":
+                continue
+            if not set(empty.messages).isdisjoint(field.messages):
+                continue
+            messages = np.array(field.messages + empty.messages, np.int64)
+            order = np.argsort(messages, kind="stable").tolist()
+            more: list[Any] = [(0,) if field.kind == "array" else Json("[]")] * len(empty.messages)
+            old: list[Any] = field.shapes if field.kind == "array" else field.values or []
+            both = [*old, *more]
+            merged = [both[at] for at in order]
+            field.messages = array("q", messages[order].tolist())
+            if field.kind == "array":
+                field.shapes = merged
+            else:
+                field.values = merged
+            empty.is_merged = True
+        self.fields = {path: field for path, field in self.fields.items() if not field.is_merged}
 
     # --- channels
 
@@ -573,6 +594,7 @@ class Topic:
             notes.reordered(self.name, "messages sorted by log time, which ran backwards")
         if getattr(self._decode, "has_replaced_text", False):
             notes.cast(self.name, "text", "UTF-8", "bytes that are not UTF-8 were replaced")
+        self._merge_empty_lists()
         special = getattr(self, f"_{self.kind}", None) if self.kind else None
         done = special(episode, notes, names, times) if special else frozenset()
         if self.kind and not done:
