@@ -137,6 +137,8 @@ def as_json_value(value: Any) -> Any:  # noqa: ANN401 - NumPy's values, text, li
     """A value of an attribute as JSON can hold it; not a number becomes text."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
+    if isinstance(value, dict):
+        return {str(key): as_json_value(one) for key, one in value.items()}
     if isinstance(value, (np.ndarray, list, tuple)):
         return [
             as_json_value(one)
