@@ -151,7 +151,7 @@ def recognises(probe: Probe) -> bool:
         if "total_episodes" in facts and ("data_format" in facts or "minari_version" in facts):
             return True
         main = os.path.join(probe.path, *folder, _MAIN_FILE)
-        if os.path.isfile(main):
+        with contextlib.suppress(ShardIOError):
             names = Probe(main).hdf5_names
             return bool(names) and all(_EPISODE.fullmatch(name) for name in names)
     return False
@@ -743,6 +743,10 @@ class Writer(Target):
             **spaces,
         }
         facts.setdefault("dataset_id", _dataset_id(self.path))
+        for key in ("author", "author_email"):
+            # Text in old datasets, of which Minari would make a set of letters.
+            if isinstance(facts.get(key), str):
+                facts[key] = [facts[key]]
         with open(os.path.join(self._folder, _METADATA), "w", encoding="utf-8") as file:
             json.dump(facts, file)
 
