@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from wshard._channels import Channel
 
-__all__ = ["attributes", "check_links", "datasets", "open_hdf5", "rows_channel"]
+__all__ = ["DatasetRows", "attributes", "check_links", "datasets", "open_hdf5", "rows_channel"]
 
 
 def open_hdf5(path: str) -> Any:  # noqa: ANN401 - an h5py.File
@@ -33,17 +34,24 @@ def open_hdf5(path: str) -> Any:  # noqa: ANN401 - an h5py.File
         raise ShardIOError.wrap(error, "cannot read as HDF5", path) from error
 
 
+def file_of(item: Any) -> str:  # noqa: ANN401 - a group or dataset of h5py
+    """The path of its file; cheaper than `item.file.filename`."""
+    h5py = require("h5py", "hdf5")
+    return os.fsdecode(h5py.h5f.get_name(item.id))
+
+
 def check_links(group: Any, name: str) -> None:  # noqa: ANN401 - an h5py.Group
     """Refuses a member that is a link to somewhere else.
 
     A soft link within the file is fine; an external link would read any HDF5 file of this machine.
     """
     h5py = require("h5py", "hdf5")
-    link = group.get(name, getlink=True)
-    if isinstance(link, h5py.ExternalLink):
+    # Cheaper than `group.get(name, getlink=True)`: this is done for every array of every episode.
+    if group.id.links.get_info(name.encode()).type == h5py.h5l.TYPE_EXTERNAL:
+        link = group.get(name, getlink=True)
         raise UnsafePath(
             "an external link leads out of the file",
-            path=group.file.filename,
+            path=file_of(group),
             entry=f"{group.name}/{name}",
             found=f"{link.filename}:{link.path}",
             hint="copy the data into one file with h5repack or h5copy",
@@ -52,16 +60,20 @@ def check_links(group: Any, name: str) -> None:  # noqa: ANN401 - an h5py.Group
 
 def check_dataset(dataset: Any) -> None:  # noqa: ANN401 - an h5py.Dataset
     """Refuses data that is stored in other files, or that is not numbers or text."""
-    where = {"path": dataset.file.filename, "entry": dataset.name}
     if dataset.external or dataset.is_virtual:
         raise UnsafePath(
             "the data is in other files",
-            **where,
+            path=file_of(dataset),
+            entry=dataset.name,
             hint="copy it into one file with h5repack",
         )
-    if dataset.dtype.kind == "V" and dataset.dtype.fields:
+    dtype = dataset.dtype
+    if dtype.kind == "V" and dtype.fields:
         raise InvalidArgument(
-            "compound types cannot be stored in an episode", **where, found=dataset.dtype
+            "compound types cannot be stored in an episode",
+            path=file_of(dataset),
+            entry=dataset.name,
+            found=dtype,
         )
 
 
@@ -69,7 +81,7 @@ def datasets(group: Any, prefix: str = "", depth: int = 16) -> Iterator[tuple[st
     """All datasets below a group with their names relative to it, in the order of the file; checked."""
     h5py = require("h5py", "hdf5")
     if not depth:
-        raise BadValue("groups are nested too deeply", path=group.file.filename, entry=group.name)
+        raise BadValue("groups are nested too deeply", path=file_of(group), entry=group.name)
     for name in group:
         check_links(group, name)
         try:
@@ -77,7 +89,7 @@ def datasets(group: Any, prefix: str = "", depth: int = 16) -> Iterator[tuple[st
         except (KeyError, OSError) as error:
             raise BadValue(
                 f"a member cannot be read: {error}",
-                path=group.file.filename,
+                path=file_of(group),
                 entry=f"{group.name}/{name}",
             ) from None
         if isinstance(member, h5py.Group):
@@ -91,7 +103,7 @@ def rows_channel(name: str, dataset: Any, **facts: Any) -> Channel:  # noqa: ANN
     """A channel of a dataset: numbers as they are, strings as text."""
     h5py = require("h5py", "hdf5")
     check_dataset(dataset)
-    path = dataset.file.filename
+    path = file_of(dataset)
     kind = h5py.check_string_dtype(dataset.dtype)
     if kind is not None and dataset.ndim == 1:
         return text_channel(name, (bytes(text) for text in dataset[:]), **facts)
@@ -120,7 +132,7 @@ class DatasetRows:
         except (OSError, ValueError, RuntimeError) as error:
             raise BadValue(
                 f"the data cannot be read: {error}",
-                path=self._dataset.file.filename if self._dataset else None,
+                path=file_of(self._dataset) if self._dataset else None,
                 entry=self._dataset.name if self._dataset else None,
             ) from None
 

@@ -32,6 +32,7 @@ from wshard._metadata import Timebase
 from wshard._values import DType
 from wshard.convert._arrays import EncodedFrames, channel_of, image_type, text_channel
 from wshard.convert._hdf5 import (
+    DatasetRows,
     as_json_value,
     attributes,
     check_links,
@@ -393,19 +394,26 @@ class _Hdf5Store:
         return rewards.shape[0], arrays
 
     def channel(self, name: str, dataset: Any, leaf: Leaf | None, notes: Notes) -> Channel:  # noqa: ANN401 - an h5py.Dataset
-        h5py = require("h5py", "minari")
-        is_bytes = h5py.check_vlen_dtype(dataset.dtype) == np.uint8
-        shape = leaf.shape if leaf else None
-        # Encoded images that all have the same number of bytes are rows of that length.
-        is_row = dataset.dtype == np.uint8 and dataset.ndim == 2 and shape is not None
-        if is_bytes or (is_row and shape is not None and len(shape) > 1):
+        dtype, stated, found = dataset.dtype, leaf and leaf.shape, dataset.shape
+        # Encoded images are bytes of any length. If all have the same length, they are rows of bytes.
+        is_rows = dtype == np.uint8 and len(found) == 2 and stated is not None and len(stated) > 1
+        if is_rows or dtype.hasobject:
             frames = _Hdf5Frames(dataset)
-            if len(frames) and image_type(frames[0].data):
+            if len(found) and len(frames) and _is_encoded(frames[0]):
                 return _decoded(name, frames, notes)
-        if not dataset.shape:
+        if not found:
             notes.cast(dataset.name, "one value", "an array of one value")
             return Channel(name, data=np.asarray(dataset[()]).reshape(1))
-        return rows_channel(name, dataset, modality=_modality(dataset.shape, dataset.dtype))
+        if dtype.hasobject or dtype.kind == "S":
+            return rows_channel(name, dataset)
+        return channel_of(name, DatasetRows(dataset), modality=_modality(found, dtype))
+
+
+def _is_encoded(value: Any) -> bool:  # noqa: ANN401 - of a dataset
+    """Whether it is the bytes of an image."""
+    return (
+        isinstance(value, np.ndarray) and value.dtype == np.uint8 and bool(image_type(value.data))
+    )
 
 
 class _Hdf5Frames:
@@ -426,7 +434,7 @@ class _Hdf5Frames:
                 self._rows = self._dataset[self._start : self._start + _FRAMES_AT_ONCE]
             except (OSError, ValueError, RuntimeError) as error:
                 raise BadValue(f"the data cannot be read: {error}") from None
-        return np.ascontiguousarray(self._rows[step - self._start])
+        return self._rows[step - self._start]
 
 
 class _ArrowStore:
