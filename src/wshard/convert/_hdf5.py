@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -17,7 +18,17 @@ if TYPE_CHECKING:
 
     from wshard._channels import Channel
 
-__all__ = ["DatasetRows", "attributes", "check_links", "datasets", "open_hdf5", "rows_channel"]
+__all__ = [
+    "DatasetRows",
+    "SharedRows",
+    "attributes",
+    "check_links",
+    "datasets",
+    "open_hdf5",
+    "rows_channel",
+]
+
+_READ_AHEAD: Final = 1 << 20
 
 
 def open_hdf5(path: str) -> Any:  # noqa: ANN401 - an h5py.File
@@ -135,6 +146,28 @@ class DatasetRows:
                 path=file_of(self._dataset) if self._dataset else None,
                 entry=self._dataset.name if self._dataset else None,
             ) from None
+
+
+class SharedRows(DatasetRows):
+    """Rows of a dataset that many episodes share: read ahead while the episodes are read in order."""
+
+    def __init__(self, dataset: Any) -> None:  # noqa: ANN401 - an h5py.Dataset
+        super().__init__(dataset)
+        self._ahead = _READ_AHEAD // max(1, prod(self.shape[1:]) * self.dtype.itemsize)
+        # One value, so that threads see both parts of the same reading.
+        self._last: tuple[int, Any] = (0, ())
+
+    def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
+        start, stop, _ = rows.indices(self.shape[0])
+        first, read = self._last
+        if first <= start and stop <= first + len(read):
+            return read[start - first : max(start, stop) - first]
+        if stop - start > self._ahead:
+            return super().__getitem__(slice(start, stop))
+        is_next = first <= start <= first + len(read)
+        read = super().__getitem__(slice(start, start + self._ahead if is_next else stop))
+        self._last = (start, read)
+        return read[: max(0, stop - start)]
 
 
 def attributes(item: Any) -> dict[str, Any]:  # noqa: ANN401 - a group or dataset of h5py

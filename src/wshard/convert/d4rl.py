@@ -19,7 +19,14 @@ from wshard._channels import Channel
 from wshard._episode import Episode
 from wshard._values import step_ranges
 from wshard.convert._arrays import PartOfRows, channel_of, splits
-from wshard.convert._hdf5 import DatasetRows, as_json_value, attributes, datasets, open_hdf5
+from wshard.convert._hdf5 import (
+    DatasetRows,
+    SharedRows,
+    as_json_value,
+    attributes,
+    datasets,
+    open_hdf5,
+)
 from wshard.convert._model import Source
 
 if TYPE_CHECKING:
@@ -74,7 +81,7 @@ class Reader(Source):
                 continue
             problem = _not_steps(name, array, count)
             if not problem:
-                self._steps[name] = DatasetRows(array)
+                self._steps[name] = SharedRows(array)
             elif name in _NEEDED:
                 raise BadValue("an array does not fit the terminals", entry=name, found=problem)
             elif array.size is not None and array.size <= _MOST_IN_METADATA:
@@ -217,8 +224,8 @@ def _follows(here: Rows, following: Rows) -> bool:
         return False
     row_bytes = max(1, prod(here.shape[1:]) * here.dtype.itemsize)
     for start, stop in step_ranges(here.shape[0] - 1, row_bytes, _PIECE):
-        left = np.ascontiguousarray(here[start + 1 : stop + 1])
-        right = np.ascontiguousarray(following[start:stop])
+        # From its first step on: the next reading then goes on where this one started.
+        left, right = here[start : stop + 1][1:], following[start:stop]
         if left.tobytes() != right.tobytes():
             return False
     return True
