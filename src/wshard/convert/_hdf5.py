@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import BadValue, InvalidArgument, ShardIOError, UnsafePath
+from shard_format.errors import (
+    BadValue,
+    InvalidArgument,
+    LimitExceeded,
+    ShardIOError,
+    UnsafePath,
+)
 from shard_format.extras import require
 from wshard.convert._arrays import channel_of, text_channel
 
@@ -29,6 +35,9 @@ __all__ = [
 ]
 
 _READ_AHEAD: Final = 1 << 20
+# What is not stored is read as zeros: a few bytes can claim terabytes. Deflate reaches 1032.
+_SMALL_CLAIM: Final = 64 << 20
+_MOST_FOLDS: Final = 5000
 
 
 def open_hdf5(path: str) -> Any:  # noqa: ANN401 - an h5py.File
@@ -78,6 +87,15 @@ def check_dataset(dataset: Any) -> None:  # noqa: ANN401 - an h5py.Dataset
             entry=dataset.name,
             hint="copy it into one file with h5repack",
         )
+    claimed, stored = dataset.nbytes, dataset.id.get_storage_size()
+    if claimed > _SMALL_CLAIM and claimed > stored * _MOST_FOLDS:
+        raise LimitExceeded(
+            "a dataset claims far more data than the file stores",
+            path=file_of(dataset),
+            entry=dataset.name,
+            expected=f"at most {_MOST_FOLDS} times what is stored",
+            found=f"{claimed} bytes, {stored} stored",
+        )
     dtype = dataset.dtype
     if dtype.kind == "V" and dtype.fields:
         raise InvalidArgument(
@@ -88,11 +106,24 @@ def check_dataset(dataset: Any) -> None:  # noqa: ANN401 - an h5py.Dataset
         )
 
 
-def datasets(group: Any, prefix: str = "", depth: int = 16) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - an h5py.Group
+def datasets(
+    group: Any,  # noqa: ANN401 - an h5py.Group
+    prefix: str = "",
+    depth: int = 16,
+    seen: set[int] | None = None,
+) -> Iterator[tuple[str, Any]]:
     """All datasets below a group with their names relative to it, in the order of the file; checked."""
     h5py = require("h5py", "hdf5")
     if not depth:
         raise BadValue("groups are nested too deeply", path=file_of(group), entry=group.name)
+    # Links can make a group its own member, or the member of many: walking them all might never end.
+    seen = set() if seen is None else seen
+    address = h5py.h5o.get_info(group.id).addr
+    if address in seen:
+        raise BadValue(
+            "links lead to the same group twice", path=file_of(group), entry=group.name
+        )
+    seen.add(address)
     for name in group:
         check_links(group, name)
         try:
@@ -104,7 +135,7 @@ def datasets(group: Any, prefix: str = "", depth: int = 16) -> Iterator[tuple[st
                 entry=f"{group.name}/{name}",
             ) from None
         if isinstance(member, h5py.Group):
-            yield from datasets(member, f"{prefix}{name}/", depth - 1)
+            yield from datasets(member, f"{prefix}{name}/", depth - 1, seen)
         elif isinstance(member, h5py.Dataset):
             check_dataset(member)
             yield f"{prefix}{name}", member
