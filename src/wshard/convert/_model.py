@@ -161,13 +161,16 @@ class Probe:
 
     @cached_property
     def hdf5_names(self) -> frozenset[str]:
-        """Names at the root of an HDF5 file; empty for any other."""
+        """Names at the root of an HDF5 file; empty for any other, and for one that is damaged."""
         if not self.is_hdf5:
             return frozenset()
         from wshard.convert._hdf5 import open_hdf5
 
-        with open_hdf5(self.path) as file:
-            return frozenset(file.keys())
+        try:
+            with open_hdf5(self.path) as file:
+                return frozenset(file.keys())
+        except (OSError, RuntimeError, ValueError):
+            return frozenset()
 
     def json(self, *parts: str) -> dict[str, Any]:
         """A JSON object in a file below the folder; empty if the file is missing or something else."""
