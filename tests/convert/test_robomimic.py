@@ -217,7 +217,6 @@ def test_demos_are_read_by_number_with_all_that_they_say(tmp_path: Path) -> None
     assert episode.metadata["camera_info"] == {"agentview": {"intrinsics": [[1.5, 0.0]]}}
     assert json.loads(episode.metadata["dataset"]["env_args"]) == ENV_ARGS
     assert not episode.lost
-    reading.close()
 
 
 def test_liberos_task_and_upside_down_pictures_are_told(tmp_path: Path) -> None:

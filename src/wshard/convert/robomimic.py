@@ -385,7 +385,7 @@ def _environment(attributes: Mapping[str, Any]) -> Environment:
     names = (args.get("env_name"), attributes.get("env_name"), attributes.get("env"))
     # Raw files of robosuite have what it calls env_kwargs elsewhere in an attribute of its own.
     options = args.get("env_kwargs") or parse_json_text(attributes.get("env_info"))
-    rate = options.get("control_freq") if isinstance(options, dict) else None
+    rate: Any = options.get("control_freq") if isinstance(options, dict) else None
     is_rate = type(rate) in (int, float) and 0 < rate < math.inf
     return Environment(
         next((name for name in names if isinstance(name, str)), ""),
