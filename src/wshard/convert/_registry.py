@@ -23,6 +23,8 @@ FORMATS: Final[dict[str, Format]] = {
         Format(name="lerobot", title="LeRobot v2.0, v2.1, v3.0", module="lerobot", writes=True, extra="lerobot", example="lerobot/pusht"),
         Format(name="rlds", title="RLDS (TFDS TFRecord)", module="rlds", writes=True, example="bridge/0.1.0"),
         Format(name="robomimic", title="robomimic, LIBERO, MimicGen", module="robomimic", writes=True, extra="hdf5", suffix=".hdf5", example="demo_v15.hdf5"),
+        Format(name="maniskill", title="ManiSkill", module="maniskill", extra="hdf5", example="trajectory.h5"),
+        Format(name="aloha", title="ALOHA, ACT, Mobile ALOHA", module="aloha", extra="hdf5", example="episode_0.hdf5"),
         Format(name="isaaclab", title="Isaac Lab", module="isaaclab", extra="hdf5", example="dataset.hdf5"),
         Format(name="maniskill", title="ManiSkill", module="maniskill", extra="hdf5", example="trajectory.h5"),
         Format(name="aloha", title="ALOHA, ACT, Mobile ALOHA", module="aloha", extra="hdf5", example="episode_0.hdf5"),

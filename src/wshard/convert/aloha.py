@@ -1,0 +1,147 @@
+"""ALOHA, ACT and Mobile ALOHA: an HDF5 file for each episode, `episode_<i>.hdf5`, alone or in a folder.
+
+The observation of row t was seen before the action of row t; the one after the last action is not stored, and there are
+no rewards. Mobile ALOHA stores cameras as JPEG, one row a step, padded with zeros; `compress_len` has their lengths,
+which a decoder does not need. It hands frames to OpenCV's encoder and takes them from OpenCV's decoder, which both
+name the first channel blue, so a frame that was RGB before is RGB after. Other decoders give the channels the other
+way round, and this reader turns them back: pixels are what the loader of ACT gives.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shard_format.errors import BadValue, ShardIOError, UnsafePath
+from shard_format.listing import natural_key
+from wshard._channels import Modality
+from wshard._episode import Episode
+from wshard.convert._arrays import EncodedFrames, channel_of, image_type
+from wshard.convert._groups import Parts, member_group, note_leftovers, reading
+from wshard.convert._hdf5 import DatasetRows, attributes, datasets, open_hdf5
+from wshard.convert._model import Probe, Source
+
+if TYPE_CHECKING:
+    from wshard.convert._arrays import Rows
+    from wshard.convert._model import Notes, ReadOptions
+
+_EPISODE: Final = re.compile(r"episode_[0-9]+\.(hdf5|h5)")
+_IMAGES: Final = "observations/images/"
+
+
+def recognises(probe: Probe) -> bool:
+    """Whether it is an episode, or a folder with some."""
+    if not probe.is_folder:
+        return {"action", "observations"} <= probe.hdf5_names and _has_joints(probe.path)
+    first = next((name for name in sorted(probe.names) if _EPISODE.fullmatch(name)), None)
+    if first is None:
+        return False
+    try:
+        return recognises(Probe(os.path.join(probe.path, first)))
+    except ShardIOError:
+        return False
+
+
+def _has_joints(path: str) -> bool:
+    try:
+        with open_hdf5(path) as file, reading(path, "observations"):
+            found = member_group(file, "observations")
+            return "qpos" in found or "images" in found
+    except (ShardIOError, BadValue, UnsafePath):
+        return False
+
+
+class Reader(Source):
+    """Episodes, each in a file of its own."""
+
+    def __init__(self, path: str, options: ReadOptions) -> None:
+        super().__init__(path, options)
+        self._files = [path]
+        if os.path.isdir(path):
+            found = [name for name in os.listdir(path) if _EPISODE.fullmatch(name)]
+            self._files = [os.path.join(path, name) for name in sorted(found, key=natural_key)]
+        self._open: dict[int, Any] = {}
+
+    def names(self) -> Sequence[str]:
+        return [os.path.splitext(os.path.basename(file))[0] for file in self._files]
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+
+    def read(self, number: int, notes: Notes) -> Episode:
+        path = self._files[number]
+        # The last file stays open for its arrays: of a folder of thousands not all are open at once.
+        for other in [key for key in self._open if key != number]:
+            self._open.pop(other).close()
+        if number not in self._open:
+            self._open[number] = open_hdf5(path)
+        with reading(path, "/"):
+            return self._read(self.names()[number], self._open[number], notes)
+
+    def _read(self, name: str, file: Any, notes: Notes) -> Episode:  # noqa: ANN401 - an h5py.File
+        found = dict(datasets(file))
+        length = next((array.shape[0] for array in found.values() if array.ndim), 0)
+        if "action" in found and found["action"].ndim:
+            length = found["action"].shape[0]
+        episode = Episode(name, length=length)
+        note_leftovers(file, notes)
+        parts = Parts(episode, notes)
+        for field, dataset in found.items():
+            top, _, rest = field.partition("/")
+            if field == "compress_len":
+                notes.dropped(field, "the lengths of JPEG files, which end by themselves")
+            elif field.startswith(_IMAGES) and _is_encoded(dataset, length):
+                frames = EncodedFrames(field, EncodedRows(dataset), dataset.file.filename)
+                rows = Reversed(frames) if len(frames.shape) == 4 else frames
+                camera = channel_of(rest, rows, path=file.filename, modality=Modality.RGB)
+                parts.put("signal", rest, camera, field)
+                notes.decoded(field, "JPEG to pixels, in the order of channels that was recorded")
+            elif top in ("action", "base_action"):
+                parts.add("action", field, dataset, field)
+            else:
+                parts.add(
+                    "signal", rest if top == "observations" and rest else field, dataset, field
+                )
+        own = {**attributes(file), "texts": parts.texts}
+        for field in own:
+            notes.kept(f"attrs[{field!r}]", "metadata/aloha")
+        episode.metadata["aloha"] = {key: value for key, value in own.items() if value != {}}
+        return episode
+
+
+def _is_encoded(dataset: Any, length: int) -> bool:  # noqa: ANN401 - an h5py.Dataset
+    """Whether a camera has an encoded picture in each row; `compress` says so too, but not in all files."""
+    if dataset.ndim != 2 or dataset.dtype != np.uint8 or dataset.shape[0] != length or not length:
+        return False
+    return bool(image_type(dataset[0].tobytes()))
+
+
+class EncodedRows(Sequence[Any]):
+    """Encoded pictures in rows that are padded with zeros."""
+
+    def __init__(self, dataset: Any) -> None:  # noqa: ANN401 - an h5py.Dataset
+        self._rows = DatasetRows(dataset)
+
+    def __len__(self) -> int:
+        return self._rows.shape[0]
+
+    def __getitem__(self, step: Any) -> Any:  # noqa: ANN401 - bytes by number
+        row = self._rows[step : step + 1][0]
+        filled = np.flatnonzero(row)
+        return row[: filled[-1] + 1 if len(filled) else 0]
+
+
+class Reversed:
+    """Pictures with their channels in the reverse order."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self.shape, self.dtype = rows.shape, rows.dtype
+
+    def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
+        return self._rows[rows][..., ::-1]
