@@ -294,20 +294,21 @@ def _codec_names(codecs: Sequence[Any]) -> Iterator[str]:
 
 
 def _item_size(dtype: Any, path: str, name: str) -> int:  # noqa: ANN401 - JSON of a file
-    try:
-        if isinstance(dtype, str) and not re.fullmatch(r"[<>|]?[a-zA-Z][a-zA-Z0-9\[\]]*", dtype):
-            raise TypeError(dtype)
-        found = np.dtype({"bfloat16": "<u2"}.get(dtype, dtype) if isinstance(dtype, str) else None)
-        if not isinstance(dtype, str) or found.hasobject or found.fields:
-            raise TypeError(dtype)
-    except (TypeError, ValueError):
-        raise InvalidArgument(
-            "an array has a type that an episode cannot store",
-            path=path,
-            entry=name,
-            found=str(dtype)[:200],
-        ) from None
-    return found.itemsize
+    """Bytes of one number, by the name of its type in either format."""
+    if isinstance(dtype, str) and re.fullmatch(r"[<>|]?[a-zA-Z][a-zA-Z0-9\[\]]*", dtype):
+        try:
+            found = np.dtype("<u2" if dtype == "bfloat16" else dtype)
+        except (TypeError, ValueError):
+            found = np.dtype(object)
+        if not found.hasobject and not found.fields:
+            return found.itemsize
+    raise InvalidArgument(
+        "an array has a type that an episode cannot store",
+        path=path,
+        entry=name,
+        found=str(dtype)[:200],
+        hint="store it again as numbers of one type",
+    )
 
 
 def _register_picture_codecs(path: str, name: str, codec: str) -> None:
@@ -755,8 +756,12 @@ class Writer(Target):
             self._arrays[name] = _Growing(array, chunks[0])
 
     def _create(
-        self, name: str, dtype: Any, shape: tuple[int, ...], chunks: tuple[int, ...]
-    ) -> Any:  # noqa: ANN401 - zarr's
+        self,
+        name: str,
+        dtype: Any,  # noqa: ANN401 - a dtype, or str
+        shape: tuple[int, ...],
+        chunks: tuple[int, ...],
+    ) -> Any:  # noqa: ANN401 - a zarr.Array
         codecs = require("numcodecs", "zarr")
         compressor = codecs.Blosc(cname="zstd", clevel=5, shuffle=codecs.Blosc.SHUFFLE)
         return self._root.create_array(
