@@ -8,14 +8,14 @@ import re
 import sys
 import zipfile
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 
 from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, ShardError, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -48,6 +48,11 @@ _NPZ_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 # --- from arrays to bytes
+
+
+def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What comes before the data of an array in an `.npy` file."""
+    return _header_of(dtype, shape, False)
 
 
 def encode_npy(value: object) -> bytes:
@@ -92,23 +97,47 @@ def encode_npz(arrays: Mapping[str, object]) -> bytes:
 # --- from bytes to arrays
 
 
-def decode_npy(data: memoryview) -> NDArray[Any]:
-    """The array of a file, as a view of it."""
-    width, _ = _VERSIONS.get(bytes(data[6:8]), (4, ""))
-    start = 8 + width + int.from_bytes(data[8 : 8 + width], "little")
-    if bytes(data[:6]) != _MAGIC or not 10 <= start <= min(len(data), _LONGEST_HEADER):
-        raise BadValue("not an .npy file", found=bytes(data[:8]).hex(" "))
-    shape, in_fortran_order, dtype = _parse_header(bytes(data[:start]))
-    size = dtype.itemsize
+class NpyHeader(NamedTuple):
+    """What an `.npy` file says about its array."""
+
+    shape: tuple[int, ...]
+    in_fortran_order: bool
+    dtype: np.dtype[Any]
+    start: int
+    """Where the data starts in the file."""
+
+
+def read_npy_header(read: Callable[[int], bytes], size: int) -> NpyHeader:
+    """Reads what is before the data of an `.npy` file.
+
+    Args:
+        read: gives the next bytes of the file, from its start on.
+        size: bytes of the whole file, which must be those of the header and of the array.
+    """
+    head = bytes(read(8))
+    width, _ = _VERSIONS.get(head[6:8], (4, ""))
+    head += read(width)
+    start = 8 + width + int.from_bytes(head[8:], "little")
+    if head[:6] != _MAGIC or not 10 <= start <= min(size, _LONGEST_HEADER):
+        raise BadValue("not an .npy file", found=head[:8].hex(" "))
+    shape, in_fortran_order, dtype = _parse_header(head + read(start - len(head)))
+    nbytes = dtype.itemsize
     for length in shape:
-        size *= length
-    if size != len(data) - start:
+        nbytes *= length
+    if nbytes != size - start:
         raise BadValue(
             "an .npy file does not have the size of its array",
-            expected=f"{size} bytes after the header",
-            found=f"{len(data) - start} bytes",
+            expected=f"{nbytes} bytes after the header",
+            found=f"{size - start} bytes",
         )
-    return np.ndarray(shape, dtype, data[start:], order="F" if in_fortran_order else "C")
+    return NpyHeader(shape, in_fortran_order, dtype, start)
+
+
+def decode_npy(data: memoryview) -> NDArray[Any]:
+    """The array of a file, as a view of it."""
+    header = read_npy_header(io.BytesIO(data[:_LONGEST_HEADER]).read, len(data))
+    order: Literal["F", "C"] = "F" if header.in_fortran_order else "C"
+    return np.ndarray(header.shape, header.dtype, data[header.start :], order=order)
 
 
 @lru_cache(maxsize=256)
