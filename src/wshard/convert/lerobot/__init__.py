@@ -1,0 +1,29 @@
+"""LeRobot datasets: v2.0, v2.1 and v3.0 are read, v3.0 is written.
+
+A dataset is a folder: `meta/` describes features, episodes and tasks, `data/` has the steps in Parquet files, `videos/`
+the cameras in mp4 files. Until v2.1 each episode has files of its own; in v3.0 a file holds many episodes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wshard.convert.lerobot._layout import VERSIONS
+from wshard.convert.lerobot._reader import Reader
+from wshard.convert.lerobot._writer import Writer
+
+if TYPE_CHECKING:
+    from wshard.convert._model import Probe
+
+__all__ = ["Reader", "Writer", "recognises"]
+
+
+def recognises(probe: Probe) -> bool:
+    """Whether it is a folder with the `meta/info.json` of a LeRobot dataset."""
+    if "meta" not in probe.names:
+        return False
+    info = probe.json("meta", "info.json")
+    version = info.get("codebase_version")
+    return isinstance(info.get("features"), dict) and (
+        version in VERSIONS or (isinstance(version, str) and version.startswith("v"))
+    )

@@ -1,0 +1,662 @@
+"""Reads LeRobot datasets."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from itertools import groupby
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakSet
+
+import numpy as np
+
+from shard_format.cache import BoundedCache
+from shard_format.errors import BadMetadata, BadValue, SizeMismatch
+from shard_format.listing import natural_key
+from shard_format.sources import read_file
+from wshard._channels import Channel, Modality, RaggedChannel
+from wshard._episode import Episode
+from wshard._lanes import block_name
+from wshard._metadata import Timebase
+from wshard._video import VideoChannel
+from wshard._video_file import VideoFile
+from wshard.convert._arrays import EncodedFrames, channel_of, image_type, text_channel
+from wshard.convert._hdf5 import as_json_value
+from wshard.convert._model import Source, read_json
+from wshard.convert.lerobot._layout import (
+    DEFAULT_FEATURES,
+    INSTRUCTION,
+    STATISTICS,
+    SUBTASKS,
+    SUCCESS,
+    TASKS,
+    TIME,
+    Feature,
+    addresses,
+    located,
+    read_info,
+)
+from wshard.convert.lerobot._tables import (
+    ColumnRows,
+    DataFile,
+    Numbers,
+    as_array,
+    numbers_of,
+    open_parquet,
+    pictures_of,
+    rows_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from wshard._lanes import Address
+    from wshard.convert._model import Notes, ReadOptions
+
+_MOST_JSON_LINES: Final = 1 << 30
+_OPEN_TABLES: Final = 2
+_OPEN_VIDEOS: Final = 16
+_SMALL: Final = 1 << 16
+_KNOWN: Final = (
+    *("episode_index", "tasks", "length", "data/chunk_index", "data/file_index"),
+    *("dataset_from_index", "dataset_to_index"),
+)
+# Times are 32-bit seconds: an hour at 30 Hz is exact to a tenth of a millisecond.
+_TOLERANCE_S: Final = 2e-4
+_FOR_RECORDS: Final = "JSON text"
+
+
+class _Entry(NamedTuple):
+    """What `meta/` says about one episode."""
+
+    number: int
+    length: int
+    fields: dict[str, Any]
+    """The whole row, without statistics."""
+    place: tuple[str, int] | None
+    """The file and the row with its statistics; None before v3.0."""
+
+
+class Reader(Source):
+    """A LeRobot dataset. Parquet and mp4 files are opened when an episode needs them."""
+
+    def __init__(self, path: str, options: ReadOptions) -> None:
+        super().__init__(path, options)
+        self._info = read_info(path)
+        self._is_v3 = self._info.version == "v3.0"
+        self._addresses = addresses(self._info.features)
+        self._tasks = self._read_tasks()
+        self._entries = list(self._read_entries())
+        self._names = [f"episode_{entry.number}" for entry in self._entries]
+        self._dataset = self._facts()
+        self._subtasks = self._read_subtasks()
+        self._stated: dict[int, Any] | None = None
+        self._files = BoundedCache[str, DataFile](count=_OPEN_TABLES)
+        # Lazy channels hold on to their file: a file that left the cache is closed with the last of them.
+        self._used = WeakSet[DataFile]()
+        self._videos = BoundedCache[str, VideoFile](
+            count=_OPEN_VIDEOS, on_evict=VideoFile.close, holds_files=True
+        )
+
+    def names(self) -> Sequence[str]:
+        return self._names
+
+    def close(self) -> None:
+        self._videos.clear()
+        for file in list(self._used):
+            file.close()
+        self._files.clear()
+
+    # --- meta
+
+    def _file(self, *parts: str) -> str:
+        return os.path.join(self.path, *parts)
+
+    def _facts(self) -> dict[str, Any]:
+        facts = {name: value for name, value in self._info.fields.items() if name != "features"}
+        path = self._file(STATISTICS)
+        if os.path.exists(path):
+            facts["statistics"] = read_json(path)
+        return {name: strict_json(value) for name, value in facts.items()}
+
+    def _read_tasks(self) -> dict[int, str]:
+        if self._is_v3:
+            path = self._file(TASKS)
+            rows = _texts(path, "task_index") if os.path.exists(path) else []
+        else:
+            path = self._file("meta/tasks.jsonl")
+            lines = _json_lines(path) if os.path.exists(path) else ()
+            rows = [(line.get("task_index"), line.get("task")) for line in lines]
+        found: dict[int, str] = {}
+        for number, text in rows:
+            if type(number) is not int or not isinstance(text, str):
+                raise BadMetadata("not a task", path=path, found=f"{number!r}: {text!r}")
+            found[number] = text
+        return found
+
+    def _read_subtasks(self) -> list[str] | None:
+        path = self._file(SUBTASKS)
+        if not os.path.exists(path):
+            return None
+        rows = sorted(_texts(path, "subtask_index"), key=lambda row: row[0])
+        return [text for _, text in rows]
+
+    def _read_entries(self) -> Iterator[_Entry]:
+        if not self._is_v3:
+            path = self._file("meta/episodes.jsonl")
+            for fields in _json_lines(path):
+                yield _entry(path, fields, None)
+            return
+        pattern = os.path.join(glob.escape(self._file("meta", "episodes")), "*", "*.parquet")
+        files = sorted(glob.glob(pattern), key=natural_key)
+        if not files:
+            raise BadMetadata(
+                "no table of episodes", path=self._file("meta", "episodes"), expected="*/*.parquet"
+            )
+        for path in files:
+            with open_parquet(path) as file:
+                names = file.schema_arrow.names
+            plain = [name for name in names if not name.startswith(("stats/", "meta/episodes/"))]
+            for number, fields in enumerate(rows_of(path, plain)):
+                yield _entry(path, fields, (path, number))
+
+    def _statistics(self, entry: _Entry) -> Any:  # noqa: ANN401 - JSON
+        if entry.place is not None:
+            path, row = entry.place
+            return strict_json(_row_statistics(self._table(path), row))
+        if self._stated is None:
+            path = self._file("meta/episodes_stats.jsonl")
+            lines = _json_lines(path) if os.path.exists(path) else ()
+            self._stated = {line.get("episode_index", -1): line.get("stats") for line in lines}
+        return strict_json(self._stated.get(entry.number))
+
+    # --- episodes
+
+    def read(self, number: int, notes: Notes) -> Episode:
+        entry = self._entries[number]
+        file = self._data_file(entry)
+        start, stop = file.episode(entry.number)
+        if stop - start != entry.length:
+            raise SizeMismatch(
+                "an episode has another number of steps than its table",
+                path=file.path,
+                entry=self._names[number],
+                expected=f"{entry.length} steps",
+                found=f"{stop - start}",
+            )
+        episode = Episode(
+            self._names[number],
+            length=entry.length,
+            timebase=Timebase(tick_hz=self._info.fps),
+            metadata=self._metadata(entry, notes),
+        )
+        _Columns(self, entry, episode, file, start, notes).add()
+        for name, feature in self._info.features.items():
+            if feature.dtype == "video":
+                self._add_video(episode, name, feature, entry, notes)
+        return episode
+
+    def _metadata(self, entry: _Entry, notes: Notes) -> dict[str, Any]:
+        own: dict[str, Any] = {
+            "version": self._info.version,
+            "episode_index": entry.number,
+            "features": strict_json(self._info.fields["features"]),
+        }
+        more = {
+            name: value
+            for name, value in entry.fields.items()
+            if name not in _KNOWN and not name.startswith("videos/")
+        }
+        if more:
+            own["episode"] = strict_json(more)
+        if self._subtasks is not None:
+            own["subtasks"] = self._subtasks
+            notes.kept(SUBTASKS, "metadata/lerobot/subtasks")
+        found: dict[str, Any] = {"dataset": self._dataset, "lerobot": own}
+        notes.kept("meta/info.json", "metadata/dataset")
+        statistics = self._statistics(entry)
+        if statistics:
+            found["statistics"] = statistics
+            notes.kept("stats", "metadata/statistics")
+        split = _split_of(self._info.fields.get("splits"), entry.number)
+        if split:
+            found["split"] = split
+        return found
+
+    @property
+    def tasks(self) -> dict[int, str]:
+        """The tasks of the dataset by their numbers."""
+        return self._tasks
+
+    @property
+    def fps(self) -> float:
+        """Steps per second."""
+        return self._info.fps
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """What `info.json` describes."""
+        return self._info.features
+
+    def address(self, name: str) -> Address | None:
+        """Where an episode has a feature; None if another feature has its place."""
+        return self._addresses.get(name)
+
+    def _data_file(self, entry: _Entry) -> DataFile:
+        path = located(
+            self.path, self._info.fields.get("data_path"), "data_path", **self._place(entry, "data")
+        )
+
+        return self._table(path)
+
+    def _table(self, path: str) -> DataFile:
+        def make() -> DataFile:
+            file = DataFile(path)
+            self._used.add(file)
+            return file
+
+        return self._files.get_or_make(path, make)
+
+    def _place(self, entry: _Entry, group: str) -> dict[str, int]:
+        """The values of placeholders for one kind of file."""
+        if self._is_v3:
+            found = {
+                name: entry.fields.get(f"{group}/{name}") for name in ("chunk_index", "file_index")
+            }
+        else:
+            size = self._info.fields.get("chunks_size", 1000)
+            chunk = entry.number // size if type(size) is int and size > 0 else None
+            found = {"episode_chunk": chunk, "episode_index": entry.number}
+        for name, value in found.items():
+            if type(value) is not int or value < 0:
+                raise BadMetadata(
+                    "the table of episodes does not say where an episode is",
+                    path=self.path,
+                    entry=f"episode {entry.number}: {group}/{name}",
+                    found=repr(value),
+                )
+        return {name: int(value) for name, value in found.items() if value is not None}
+
+    # --- video
+
+    def _add_video(
+        self, episode: Episode, name: str, feature: Feature, entry: _Entry, notes: Notes
+    ) -> None:
+        place = self._place(entry, f"videos/{name}")
+        template = self._info.fields.get("video_path")
+        path = located(self.path, template, "video_path", video_key=name, **place)
+        video = self._videos.get_or_make(path, lambda: VideoFile(path))
+        begin = entry.fields.get(f"videos/{name}/from_timestamp") if self._is_v3 else 0.0
+        frames = _frames_at(video, begin, entry.length, self.fps, path, name)
+        address = self._addresses.get(name)
+        if address is None:
+            notes.dropped(name, "another feature has the same name in an episode")
+            return
+        facts = _camera_facts(feature)
+        first, count = int(frames[0]), int(frames[-1] - frames[0]) + 1
+        kept = VideoChannel.from_file(video, first, count, name=address[1], **facts)
+        target = block_name(address)
+        if count != len(frames):
+            picked = _Decoded(kept, frames - first)
+            put(episode, address, channel_of(address[1], picked, path=path, **facts))
+            notes.decoded(name, f"{target}: steps share or leave out frames of the video")
+        elif self.options.video == "decode":
+            put(
+                episode,
+                address,
+                channel_of(address[1], _Decoded(kept, frames - first), path=path, **facts),
+            )
+            notes.decoded(name, f"{target}: {kept.content_type} to pixels")
+        else:
+            put(episode, address, kept)
+            notes.kept(name, target)
+
+
+class _Decoded:
+    """Frames of a video as rows of pixels."""
+
+    def __init__(self, channel: VideoChannel, frames: NDArray[np.int64]) -> None:
+        self._channel = channel
+        self._frames = frames
+        self.shape = (len(frames), *channel.step_shape)
+        self.dtype = channel.dtype
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        wanted = self._frames[rows]
+        if not len(wanted):
+            return np.empty((0, *self.shape[1:]), self.dtype)
+        first, stop = int(wanted[0]), int(wanted[-1]) + 1
+        frames: NDArray[Any] = self._channel.read_steps(first, stop)
+        return frames if len(frames) == len(wanted) else frames[wanted - first]
+
+
+class _Columns:
+    """Puts the columns of one episode into place."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        entry: _Entry,
+        episode: Episode,
+        file: DataFile,
+        start: int,
+        notes: Notes,
+    ) -> None:
+        self._reader = reader
+        self._entry = entry
+        self._episode = episode
+        self._file = file
+        self._start = start
+        self._stop = start + entry.length
+        self._notes = notes
+
+    def add(self) -> None:
+        """Adds all columns, in the order of the features."""
+        schema = self._file.schema
+        types = {field.name: field.type for field in schema}
+        for name in sorted(set(self._reader.features) - set(types)):
+            if self._reader.features[name].dtype != "video":
+                self._notes.dropped(name, "the table does not have this column")
+        numbers = {name: numbers_of(kind) for name, kind in types.items()}
+        # One look at the file for all that is small.
+        small = [name for name in types if self._is_small(name, numbers[name])]
+        table = self._file.read(small, self._start, self._stop)
+        given = {name: table.column(name) for name in small}
+        for name in types:
+            if name not in DEFAULT_FEATURES:
+                self._add_column(name, numbers[name], given.get(name))
+        for name in DEFAULT_FEATURES:
+            if name in given:
+                self._add_default(name, self._array(given[name], (), name))
+        self._add_success()
+
+    def _is_small(self, name: str, numbers: Numbers | None) -> bool:
+        if name in DEFAULT_FEATURES:
+            return True
+        shape = self._shape(name, numbers)
+        return (
+            numbers is not None
+            and shape is not None
+            and self._entry.length * prod(shape) * numbers.dtype.itemsize <= _SMALL
+        )
+
+    def _shape(self, name: str, numbers: Numbers | None) -> tuple[int, ...] | None:
+        """The shape of one step; None if it is not known or not the same for all."""
+        if numbers is None:
+            return None
+        feature = self._reader.features.get(name)
+        if feature is not None:
+            if not numbers.shape and feature.shape in ((), (1,)):
+                return ()
+            if len(feature.shape) == len(numbers.shape):
+                return feature.shape
+            raise SizeMismatch(
+                "a column has another number of dimensions than its feature",
+                path=self._file.path,
+                entry=name,
+                expected=list(feature.shape),
+                found=self._file.schema.field(name).type,
+            )
+        fixed = tuple(size for size in numbers.shape if size is not None)
+        return fixed if len(fixed) == len(numbers.shape) else None
+
+    def _array(self, values: Any, shape: tuple[int, ...], name: str) -> NDArray[Any]:  # noqa: ANN401 - of pyarrow
+        return as_array(values, shape, self._file.path, name)
+
+    def _add_column(self, name: str, numbers: Numbers | None, given: Any) -> None:  # noqa: ANN401 - of pyarrow
+        feature = self._reader.features.get(name)
+        address = self._reader.address(name)
+        if feature is None:
+            address = ("signal", name.replace(".", "/"))
+            if address in self._episode.parts:
+                address = None
+        if address is None:
+            self._notes.dropped(name, "another feature has the same name in an episode")
+            return
+        shape = self._shape(name, numbers)
+        key, facts = address[-1], _channel_facts(feature)
+        if numbers is not None and shape is not None:
+            rows = ColumnRows(
+                self._file, name, self._start, (self._entry.length, *shape), numbers.dtype
+            )
+            values = rows if given is None else self._array(given, shape, name)
+            channel = channel_of(key, values, path=self._file.path, **facts)
+        else:
+            channel = self._other_channel(name, key, facts, feature, numbers)
+        put(self._episode, address, channel)
+        self._notes.kept(name, block_name(address))
+
+    def _other_channel(
+        self,
+        name: str,
+        key: str,
+        facts: dict[str, Any],
+        feature: Feature | None,
+        numbers: Numbers | None,
+    ) -> Channel:
+        """A column that is not an array of numbers."""
+        kind = self._file.schema.field(name).type
+        text = str(kind)
+        if (feature is not None and feature.dtype == "image") or text.startswith("struct<bytes:"):
+            return self._pictures(name, key, feature)
+        cells = self._file.read([name], self._start, self._stop).column(0).to_pylist()
+        if text in ("string", "large_string"):
+            if None in cells:
+                self._notes.filled(name, "missing texts are empty")
+            return text_channel(key, cells, **facts)
+        if numbers is not None and len(numbers.shape) == 1 and None not in cells:
+            return RaggedChannel(
+                key, data=[np.array(cell, numbers.dtype) for cell in cells], **facts
+            )
+        self._notes.cast(name, text, _FOR_RECORDS)
+        return text_channel(key, (json.dumps(strict_json(cell)) for cell in cells), **facts)
+
+    def _pictures(self, name: str, key: str, feature: Feature | None) -> Channel:
+        pictures = pictures_of(self._file, name, self._start, self._stop)
+        frames = EncodedFrames(name, pictures, self._file.path)
+        facts = _camera_facts(feature) if feature else {"modality": Modality.RGB}
+        kinds = {image_type(picture) for picture in pictures}
+        is_plain = frames.dtype == np.uint8 and (len(frames.shape) == 3 or frames.shape[-1] == 3)
+        is_known = kinds in ({"image/png"}, {"image/jpeg"})
+        if self._reader.options.video != "decode" and is_known and is_plain:
+            shape = frames.shape[1:]
+            return VideoChannel.from_packets(pictures, kinds.pop(), shape, name=key, **facts)
+        if kinds - {"image/png", "image/tiff", "image/bmp"}:
+            self._notes.decoded(name, f"{', '.join(sorted(kinds))} to pixels")
+        return channel_of(key, frames, path=self._file.path, **facts)
+
+    # --- the columns that every dataset has
+
+    def _add_default(self, name: str, values: NDArray[Any]) -> None:
+        steps = np.arange(self._entry.length)
+        if name == TIME:
+            self._add_times(values)
+            return
+        if name == "task_index":
+            self._add_tasks(values)
+            return
+        first = self._entry.fields.get("dataset_from_index")
+        expected = {
+            "frame_index": steps,
+            "episode_index": np.full_like(steps, self._entry.number),
+            "index": steps
+            + (first if type(first) is int else int(values[0]) if len(values) else 0),
+        }[name]
+        if np.array_equal(values, expected):
+            self._notes.kept(name, "the order of steps and episodes")
+        else:
+            put(self._episode, ("signal", name), Channel(name, data=values))
+            self._notes.kept(name, f"signal/{name}")
+
+    def _add_times(self, seconds: NDArray[Any]) -> None:
+        fps = self._reader.fps
+        regular = np.arange(self._entry.length) / fps
+        if np.allclose(seconds, regular, rtol=1e-6, atol=_TOLERANCE_S):
+            self._notes.kept(TIME, "timebase")
+            return
+        exact = seconds.astype(np.float64) * 1e9
+        if not np.isfinite(exact).all() or (np.abs(exact) >= 2.0**62).any():
+            raise BadValue("a time is not a number", path=self._file.path, entry=TIME)
+        self._episode.timestamps_ns = np.rint(exact).astype(np.int64)
+        self._episode.timebase.tick_hz = fps
+        self._notes.kept(TIME, "time/timestamps_ns")
+
+    def _add_tasks(self, numbers: NDArray[Any]) -> None:
+        tasks = self._reader.tasks
+        if not tasks:
+            put(self._episode, ("signal", "task_index"), Channel("task_index", data=numbers))
+            self._notes.kept("task_index", "signal/task_index")
+            return
+        unknown = sorted(set(numbers.tolist()) - set(tasks))
+        if unknown:
+            raise BadValue(
+                "a task that the dataset does not have",
+                path=self._file.path,
+                entry="task_index",
+                expected=f"one of {len(tasks)} tasks",
+                found=unknown[0],
+            )
+        texts = [tasks[number] for number in numbers.tolist()]
+        name = "task" if ("signal", INSTRUCTION) in self._episode.parts else INSTRUCTION
+        channel = text_channel(name, texts, modality=Modality.LANGUAGE)
+        put(self._episode, ("signal", name), channel)
+        if texts:
+            self._episode.metadata["task"] = texts[0]
+        if len(set(texts)) > 1:
+            self._episode.metadata["tasks"] = [text for text, _ in groupby(texts)]
+        self._notes.kept("task_index", f"signal/{name}")
+
+    def _add_success(self) -> None:
+        address = self._reader.address(SUCCESS)
+        channel = None if address is None else self._episode.parts.get(address)
+        if channel is not None and channel.dtype.kind == "b":
+            self._episode.metadata["success"] = bool(np.any(channel.data))
+
+
+def put(episode: Episode, address: Address, channel: Channel) -> None:
+    """Puts a channel at its place in an episode."""
+    lane, *keys = address
+    if not keys:
+        attribute = {"reward": "rewards", "terminated": "terminations", "truncated": "truncations"}
+        setattr(episode, attribute[lane], channel)
+    elif lane == "signal":
+        episode.observations[keys[0]] = channel
+    elif lane == "action":
+        episode.actions[keys[0]] = channel
+    elif lane == "omen":
+        episode.omens[keys[0]][keys[1]] = channel
+    else:
+        episode.uncerts[keys[0]][keys[1]][keys[2]] = channel
+
+
+# --- parts
+
+
+def _entry(path: str, fields: dict[str, Any], place: tuple[str, int] | None) -> _Entry:
+    number, length = fields.get("episode_index"), fields.get("length")
+    if type(number) is not int or type(length) is not int or number < 0 or length < 1:
+        raise BadMetadata(
+            "not an episode",
+            path=path,
+            expected="an episode_index, and a length of at least 1",
+            found=f"{number!r}, {length!r}",
+        )
+    return _Entry(number, length, fields, place)
+
+
+def _texts(path: str, number: str) -> list[tuple[Any, Any]]:
+    """The numbers and texts of a table with two columns, one of which is the index of a data frame."""
+    with open_parquet(path) as file:
+        others = [name for name in file.schema_arrow.names if name != number]
+    if not others:
+        raise BadMetadata("no column with texts", path=path)
+    # Versions of lerobot call it `task` or leave it to pandas to name it.
+    text = next((name for name in others if name in ("task", "subtask")), others[0])
+    return [(row.get(number), row[text]) for row in rows_of(path, [number, text])]
+
+
+def _json_lines(path: str) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(read_file(path, _MOST_JSON_LINES).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise BadMetadata(f"not JSON: {error}", path=path, entry=f"line {number}") from None
+        if not isinstance(fields, dict):
+            raise BadMetadata("not a JSON object", path=path, entry=f"line {number}")
+        yield fields
+
+
+def _row_statistics(file: DataFile, row: int) -> dict[str, dict[str, Any]]:
+    """The statistics of one episode in a table of episodes."""
+    names = [name for name in file.schema.names if name.startswith("stats/")]
+    found: dict[str, dict[str, Any]] = {}
+    if names:
+        for name, values in file.read(names, row, row + 1).to_pydict().items():
+            feature, _, kind = name.removeprefix("stats/").rpartition("/")
+            found.setdefault(feature, {})[kind] = values[0]
+    return found
+
+
+def _frames_at(
+    video: VideoFile, begin: object, count: int, fps: float, path: str, name: str
+) -> NDArray[np.int64]:
+    """The frames of a video that an episode shows, one for each step: those that are nearest in time."""
+    if not isinstance(begin, (int, float)) or not np.isfinite(begin):
+        raise BadMetadata(
+            "no time at which the episode starts in the video",
+            path=path,
+            entry=f"videos/{name}/from_timestamp",
+            found=repr(begin),
+        )
+    shown = video.timestamps_ns / 1e9
+    wanted = begin + np.arange(min(count, len(shown) + 1)) / fps
+    if len(shown):
+        after = np.clip(np.searchsorted(shown, wanted), 1, max(len(shown) - 1, 1))
+        after = np.minimum(after, len(shown) - 1)
+        before = np.maximum(after - 1, 0)
+        nearest = np.where(wanted - shown[before] <= shown[after] - wanted, before, after)
+    if not len(shown) or len(wanted) < count or np.abs(shown[nearest] - wanted).max() > 0.75 / fps:
+        raise BadValue(
+            "the video does not have a frame for each step",
+            path=path,
+            entry=name,
+            expected=f"{count} frames at {fps:g} Hz from {begin:g} s",
+            found=f"{len(shown)} frames" + (f" until {shown[-1]:g} s" if len(shown) else ""),
+        )
+    return nearest.astype(np.int64)
+
+
+def _channel_facts(feature: Feature | None) -> dict[str, Any]:
+    return {"extra": {"names": feature.names}} if feature and feature.names else {}
+
+
+def _camera_facts(feature: Feature) -> dict[str, Any]:
+    facts: dict[str, Any] = {"modality": Modality.DEPTH if feature.is_depth else Modality.RGB}
+    if feature.is_depth:
+        # Frames are codes; the formula is in docs/formats.md.
+        facts["extra"] = {"depth": strict_json(dict(feature.info))}
+    return facts
+
+
+def _split_of(splits: Any, number: int) -> str | None:  # noqa: ANN401 - whatever info.json has
+    """The split that an episode belongs to."""
+    for name, text in splits.items() if isinstance(splits, dict) else ():
+        first, colon, stop = text.partition(":") if isinstance(text, str) else ("", "", "")
+        if colon and first.isdecimal() and stop.isdecimal() and int(first) <= number < int(stop):
+            return str(name)
+    return None
+
+
+def strict_json(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """A value as strict JSON, dictionaries included."""
+    if isinstance(value, dict):
+        return {str(name): strict_json(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict_json(each) for each in value]
+    return as_json_value(value)

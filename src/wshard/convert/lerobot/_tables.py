@@ -1,0 +1,279 @@
+"""The Parquet files of a LeRobot dataset: rows of some columns, with no more in memory than they need."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from shard_format.errors import BadMetadata, BadValue, Closed, ShardIOError, SizeMismatch
+from shard_format.extras import require
+from wshard.convert.lerobot._layout import EXTRA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+EPISODE: Final = "episode_index"
+# A group of rows is read as a whole if that is not much more than what is wanted.
+_FEW_ROWS: Final = 256
+_FEW_TIMES: Final = 4
+# The numbers of a larger group with many episodes are kept for the next ones.
+_MOST_KEPT: Final = 128 << 20
+_BATCH: Final = 1 << 16
+
+
+def open_parquet(path: str) -> Any:  # noqa: ANN401 - a pyarrow.parquet.ParquetFile
+    """A Parquet file for reading: close it."""
+    parquet, arrow = require("pyarrow.parquet", EXTRA), require("pyarrow", EXTRA)
+    try:
+        return parquet.ParquetFile(path)
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot read as Parquet", path) from error
+    except arrow.ArrowException as error:
+        raise BadValue(f"not a Parquet file that can be read: {error}", path=path) from None
+
+
+def rows_of(path: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows of a small table, a few at a time; columns that it does not have are left out."""
+    arrow = require("pyarrow", EXTRA)
+    with open_parquet(path) as file:
+        there = [name for name in columns if name in file.schema_arrow.names]
+        try:
+            for batch in file.iter_batches(1024, columns=there):
+                yield from batch.to_pylist()
+        except (arrow.ArrowException, OSError) as error:
+            raise BadValue(f"the table cannot be read: {error}", path=path) from None
+
+
+class Numbers(NamedTuple):
+    """What a column of numbers holds in each row."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+    """None where the number of elements is not the same by type."""
+
+
+def numbers_of(kind: Any) -> Numbers | None:  # noqa: ANN401 - a type of pyarrow
+    """What a column holds, if that is numbers or arrays of them."""
+    arrow = require("pyarrow", EXTRA)
+    types, shape = arrow.types, list[int | None]()
+    if isinstance(kind, arrow.BaseExtensionType):
+        kind = kind.storage_type
+    while types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        shape.append(kind.list_size if types.is_fixed_size_list(kind) else None)
+        kind = kind.value_type
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+        return Numbers(np.dtype(kind.to_pandas_dtype()), tuple(shape))
+    return None
+
+
+class DataFile:
+    """A Parquet file with the steps of one episode or many. Threads may share it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._arrow = require("pyarrow", EXTRA)
+        self._file = open_parquet(path)
+        self._lock = threading.Lock()
+        self._kept: tuple[int, Any] | None = None
+        self.schema = self._file.schema_arrow
+        groups = self._file.metadata.num_row_groups
+        counts = [self._file.metadata.row_group(number).num_rows for number in range(groups)]
+        self._starts: list[int] = [0, *np.cumsum(counts, dtype=np.int64).tolist()]
+        self._episodes: dict[int, tuple[int, int]] | None = None
+
+    def close(self) -> None:
+        """Closes the file; what is still to be read of it raises `Closed`."""
+        with self._lock:
+            self._file.close()
+            self._kept = None
+
+    def episode(self, number: int) -> tuple[int, int]:
+        """The first row of an episode, and the one after its last."""
+        with self._lock:
+            if self._episodes is None:
+                self._episodes = self._find_episodes()
+            found = self._episodes.get(number)
+        if found is None:
+            raise BadValue(
+                "the file does not have the rows of the episode",
+                path=self.path,
+                entry=EPISODE,
+                expected=f"rows of episode {number}",
+                found=f"episodes {', '.join(map(str, [*self._episodes][:10]))}",
+            )
+        return found
+
+    def _find_episodes(self) -> dict[int, tuple[int, int]]:
+        if EPISODE not in self.schema.names or not self._arrow.types.is_integer(
+            self.schema.field(EPISODE).type
+        ):
+            raise BadMetadata(
+                "no column with the numbers of episodes", path=self.path, entry=EPISODE
+            )
+        found: dict[int, tuple[int, int]] = {}
+        start = 0
+        latest: int | None = None
+        with self._reading([EPISODE]):
+            for batch in self._file.iter_batches(_BATCH, columns=[EPISODE]):
+                values = as_array(batch.column(0), (), self.path, EPISODE)
+                edges = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)]
+                for first, stop in pairwise(edges):
+                    number = int(values[first]) if stop > first else latest
+                    if number is None or stop == first:
+                        continue
+                    if number in found and number != latest:
+                        raise BadValue(
+                            "the rows of an episode are not together",
+                            path=self.path,
+                            entry=EPISODE,
+                            found=f"episode {number} again at row {start + first}",
+                        )
+                    begin = found[number][0] if number in found else start + first
+                    found[number] = (begin, start + stop)
+                    latest = number
+                start += len(values)
+        return found
+
+    def read(self, columns: Sequence[str], start: int, stop: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
+        """Some columns of the rows from `start` to `stop`."""
+        parts = []
+        with self._lock, self._reading(columns):
+            for group, (first, end) in enumerate(pairwise(self._starts)):
+                if first < stop and end > start:
+                    low, high = max(start, first) - first, min(stop, end) - first
+                    parts.append(self._part(group, columns, low, high, end - first))
+            if not parts:
+                return self._file.schema_arrow.empty_table().select(list(columns))
+            return self._arrow.concat_tables(parts)
+
+    def _part(self, group: int, columns: Sequence[str], low: int, high: int, rows: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
+        if rows <= _FEW_TIMES * (high - low) + _FEW_ROWS:
+            return self._file.read_row_group(group, list(columns)).slice(low, high - low)
+        if all(numbers_of(self.schema.field(name).type) for name in columns):
+            table = self._kept_group(group, rows)
+            if table is not None:
+                return table.select(list(columns)).slice(low, high - low)
+        parts, at = [], 0
+        for batch in self._file.iter_batches(_BATCH, row_groups=[group], columns=list(columns)):
+            first, end = max(low - at, 0), min(high - at, len(batch))
+            if first < end:
+                parts.append(batch.slice(first, end - first))
+            at += len(batch)
+            if at >= high:
+                break
+        return self._arrow.Table.from_batches(parts)
+
+    def _kept_group(self, group: int, rows: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
+        """All numbers of a group of rows; None if that is too much to keep."""
+        if self._kept is not None and self._kept[0] == group:
+            return self._kept[1]
+        numeric = [field.name for field in self.schema if numbers_of(field.type)]
+        facts = self._file.metadata.row_group(group)
+        size = sum(facts.column(each).total_uncompressed_size for each in range(facts.num_columns))
+        # Repeated values take next to nothing in the file, whatever they take in memory.
+        if max(size, rows * len(numeric) * 8) > _MOST_KEPT:
+            return None
+        self._kept = (group, self._file.read_row_group(group, numeric))
+        return self._kept[1]
+
+    @contextmanager
+    def _reading(self, columns: Sequence[str]) -> Iterator[None]:
+        """Turns the errors of pyarrow into ours."""
+        if self._file.closed:
+            raise Closed("the dataset is closed", path=self.path)
+        try:
+            yield
+        except (self._arrow.ArrowException, OSError) as error:
+            raise BadValue(
+                f"the data cannot be read: {error}", path=self.path, entry=", ".join(columns)
+            ) from None
+
+
+def as_array(values: Any, shape: Sequence[int], path: str, name: str) -> NDArray[Any]:  # noqa: ANN401 - an array of pyarrow
+    """A column of numbers as an array; each row must have the shape that the dataset states."""
+    arrow, compute = require("pyarrow", EXTRA), require("pyarrow.compute", EXTRA)
+    rows = len(values)
+    if isinstance(values, arrow.ChunkedArray):
+        values = values.combine_chunks()
+        if isinstance(values, arrow.ChunkedArray):
+            values = arrow.concat_arrays(values.chunks)
+    if isinstance(values.type, arrow.BaseExtensionType):
+        values = values.storage
+    for size in shape:
+        _check_nulls(values, path, name)
+        if not arrow.types.is_fixed_size_list(values.type):
+            lengths = compute.min_max(compute.list_value_length(values)).as_py()
+            found = {length for length in lengths.values() if length is not None}
+        else:
+            found = {values.type.list_size}
+        if found - {size}:
+            raise SizeMismatch(
+                "a row has another shape than the dataset states",
+                path=path,
+                entry=name,
+                expected=list(shape),
+                found=f"{sorted(found)} in place of {size}",
+            )
+        values = values.flatten()
+    _check_nulls(values, path, name)
+    array: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    if array.size != rows * prod(shape):
+        raise SizeMismatch(
+            "rows have another shape than the dataset states",
+            path=path,
+            entry=name,
+            expected=f"{rows} rows of {list(shape)}",
+            found=f"{array.size} numbers",
+        )
+    return array.reshape(rows, *shape)
+
+
+def _check_nulls(values: Any, path: str, name: str) -> None:  # noqa: ANN401 - an array of pyarrow
+    if values.null_count:
+        raise BadValue(
+            "a number is missing",
+            path=path,
+            entry=name,
+            expected="a value in each row",
+            found=f"{values.null_count} null",
+            hint="fill or remove these rows first",
+        )
+
+
+class ColumnRows:
+    """Rows of one column that are read when they are used."""
+
+    def __init__(
+        self, file: DataFile, name: str, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> None:
+        self._file, self._name, self._start = file, name, start
+        self.shape = shape
+        self.dtype = dtype
+
+    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
+        start, stop, _ = rows.indices(self.shape[0])
+        table = self._file.read([self._name], self._start + start, self._start + max(start, stop))
+        return as_array(table.column(0), self.shape[1:], self._file.path, self._name)
+
+
+def pictures_of(file: DataFile, name: str, start: int, stop: int) -> list[bytes]:
+    """The encoded pictures of some rows."""
+    pictures: list[bytes] = []
+    for step, cell in enumerate(file.read([name], start, stop).column(0).to_pylist()):
+        picture = cell.get("bytes") if isinstance(cell, dict) else cell
+        if not isinstance(picture, bytes):
+            raise BadValue(
+                "the picture of a step is not in the table",
+                path=file.path,
+                entry=f"{name}, step {step}",
+                hint="embed the pictures into the Parquet files first",
+            )
+        pictures.append(picture)
+    return pictures

@@ -1,0 +1,801 @@
+"""Writes LeRobot v3.0 datasets."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from shard_format.errors import BadMetadata, InvalidArgument
+from shard_format.extras import require
+from wshard._channels import Modality, RaggedChannel, TextChannel, is_frames
+from wshard._lanes import CHANNEL_LANES, TICKS, TIMESTAMPS, block_name
+from wshard._values import DType, step_ranges
+from wshard._video import VideoChannel
+from wshard.convert._model import Target
+from wshard.convert.lerobot import _statistics as statistics
+from wshard.convert.lerobot._layout import (
+    DATA,
+    DEFAULT_FEATURES,
+    EPISODES,
+    EXTRA,
+    INFO,
+    INSTRUCTION,
+    STATISTICS,
+    SUBTASKS,
+    SUCCESS,
+    TASKS,
+    TIME,
+    VIDEOS,
+    addresses,
+    feature_name,
+    parse_feature,
+)
+from wshard.convert.lerobot._videos import FILES_IN_FOLDER, MOST_VIDEO_MB, VideoTrack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from wshard._channels import Channel
+    from wshard._episode import Episode
+    from wshard._lanes import Address
+    from wshard.convert._model import Notes, WriteOptions
+
+_FPS: Final = 30
+_MOST_DATA_MB: Final = 100
+_MOST_DIMENSIONS: Final = 5
+_TABLE_BYTES: Final = 256 << 20
+_FRAME_BYTES: Final = 64 << 20
+_EPISODES_AT_ONCE: Final = 100
+# What lerobot itself encodes with.
+_CODEC: Final = "av1:crf=30,preset=12"
+_KEYFRAME_EVERY: Final = 2
+_PNG: Final = "image/png"
+_STANDARD: Final = (
+    *("codebase_version", "robot_type", "total_episodes", "total_frames", "total_tasks"),
+    *("total_videos", "total_chunks", "chunks_size", "data_files_size_in_mb"),
+    *("video_files_size_in_mb", "fps", "splits", "data_path", "video_path", "features"),
+    "statistics",
+)
+_METADATA: Final = ("task", "tasks", "success", "split", "lerobot", "dataset", "statistics")
+_ONE_SHAPE: Final = "a dataset has the same features in all episodes, and the first has others"
+
+
+class _Column(NamedTuple):
+    """One feature that is written."""
+
+    name: str
+    address: Address | None
+    """None for what is made of metadata."""
+    kind: str
+    """`number`, `text`, `image` or `video`."""
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    """Of one step in an episode."""
+    fields: dict[str, Any]
+    """In `info.json`."""
+
+
+class Writer(Target):
+    """A LeRobot v3.0 dataset. The first episode decides which features it has, and its rate."""
+
+    def __init__(self, path: str, options: WriteOptions) -> None:
+        super().__init__(path, options)
+        self._arrow = require("pyarrow", EXTRA)
+        self._parquet = require("pyarrow.parquet", EXTRA)
+        os.makedirs(os.path.join(path, "meta"))
+        self._columns: dict[str, _Column] = {}
+        self._fps = 0.0
+        self._more: dict[str, Any] = {}
+        self._robot: str | None = None
+        self._extras: dict[str, Any] = {}
+        self._subtasks: list[str] | None = None
+        self._tasks: dict[str, int] = {}
+        self._totals: dict[str, dict[str, NDArray[Any]]] = {}
+        self._splits: dict[str, list[int]] = {}
+        self._episodes = self._frames = 0
+        self._rows: list[dict[str, Any]] = []
+        self._table: Any = None
+        self._data: Any = None
+        self._data_file = -1
+        self._tracks: dict[str, VideoTrack] = {}
+
+    # --- episodes
+
+    def write(self, episode: Episode, notes: Notes) -> None:
+        length = episode.length
+        if not length:
+            notes.dropped("episode", "a dataset has no episodes without steps")
+            return
+        if not self._episodes:
+            self._start(episode, notes)
+        channels = self._channels(episode, notes)
+        self._note_the_rest(episode, notes)
+        tasks = self._task_numbers(episode, notes)
+        values = self._default_values(episode, tasks, notes)
+        row: dict[str, Any] = {
+            "episode_index": self._episodes,
+            "tasks": list(dict.fromkeys(list(self._tasks)[number] for number in tasks.tolist())),
+            "length": length,
+        }
+        stated = episode.metadata.get("statistics")
+        stated = stated if isinstance(stated, dict) else {}
+        found: dict[str, dict[str, NDArray[Any]]] = {}
+        pictures: dict[str, Channel | None] = {}
+        for name, column in self._columns.items():
+            channel = channels.get(name)
+            if column.kind == "image":
+                pictures[name] = channel
+                found[name] = _picture_statistics(column, channel, length, stated.get(name))
+            elif column.kind == "text":
+                values[name] = [""] * length if channel is None else channel.data[:length]
+            elif column.kind == "number":
+                values[name] = _numbers(column, channel, episode, length)
+        for name, array in values.items():
+            if not isinstance(array, list):
+                given = stated.get(name) if name not in DEFAULT_FEATURES else None
+                found[name] = statistics.stated_or(statistics.of_numbers(array), given)
+        self._add_rows(values, pictures, length, row)
+        for name in self._tracks:
+            column, channel = self._columns[name], channels.get(name)
+            found[name] = self._add_video(column, channel, length, row, stated.get(name), notes)
+        self._add_row(row, found, episode)
+
+    def _add_row(
+        self,
+        row: dict[str, Any],
+        found: Mapping[str, dict[str, NDArray[Any]]],
+        episode: Episode,
+    ) -> None:
+        own = episode.metadata.get("lerobot")
+        extras = own.get("episode") if isinstance(own, dict) else None
+        for name, kind in self._extras.items():
+            value = extras.get(name) if isinstance(extras, dict) else None
+            row[name] = value if type(value) is kind else None
+        for name in (*self._columns, *DEFAULT_FEATURES):
+            if found.get(name):
+                self._totals[name] = statistics.merged(self._totals.get(name), found[name])
+                row |= {f"stats/{name}/{kind}": found[name][kind] for kind in statistics.KINDS}
+        row |= {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0}
+        self._rows.append(row)
+        self._episodes += 1
+        self._frames += row["length"]
+        if len(self._rows) >= _EPISODES_AT_ONCE:
+            self._flush_rows()
+
+    # --- what there is
+
+    def _start(self, episode: Episode, notes: Notes) -> None:
+        """Decides what all episodes have."""
+        rate = episode.timebase.tick_hz
+        if rate is None:
+            notes.filled("fps", f"{_FPS}: the episode does not state a rate")
+        self._fps = rate or _FPS
+        metadata = episode.metadata
+        own, dataset = metadata.get("lerobot"), metadata.get("dataset")
+        if isinstance(dataset, dict):
+            robot = dataset.get("robot_type")
+            self._robot = robot if isinstance(robot, str) else None
+            if isinstance(own, dict):
+                self._more = {
+                    name: value for name, value in dataset.items() if name not in _STANDARD
+                }
+        original: dict[str, dict[str, Any]] = {}
+        if isinstance(own, dict):
+            original = _original_features(own.get("features"))
+            extras = own.get("episode")
+            if isinstance(extras, dict):
+                self._extras = {
+                    name: type(value)
+                    for name, value in extras.items()
+                    if isinstance(value, (str, int, float, bool))
+                }
+            subtasks = own.get("subtasks")
+            if isinstance(subtasks, list) and all(isinstance(text, str) for text in subtasks):
+                self._subtasks = subtasks
+        self._plan(episode, original)
+
+    def _plan(self, episode: Episode, original: dict[str, dict[str, Any]]) -> None:
+        parsed = {name: parse_feature("", name, fields) for name, fields in original.items()}
+        names = {address: name for name, address in addresses(parsed).items()}
+        order = {address: number for number, address in enumerate(names)}
+        task = ("signal", task_channel(episode))
+        usable = [
+            (address, channel)
+            for address, channel in episode.parts.items()
+            if address[0] in CHANNEL_LANES
+            and _problem(channel, episode.length) is None
+            and address != task
+        ]
+        usable.sort(key=lambda each: order.get(each[0], len(order)))
+        actions = [address for address, _ in usable if address[0] == "action"]
+        for address, channel in usable:
+            known = names.get(address)
+            kind = self._kind(channel, original.get(known or "", {}))
+            if kind is None:
+                continue
+            name = known or feature_name(address, is_camera=kind in ("video", "image"))
+            if known is None and actions == [address]:
+                name = "action"
+            while name in self._columns or name in DEFAULT_FEATURES:
+                name += "_2"
+            column = _column(name, address, kind, channel)
+            if known is not None:
+                column.fields.update(_stated_fields(original[known], column.fields))
+            self._columns[name] = column
+        if SUCCESS not in self._columns and isinstance(episode.metadata.get("success"), bool):
+            fields = {"dtype": "bool", "shape": [1], "names": None}
+            self._columns[SUCCESS] = _Column(
+                SUCCESS, None, "number", np.dtype(np.bool_), (), fields
+            )
+        for name, column in self._columns.items():
+            if column.kind == "video":
+                self._tracks[name] = VideoTrack(self.path, name, self._fps)
+
+    def _kind(self, channel: Channel, original: Mapping[str, Any]) -> str | None:
+        """How to store a channel; None if that is not possible."""
+        if isinstance(channel, TextChannel):
+            return "text"
+        if isinstance(channel, VideoChannel) and original.get("dtype") == "video":
+            return "image" if self.options.video == "decode" and _is_colour(channel) else "video"
+        if _is_colour(channel):
+            is_image = original.get("dtype") == "image" or _is_png(channel)
+            if self.options.video == "decode" or (is_image and self.options.video == "keep"):
+                return "image"
+            return "video"
+        is_array = len(channel.step_shape) <= _MOST_DIMENSIONS and channel.step_bytes > 0
+        return "number" if is_array else None
+
+    def _channels(self, episode: Episode, notes: Notes) -> dict[str, Channel]:
+        """The channels of an episode by the names of their features; notes what cannot be written."""
+        places = {column.address: column for column in self._columns.values()}
+        found: dict[str, Channel] = {}
+        task = ("signal", task_channel(episode))
+        for address, channel in episode.parts.items():
+            if address[0] not in CHANNEL_LANES or address == task:
+                continue
+            block, column = block_name(address), places.get(address)
+            problem = _problem(channel, episode.length)
+            if problem is None and column is None:
+                problem = _ONE_SHAPE if self._episodes else "arrays have at most 5 dimensions here"
+            if problem is None and column is not None and not _fits(column, channel):
+                problem = _ONE_SHAPE
+            if problem is not None or column is None:
+                notes.dropped(block, problem or "")
+                continue
+            found[column.name] = channel
+            self._note_kept(column, channel, block, notes)
+            if channel.length > episode.length:
+                notes.dropped(
+                    f"{block}[{episode.length}]",
+                    "what was seen after the last step: there is one row for each action",
+                )
+        for name, column in self._columns.items():
+            if name not in found and column.address is not None:
+                notes.filled(name, "zeros: the episode does not have this feature")
+        if SUCCESS in self._columns and SUCCESS not in found:
+            notes.filled(SUCCESS, "true at the last step of an episode with success")
+        return found
+
+    def _note_kept(self, column: _Column, channel: Channel, block: str, notes: Notes) -> None:
+        address = addresses({column.name: parse_feature("", column.name, column.fields)})
+        if address.get(column.name) == column.address:
+            notes.kept(block, column.name)
+        else:
+            notes.renamed(block, column.name)
+        if column.kind == "number" and channel.dtype != column.dtype:
+            notes.cast(block, channel.dtype_name, column.dtype)
+        if column.kind == "number" and column.shape == (1,):
+            notes.cast(block, "[T, 1]", "[T]", "one number a step is a plain column")
+
+    def _note_the_rest(self, episode: Episode, notes: Notes) -> None:
+        for address in episode.parts:
+            if address[0] == TICKS:
+                notes.dropped(TICKS, "steps are numbered from 0")
+            elif address[0] == TIMESTAMPS:
+                if "lerobot" not in episode.metadata:
+                    notes.dropped(
+                        TIMESTAMPS, f"steps have the times of a clock of {self._fps:g} Hz"
+                    )
+            elif address[0] not in CHANNEL_LANES:
+                notes.dropped(block_name(address), "there is no place for it")
+        rate = episode.timebase.tick_hz
+        if rate is not None and rate != self._fps:
+            notes.cast("timebase", f"{rate:g} Hz", f"{self._fps:g} Hz", "that of the first episode")
+        for name in episode.metadata:
+            is_own = name in _METADATA and (
+                "lerobot" in episode.metadata or name not in ("dataset", "statistics")
+            )
+            if not is_own:
+                notes.dropped(f"metadata/{name}", "there is no place for it")
+        if episode.env_id:
+            notes.dropped("env_id", "there is no place for it")
+        if episode.provenance:
+            notes.dropped("meta/provenance", "there is no place for it")
+        split = episode.metadata.get("split")
+        name = split if isinstance(split, str) and split else next(reversed(self._splits), "train")
+        if name in self._splits and name != next(reversed(self._splits)):
+            notes.dropped("metadata/split", "a split is a range of episodes")
+            name = next(reversed(self._splits))
+        self._splits.setdefault(name, [self._episodes, self._episodes])[1] = self._episodes + 1
+
+    # --- steps
+
+    def _task_numbers(self, episode: Episode, notes: Notes) -> NDArray[np.int64]:
+        channel = episode.observations.get(task_channel(episode))
+        length, task = episode.length, episode.metadata.get("task")
+        if isinstance(channel, TextChannel) and _problem(channel, length) is None:
+            texts = list(channel.data[:length])
+            notes.kept(f"signal/{channel.name}", "task_index")
+        elif isinstance(task, str):
+            texts = [task] * length
+            notes.kept("metadata/task", "task_index")
+        else:
+            texts = [""] * length
+            notes.filled("task_index", "an empty task: the episode does not state one")
+        numbers = [self._tasks.setdefault(text, len(self._tasks)) for text in texts]
+        return np.array(numbers, np.int64)
+
+    def _default_values(
+        self, episode: Episode, tasks: NDArray[np.int64], notes: Notes
+    ) -> dict[str, Any]:
+        steps = np.arange(episode.length, dtype=np.int64)
+        seconds = steps / self._fps
+        times = episode.timestamps_ns
+        if times is not None and "lerobot" in episode.metadata:
+            seconds = times / 1e9
+            notes.kept(TIMESTAMPS, TIME)
+        return {
+            TIME: seconds.astype(np.float32),
+            "frame_index": steps,
+            "episode_index": np.full_like(steps, self._episodes),
+            "index": steps + self._frames,
+            "task_index": tasks,
+        }
+
+    def _add_rows(
+        self,
+        values: Mapping[str, Any],
+        pictures: Mapping[str, Channel | None],
+        length: int,
+        row: dict[str, Any],
+    ) -> None:
+        if self._data is not None and self._data_size() >= _MOST_DATA_MB << 20:
+            self._close_data()
+        schema = self._schema()
+        if self._data is None:
+            self._data_file += 1
+            chunk, file = divmod(self._data_file, FILES_IN_FOLDER)
+            path = os.path.join(self.path, DATA.format(chunk_index=chunk, file_index=file))
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            self._data_path = path
+            self._data = self._parquet.ParquetWriter(path, schema, compression="snappy")
+        step_bytes = sum(
+            array.nbytes // length for array in values.values() if not isinstance(array, list)
+        ) + sum(channel.step_bytes for channel in pictures.values() if channel is not None)
+        for start, stop in step_ranges(length, step_bytes, _TABLE_BYTES):
+            arrays = []
+            for field in schema:
+                column = self._columns.get(field.name)
+                if field.name in pictures and column is not None:
+                    data = _pngs(column, pictures[field.name], start, stop)
+                    arrays.append(self._arrow.array(data, field.type))
+                else:
+                    arrays.append(_as_arrow(values[field.name][start:stop], field.type))
+            self._data.write_table(self._arrow.Table.from_arrays(arrays, schema=schema))
+        chunk, file = divmod(self._data_file, FILES_IN_FOLDER)
+        row |= {"data/chunk_index": chunk, "data/file_index": file}
+        row |= {"dataset_from_index": self._frames, "dataset_to_index": self._frames + length}
+
+    def _data_size(self) -> int:
+        return os.path.getsize(self._data_path)
+
+    def _close_data(self) -> None:
+        if self._data is not None:
+            data, self._data = self._data, None
+            data.close()
+
+    # --- cameras
+
+    def _add_video(
+        self,
+        column: _Column,
+        channel: Channel | None,
+        length: int,
+        row: dict[str, Any],
+        stated: Any,  # noqa: ANN401 - checked where it is used
+        notes: Notes,
+    ) -> dict[str, NDArray[Any]]:
+        track = self._tracks[column.name]
+        given = statistics.parsed(stated, (3, 1, 1))
+        copied = self._copied(channel, length)
+        if copied is not None:
+            place = track.add([copied])
+            found = given
+            if found is None or len(found) < len(statistics.KINDS):
+                found = _picture_statistics(column, channel, length, None)
+        else:
+            seen = statistics.PictureStatistics()
+            place = track.add(self._encoded(column, channel, length, seen))
+            found = seen.result()
+            if channel is not None and column.address is not None:
+                notes.decoded(block_name(column.address), f"encoded with a loss, {_CODEC}")
+        start = place.start / self._fps
+        row |= {
+            f"videos/{column.name}/chunk_index": place.chunk,
+            f"videos/{column.name}/file_index": place.file,
+            f"videos/{column.name}/from_timestamp": start,
+            f"videos/{column.name}/to_timestamp": start + length / self._fps,
+        }
+        if "info" not in column.fields or copied is None:
+            column.fields["info"] = track.info
+        return found
+
+    def _copied(self, channel: Channel | None, length: int) -> VideoChannel | None:
+        """The channel with its packets as they are, if an mp4 file with other episodes before it can hold them."""
+        if not isinstance(channel, VideoChannel) or self.options.video == "encode":
+            return None
+        cut = channel.sliced(0, length) if channel.length > length else channel
+        is_video = (cut.content_type or "").startswith("video/") and not cut.hidden
+        return cut if is_video and cut.content_type != "video/ffv1" else None
+
+    def _encoded(
+        self,
+        column: _Column,
+        channel: Channel | None,
+        length: int,
+        seen: statistics.PictureStatistics,
+    ) -> Iterator[VideoChannel]:
+        looked_at = statistics.sampled_steps(length)
+        for start, stop, frames in _frames(column, channel, length):
+            seen.add(frames[looked_at[(looked_at >= start) & (looked_at < stop)] - start])
+            yield VideoChannel.encode(
+                frames, _CODEC, fps=self._fps, keyframe_every=_KEYFRAME_EVERY, name=column.name
+            )
+
+    # --- the end
+
+    def finish(self) -> None:
+        self._close_data()
+        for track in self._tracks.values():
+            track.close()
+        self._flush_rows()
+        if self._table is not None:
+            self._table.close()
+        if not self._episodes:
+            raise InvalidArgument("a LeRobot dataset needs at least one episode", path=self.path)
+        self._write_texts(TASKS, "task", list(self._tasks))
+        if self._subtasks is not None:
+            self._write_texts(SUBTASKS, "subtask", self._subtasks)
+        totals = {
+            name: {kind: values[kind].tolist() for kind in statistics.KINDS}
+            for name, values in self._totals.items()
+        }
+        self._write_json(STATISTICS, totals)
+        self._write_json(INFO, self._info())
+
+    def abandon(self) -> None:
+        for track in self._tracks.values():
+            track.abandon()
+        self._close_data()
+        if self._table is not None:
+            self._table.close()
+
+    def _info(self) -> dict[str, Any]:
+        fps = self._fps
+        return {
+            "codebase_version": "v3.0",
+            "robot_type": self._robot,
+            "total_episodes": self._episodes,
+            "total_frames": self._frames,
+            "total_tasks": len(self._tasks),
+            "chunks_size": FILES_IN_FOLDER,
+            "data_files_size_in_mb": _MOST_DATA_MB,
+            "video_files_size_in_mb": MOST_VIDEO_MB,
+            "fps": int(fps) if fps == int(fps) else fps,
+            "splits": {name: f"{first}:{stop}" for name, (first, stop) in self._splits.items()},
+            "data_path": DATA,
+            "video_path": VIDEOS if self._tracks else None,
+            "features": self._features(),
+            **self._more,
+        }
+
+    def _features(self) -> dict[str, dict[str, Any]]:
+        return {name: column.fields for name, column in self._columns.items()} | DEFAULT_FEATURES
+
+    def _write_json(self, name: str, value: Any) -> None:  # noqa: ANN401 - JSON
+        with open(os.path.join(self.path, name), "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=4, ensure_ascii=False)
+
+    def _write_texts(self, name: str, kind: str, texts: list[str]) -> None:
+        """A table of numbers and texts, with the texts as the index of a data frame."""
+        number = f"{kind}_index"
+        described = [
+            (number, number, "int64", "int64"),
+            (kind, kind, "unicode", "object"),
+        ]
+        keys = ("name", "field_name", "pandas_type", "numpy_type")
+        pandas = {
+            "index_columns": [kind],
+            "column_indexes": [],
+            "columns": [
+                {**dict(zip(keys, each, strict=True)), "metadata": None} for each in described
+            ],
+            "creator": {"library": "pyarrow", "version": self._arrow.__version__},
+            "pandas_version": "2.2.0",
+        }
+        schema = self._arrow.schema(
+            [(number, self._arrow.int64()), (kind, self._arrow.string())],
+            {"pandas": json.dumps(pandas)},
+        )
+        table = self._arrow.table({number: range(len(texts)), kind: texts}, schema=schema)
+        self._parquet.write_table(table, os.path.join(self.path, name))
+
+    # --- tables
+
+    def _schema(self) -> Any:  # noqa: ANN401 - a pyarrow.Schema
+        arrow, fields, described = self._arrow, [], dict[str, Any]()
+        for name, feature in self._features().items():
+            if feature["dtype"] == "video":
+                continue
+            column = self._columns.get(name)
+            if feature["dtype"] == "image":
+                fields.append(
+                    (name, arrow.struct({"bytes": arrow.binary(), "path": arrow.string()}))
+                )
+                described[name] = {"_type": "Image"}
+                continue
+            shape = () if column is None or column.shape == (1,) else column.shape
+            scalar = arrow.type_for_alias(feature["dtype"])
+            value = {"dtype": feature["dtype"], "_type": "Value"}
+            if len(shape) > 1:
+                described[name] = {
+                    "shape": list(shape),
+                    "dtype": feature["dtype"],
+                    "_type": f"Array{len(shape)}D",
+                }
+                for _ in shape:
+                    scalar = arrow.list_(scalar)
+            elif shape:
+                described[name] = {"feature": value, "length": shape[0], "_type": "Sequence"}
+                scalar = arrow.list_(scalar, shape[0])
+            else:
+                described[name] = value
+            fields.append((name, scalar))
+        text = json.dumps({"info": {"features": described}})
+        return arrow.schema(fields, {"huggingface": text})
+
+    def _flush_rows(self) -> None:
+        if not self._rows:
+            return
+        arrow = self._arrow
+        if self._table is None:
+            path = os.path.join(self.path, EPISODES.format(chunk_index=0, file_index=0))
+            os.makedirs(os.path.dirname(path))
+            schema = arrow.schema(
+                [(name, self._row_type(name, value)) for name, value in self._rows[0].items()]
+            )
+            self._table = self._parquet.ParquetWriter(path, schema, compression="snappy")
+        columns = [
+            arrow.array(
+                [
+                    value.tolist() if isinstance(value, np.ndarray) else value
+                    for value in (row.get(field.name) for row in self._rows)
+                ],
+                field.type,
+            )
+            for field in self._table.schema
+        ]
+        self._table.write_table(arrow.Table.from_arrays(columns, schema=self._table.schema))
+        self._rows.clear()
+
+    def _row_type(self, name: str, value: Any) -> Any:  # noqa: ANN401 - a type of pyarrow
+        arrow = self._arrow
+        if name == "tasks":
+            return arrow.list_(arrow.string())
+        if name in self._extras:
+            return arrow.array([value]).type
+        if not isinstance(value, np.ndarray):
+            return arrow.float64() if name.endswith("_timestamp") else arrow.int64()
+        _, _, rest = name.partition("stats/")
+        feature, _, kind = rest.rpartition("/")
+        scalar = arrow.float64()
+        if kind == "count":
+            scalar = arrow.int64()
+        elif kind in ("min", "max"):
+            dtype = self._features()[feature]["dtype"]
+            if dtype == "bool":
+                scalar = arrow.bool_()
+            elif dtype.startswith(("int", "uint")) and dtype != "uint64":
+                scalar = arrow.int64()
+        for _ in value.shape:
+            scalar = arrow.list_(scalar)
+        return scalar
+
+
+def task_channel(episode: Episode) -> str:
+    """The name of the text channel that holds the task of each step."""
+    own = episode.metadata.get("lerobot")
+    features = own.get("features") if isinstance(own, dict) else None
+    parsed = {
+        name: parse_feature("", name, fields)
+        for name, fields in _original_features(features).items()
+    }
+    taken = ("signal", INSTRUCTION) in addresses(parsed).values()
+    return "task" if taken else INSTRUCTION
+
+
+def _original_features(features: Any) -> dict[str, dict[str, Any]]:  # noqa: ANN401 - checked here
+    """The features that a dataset had from which the episode was read; those that are not understood are left out."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, fields in features.items() if isinstance(features, dict) else ():
+        try:
+            parse_feature("", name, fields)
+        except BadMetadata:
+            continue
+        found[name] = fields
+    return found
+
+
+def _stated_fields(original: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """What of an original description still holds."""
+    kept = {name: value for name, value in original.items() if name not in ("dtype", "shape")}
+    if own["dtype"] != "video":
+        kept.pop("info", None)
+    if original.get("shape") != own["shape"]:
+        is_turned = own["dtype"] in ("video", "image") and sorted(original["shape"]) == sorted(
+            own["shape"]
+        )
+        if not is_turned:
+            kept.pop("names", None)
+            return kept
+        kept["shape"] = original["shape"]
+    return kept
+
+
+def _problem(channel: Channel, length: int) -> str | None:
+    """Why a channel cannot be written."""
+    if channel.has_own_clock:
+        return "it has a clock of its own, and rows are steps"
+    if isinstance(channel, RaggedChannel) and not isinstance(channel, TextChannel):
+        return "steps have different numbers of items"
+    if channel.length not in (length, length + 1):
+        return f"it has {channel.length} entries for {length} steps"
+    return None
+
+
+def _is_colour(channel: Channel) -> bool:
+    """Whether a channel is a camera that a video of LeRobot can show."""
+    shape = channel.step_shape
+    is_picture = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3))
+    return (
+        is_picture
+        and channel.dtype_name is DType.UINT8
+        and channel.modality != Modality.DEPTH
+        and is_frames(channel)
+    )
+
+
+def _is_png(channel: Channel) -> bool:
+    return isinstance(channel, VideoChannel) and channel.content_type == _PNG
+
+
+def _column(name: str, address: Address, kind: str, channel: Channel) -> _Column:
+    fields: dict[str, Any]
+    shape, dtype = channel.step_shape, np.dtype(np.uint8)
+    if kind in ("video", "image"):
+        size = [*shape[:2], 3]
+        fields = {"dtype": kind, "shape": size, "names": ["height", "width", "channels"]}
+    elif kind == "text":
+        fields = {"dtype": "string", "shape": [1], "names": None}
+    else:
+        dtype, names = _dtype(channel), channel.extra.get("names")
+        fields = {"dtype": dtype.name, "shape": list(shape) or [1], "names": None}
+        fields["names"] = names if isinstance(names, list) else None
+    return _Column(name, address, kind, dtype, shape, fields)
+
+
+def _dtype(channel: Channel) -> np.dtype[Any]:
+    """The type of numbers in a table, which has no bf16."""
+    is_short = channel.dtype_name is DType.BFLOAT16
+    return np.dtype(np.float32) if is_short else channel.dtype
+
+
+def _fits(column: _Column, channel: Channel) -> bool:
+    """Whether the channel of another episode can be stored as the first one was."""
+    if isinstance(channel, TextChannel) or column.kind == "text":
+        return isinstance(channel, TextChannel) and column.kind == "text"
+    if channel.step_shape != column.shape:
+        return False
+    if column.kind == "number":
+        return np.can_cast(_dtype(channel), column.dtype, "same_kind")
+    return channel.dtype_name is DType.UINT8 or isinstance(channel, VideoChannel)
+
+
+def _numbers(
+    column: _Column, channel: Channel | None, episode: Episode, length: int
+) -> NDArray[Any]:
+    shape = () if column.shape == (1,) else column.shape
+    if channel is None:
+        values = np.zeros((length, *shape), column.dtype)
+        if column.address is None:
+            values[-1] = episode.metadata.get("success") is True
+        return values
+    steps = channel.read_steps(0, length)
+    if channel.dtype_name is DType.BFLOAT16:
+        steps = channel.dtype_name.as_numbers(steps)
+    steps = steps.astype(column.dtype, copy=False)
+    return steps.reshape(length, *shape)
+
+
+def _frames(
+    column: _Column, channel: Channel | None, length: int
+) -> Iterator[tuple[int, int, NDArray[np.uint8]]]:
+    """The pictures of an episode in colour, some at a time: where they start and stop, and an array [N, H, W, 3]."""
+    height, width = column.shape[:2]
+    for start, stop in step_ranges(length, height * width * 3, _FRAME_BYTES):
+        if channel is None:
+            frames = np.zeros((stop - start, height, width, 3), np.uint8)
+        else:
+            frames = channel.read_steps(start, stop)
+            if frames.dtype != np.uint8:
+                raise InvalidArgument(
+                    "a depth video can be copied, not encoded",
+                    entry=column.name,
+                    hint="decode it before",
+                )
+            if frames.ndim == 3 or frames.shape[3] == 1:
+                frames = np.repeat(frames.reshape(*frames.shape[:3], 1), 3, axis=3)
+        yield start, stop, frames
+
+
+def _picture_statistics(
+    column: _Column,
+    channel: Channel | None,
+    length: int,
+    stated: Any,  # noqa: ANN401 - checked where it is used
+) -> dict[str, NDArray[Any]]:
+    if channel is not None and channel.dtype_name is not DType.UINT8:
+        return {}
+    seen, steps = statistics.PictureStatistics(), statistics.sampled_steps(length)
+    for start, stop, frames in _frames(column, channel, length):
+        seen.add(frames[steps[(steps >= start) & (steps < stop)] - start])
+    return statistics.stated_or(seen.result(), stated)
+
+
+def _pngs(column: _Column, channel: Channel | None, start: int, stop: int) -> list[dict[str, Any]]:
+    """Pictures as PNG files, for a table."""
+    if channel is not None and _is_png(channel):
+        assert isinstance(channel, VideoChannel)
+        data = [bytes(packet.data) for packet in channel.packets(start, stop)]
+    else:
+        image = require("PIL.Image", EXTRA)
+        data = []
+        piece = None if channel is None else channel.sliced(start, stop)
+        for _, _, frames in _frames(column, piece, stop - start):
+            for frame in frames:
+                out = io.BytesIO()
+                image.fromarray(frame).save(out, "PNG", compress_level=6)
+                data.append(out.getvalue())
+    return [
+        {"bytes": each, "path": f"frame-{step:06d}.png"} for step, each in enumerate(data, start)
+    ]
+
+
+def _as_arrow(values: Any, kind: Any) -> Any:  # noqa: ANN401 - an array or texts, as one of pyarrow
+    arrow = require("pyarrow", EXTRA)
+    if isinstance(values, list):
+        return arrow.array(values, kind)
+    flat = arrow.array(np.ascontiguousarray(values).reshape(-1))
+    if arrow.types.is_fixed_size_list(kind):
+        return arrow.FixedSizeListArray.from_arrays(flat, type=kind)
+    for axis in range(values.ndim - 1, 0, -1):
+        count = len(flat)
+        offsets = np.arange(0, count + 1, values.shape[axis], dtype=np.int32)
+        flat = arrow.ListArray.from_arrays(arrow.array(offsets), flat)
+    return flat.cast(kind) if flat.type != kind else flat
