@@ -7,8 +7,11 @@ or together with the fix.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from corpus import seeds
@@ -19,7 +22,8 @@ SECONDS_FOR_ONE_INPUT = 10
 MEMORY_MIB = 1024
 
 
-def fuzz(target: str, seconds: int) -> list[Path]:
+def fuzz(target: str, seconds: int) -> tuple[str, list[Path]]:
+    """What to print about a target, and what it found."""
     corpus = WORK / "corpus" / target
     findings = WORK / "findings" / target
     for folder in (corpus, findings):
@@ -29,7 +33,7 @@ def fuzz(target: str, seconds: int) -> list[Path]:
         (corpus / f"seed-{name}").write_bytes(data)
         count += 1
     before = set(findings.iterdir())
-    print(f"{target}: {count} seeds, {seconds} s", flush=True)
+    said = [f"{target}: {count} seeds, {seconds} s"]
     result = subprocess.run(
         [
             sys.executable,
@@ -51,21 +55,26 @@ def fuzz(target: str, seconds: int) -> list[Path]:
     lines = (result.stderr + result.stdout).splitlines()
     for line in lines:
         if line.startswith(("stat::number_of_executed_units", "stat::peak_rss_mb")):
-            print(f"  {line}")
+            said.append(f"  {line}")
     if result.returncode or new:
-        print("\n".join(lines[-60:]))
-        print(f"  exit code {result.returncode}, findings: {[str(path) for path in new]}")
-        return new or [findings]
-    return []
+        said += lines[-60:]
+        said.append(f"  exit code {result.returncode}, findings: {[str(path) for path in new]}")
+        return "\n".join(said), new or [findings]
+    return "\n".join(said), []
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=300, help="for all targets together")
+    parser.add_argument("--seconds", type=int, default=300, help="for all targets together, one after the other")
     parser.add_argument("targets", nargs="*", default=list(TARGETS), help="which targets")
     arguments = parser.parse_args()
     share = max(1, arguments.seconds // len(arguments.targets))
-    found = [path for target in arguments.targets for path in fuzz(target, share)]
+    found: list[Path] = []
+    # Starting a target takes longer than a short run of it.
+    with ThreadPoolExecutor(os.cpu_count()) as executor:
+        for text, paths in executor.map(partial(fuzz, seconds=share), arguments.targets):
+            print(text, flush=True)
+            found += paths
     print(f"{len(found)} findings" if found else "no findings")
     return 1 if found else 0
 
