@@ -6,7 +6,10 @@ lane is a function that checks the rules of its block when it is called.
 
 from __future__ import annotations
 
+import base64
 import math
+import struct
+import zlib
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -48,7 +51,7 @@ MOST_UNBACKED = 1 << 20
 
 @dataclass(frozen=True)
 class Channel:
-    """A block with its description. `pieces` are the items of each step of a ragged channel."""
+    """A block with its description. `pieces` are the items of each step of a ragged channel, or the packets of a video."""
 
     block: str
     dtype: str
@@ -63,6 +66,7 @@ class Channel:
     start_ns: int | None = None
     sampling_rate_hz: float | None = None
     horizon: int | None = None
+    video: JsonObject | None = None
 
     def describe(self) -> JsonObject:
         told: JsonObject = {
@@ -81,6 +85,8 @@ class Channel:
             told["text"] = [piece.decode() for piece in self.pieces]
         elif self.layout == "ragged":
             told["items"] = [piece.hex() for piece in self.pieces]
+        elif self.video is not None:
+            told |= self.video | {"packets": [piece.hex() for piece in self.pieces]}
         else:
             told |= describe_bytes(_normal(self.data) if self.dtype == "bool" else self.data)
         if self.timestamps_ns is not None:
@@ -129,6 +135,55 @@ class Plain:
 
 
 Lane = Channel | Flags | Numbers | Plain
+VIDEO_SHAPES = {"u8": (0, 1, 3, 4), "u16": (0, 1)}
+"""The numbers of values that a pixel of a video may have; 0 for frames without that axis."""
+
+
+def _check_video_row(row: Row) -> None:
+    """W-VID-5."""
+    shape, allowed = row.shape, VIDEO_SHAPES.get(row.dtype, ())
+    fine = len(shape) in (2, 3) and all(1 <= size <= 65535 for size in shape[:2])
+    fine = fine and (shape[2] if len(shape) == 3 and shape[2] else 0) in allowed
+    fine = fine and (len(shape) == 2 or shape[2] > 0)
+    check(fine, "bad_metadata", "W-VID-5", f"{row.dtype} {shape}")
+    kind = row.text("content_type") or ""
+    check(kind.lower().startswith(("video/", "image/")), "bad_metadata", "W-VID-5", kind)
+    try:
+        base64.b64decode(row.text("extradata") or "", validate=True)
+    except ValueError as error:
+        raise BrokenRuleError("bad_metadata", f"W-VID-5: {error}") from error
+
+
+def _pixels(packet: bytes, row: Row) -> bytes:
+    """The pixels of an image as `_video.png` makes it (W-VID-6)."""
+    width, height = struct.unpack_from(">II", packet, 16)
+    check((height, width) == row.shape[:2], "bad_value", "W-VID-6")
+    (size,) = struct.unpack_from(">I", packet, 33)
+    data = zlib.decompress(packet[41 : 41 + size])
+    stride = len(data) // height
+    rows = b"".join(data[at + 1 : at + stride] for at in range(0, len(data), stride))
+    if row.dtype == "u16":  # PNG stores the upper byte first
+        return b"".join(rows[at : at + 2][::-1] for at in range(0, len(rows), 2))
+    return rows
+
+
+def _check_frames(frames: list[tuple[int, int]], length: int) -> None:
+    """W-VID-3 and W-VID-4."""
+    check(all(0 <= flags <= 3 for _, flags in frames), "bad_value", "W-VID-3")
+    place = {step: at for at, (step, flags) in enumerate(frames) if not flags & 2}
+    shown = sorted(step for step, flags in frames if not flags & 2)
+    check(shown == list(range(length)), "bad_value", "W-VID-3")
+    keys = [at for at, (_, flags) in enumerate(frames) if flags & 1]
+    before = -1
+    for step in range(length):
+        usable = [at for at in keys if at <= place[step]][-2:]
+        if usable and frames[usable[-1]][0] > step:
+            usable.pop()
+        elif len(usable) == 2:
+            usable = usable[1:]
+        fine = bool(usable) and frames[usable[-1]][0] <= step and usable[-1] >= before
+        check(fine, "bad_value", "W-VID-4", str(step))
+        before = usable[-1]
 
 
 def _normal(data: bytes) -> bytes:
@@ -254,8 +309,10 @@ class _Blocks:
         row = self.rows.get(block)
         if row is None:
             return self.inferred(block)
-        check(row.layout in ("dense", "ragged", "text"), "unknown_layout", "W-CHN-7", row.layout)
-        made = self._dense(row) if row.layout == "dense" else self._ragged(row)
+        readers = {"dense": self._dense, "ragged": self._ragged, "text": self._ragged}
+        readers["video"] = self._video
+        check(row.layout in readers, "unknown_layout", "W-CHN-7", row.layout)
+        made = readers[row.layout](row)
         rate = cast("float | None", row.fields.get("sampling_rate_hz"))
         return replace(
             made,
@@ -300,6 +357,43 @@ class _Blocks:
                 raise BrokenRuleError("bad_value", f"W-RAG-4: {error}") from error
         return Channel(
             row.block, row.dtype, row.shape, length, data, layout=row.layout, pieces=pieces
+        )
+
+    def _video(self, row: Row) -> Channel:
+        _check_video_row(row)
+        offsets_block, frames_block = row.text("offsets_block") or "", row.text("frames_block")
+        check(offsets_block in self.holder, "bad_profile", "W-VID-1", offsets_block)
+        size = self.size(offsets_block)
+        check(size >= 8 and size % 8 == 0, "size_mismatch", "W-VID-1")
+        count = size // 8 - 1
+        if frames_block is not None:
+            check(frames_block in self.holder, "bad_profile", "W-VID-2", frames_block)
+            check(self.size(frames_block) == 16 * count, "size_mismatch", "W-VID-2")
+        offsets, data = self.integers(offsets_block, 8), self.read(row.block)
+        ordered = all(a <= b for a, b in pairwise(offsets))
+        fine = offsets[0] == 0 and ordered and offsets[-1] == len(data)
+        check(fine, "bad_value", "W-VID-1")
+        frames = list(zip(range(count), [1] * count, strict=True))
+        if frames_block is not None:
+            numbers = self.integers(frames_block, 8)
+            frames = list(zip(numbers[::2], numbers[1::2], strict=True))
+        length = self.length if row.length is None else row.length
+        _check_frames(frames, length)
+        packets = tuple(data[a:b] for a, b in pairwise(offsets))
+        video: JsonObject = {
+            "content_type": row.text("content_type"),
+            "extradata": row.text("extradata") or "",
+            "steps": [str(step) for step, _ in frames],
+            "keyframes": [bool(flags & 1) for _, flags in frames],
+            "hidden": [bool(flags & 2) for _, flags in frames],
+        }
+        if row.text("content_type") == "image/png":
+            video["frames"] = [_pixels(packet, row).hex() for packet in packets]
+        return Channel(
+            *(row.block, row.dtype, row.shape, length, data),
+            layout="video",
+            pieces=packets,
+            video=video,
         )
 
     def _own_clock(self, row: Row, length: int) -> tuple[int, ...] | None:
@@ -361,6 +455,7 @@ def _routes(blocks: _Blocks) -> dict[Path, Callable[[], Lane]]:
     """Which lane every entry belongs to: section 16, step 4."""
     clocks = {row.text("time_block") for row in blocks.rows.values()}
     offsets = {row.text("offsets_block") for row in blocks.rows.values()}
+    offsets |= {row.text("frames_block") for row in blocks.rows.values()}
     used = {*clocks, *offsets, *NOT_EXTRA}
     routes: dict[Path, Callable[[], Lane]] = {}
 

@@ -28,7 +28,7 @@ PROVENANCE: JsonObject = {
     "v": 1,
 }
 _SINGLES = ("reward", "reward/exact", "done", "terminated", "truncated", "time/ticks")
-_LANES = ("time", "offsets", "omen", "uncert", "residual", "label")
+_LANES = ("time", "offsets", "frames", "omen", "uncert", "residual", "label")
 _ROW_LANES = ("signal", "action", "reward", "omen", "uncert", "residual")
 
 

@@ -50,6 +50,8 @@ STRING_FIELDS = (
     "dtype",
     "layout",
     "offsets_block",
+    "frames_block",
+    "extradata",
     "time_block",
     "modality",
     "unit",

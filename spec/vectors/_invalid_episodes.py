@@ -13,6 +13,7 @@ from _layout import LZ4, ZSTD
 from _primitives import canonical_json
 from _valid_episodes import STATE, base, ragged_blocks, text_blocks
 from _vector import InvalidEpisode
+from _video import HIDDEN, KEYFRAME, png, video_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -565,6 +566,96 @@ def _ragged() -> Iterator[InvalidEpisode]:
         yield _bad(name, what, "W-RAG-5", made, touch=path)
 
 
+def _videos() -> Iterator[InvalidEpisode]:
+    path = ("observations", "bad")
+    image = png(2, 3, bytes(18))
+    every = [(step, KEYFRAME) for step in range(4)]
+
+    def draft(frames: list[tuple[int, int]] | None = None, **fields: object) -> Draft:
+        packets = [image] * (4 if frames is None else len(frames))
+        options: dict[str, object] = {"content_type": "image/png", "shape": (2, 3, 3)} | fields
+        shape: tuple[int, ...] = options.pop("shape")  # type: ignore[assignment]
+        return video_blocks(base(), "signal/bad", packets, shape, frames, **options)  # type: ignore[arg-type]
+
+    def with_block(made: Draft, block: str, data: bytes | None) -> Draft:
+        made.blocks = [entry for entry in made.blocks if entry.name_bytes != block.encode()]
+        return made if data is None else made.add(block, data)
+
+    size, offsets, frames = len(image), "offsets/signal/bad", "frames/signal/bad"
+    good = i64(*(size * number for number in range(5)))
+    sizes = {"odd": ("Half an offset more.", good + bytes(4)), "empty": ("No offsets.", b"")}
+    for name, (what, data) in sizes.items():
+        made = with_block(draft(), offsets, data)
+        yield _bad(
+            f"video_offsets_{name}", what, "W-VID-1", made, error="size_mismatch", touch=path
+        )
+    made = with_block(draft(), offsets, None)
+    what = "The offsets_block is not in the file."
+    yield _bad("video_offsets_missing", what, "W-VID-1", made, error="bad_profile", touch=path)
+    positions = {
+        "start": ("Offsets start with 1.", (1, size, 2 * size, 3 * size, 4 * size)),
+        "fall": ("Offsets fall.", (0, 2 * size, size, 3 * size, 4 * size)),
+        "end_early": (
+            "They end before the last byte.",
+            (0, size, 2 * size, 3 * size, 4 * size - 1),
+        ),
+        "end_late": ("They end behind the last byte.", (0, size, 2 * size, 3 * size, 4 * size + 1)),
+    }
+    for name, (what, numbers) in positions.items():
+        made = with_block(draft(), offsets, i64(*numbers))
+        yield _bad(f"video_offsets_{name}", what, "W-VID-1", made, error="bad_value", touch=path)
+    made = with_block(draft(every), frames, i64(0, 1, 1, 1, 2, 1, 3))
+    what = "Half a frame is missing in the index."
+    yield _bad("video_frames_short", what, "W-VID-2", made, error="size_mismatch", touch=path)
+    made = with_block(draft(every), frames, None)
+    what = "The frames_block is not in the file."
+    yield _bad("video_frames_missing", what, "W-VID-2", made, error="bad_profile", touch=path)
+    wrong: dict[str, tuple[str, str, list[tuple[int, int]]]] = {
+        "flag_4": ("An unknown flag.", "W-VID-3", [*every[:3], (3, 5)]),
+        "flag_negative": ("Flags of -1.", "W-VID-3", [*every[:3], (3, -1)]),
+        "step_missing": ("One step too few.", "W-VID-3", every[:3]),
+        "step_hidden": ("A step is hidden.", "W-VID-3", [*every[:3], (3, KEYFRAME | HIDDEN)]),
+        "step_repeated": ("A step is there twice.", "W-VID-3", [*every[:3], (2, KEYFRAME)]),
+        "step_beyond": ("A step of 2^62.", "W-VID-3", [*every[:3], (2**62, KEYFRAME)]),
+        "step_negative": ("Step -1 is not hidden.", "W-VID-3", [(-1, KEYFRAME), *every[1:]]),
+        "more_packets": ("One frame too many.", "W-VID-3", [*every, (4, KEYFRAME)]),
+        "no_keyframe": ("No keyframe.", "W-VID-4", [(step, 0) for step in range(4)]),
+        "late_keyframe": ("The first is not a keyframe.", "W-VID-4", [(0, 0), *every[1:]]),
+        "keyframe_above": (
+            "A frame comes before two keyframes in time, and after both in the block.",
+            "W-VID-4",
+            [(1, KEYFRAME), (2, KEYFRAME), (0, 0), (3, 0)],
+        ),
+        "keyframe_falls": (
+            "A frame comes before a keyframe in the block, and after it in time.",
+            "W-VID-4",
+            [(0, KEYFRAME), (2, 0), (1, KEYFRAME), (3, 0)],
+        ),
+    }
+    for name, (what, rule, numbered) in wrong.items():
+        made = draft(numbered)
+        yield _bad(f"video_{name}", what, rule, made, error="bad_value", touch=path)
+    rows: dict[str, tuple[str, dict[str, object]]] = {
+        "dtype": ("Frames of f32.", {"dtype": "f32"}),
+        "dtype_u16_colours": ("Colours of 16 bits.", {"dtype": "u16"}),
+        "shape_flat": ("Frames of one dimension.", {"shape": (18,)}),
+        "shape_two": ("Two values for each pixel.", {"shape": (2, 3, 2)}),
+        "shape_empty": ("Frames without pixels.", {"shape": (0, 3, 3)}),
+        "shape_huge": ("Frames of 2^40 rows.", {"shape": (2**40, 3, 3)}),
+        "no_content_type": ("No content type.", {"content_type": None}),
+        "content_type": ("A content type of audio.", {"content_type": "audio/wav"}),
+        "extradata": ("extradata that is not Base64.", {"extradata": "%%%"}),
+    }
+    for name, (what, fields) in rows.items():
+        yield _bad(f"video_row_{name}", what, "W-VID-5", draft(None, **fields), touch=path)
+    what = "Images of 3 x 2 pixels, where the row says 4 x 2."
+    made = draft(shape=(2, 4, 3))
+    yield _bad("video_other_size", what, "W-VID-6", made, error="bad_value", touch=path)
+    what = "Images of 3 x 2 pixels, where the row says 65535 x 65535."
+    made = draft(shape=(65535, 65535, 3))
+    yield _bad("video_claims_size", what, "W-VID-6", made, error="bad_value", touch=path)
+
+
 def _labels() -> Iterator[InvalidEpisode]:
     path = ("labels", "bad")
 
@@ -750,6 +841,7 @@ def episode_vectors() -> Iterator[InvalidEpisode]:
     yield from _sizes()
     yield from _clocks()
     yield from _ragged()
+    yield from _videos()
     yield from _labels()
     yield from _ends()
     yield from _residuals()

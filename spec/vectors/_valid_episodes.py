@@ -33,6 +33,7 @@ from _layout import LZ4, ZSTD
 from _primitives import canonical_json, sha256_hex
 from _valid import valid
 from _vector import Valid, byte_ramp
+from _video import H264, HIDDEN, KEYFRAME, png, video_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -506,6 +507,94 @@ def _text_and_ragged() -> Iterator[Valid]:
             },
             "actions": {"tokens": {"items": [part.hex() for part in tokens], "dtype": "i32"}},
             "omens": {"points": {"m": {"layout": "ragged"}}},
+        },
+    )
+
+
+def _videos() -> Iterator[Valid]:
+    pictures = [bytes(range(start, start + 18)) for start in (0, 50, 100, 150, 200)]
+    images = [png(2, 3, picture) for picture in pictures]
+    greys = [bytes(range(start, start + 12)) for start in range(4)]
+    depths = [png(2, 3, grey) for grey in greys]
+    draft = video_blocks(base(), "signal/rgb", images[:4], (2, 3, 3), content_type="image/png")
+    video_blocks(*(draft, "signal/final", images, (2, 3, 3)), content_type="image/png", length=5)
+    video_blocks(draft, "signal/none", [], (2, 3, 3), content_type="image/png", length=0)
+    video_blocks(
+        *(draft, "signal/depth", depths, (2, 3)), dtype="u16", content_type="image/png", unit="mm"
+    )
+    # PNG stores the upper byte first.
+    swapped = [b"".join(grey[at : at + 2][::-1] for at in range(0, 12, 2)) for grey in greys]
+    yield episode(
+        "video_images",
+        "Cameras as one PNG image for each step, without an index of frames: T and T + 1 colours, none, and depth.",
+        ("W-VID-1", "W-VID-3", "W-VID-5", "W-VID-6"),
+        draft,
+        {
+            "observations": {
+                "rgb": {
+                    "layout": "video",
+                    "content_type": "image/png",
+                    "packets": [image.hex() for image in images[:4]],
+                    "frames": [picture.hex() for picture in pictures[:4]],
+                    "steps": ["0", "1", "2", "3"],
+                    "keyframes": [True] * 4,
+                    "hidden": [False] * 4,
+                },
+                "final": {"length": "5", "frames": [picture.hex() for picture in pictures]},
+                "none": {"length": "0", "packets": []},
+                "depth": {"dtype": "u16", "frames": [grey.hex() for grey in swapped]},
+            },
+        },
+    )
+    packets = [bytes.fromhex(text) for _, _, text in H264]
+    frames = [(step, flags) for step, flags, _ in H264]
+    draft = video_blocks(
+        *(base(6), "signal/camera", packets, (16, 16, 3), frames),
+        content_type="video/h264",
+        lossy={"codec": "h264", "crf": 28, "max_error": 13},
+    )
+    yield episode(
+        "video_h264",
+        "H.264 with frames out of order, an open group of pictures, and a hidden keyframe in front.",
+        ("W-VID-2", "W-VID-3", "W-VID-4"),
+        draft,
+        {
+            "observations": {
+                "camera": {
+                    "layout": "video",
+                    "content_type": "video/h264",
+                    "length": "6",
+                    "packets": [packet.hex() for packet in packets],
+                    "steps": [str(step) for step, _ in frames],
+                    "keyframes": [bool(flags & KEYFRAME) for _, flags in frames],
+                    "hidden": [bool(flags & HIDDEN) for _, flags in frames],
+                },
+            },
+        },
+    )
+    joined = [(0, KEYFRAME), (1, 0), (1, KEYFRAME | HIDDEN), (2, 0), (5, HIDDEN), (3, 0)]
+    draft = video_blocks(
+        *(base(), "signal/camera", [b"a", b"bc", b"def", b"", b"g", b"h"], (1, 65535), joined),
+        content_type="video/x-unknown",
+        extradata="AAEC",
+        time_block="time/signal/camera",
+    )
+    draft.add("time/signal/camera", i64(5, 6, 7, 9))
+    yield episode(
+        "video_unknown_codec",
+        "A codec that no reader knows: two streams were joined, one packet is empty, with a clock and extradata.",
+        ("W-VID-3", "W-VID-4", "W-VID-5"),
+        draft,
+        {
+            "observations": {
+                "camera": {
+                    "content_type": "video/x-unknown",
+                    "extradata": "AAEC",
+                    "steps": ["0", "1", "1", "2", "5", "3"],
+                    "hidden": [False, False, True, False, True, False],
+                    "timestamps_ns": ["5", "6", "7", "9"],
+                },
+            },
         },
     )
 
@@ -1052,6 +1141,7 @@ def episode_vectors() -> Iterator[Valid]:
     yield from _ends_and_rewards()
     yield from _clocks()
     yield from _text_and_ragged()
+    yield from _videos()
     yield from _models()
     yield from _horizons()
     yield from _residuals()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 import numpy as np
 
 from shard_format import display
-from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, SizeMismatch
+from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, SizeMismatch, UnknownCodec
 from shard_format.parallel import available_threads, for_each
 from wshard._blocks import ArrayBlock, ChainedBlock, FileBlock
 from wshard._channels import Channel, check_offsets
@@ -104,6 +104,7 @@ class VideoChannel(Channel):
     frames_source: Block | None = None
     """Where the steps and flags of the packets are stored; None if packet t is step t, and each is a keyframe."""
     _index: FrameIndex | None = None
+    _is_proven: bool = False
     _decoders: _Decoders | None = None
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -429,15 +430,12 @@ class VideoChannel(Channel):
     def read_steps(self, start: int, stop: int) -> NDArray[Any]:
         if self._values is not None:
             return self.data[start:stop]
+        self._check_size()
         self._check_range(start, stop)
+        self.check_claims()
         self._check_limit(stop - start)
-        out = np.empty((0, *self.step_shape), self.dtype)
-        if start < stop:
-            # A first frame proves that the frames have the size for which memory is made.
-            if self.step_bytes >= _LARGE_FRAME:
-                self.check_claims()
-            out = np.empty((stop - start, *self.step_shape), self.dtype)
-            self._decode_into(start, stop, out)
+        out = np.empty((stop - start, *self.step_shape), self.dtype)
+        self._decode_into(start, stop, out)
         return read_only(out)
 
     def read_steps_into(self, start: int, out: NDArray[Any]) -> None:
@@ -506,16 +504,16 @@ class VideoChannel(Channel):
             decoder = decoders.take(self)
             yield from decoder.decode(self._packet_bytes(keyframe, max(wanted) + 1), wanted)
             decoders.give_back(decoder)
-        except (BadValue, InvalidArgument) as error:
+        except (BadValue, UnknownCodec) as error:
             path = None if self.source is None else self.source.path
             raise error.located(path=path, entry=self.block or self.name) from None
 
     def check_claims(self) -> None:
-        """As for `Channel`; a frame that the file claims to be large is decoded."""
-        if self._values is None and len(self.index.packet_of) and self.step_bytes >= _LARGE_FRAME:
-            keyframe, packet = int(self.index.start_of[0]), int(self.index.packet_of[0])
-            for _ in self._decoded(keyframe, {packet: 0}):
-                pass
+        """As for `Channel`: if the file claims that frames are large, one is decoded to prove it."""
+        index = self.index
+        if self.step_bytes >= _LARGE_FRAME and len(index.packet_of) and not self._is_proven:
+            for _ in self._decoded(int(index.start_of[0]), {int(index.packet_of[0]): 0}):
+                self._is_proven = True
 
     def _reading_cost(self, step: int) -> int:
         first, end = self.index.needed(step, step + 1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from shard_format.errors import BadValue, InvalidArgument
+from shard_format.errors import BadValue, InvalidArgument, UnknownCodec
 from shard_format.extras import require
 from wshard._values import DType, step_ranges
 
@@ -196,8 +196,8 @@ class Decoder:
         av = require("av", "video")
         name = BY_CONTENT_TYPE.get(content_type.lower())
         if name is None:
-            raise InvalidArgument(
-                "this version cannot decode this content type",
+            raise UnknownCodec(
+                "this version cannot decode this kind of video",
                 expected=" or ".join(BY_CONTENT_TYPE),
                 found=repr(content_type),
                 hint="packets() gives the encoded frames",
@@ -207,7 +207,12 @@ class Decoder:
         self._dtype = dtype.stored_dtype
         self._format = picture_format(dtype, shape)
         self._av = av
-        self._context = av.CodecContext.create(CODECS[name].decoder, "r")
+        try:
+            self._context = av.CodecContext.create(CODECS[name].decoder, "r")
+        except av.codec.codec.UnknownCodecError:
+            raise UnknownCodec(
+                "PyAV was built without a decoder for this video", found=CODECS[name].decoder
+            ) from None
         self._context.thread_count = 1
         if extradata:
             self._context.extradata = extradata

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import MissingExtra
+from shard_format.errors import MissingExtra, UnknownCodec
 from wshard.doctor._findings import counted
 from wshard.multimodal import is_frames
 from wshard.types import Modality, RaggedChannel, TextChannel, VideoChannel
@@ -262,7 +262,7 @@ def _check_video(block: str, channel: VideoChannel, found: Findings) -> None:
     _ = channel.index
     try:
         _check_dense(block, channel, found, "")
-    except MissingExtra as error:
+    except (MissingExtra, UnknownCodec) as error:
         message = f"its frames are not examined: {error.problem}"
         found.add("not_decoded", block, message, advice=error.hint)
 
