@@ -216,7 +216,8 @@ class Decoder:
         self._context.thread_count = 1
         if extradata:
             self._context.extradata = extradata
-        self._context.width, self._context.height = self._width, self._height
+        if name == "ffv1":  # its stream does not say how large frames are
+            self._context.width, self._context.height = self._width, self._height
         most = math.prod(size + _LARGEST_CODED_BLOCK for size in shape[:2])
         self._context.options = {"max_pixels": str(most), "err_detect": "explode"}
         self._reformatter = av.video.reformatter.VideoReformatter()

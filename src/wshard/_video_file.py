@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from shard_format.atomic import replacing
-from shard_format.errors import BadValue, InvalidArgument, ShardIOError
+from shard_format.errors import BadValue, InvalidArgument
 from shard_format.extras import require
+from shard_format.sources import open_regular
 from wshard._values import DType
 from wshard._video_codec import BY_CONTENT_TYPE, CODECS, EncodedVideo
 from wshard._video_index import HIDDEN, KEYFRAME, FrameIndex
@@ -75,6 +76,7 @@ class VideoFile:
         self._av = require("av", "video")
         self._number = stream
         self._container: Any = None
+        self._file: Any = None
         try:
             self._open()
             self._describe()
@@ -110,10 +112,7 @@ class VideoFile:
     def _open(self) -> None:
         """Opens the file at its start."""
         self.close()
-        try:
-            self._file = open(self._path, "rb")  # noqa: SIM115 - closed with the container
-        except OSError as error:
-            raise ShardIOError.wrap(error, "cannot read", self._path) from error
+        self._file = os.fdopen(open_regular(self._path)[0], "rb")
         options = {"format_whitelist": _READABLE, "protocol_whitelist": "file"}
         try:
             self._container = self._av.open(self._file, options=options)
@@ -241,10 +240,10 @@ class VideoFile:
 
     def close(self) -> None:
         """Closes the file."""
-        if self._container is not None:
-            self._container.close()
-            self._container = None
-            self._file.close()
+        for opened in (self._container, self._file):
+            if opened is not None:
+                opened.close()
+        self._container = self._file = None
 
     def __enter__(self) -> Self:
         return self
