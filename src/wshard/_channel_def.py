@@ -18,10 +18,22 @@ from wshard._channel_rows import basic_fields, check_row
 from wshard._channels import as_modality
 from wshard._journal import LARGEST_RUN
 from wshard._lanes import DONE, REWARD, TERMINATED, TIMESTAMPS, TRUNCATED, offsets_block
+from wshard._metadata import BASIC_FIELDS, DEFAULT_RATE_HZ
 from wshard._values import DType, as_array, convert
+from wshard._video import VIDEO_FIELD, extradata_text
+from wshard._video_codec import (
+    Frames,
+    encode_frames,
+    is_codec,
+    parse_codec,
+    picture_format,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from wshard._video_codec import CodecChoice
 
 __all__ = ["STEP_FIELDS", "ChannelDef", "RecordedChannel", "StepSchema", "nanoseconds"]
 
@@ -50,7 +62,7 @@ class RecordedChannel:
     """
 
     __slots__ = (
-        *("block", "dtype", "is_ragged", "layout", "level", "number", "row", "shape"),
+        *("block", "camera", "dtype", "is_ragged", "layout", "level", "number", "row", "shape"),
         *("step_bytes", "stored"),
     )
 
@@ -86,6 +98,8 @@ class RecordedChannel:
             )
         self.level = None if compression.codec is Codec.NONE else zstd_level(compression)
         """The zstd level; None for raw."""
+        self.camera: CameraEncoding | None = None
+        """How its frames are encoded, if they are recorded as video."""
         self.number = -1
         """Its number in the journal; its offsets have the next one."""
         self.row = basic_fields(row_id, block, dtype, shape)
@@ -95,6 +109,8 @@ class RecordedChannel:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """What the journal says about it."""
+        if self.camera is not None:
+            return self.camera.packets.rows
         if not self.is_ragged:
             return [self.row]
         offsets = offsets_block(self.block)
@@ -172,6 +188,55 @@ class RecordedChannel:
         )
 
 
+class CameraEncoding:
+    """How the frames of a channel are recorded as video: as packets, which are a ragged channel of bytes.
+
+    Args:
+        channel: whose values are frames.
+        choice: the codec.
+        fps: frames per second.
+
+    Raises:
+        InvalidArgument: the codec cannot store such frames.
+    """
+
+    __slots__ = ("_choice", "_extradata", "_form", "_fps", "packets")
+
+    def __init__(self, channel: RecordedChannel, choice: CodecChoice, fps: float) -> None:
+        self._choice, self._fps = choice, fps
+        self._form = (channel.dtype, channel.shape)
+        if channel.is_ragged or picture_format(*self._form) is None:
+            raise InvalidArgument(
+                "only cameras can be encoded as video",
+                expected="u8 [H, W] or [H, W, C], or u16 [H, W]",
+                found=f"{channel.layout} {channel.dtype} {list(channel.shape)}",
+            )
+        blank = np.zeros((1, *channel.shape), channel.stored)
+        tried = encode_frames(Frames.of(blank), choice, fps, in_order=True)
+        self._extradata = tried.extradata
+        name = channel.row["id"]
+        self.packets = RecordedChannel(channel.block, name, DType.UINT8, (), layout="ragged")
+        """The channel of the packets."""
+        told = {"dtype": channel.dtype.value, "shape": list(channel.shape)}
+        told |= {"codec": choice.name, "settings": settings_of(choice)}
+        if tried.extradata:
+            told["extradata"] = extradata_text(tried.extradata)
+        kept = {key: value for key, value in channel.row.items() if key not in BASIC_FIELDS}
+        kept |= {"content_type": tried.content_type, VIDEO_FIELD: told}
+        self.packets.row |= kept
+
+    def encode(self, content: memoryview, entries: int) -> tuple[list[bytes], dict[str, Any]]:
+        """The packets of some frames, which begin with a keyframe, and what encoding has changed."""
+        dtype, shape = self._form
+        frames = np.frombuffer(content, dtype.stored_dtype).reshape(entries, *shape)
+        video = encode_frames(Frames.of(frames), self._choice, self._fps, in_order=True)
+        if video.extradata != self._extradata:
+            raise InvalidArgument("the encoder has changed its parameters", found=self._choice.name)
+        lossy = video.lossy or {}
+        measured = {"entries": entries, "max_error": lossy.get("max_error", 0)}
+        return list(video.packets), measured | {"psnr_db": lossy.get("psnr_db")}
+
+
 class _EntryPlace:
     """The place of one entry of a ragged channel; like a view of an array, it takes `place[...] = value`."""
 
@@ -211,7 +276,8 @@ class ChannelDef:
     shape: Sequence[int] = ()
     """The shape of one step, or of one item if `layout` is `"ragged"`."""
     compression: str | Compression | None = None
-    """`"none"`, `"zstd"` or `"zstd:LEVEL"`; None for the writer's default."""
+    """`"none"`, `"zstd"` or `"zstd:LEVEL"`; None for the writer's default. For a camera also a codec for pictures such
+    as `"h264:crf=23"`, as `VideoChannel.encode` takes it."""
     lane: str = "signal"
     """`"signal"` or `"action"`."""
     modality: str | None = None
@@ -260,7 +326,10 @@ class ChannelDef:
             )
         block = f"{lane}/{self.id}"
         try:
-            chosen = default if self.compression is None else Compression.parse(self.compression)
+            is_camera = is_codec(self.compression)
+            chosen = default if self.compression is None else _RAW
+            if self.compression is not None and not is_camera:
+                chosen = Compression.parse(self.compression)
             dtype, shape = self._checked_layout()
             recorded = RecordedChannel(block, self.id, dtype, shape, chosen, self.layout)
             if self.modality is not None:
@@ -274,6 +343,9 @@ class ChannelDef:
             recorded.row = {**self.extra, **recorded.row}
             canonical(recorded.row)
             check_row(recorded.row, self.extra)
+            if is_camera:
+                choice = parse_codec(str(self.compression))
+                recorded.camera = CameraEncoding(recorded, choice, self.rate or DEFAULT_RATE_HZ)
         except InvalidArgument as error:
             raise error.located(entry=block) from None
         return recorded

@@ -7,7 +7,7 @@ import logging
 from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import replace
-from math import prod
+from math import log10, prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -28,6 +28,7 @@ from shard_format.registry import DEFAULT_LIMITS
 from shard_format.writer import StoredRun
 from wshard._blocks import ArrayBlock
 from wshard._channel_rows import channel_from_row
+from wshard._channels import RaggedChannel
 from wshard._episode import Episode
 from wshard._files import save_wshard
 from wshard._journal import HEAD_SIZE, FrameKind, JournalFrame, JournalReader
@@ -45,6 +46,7 @@ from wshard._lanes import (
 )
 from wshard._metadata import LARGEST, Row, TimebaseType, parse_facts, parse_row
 from wshard._values import DType
+from wshard._video import VIDEO_FIELD, recorded_video
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -274,6 +276,8 @@ class Journal:
         self._labels: dict[str, Intervals] = {}
         self._metadata: dict[str, Any] = {}
         self._dropped: dict[str, Any] = {}
+        self._changes: dict[str, list[Any]] = {}
+        """Of encoded frames by block: how many, the largest error, and the sum of the powers of errors."""
         self._length: int | None = None
         """The number of steps, once it is final: an observation may follow the last."""
         self._check = check
@@ -482,6 +486,28 @@ class Journal:
         self.continues = continues
         self._metadata.update(metadata)
         self._dropped.update(dropped)
+        self._add_measured(fields.get("measured"))
+
+    def _add_measured(self, listed: object) -> None:
+        """Adds up what encoding frames has changed; for people, so that what makes no sense is left out."""
+        for block, found in listed.items() if isinstance(listed, dict) else ():
+            try:
+                entries, largest = int(found["entries"]), int(found["max_error"])
+                power = 10 ** (-float(found["psnr_db"]) / 10) if found["psnr_db"] else 0.0
+            except (KeyError, TypeError, ValueError, OverflowError):
+                continue
+            if 0 < entries < _TICKS:
+                sums = self._changes.setdefault(block, [0, 0, 0.0])
+                sums[:] = [sums[0] + entries, max(sums[1], largest), sums[2] + entries * power]
+
+    @property
+    def _measured(self) -> dict[str, dict[str, Any]]:
+        """What encoding the frames of each block has changed, all in all."""
+        return {
+            block: {"max_error": largest}
+            | ({"psnr_db": round(-10 * log10(power / entries), 2)} if power else {})
+            for block, (entries, largest, power) in self._changes.items()
+        }
 
     def _parsed_filters(
         self, listed: dict[str, Any], added: list[ChannelRuns]
@@ -573,6 +599,8 @@ class Journal:
             if address[0] != EXTRA:  # the clock of another channel is not a part
                 described = row._replace(fields={**row.fields, "length": count})
                 channel = channel_from_row(described, row.id, blocks[row.block], count, blocks.get)
+                if isinstance(channel, RaggedChannel) and VIDEO_FIELD in channel.extra:
+                    channel = recorded_video(channel, self._measured.get(row.block))
                 episode.parts[address] = channel
         if (TIMESTAMPS,) in episode.parts:
             episode.timebase.type = TimebaseType.TIMESTAMPS_NS

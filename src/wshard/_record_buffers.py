@@ -84,9 +84,13 @@ class ChannelRun(NamedTuple):
     entries: int
     content: memoryview
     crc32c: int | None
-    """None for a run that will be compressed: `encode` computes it, on another thread."""
+    """None for a run that will be compressed or encoded: `encode` computes it, on another thread."""
     sizes: NDArray[np.int64] | None
     """Of a ragged or text channel: the number of items of each entry."""
+    frames: ChannelRun | None = None
+    """Of encoded frames: what they were before."""
+    measured: dict[str, Any] | None = None
+    """Of encoded frames: what encoding has changed."""
 
     @classmethod
     def of(
@@ -96,7 +100,8 @@ class ChannelRun(NamedTuple):
         content: memoryview,
         sizes: NDArray[np.int64] | None = None,
     ) -> ChannelRun:
-        checksum = crc32c(content) if channel.level is None else None
+        is_raw = channel.level is None and channel.camera is None
+        checksum = crc32c(content) if is_raw else None
         return cls(channel, entries, content, checksum, sizes)
 
     @classmethod
@@ -107,6 +112,8 @@ class ChannelRun(NamedTuple):
 
     def split(self, entries: int) -> tuple[ChannelRun, ChannelRun]:
         """The first `entries` entries, and the rest."""
+        if self.frames is not None:  # each part begins with a keyframe
+            return self.frames.split(entries)
         first = rest = None
         items = entries
         if self.sizes is not None:
@@ -312,7 +319,13 @@ def choose_encoding(run: ChannelRun) -> RunEncoding:
 
 
 def encode(run: ChannelRun, encoding: RunEncoding) -> EncodedRun:
-    """Compresses a run if it is to be, and computes the checksums that it lacks."""
+    """Compresses or encodes a run if it is to be, and computes the checksums that it lacks."""
+    camera = run.channel.camera
+    if camera is not None:
+        packets, measured = camera.encode(run.content, run.entries)
+        camera.packets.number = run.channel.number
+        encoded = ChannelRun.of_entries(camera.packets, packets)
+        run = encoded._replace(frames=run, measured=measured)
     checksum = crc32c(run.content) if run.crc32c is None else run.crc32c
     if encoding.level is None:
         return EncodedRun(run, Codec.NONE, run.content, checksum, checksum)

@@ -376,7 +376,8 @@ class Recorder:
             if encoding is None:
                 encoding = self._encodings[run.channel] = choose_encoding(run)
                 run.channel.level = encoding.level
-            if encoding.level is not None and len(run.content) >= _SMALLEST_SUBMITTED:
+            is_changed = encoding.level is not None or run.channel.camera is not None
+            if is_changed and len(run.content) >= _SMALLEST_SUBMITTED:
                 large += 1
         # A single buffer leaves the other processors to the recording threads.
         threads = self._threads if large > 1 and len(batch) > 1 else 1
@@ -428,6 +429,9 @@ class Recorder:
             yield stored
         if run.sizes is not None:
             yield from self._offsets_frame(channel, run.sizes)
+        if run.measured is not None:
+            measured = {"measured": {channel.block: run.measured}}
+            yield from journal.text_frame(FrameKind.NOTE, measured)
 
     def _offsets_frame(
         self, channel: RecordedChannel, sizes: NDArray[np.int64]

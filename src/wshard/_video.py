@@ -16,9 +16,9 @@ from shard_format import display
 from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, SizeMismatch, UnknownCodec
 from shard_format.parallel import available_threads, for_each
 from wshard._blocks import ArrayBlock, ChainedBlock, FileBlock
-from wshard._channels import Channel, check_offsets
+from wshard._channels import Channel, RaggedChannel, check_offsets
 from wshard._metadata import CHANNEL_FIELDS
-from wshard._values import DType, as_array, read_only
+from wshard._values import DType, as_array, read_only, step_ranges
 from wshard._video_codec import (
     BY_CONTENT_TYPE,
     CodecChoice,
@@ -26,6 +26,8 @@ from wshard._video_codec import (
     EncodedVideo,
     Frames,
     encode_frames,
+    has_only_keyframes,
+    is_keyframe,
     parse_codec,
     picture_format,
 )
@@ -43,10 +45,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Packet", "VideoChannel"]
 
+VIDEO_FIELD: Final = "video"
+"""The field of a journal's row that says what frames the packets of a ragged channel hold (spec/journal.md, section 6)."""
+
 _I64: Final = np.dtype("<i8")
 # A frame of this size is decoded before memory for others is made: a row may claim anything.
 _LARGE_FRAME: Final = 16 << 20
 _WORTH_THREADS: Final = 1 << 22
+# How many packets of a recording are looked at together.
+_SCANNED_STEPS: Final = 256
 # Fields of a row that encoding changes.
 _OF_ENCODING: Final = ("content_type", "lossy", "horizon")
 
@@ -147,9 +154,9 @@ class VideoChannel(Channel):
         parts = [bytes(packet) for packet in packets]
         count = len(parts)
         numbers = np.asarray(range(count) if steps is None else steps, np.int64)
-        is_keyframe = np.asarray([True] * count if keyframes is None else keyframes, np.bool_)
+        starts = np.asarray([True] * count if keyframes is None else keyframes, np.bool_)
         is_hidden = np.asarray([False] * count if hidden is None else hidden, np.bool_)
-        shapes = [numbers.shape, is_keyframe.shape, is_hidden.shape]
+        shapes = [numbers.shape, starts.shape, is_hidden.shape]
         if shapes != [(count,)] * 3:
             raise InvalidArgument(
                 "steps, keyframes and hidden need one value for each packet",
@@ -160,7 +167,7 @@ class VideoChannel(Channel):
         chosen = DType.parse(dtype)
         size = tuple(operator.index(number) for number in shape)
         video = EncodedVideo(
-            content_type, chosen, size, parts, numbers, is_keyframe, is_hidden, bytes(extradata)
+            content_type, chosen, size, parts, numbers, starts, is_hidden, bytes(extradata)
         )
         return cls._of(video, name, fields)
 
@@ -373,8 +380,8 @@ class VideoChannel(Channel):
         start, stop, _ = slice(start, stop).indices(self._length)
         first, end, frames = self.index.cut(start, stop)
         return [
-            Packet(data, step, is_keyframe, bool(flags & HIDDEN))
-            for (_, data, is_keyframe), (step, flags) in zip(
+            Packet(data, step, starts, bool(flags & HIDDEN))
+            for (_, data, starts), (step, flags) in zip(
                 self._packet_bytes(first, end), frames.tolist(), strict=True
             )
         ]
@@ -387,10 +394,10 @@ class VideoChannel(Channel):
             return
         begin = int(offsets[0])
         stored = self.source.part(np.dtype(np.uint8), (int(offsets[-1]) - begin,), begin)
-        is_keyframe = (self.index.flags[first:end] & KEYFRAME).astype(np.bool_).tolist()
+        starts = (self.index.flags[first:end] & KEYFRAME).astype(np.bool_).tolist()
         bounds = pairwise((offsets - begin).tolist())
         for number, (low, high) in enumerate(bounds, first):
-            yield number, stored[low:high].data, is_keyframe[number - first]
+            yield number, stored[low:high].data, starts[number - first]
 
     @property
     def hidden(self) -> int:
@@ -665,3 +672,44 @@ def extradata_of(text: object) -> bytes | None:
 def extradata_text(extradata: bytes) -> str:
     """Bytes as a row holds them."""
     return base64.b64encode(extradata).decode()
+
+
+# --- recordings
+
+
+def recorded_video(channel: RaggedChannel, measured: Mapping[str, Any] | None) -> Channel:
+    """The packets of a recording as video; the channel as it is if they are not, so that nothing is lost.
+
+    Args:
+        channel: one packet for each step.
+        measured: what encoding has changed, if the recording says it.
+    """
+    told = channel.extra.get(VIDEO_FIELD)
+    if not isinstance(told, dict) or channel.source is None:
+        return channel
+    try:
+        dtype, shape = DType.parse(told["dtype"]), tuple(told["shape"])
+        problem = row_problem(channel.content_type, dtype, shape)
+        extradata = extradata_of(told.get("extradata"))
+        if problem is not None or extradata is None:
+            return channel
+        flags = np.full(channel.length, KEYFRAME)
+        content_type = channel.content_type or ""
+        if not has_only_keyframes(content_type):
+            for start, stop in step_ranges(channel.length, 1, _SCANNED_STEPS):
+                packets = channel.read_steps(start, stop)
+                flags[start:stop] = [is_keyframe(content_type, one.tobytes()) for one in packets]
+        frames = np.stack([np.arange(channel.length), flags], axis=1).astype(np.int64)
+        index = FrameIndex(channel.offsets, frames, channel.length)
+    except (BadValue, InvalidArgument, KeyError, TypeError):
+        return channel
+    video = VideoChannel.__new__(VideoChannel)
+    own = vars(channel)
+    for key in own.keys() - {"_values", "_offsets", "offsets_source"}:
+        object.__setattr__(video, key, own[key])
+    video.dtype_name, video.step_shape, video.extradata = dtype, shape, extradata
+    video.extra = {key: value for key, value in channel.extra.items() if key != VIDEO_FIELD}
+    lossy = {"codec": told.get("codec"), **told.get("settings", {}), **(measured or {})}
+    if measured is None or measured["max_error"]:
+        video.lossy = lossy
+    return video.with_packets(channel.source, index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -282,7 +283,12 @@ class Decoder:
 
 
 def encode_frames(
-    frames: Frames, choice: CodecChoice, fps: float, keyframe_every: int | None = None
+    frames: Frames,
+    choice: CodecChoice,
+    fps: float,
+    keyframe_every: int | None = None,
+    *,
+    in_order: bool = False,
 ) -> EncodedVideo:
     """Encodes pictures, and measures what that changed.
 
@@ -291,6 +297,7 @@ def encode_frames(
         choice: the codec and its settings.
         fps: pictures per second, which decides how much motion the encoder expects.
         keyframe_every: pictures between keyframes; None for 32.
+        in_order: whether packets are in the order in which pictures are shown.
     """
     av = require("av", "video")
     dtype, shape = frames.dtype, frames.shape
@@ -304,7 +311,12 @@ def encode_frames(
         )
     codec = CODECS[choice.name]
     try:
-        packets, extradata = _encode(av, frames, given, choice, Fraction(fps), keyframe_every)
+        context = _encoder(av, frames, given, choice, Fraction(fps))
+        every = KEYFRAME_EVERY if keyframe_every is None else keyframe_every
+        context.gop_size = 1 if choice.name in _INTRA else every
+        if in_order:
+            context.max_b_frames = 0
+        packets = _encode(av, context, frames, given)
     except (av.FFmpegError, ValueError) as error:
         if isinstance(error, InvalidArgument):
             raise
@@ -323,8 +335,10 @@ def encode_frames(
         steps,
         np.array([packet.is_keyframe for packet in packets], np.bool_),
         np.zeros(len(packets), np.bool_),
-        extradata,
+        bytes(context.extradata or b""),
     )
+    if in_order and not np.array_equal(steps, np.arange(len(steps))):
+        raise InvalidArgument(f"{choice.name} does not keep the order of frames")
     if len(packets) != frames.length:
         raise InvalidArgument(
             f"{choice.name} left out frames", expected=frames.length, found=len(packets)
@@ -332,14 +346,13 @@ def encode_frames(
     return video._replace(lossy=_measured(video, frames, choice))
 
 
-def _encode(
+def _encoder(
     av: Any,  # noqa: ANN401 - a module
     frames: Frames,
     given: str,
     choice: CodecChoice,
     fps: Fraction,
-    keyframe_every: int | None,
-) -> tuple[list[Any], bytes]:
+) -> Any:  # noqa: ANN401 - a context of PyAV
     codec = CODECS[choice.name]
     options = {**codec.options, **choice.options}
     os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 prints its settings otherwise
@@ -347,9 +360,6 @@ def _encode(
     height, width = frames.shape[:2]
     context.width, context.height = width, height
     context.framerate, context.time_base = fps, 1 / fps
-    context.gop_size = (
-        1 if choice.name in _INTRA else KEYFRAME_EVERY if keyframe_every is None else keyframe_every
-    )
     context.pix_fmt = stored = _stored_format(codec, given, height, width, choice.name)
     if "quality" in options:
         scale = str(_jpeg_scale(options.pop("quality")))
@@ -360,6 +370,11 @@ def _encode(
     if stored.startswith("yuv") or is_gray:
         context.color_range = 2 if is_gray or stored.startswith("yuvj") else 1
     context.options = options
+    return context
+
+
+def _encode(av: Any, context: Any, frames: Frames, given: str) -> list[Any]:  # noqa: ANN401 - PyAV
+    stored = context.pix_fmt
     reformatter = av.video.reformatter.VideoReformatter()
     packets: list[Any] = []
     for number, values in enumerate(frames):
@@ -367,10 +382,9 @@ def _encode(
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), given)
         if given != stored:
             frame = reformatter.reformat(frame, format=stored, threads=1)
-        frame.pts, frame.time_base = number, 1 / fps
+        frame.pts, frame.time_base = number, context.time_base
         packets += context.encode(frame)
-    packets += context.encode(None) if frames.length else []
-    return packets, bytes(context.extradata or b"")
+    return packets + (context.encode(None) if frames.length else [])
 
 
 def _stored_format(codec: Codec, given: str, height: int, width: int, name: str) -> str:
@@ -429,9 +443,59 @@ def _measured(video: EncodedVideo, frames: Frames, choice: CodecChoice) -> dict[
     values = frames.length * math.prod(frames.shape)
     told: dict[str, Any] = {"codec": choice.name, "max_error": largest}
     told["psnr_db"] = round(10 * math.log10(top * top * values / squares), 2)
-    used, known = {**CODECS[choice.name].options, **choice.options}, CODECS[choice.name].settings
-    return {**told, **{key: _number(value) for key, value in used.items() if key in known}}
+    return {**told, **settings_of(choice)}
+
+
+def settings_of(choice: CodecChoice) -> dict[str, Any]:
+    """The settings that a choice means, as `lossy` has them."""
+    codec = CODECS[choice.name]
+    used = {**codec.options, **choice.options}
+    return {key: _number(value) for key, value in used.items() if key in codec.settings}
 
 
 def _number(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
+
+
+# --- keyframes of packets that were recorded in order
+
+
+def has_only_keyframes(content_type: str) -> bool:
+    """Whether every packet of this kind is a keyframe."""
+    return BY_CONTENT_TYPE.get(content_type) in _INTRA
+
+
+_START_CODE: Final = re.compile(rb"\x00\x00\x01(.)", re.DOTALL)
+
+
+def is_keyframe(content_type: str, packet: bytes) -> bool:
+    """Whether decoding can start at a packet that our encoders made."""
+    name = BY_CONTENT_TYPE.get(content_type)
+    if name in ("h264", "h265"):
+        for found in _START_CODE.finditer(packet):
+            first = found[1][0]
+            kind = first & 31 if name == "h264" else first >> 1 & 63
+            if name == "h264" and kind in (1, 5):
+                return kind == 5
+            if name == "h265" and kind < 32:
+                return 16 <= kind <= 21
+        return False
+    return name == "av1" and 1 in _obu_types(packet)
+
+
+def _obu_types(packet: bytes) -> Iterator[int]:
+    """The types of the units of AV1 in a packet, up to the first frame."""
+    at = 0
+    while at < len(packet):
+        kind, has_more, has_size = packet[at] >> 3 & 15, packet[at] & 4, packet[at] & 2
+        yield kind
+        at += 2 if has_more else 1
+        size, shift = 0, 0
+        while has_size and at < len(packet):
+            size |= (packet[at] & 127) << shift
+            shift, at = shift + 7, at + 1
+            if packet[at - 1] < 128 or shift > 56:
+                break
+        if not has_size or kind in (3, 6):
+            return
+        at += size

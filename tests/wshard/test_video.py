@@ -15,12 +15,16 @@ from shard_format.registry import Limits
 from shard_train import EpisodeDataset
 from wshard import (
     Channel,
+    ChannelDef,
     ChunkedEpisodeWriter,
     Episode,
     Timebase,
+    WShardStreamWriter,
     add_lane,
     compact,
     load_wshard,
+    open_partial,
+    recover,
     save_wshard,
 )
 from wshard.doctor import examine
@@ -104,7 +108,8 @@ class TestFrames:
     def test_frames_come_back_as_they_were_or_as_near_as_the_row_says(
         self, video: VideoChannel
     ) -> None:
-        assert (video.shape, video.dtype) == (FRAMES.shape, np.uint8)
+        assert video.shape == FRAMES.shape
+        assert video.dtype == np.uint8
         error = np.abs(video.data.astype(int) - FRAMES)
         assert video.lossy is None or error.max() == video.lossy["max_error"]
         assert (video.lossy is None) == (video.codec in ("ffv1", "png"))
@@ -478,3 +483,71 @@ class TestHostileStreams:
         assert [bytes(packet.data) for packet in loaded.packets()] == [b"a", b"bc"]
         with pytest.raises(UnknownCodec, match="x-none"):
             _ = loaded.data
+
+
+class TestRecording:
+    def recorded(self, path: Path, codec: str, **options: Any) -> WShardStreamWriter:  # noqa: ANN401 - of the writer
+        camera = ChannelDef("cam", "u8", FRAMES.shape[1:], compression=codec, rate=20)
+        move = ChannelDef("move", shape=(2,), lane="action")
+        writer = WShardStreamWriter(path, "ep", [camera, move], flush_steps=12, **options)
+        writer.begin_episode()
+        for step, frame in enumerate(FRAMES):
+            writer.write_timestep({"cam": frame, "move": [step, 0]})
+        return writer
+
+    @pytest.mark.parametrize("codec", CODECS)
+    def test_a_recorded_camera_is_video_with_a_keyframe_in_front_of_each_run(
+        self, codec: str, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "e.wshard"
+        writer = self.recorded(path, codec)
+        writer.end_episode(final_observations={"cam": FRAMES[0]})
+        channel = load_wshard(path).observations["cam"]
+        assert isinstance(channel, VideoChannel)
+        assert (len(channel), channel.sampling_rate_hz, channel.extra) == (T + 1, 20, {})
+        assert {0, 12, 24, 36, 40} <= set(channel.keyframes.tolist())
+        difference = channel.data.astype(int) - np.concatenate([FRAMES, FRAMES[:1]])
+        assert np.abs(difference).max() == (channel.lossy or {"max_error": 0})["max_error"]
+        assert not examine(path).errors
+
+    def test_a_recording_that_was_cut_off_anywhere_gives_back_the_frames_before(
+        self, tmp_path: Path
+    ) -> None:
+        path, journal = tmp_path / "e.wshard", tmp_path / "e.wshard.partial"
+        writer = self.recorded(path, "h264:crf=20")
+        writer.flush()
+        data = journal.read_bytes()
+        following = open_partial(journal).observations["cam"]
+        assert isinstance(following, VideoChannel)
+        writer.end_episode()
+        whole = load_wshard(path).observations["cam"].data
+        assert np.array_equal(following.data, whole)
+        found = set()
+        for size in range(len(data), 600, -len(data) // 12):
+            cut = tmp_path / f"cut{size}.wshard.partial"
+            cut.write_bytes(data[:size])
+            result = recover(cut, tmp_path / f"cut{size}.wshard", fsync=False)
+            found.add(result.steps)
+            if result.steps:
+                back = load_wshard(tmp_path / f"cut{size}.wshard").observations["cam"]
+                assert isinstance(back, VideoChannel)
+                assert np.array_equal(back.data, whole[: result.steps])
+        assert {12, 24, 36, 40} <= found
+
+    def test_a_camera_goes_on_in_the_next_file(self, tmp_path: Path) -> None:
+        writer = self.recorded(tmp_path / "e.wshard", "h264:crf=20", max_steps_per_file=15)
+        writer.end_episode()
+        joined = load_wshard(tmp_path / "e_manifest.wshard").observations["cam"]
+        assert isinstance(joined, VideoChannel)
+        assert (joined.hidden, len(joined)) == (0, T)
+        assert np.abs(joined[13:17].astype(int) - FRAMES[13:17]).mean() < 12
+
+    def test_what_cannot_be_encoded_is_refused_before_the_recording(self, tmp_path: Path) -> None:
+        for bad in (
+            ChannelDef("cam", "f32", (4, 4), compression="h264"),
+            ChannelDef("cam", "u16", (16, 16), compression="h264"),
+            ChannelDef("cam", "u8", (16, 16, 3), compression="h264:crf=x"),
+        ):
+            with pytest.raises(InvalidArgument, match="signal/cam"):
+                WShardStreamWriter(tmp_path / "e.wshard", "ep", [bad])
+        assert list(tmp_path.iterdir()) == []
