@@ -178,13 +178,7 @@ class Reader(Source):
         if mode == "file":
             files = [self._decompressed(file) for file in files]
         if storage == "mcap":
-            if mode == "message":
-                raise BadMetadata(
-                    "a bag in MCAP files with compressed messages cannot be read",
-                    path=path,
-                    hint="decompress it with: ros2 bag convert",
-                )
-            opened = [McapFile(file) for file in files]
+            opened = [(_CompressedMcap if mode == "message" else McapFile)(file) for file in files]
             self._open.extend(opened)
             read_topics(opened, episode, notes)
             episode.metadata["rosbag"] = episode.metadata.pop("mcap")
@@ -310,6 +304,31 @@ def _description(folder: str) -> dict[str, Any]:
         raise BadMetadata(f"not the description of a bag: {error}", path=path) from None
     facts: dict[str, Any] = found
     return facts
+
+
+def _decompressed(data: bytes | memoryview, path: str) -> memoryview:
+    """The bytes of a compressed message."""
+    out = bytearray()
+    try:
+        reader = open_reader(data)
+        while piece := reader.read(_PIECE):
+            out += piece
+            if len(out) > DEFAULT_LIMITS.max_decompressed_bytes:
+                raise LimitExceeded("a message is too large to decompress", path=path)
+    except (ZstdError, EOFError) as error:
+        raise BadCompression(f"zstd cannot decode a message: {error}", path=path) from None
+    return memoryview(out)
+
+
+class _CompressedMcap(McapFile):
+    """An MCAP file of a bag whose messages are compressed one by one."""
+
+    def messages(self) -> Iterator[Message]:
+        for *head, data, place in super().messages():
+            yield *head, _decompressed(data, self.path), place  # type: ignore[misc] # as it came
+
+    def data(self, place: Place) -> memoryview:
+        return _decompressed(super().data(place), self.path)
 
 
 # --- files of ROS 1
@@ -493,19 +512,7 @@ class SqliteBag(MessageFile):
         return self._content(row[0])
 
     def _content(self, data: bytes) -> memoryview:
-        if not self._is_compressed:
-            return memoryview(data)
-        most = DEFAULT_LIMITS.max_decompressed_bytes
-        out = bytearray()
-        try:
-            reader = open_reader(data)
-            while piece := reader.read(_PIECE):
-                out += piece
-                if len(out) > most:
-                    raise LimitExceeded("a message is too large to decompress", path=self.path)
-        except (ZstdError, EOFError) as error:
-            raise BadCompression(f"zstd cannot decode a message: {error}", path=self.path) from None
-        return memoryview(out)
+        return _decompressed(data, self.path) if self._is_compressed else memoryview(data)
 
     def close(self) -> None:
         self._database.close()

@@ -1,0 +1,267 @@
+"""Bags of ROS 1 and ROS 2, written by the package `rosbags`."""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import wshard
+from shard_format.errors import (
+    BadCompression,
+    BadMetadata,
+    BadValue,
+    LimitExceeded,
+    ShardError,
+    ShardIOError,
+    SizeMismatch,
+    Truncated,
+)
+from tests.convert.ros_support import check_robot, robot_messages
+from wshard.convert import detect, read, write
+from wshard.convert._model import Notes, ReadOptions
+from wshard.convert.rosbag import Reader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from wshard.convert import ConvertedEpisode
+
+typesys = pytest.importorskip("rosbags.typesys")
+rosbag1 = pytest.importorskip("rosbags.rosbag1")
+rosbag2 = pytest.importorskip("rosbags.rosbag2")
+enums = pytest.importorskip("rosbags.rosbag2.enums")
+HUMBLE = typesys.get_typestore(typesys.Stores.ROS2_HUMBLE)
+NOETIC = typesys.get_typestore(typesys.Stores.ROS1_NOETIC)
+
+
+def ros2_bag(path: Path, messages: list[tuple[str, int, Any]], storage: str, mode: str = "none") -> Path:
+    writer = rosbag2.Writer(path, version=9, storage_plugin=getattr(enums.StoragePlugin, storage))
+    writer.set_compression(getattr(enums.CompressionMode, mode.upper()), enums.CompressionFormat.ZSTD)
+    writer.set_custom_data("robot", "r2")
+    with writer:
+        connections: dict[str, Any] = {}
+        for topic, log, message in messages:
+            kind = message.__msgtype__
+            if topic not in connections:
+                connections[topic] = writer.add_connection(topic, kind, typestore=HUMBLE)
+            writer.write(connections[topic], log, HUMBLE.serialize_cdr(message, kind))
+    return path
+
+
+def ros1_bag(path: Path, messages: list[tuple[str, int, Any]], compression: str = "") -> Path:
+    writer = rosbag1.Writer(path)
+    if compression:
+        writer.set_compression(getattr(writer.CompressionFormat, compression))
+    with writer:
+        connections: dict[str, Any] = {}
+        for topic, log, message in messages:
+            kind = message.__msgtype__
+            if topic not in connections:
+                connections[topic] = writer.add_connection(topic, kind, typestore=NOETIC)
+            writer.write(connections[topic], log, NOETIC.serialize_ros1(message, kind))
+    return path
+
+
+def one(path: Path) -> ConvertedEpisode:
+    (episode,) = read(path)
+    return episode
+
+
+@pytest.mark.parametrize(
+    ("storage", "mode"),
+    [
+        *(("SQLITE3", mode) for mode in ("none", "message", "file")),
+        *(("MCAP", mode) for mode in ("none", "message", "file", "storage")),
+    ],
+)
+def test_a_bag_of_ros_2_becomes_an_episode(tmp_path: Path, storage: str, mode: str) -> None:
+    messages = robot_messages(HUMBLE.types)
+    path = ros2_bag(tmp_path / "run_7", messages, storage, mode)
+    assert detect(str(path)).name == "rosbag"
+    reader = Reader(str(path), ReadOptions())
+    assert reader.names() == ["run_7"]
+    episode = reader.read(0, Notes())
+    assert episode.id == "run_7"
+    check_robot(episode, messages)
+    assert episode.metadata["rosbag"]["custom_data"] == {"robot": "r2"}
+    wshard.save_wshard(episode, tmp_path / "a.wshard")
+    reader.close()
+    with wshard.load_wshard(tmp_path / "a.wshard") as saved:
+        check_robot(saved, messages)
+
+
+@pytest.mark.parametrize("compression", ["", "BZ2", "LZ4"])
+def test_a_bag_of_ros_1_becomes_an_episode(tmp_path: Path, compression: str) -> None:
+    messages = robot_messages(NOETIC.types, ros1=True)
+    path = ros1_bag(tmp_path / "run.bag", messages, compression)
+    assert detect(str(path)).name == "rosbag"
+    episode = one(path)
+    assert episode.id == "run"
+    reader = Reader(str(path), ReadOptions())
+    check_robot(reader.read(0, Notes()), messages)
+    reader.close()
+    described = {one["topic"]: one for one in episode.metadata["rosbag"]["channels"]}
+    assert described["/imu"]["schema"]["name"] == "sensor_msgs/Imu"
+
+
+def test_a_folder_of_bags_is_a_dataset(tmp_path: Path) -> None:
+    string = NOETIC.types["std_msgs/msg/String"]
+    for number in (2, 10, 1):
+        ros1_bag(tmp_path / f"run_{number}.bag", [("/say", 5, string(f"n{number}"))])
+    episodes = {ep.id: ep.observations["say/data"].data for ep in read(tmp_path)}
+    assert episodes == {"run_1": ["n1"], "run_2": ["n2"], "run_10": ["n10"]}
+    assert list(episodes) == ["run_1", "run_2", "run_10"]
+
+
+def test_a_bag_goes_out_as_mcap_with_its_topics(tmp_path: Path) -> None:
+    messages = robot_messages(HUMBLE.types)
+    write(read(ros2_bag(tmp_path / "a", messages, "SQLITE3")), tmp_path / "a.mcap", "mcap")
+    (episode,) = read(tmp_path / "a.mcap")
+    assert {one["topic"] for one in episode.metadata["mcap"]["channels"]} == {m[0] for m in messages}
+
+
+def change(path: Path, *statements: str) -> None:
+    (file,) = path.glob("*.db3")
+    with sqlite3.connect(file) as database:
+        for statement in statements:
+            database.execute(statement)
+    database.close()
+
+
+def test_an_old_bag_without_definitions_is_read_as_humble_defines_its_messages(
+    tmp_path: Path,
+) -> None:
+    messages = robot_messages(HUMBLE.types)
+    path = ros2_bag(tmp_path / "a", messages, "SQLITE3")
+    change(path, "DROP TABLE message_definitions", "DROP TABLE schema")
+    reader = Reader(str(path), ReadOptions())
+    notes = Notes()
+    check_robot(reader.read(0, notes), messages)
+    reader.close()
+    assert any(found.kind == "filled" and "Imu" in found.field for found in notes.changes)
+
+
+def test_a_type_that_is_defined_nowhere_is_named(tmp_path: Path) -> None:
+    path = ros2_bag(tmp_path / "a", robot_messages(HUMBLE.types), "SQLITE3")
+    change(path, "DROP TABLE message_definitions", "UPDATE topics SET type = 'my/msg/Own' WHERE id = 1")
+    with pytest.raises(BadMetadata, match="my/msg/Own") as found:
+        one(path)
+    assert "rosbags-convert" in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("statements", "error"),
+    [
+        (["DROP TABLE messages"], BadMetadata),
+        (["UPDATE messages SET data = 5"], BadValue),
+        (["UPDATE messages SET timestamp = 'x'"], BadValue),
+        (["UPDATE messages SET topic_id = 99"], BadValue),
+        (["UPDATE messages SET data = x'00010000ffffff'"], BadValue),
+        (
+            [
+                "ALTER TABLE messages RENAME TO m",
+                "CREATE VIEW messages AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
+                " SELECT x AS id, 1 AS topic_id, x AS timestamp, x'00' AS data FROM c",
+            ],
+            BadMetadata,
+        ),
+    ],
+)
+def test_damaged_databases_are_refused(
+    tmp_path: Path, statements: list[str], error: type[ShardError]
+) -> None:
+    path = ros2_bag(tmp_path / "bad", robot_messages(HUMBLE.types), "SQLITE3")
+    change(path, *statements)
+    with pytest.raises(error, match="bad"):
+        one(path)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "error"),
+    [
+        ("storage_identifier: sqlite3", "storage_identifier: other", BadMetadata),
+        ("- bag.db3", "- ../../outside.db3", ShardIOError),
+        ("relative_file_paths", "no_paths", BadMetadata),
+        ("version: 9", "version: [", BadMetadata),
+        ("compression_mode: ''", "compression_mode: FILE", BadMetadata),
+    ],
+)
+def test_a_description_that_lies_is_refused(
+    tmp_path: Path, before: str, after: str, error: type[ShardError]
+) -> None:
+    path = ros2_bag(tmp_path / "bag", robot_messages(HUMBLE.types), "SQLITE3")
+    described = path / "metadata.yaml"
+    text = described.read_text()
+    assert before in text
+    described.write_text(text.replace(before, after))
+    with pytest.raises(error):
+        one(path)
+
+
+def test_a_bag_of_ros_1_that_is_cut_anywhere_is_an_error_or_shorter(tmp_path: Path) -> None:
+    string = NOETIC.types["std_msgs/msg/String"]
+    whole = ros1_bag(tmp_path / "a.bag", [("/say", n, string("hello")) for n in range(3)]).read_bytes()
+    path = tmp_path / "cut.bag"
+    start = whole.index(b"op=\x05") - 40
+    for length in range(start, len(whole), 5):
+        path.write_bytes(whole[:length])
+        try:
+            seen = one(path).observations
+            assert not seen or seen["say/data"].data == ["hello"] * 3
+        except Truncated as error:
+            assert "cut.bag" in str(error)
+
+
+def test_flipped_bytes_of_a_bag_give_an_error_or_an_episode(tmp_path: Path) -> None:
+    string = NOETIC.types["std_msgs/msg/String"]
+    whole = ros1_bag(tmp_path / "a.bag", [("/say", n, string("hello")) for n in range(3)]).read_bytes()
+    path = tmp_path / "flipped.bag"
+    start = whole.index(b"op=\x05") - 40
+    for position in range(start, len(whole), 9):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x81
+        path.write_bytes(damaged)
+        try:
+            one(path)
+        except ShardError:
+            pass
+
+
+def head(**fields: bytes) -> bytes:
+    text = b"".join(
+        struct.pack("<I", len(name) + 1 + len(value)) + name.encode() + b"=" + value
+        for name, value in fields.items()
+    )
+    return struct.pack("<I", len(text)) + text
+
+
+@pytest.mark.parametrize(
+    ("compression", "size", "stored", "error"),
+    [
+        (b"lz4", 1 << 30, b"abcd", SizeMismatch),
+        (b"bz2", (1 << 32) - 1, b"abcd", LimitExceeded),
+        (b"bz2", 100, b"abcd", BadCompression),
+        (b"none", 100, b"abcd", SizeMismatch),
+        (b"odd", 4, b"abcd", BadCompression),
+    ],
+)
+def test_chunks_that_claim_too_much_are_refused(
+    tmp_path: Path, compression: bytes, size: int, stored: bytes, error: type[ShardError]
+) -> None:
+    path = tmp_path / "bad.bag"
+    chunk = head(op=b"\x05", compression=compression, size=struct.pack("<I", size))
+    path.write_bytes(b"#ROSBAG V2.0\n" + chunk + struct.pack("<I", len(stored)) + stored)
+    with pytest.raises(error, match=r"bad\.bag"):
+        one(path)
+
+
+def test_other_databases_and_folders_are_not_bags(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "other.db") as database:
+        database.execute("CREATE TABLE topics (id)")
+    database.close()
+    for path in (tmp_path, tmp_path / "other.db"):
+        with pytest.raises(ShardError):
+            detect(str(path))
