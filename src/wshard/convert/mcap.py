@@ -52,6 +52,7 @@ from wshard.convert._messages import (
     Topic,
 )
 from wshard.convert._model import Notes, Probe, ReadOptions, Source, Target, WriteOptions
+from wshard.convert._per_file import next_path, stem
 from wshard.convert._ros import RosDecoder, definitions
 
 if TYPE_CHECKING:
@@ -103,11 +104,6 @@ class Reader(Source):
         for file in self._open:
             file.close()
         self._open.clear()
-
-
-def stem(path: str) -> str:
-    """The name of a file without its ending."""
-    return os.path.splitext(os.path.basename(os.path.abspath(path)))[0]
 
 
 def read_topics(
@@ -342,25 +338,6 @@ class Writer(Target):
     def finish(self) -> None:
         if not self._names:
             raise InvalidArgument("there are no episodes to write", path=self.path)
-
-
-def next_path(path: str, names: list[str], episode: str, suffix: str) -> str:
-    """Where the next episode goes: to the path itself, and from the second on all go into a folder there."""
-    plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in episode).lstrip(".")
-    base = name = plain or "episode"
-    number = 1
-    while name + suffix in names:
-        number += 1
-        name = f"{base}_{number}"
-    names.append(name + suffix)
-    if len(names) == 1:
-        return path
-    if len(names) == 2:
-        first = f"{path}.first"
-        os.rename(path, first)
-        os.mkdir(path)
-        os.rename(first, os.path.join(path, names[0]))
-    return os.path.join(path, names[-1])
 
 
 class _EpisodeWriter:
