@@ -14,7 +14,9 @@ def made_episode() -> Episode:
     steps, start = 12, 1_700_000_000 * SECOND
     ep = Episode("ep 1", env_id="E-v0", timebase=Timebase(tick_hz=10, epoch_ns=start))
     ep.observations["qpos"] = Channel(
-        data=rng.normal(size=(steps + 1, 3)).astype("f4"), unit="rad", extra={"names": ["a", "b", "c"]}
+        data=rng.normal(size=(steps + 1, 3)).astype("f4"),
+        unit="rad",
+        extra={"names": ["a", "b", "c"]},
     )
     pixels = rng.integers(0, 255, (steps, 16, 20, 3), dtype=np.uint8)
     ep.observations["cam"] = Channel(data=pixels, modality=Modality.RGB)
@@ -28,13 +30,18 @@ def made_episode() -> Episode:
     ep.observations["imu"] = Channel(
         data=rng.normal(size=(55, 6)), timestamps_ns=start + np.arange(55) * 10**7
     )
-    ep.observations["regular"] = Channel(data=rng.normal(size=55), start_ns=5, sampling_rate_hz=100.0)
+    ep.observations["regular"] = Channel(
+        data=rng.normal(size=55), start_ns=5, sampling_rate_hz=100.0
+    )
     ep.observations["language_instruction"] = TextChannel(data=[f"täsk {i}" for i in range(steps)])
     ep.observations["points"] = RaggedChannel(
-        data=[rng.normal(size=(i, 3)).astype("f4") for i in range(steps)], modality=Modality.POINTCLOUD
+        data=[rng.normal(size=(i, 3)).astype("f4") for i in range(steps)],
+        modality=Modality.POINTCLOUD,
     )
     ep.observations["boxes"] = RaggedChannel(data=[np.arange(i) for i in range(steps)])
-    ep.observations["tokens"] = RaggedChannel(data=[rng.normal(size=(900, 4)) for _ in range(steps)])
+    ep.observations["tokens"] = RaggedChannel(
+        data=[rng.normal(size=(900, 4)) for _ in range(steps)]
+    )
     ep.actions["ctrl"] = rng.normal(size=(steps, 2)).astype("f2")
     ep.actions["chunk"] = Channel(data=rng.normal(size=(steps, 4, 2)), horizon=4)
     ep.rewards = rng.normal(size=steps)

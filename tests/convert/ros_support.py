@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 SECOND = 1_000_000_000
 
 
-def robot_messages(types: Any, *, ros1: bool = False) -> list[tuple[str, int, Any]]:
+def robot_messages(types: dict[str, Any], *, ros1: bool = False) -> list[tuple[str, int, Any]]:
     """Joint states, an IMU, transforms, pictures and points."""
     rng = np.random.default_rng(0)
     stamp = types["builtin_interfaces/msg/Time"]
 
-    def header(n: int) -> Any:
+    def header(n: int) -> Any:  # noqa: ANN401 - of rosbags
         first = (n,) if ros1 else ()
         return types["std_msgs/msg/Header"](*first, stamp(n, 5), f"frame{n % 2}")
 
@@ -33,7 +33,9 @@ def robot_messages(types: Any, *, ros1: bool = False) -> list[tuple[str, int, An
     for n in range(6):
         log = n * SECOND
         q = rng.normal(size=3)
-        joints = types["sensor_msgs/msg/JointState"](header(n), ["a", "bé", "c"], q, q[:0], rng.normal(size=n))
+        joints = types["sensor_msgs/msg/JointState"](
+            header(n), ["a", "bé", "c"], q, q[:0], rng.normal(size=n)
+        )
         found.append(("/joint_states", log, joints))
         nine = rng.normal(size=9)
         imu = types["sensor_msgs/msg/Imu"](
@@ -49,9 +51,17 @@ def robot_messages(types: Any, *, ros1: bool = False) -> list[tuple[str, int, An
         image = types["sensor_msgs/msg/Image"](header(n), 4, 8, "bgr8", 0, 30, pixels.reshape(-1))
         found.append(("/cam/raw", log + 3, image))
         depth = rng.integers(0, 60000, (4, 8)).astype(">u2")
-        big = types["sensor_msgs/msg/Image"](header(n), 4, 8, "16UC1", 1, 16, depth.view(np.uint8).reshape(-1))
+        big = types["sensor_msgs/msg/Image"](
+            header(n), 4, 8, "16UC1", 1, 16, depth.view(np.uint8).reshape(-1)
+        )
         found.append(("/cam/depth", log + 3, big))
-        found.append(("/cam/jpg", log + 3, types["sensor_msgs/msg/CompressedImage"](header(n), "png", png(n))))
+        found.append(
+            (
+                "/cam/jpg",
+                log + 3,
+                types["sensor_msgs/msg/CompressedImage"](header(n), "png", png(n)),
+            )
+        )
         count = n + 1
         cloud = rng.normal(size=(count, 4)).astype("<f4")
         points = types["sensor_msgs/msg/PointCloud2"](
@@ -63,7 +73,7 @@ def robot_messages(types: Any, *, ros1: bool = False) -> list[tuple[str, int, An
     return found
 
 
-def png(n: int) -> Any:
+def png(n: int) -> Any:  # noqa: ANN401 - an array
     image = pytest.importorskip("PIL.Image")
     out = io.BytesIO()
     image.fromarray(np.full((5, 6, 3), n, np.uint8)).save(out, "png")
@@ -79,7 +89,9 @@ def check_robot(episode: Episode, messages: list[tuple[str, int, Any]]) -> None:
     joints = by_topic["/joint_states"]
     assert seen["joint_states/position"].data.tolist() == [m.position.tolist() for m in joints]
     assert seen["joint_states/position"].extra["names"] == ["a", "bé", "c"]
-    assert [v.tolist() for v in seen["joint_states/effort"].data] == [m.effort.tolist() for m in joints]
+    assert [v.tolist() for v in seen["joint_states/effort"].data] == [
+        m.effort.tolist() for m in joints
+    ]
     assert seen["joint_states/header/stamp"].data.tolist() == [n * SECOND + 5 for n in range(6)]
     assert seen["joint_states/header/frame_id"].data == [m.header.frame_id for m in joints]
     imu = by_topic["/imu"]
@@ -108,5 +120,7 @@ def check_robot(episode: Episode, messages: list[tuple[str, int, Any]]) -> None:
     for n, message in enumerate(by_topic["/points"]):
         cloud = message.data.view("<f4").reshape(-1, 4)
         assert (points[n] == cloud[:, :3]).all()
-        assert (ring[n][:, 0] == message.data.reshape(-1, 16)[:, 12:14].copy().view("<u2")[:, 0]).all()
+        assert (
+            ring[n][:, 0] == message.data.reshape(-1, 16)[:, 12:14].copy().view("<u2")[:, 0]
+        ).all()
     assert seen["say/data"].data == [f"hello {n}" for n in range(6)]

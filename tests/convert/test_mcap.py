@@ -40,7 +40,7 @@ rosbags_typesys = pytest.importorskip("rosbags.typesys")
 SECOND = 1_000_000_000
 
 
-def json_file(path: Path, messages: list[tuple[str, int, Any]], **options: Any) -> Path:
+def json_file(path: Path, messages: list[tuple[str, int, Any]], **options: Any) -> Path:  # noqa: ANN401 - of mcap
     """An MCAP file of JSON messages: topic, log time, content."""
     with path.open("wb") as out:
         writer = writers.Writer(out, **options)
@@ -125,7 +125,9 @@ def test_json_messages_come_back_with_topics_times_and_values(
 
 
 def test_topics_become_channels_with_the_clock_of_their_messages(tmp_path: Path) -> None:
-    messages = [("/arm/state", 100 * n, {"q": [n, 0.5], "pose": {"x": n, "y": 1, "z": 2}}) for n in range(4)]
+    messages = [
+        ("/arm/state", 100 * n, {"q": [n, 0.5], "pose": {"x": n, "y": 1, "z": 2}}) for n in range(4)
+    ]
     path = json_file(tmp_path / "drive.mcap", [*messages, ("/t", 50, {"text": "go", "ok": True})])
     assert detect(str(path)).name == "mcap"
     episode = one(path)
@@ -140,11 +142,11 @@ def test_topics_become_channels_with_the_clock_of_their_messages(tmp_path: Path)
     assert episode.observations["t/text"].data == ["go"]
     assert episode.observations["t/ok"].dtype == np.bool_
     assert episode.observations["arm/state/publish_time_ns"].data.tolist() == [7, 107, 207, 307]
-    assert bytes(episode.extras["attachments/cal.yaml"]) == b"fx: 1"  # type: ignore[arg-type] # an Extra
+    assert bytes(episode.extras["attachments/cal.yaml"]) == b"fx: 1"
     assert episode.metadata["mcap"]["metadata"] == [{"name": "run", "metadata": {"robot": "r2"}}]
     assert episode.lost == ()
     aligned = episode.align(to="t/ok", method="previous")
-    assert aligned["arm/state/q"].data.tolist() == [[0, 0.5]]
+    assert np.asarray(aligned["arm/state/q"].data).tolist() == [[0, 0.5]]
 
 
 def test_log_times_that_run_backwards_are_sorted_and_noted(tmp_path: Path) -> None:
@@ -161,7 +163,11 @@ def test_log_times_that_run_backwards_are_sorted_and_noted(tmp_path: Path) -> No
 def test_topics_that_would_have_the_same_name_are_told_apart(tmp_path: Path) -> None:
     messages = [("/a", 1, {"b/c": 1, "b": {"c": 2}}), ("a", 1, {"b": {"c": 3}})]
     episode = one(json_file(tmp_path / "a.mcap", messages))
-    values = {n: c.data.tolist() for n, c in episode.observations.items() if "time" not in n and "seq" not in n}
+    values = {
+        n: c.data.tolist()
+        for n, c in episode.observations.items()
+        if "time" not in n and "seq" not in n
+    }
     assert values == {"a/b/c": [1], "a/b/c_2": [2], "a/b/c_3": [3]}
     assert sum(change.kind == "renamed" for change in episode.changes) >= 2
 
@@ -194,7 +200,7 @@ def test_channels_without_a_schema_and_with_unknown_encodings_are_kept(tmp_path:
 # --- ROS
 
 
-def typestore() -> Any:
+def typestore() -> Any:  # noqa: ANN401 - of rosbags
     return rosbags_typesys.get_typestore(rosbags_typesys.Stores.ROS2_HUMBLE)
 
 
@@ -214,7 +220,9 @@ def ros_file(path: Path, messages: list[tuple[str, int, Any]], *, ros1: bool = F
                 encoding = "ros1msg" if ros1 else "ros2msg"
                 schema = writer.register_schema(name, encoding, text.encode())
                 channels[topic] = writer.register_channel(topic, "ros1" if ros1 else "cdr", schema)
-            data = store.serialize_ros1(message, kind) if ros1 else store.serialize_cdr(message, kind)
+            data = (
+                store.serialize_ros1(message, kind) if ros1 else store.serialize_cdr(message, kind)
+            )
             writer.add_message(channels[topic], log, bytes(data), log, number)
         writer.finish()
     return path
@@ -323,7 +331,15 @@ def test_every_type_of_ros_2_is_read_as_rosbags_reads_it(tmp_path: Path) -> None
             writer.add_message(channel, 1, bytes(data), 1)
             writer.finish()
         seen = one(path).observations
-        plain = {"b": True, "by": 100, "ch": 200, "i1": -1, "u1": 255, "i2": -300, "u2": 65535}
+        plain: dict[str, Any] = {
+            "b": True,
+            "by": 100,
+            "ch": 200,
+            "i1": -1,
+            "u1": 255,
+            "i2": -300,
+            "u2": 65535,
+        }
         plain |= {"i4": -(2**31), "u4": 2**32 - 1, "i8": -(2**63), "u8": 2**64 - 1, "f4": 0.5}
         plain |= {"f8": 1 / 3, "s": "text", "short": "abc", "last": -7, "inner/name": "n1"}
         assert {key: seen[f"all/{key}"][0] for key in plain} == plain
@@ -357,11 +373,18 @@ def test_protobuf_messages_become_channels(tmp_path: Path) -> None:
         made = file.message_type.add(name=name)
         for number, (field, kind, type_name, is_list) in enumerate(fields, 1):
             label = kinds.LABEL_REPEATED if is_list else kinds.LABEL_OPTIONAL
-            made.field.add(name=field, number=number, type=kind, type_name=type_name or None, label=label)
+            made.field.add(
+                name=field, number=number, type=kind, type_name=type_name or None, label=label
+            )
 
     inner = kinds.TYPE_MESSAGE
     message("Vector3", *[(key, kinds.TYPE_DOUBLE, "", False) for key in "xyz"])
-    message("Item", ("n", kinds.TYPE_UINT32, "", False), ("s", kinds.TYPE_STRING, "", False), ("v", inner, ".robot.Vector3", False))
+    message(
+        "Item",
+        ("n", kinds.TYPE_UINT32, "", False),
+        ("s", kinds.TYPE_STRING, "", False),
+        ("v", inner, ".robot.Vector3", False),
+    )
     message("Tree", ("n", kinds.TYPE_INT32, "", False), ("below", inner, ".robot.Tree", True))
     message(
         "State",
@@ -445,10 +468,8 @@ def test_an_episode_comes_back_as_it_was(
     if change:
         change(ep)
     report = write([ep], tmp_path / "a.mcap", "mcap")
-    kinds = {found.kind for found in report.changes}
-    assert kinds == {None: {"kept"}, no_rate: {"kept", "filled"}, own_times: {"kept"}}.get(
-        change, {"kept", "cast"}
-    )
+    more = {no_rate: {"filled"}, before_1970: {"cast"}}.get(change or own_times, set())
+    assert {found.kind for found in report.changes} == {"kept"} | more
     back = one(tmp_path / "a.mcap")
     wshard.save_wshard(ep, tmp_path / "a.wshard")
     wshard.save_wshard(back, tmp_path / "b.wshard")
@@ -520,7 +541,12 @@ def test_pictures_and_points_stay_in_the_file_until_they_are_used(
     assert not camera.is_loaded
     used: list[Any] = []
     data = reader._open[0].data
-    monkeypatch.setattr(reader._open[0], "data", lambda place: used.append(place) or data(place))
+
+    def counted(place: tuple[int, int, int]) -> memoryview:
+        used.append(place)
+        return data(place)
+
+    monkeypatch.setattr(reader._open[0], "data", counted)
     assert (camera[7:9] == frames[7:9]).all()
     assert len(used) == 2
     assert (camera.data == frames).all()

@@ -45,10 +45,14 @@ def test_a_recording_has_every_channel_on_its_timelines(tmp_path: Path) -> None:
     pixels = np.array(seen["/signal/cam"]["Image:buffer"], np.uint8)
     assert np.array_equal(pixels.reshape(12, 16, 20, 3), ep.observations["cam"].data)
     depth = np.array(seen["/signal/depth"]["DepthImage:buffer"], np.uint8)
-    assert np.array_equal(depth.reshape(-1).view("<u2").reshape(12, 16, 20), ep.observations["depth"].data)
+    assert np.array_equal(
+        depth.reshape(-1).view("<u2").reshape(12, 16, 20), ep.observations["depth"].data
+    )
     texts = seen["/signal/language_instruction"]["TextDocument:text"]
     assert [text for (text,) in texts] == ep.observations["language_instruction"].data
-    for points, wanted in zip(seen["/signal/points"]["Points3D:positions"], ep.observations["points"].data, strict=True):
+    for points, wanted in zip(
+        seen["/signal/points"]["Points3D:positions"], ep.observations["points"].data, strict=True
+    ):
         assert np.array_equal(np.array(points, np.float32).reshape(-1, 3), wanted)
     assert seen["/signal/boxes"]["values"][3] == [0, 1, 2]
     assert len(seen["/signal/imu"]["time"]) == 55
@@ -60,7 +64,10 @@ def test_a_recording_has_every_channel_on_its_timelines(tmp_path: Path) -> None:
     facts = json.loads(seen["/__properties/episode"]["json"][0][0])
     assert facts["metadata"]["task"] == "reach"
     assert facts["labels"]["phase"]["intervals"][0]["text"] == "reach"
-    assert {change.field for change in report.changes if change.kind == "dropped"} == {"blob", "array"}
+    assert {change.field for change in report.changes if change.kind == "dropped"} == {
+        "blob",
+        "array",
+    }
 
 
 def test_an_episode_without_a_rate_has_steps_only(tmp_path: Path) -> None:
@@ -74,6 +81,14 @@ def test_an_episode_without_a_rate_has_steps_only(tmp_path: Path) -> None:
 
 
 def test_several_episodes_become_a_folder_of_recordings(tmp_path: Path) -> None:
-    write([Episode(f"ep_{n}", actions={"a": np.arange(n + 1.0)}) for n in range(3)], tmp_path / "all", "rerun")
-    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["ep_0.rrd", "ep_1.rrd", "ep_2.rrd"]
+    write(
+        [Episode(f"ep_{n}", actions={"a": np.arange(n + 1.0)}) for n in range(3)],
+        tmp_path / "all",
+        "rerun",
+    )
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == [
+        "ep_0.rrd",
+        "ep_1.rrd",
+        "ep_2.rrd",
+    ]
     assert len(recorded(tmp_path / "all" / "ep_2.rrd")["/action/a"]["step"]) == 3

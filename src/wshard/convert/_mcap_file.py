@@ -266,8 +266,8 @@ class McapFile(MessageFile):
             elif op == _CHANNEL:
                 number, schema_id = fields.number(2), fields.number(2)
                 channel = (schema_id, fields.text(), fields.text(), fields.texts())
-                if schema_id and schema_id not in self.schemas:
-                    raise ValueError(f"channel {number} has schema {schema_id}, which is missing")
+                if schema_id:
+                    _ = self.schemas[schema_id]
                 self._once(self.channels, number, channel, "channel")
             elif op == _METADATA:
                 self.metadata.append({"name": fields.text(), "metadata": fields.texts()})
@@ -282,9 +282,13 @@ class McapFile(MessageFile):
                     )
                 one = {"name": name, "media_type": media_type, "log_time": log}
                 self.attachments.append({**one, "create_time": create, "data": data})
+        except KeyError as error:
+            raise BadValue(
+                "a channel has a schema that the file does not describe before it",
+                path=self.path,
+                found=f"schema {error}",
+            ) from None
         except ValueError as error:
-            if isinstance(error, ShardError):
-                raise
             raise BadValue(
                 f"a damaged record of the MCAP file: {error}",
                 path=self.path,

@@ -24,7 +24,7 @@ from wshard._channels import (
 )
 from wshard._values import DType
 from wshard.convert._arrays import channel_of, image_type
-from wshard.convert._messages import FOXGLOVE_POINTS, ragged
+from wshard.convert._sensors import FOXGLOVE_POINTS, ragged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -116,12 +116,14 @@ def form_of(channel: Channel) -> str:
         each = int(channel.offsets[-1]) * prod(shape) // max(1, channel.length)
         is_plain = each <= _MOST_NUMBERS and channel.dtype_name is not DType.BFLOAT16
         return "value" if is_plain and 0 not in shape else "array"
-    if channel.dtype == np.uint8 and is_frames(channel):
-        if len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4)):
-            return "png" if 0 not in shape else "array"
+    if 0 in shape or channel.dtype_name is DType.BFLOAT16:
+        return "array"
+    has_colours = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))
+    if channel.dtype == np.uint8 and is_frames(channel) and has_colours:
+        return "png"
     if len(shape) == 2 and channel.modality == Modality.DEPTH and channel.dtype.str in _RAW:
-        return "raw" if 0 not in shape else "array"
-    if prod(shape) > _MOST_NUMBERS or 0 in shape or channel.dtype_name is DType.BFLOAT16:
+        return "raw"
+    if prod(shape) > _MOST_NUMBERS:
         return "array"
     names = channel.extra.get("names")
     is_named = isinstance(names, list) and shape == (len(names),)
@@ -191,7 +193,7 @@ def numbers(entry: Any) -> Any:  # noqa: ANN401 - an array or a number
 def _finite(value: Any) -> Any:  # noqa: ANN401 - numbers in lists
     if isinstance(value, list):
         return [_finite(one) for one in value]
-    if value != value:
+    if np.isnan(value):
         return "NaN"
     return value if abs(value) != float("inf") else "Infinity" if value > 0 else "-Infinity"
 
@@ -217,7 +219,8 @@ def _raw(entry: NDArray[Any]) -> dict[str, Any]:
 
 def points(parts: Sequence[tuple[Sequence[str], NDArray[Any]]]) -> dict[str, Any]:
     """A cloud of points with the fields of several arrays, each of one dtype."""
-    fields, columns, at = [], [], 0
+    fields: list[dict[str, Any]] = []
+    columns, at = [], 0
     types = _point_types()
     for names, values in parts:
         values = values.reshape(len(values), len(names))
@@ -262,7 +265,7 @@ def row_of(channel: Channel, form: str) -> dict[str, Any]:
     return row
 
 
-_FACTS: Final = (
+_FACTS: Final[tuple[str, ...]] = (
     *("modality", "unit", "description", "semantics", "sampling_rate_hz", "content_type"),
     *("start_ns", "horizon"),
 )
@@ -275,8 +278,8 @@ class _Entries:
         self,
         get: Callable[[int], NDArray[Any]],
         count: int,
-        shape: Any,
-        dtype: np.dtype[Any],  # noqa: ANN401 - a tuple
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
     ) -> None:
         self._get = get
         self.shape = (count, *shape)
@@ -297,8 +300,8 @@ class _RaggedEntries:
         self,
         get: Callable[[int], NDArray[Any]],
         offsets: NDArray[np.int64],
-        shape: Any,
-        dtype: Any,  # noqa: ANN401 - as above
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
     ) -> None:
         self._get = get
         self._offsets = offsets
@@ -337,8 +340,8 @@ def channel_from(
         dtype = DType.parse(row["dtype"])
         shape = tuple(int(size) for size in row["shape"])
         form, layout = row["form"], row["layout"]
-        facts = {key: row[key] for key in _FACTS if key in row}
-        facts.update({key: row[key] for key in ("lossy", "extra") if key in row})
+        known = (*_FACTS, "lossy", "extra")
+        facts: dict[str, Any] = {key: row[key] for key in known if key in row}
         if "modality" in facts:
             facts["modality"] = as_modality(facts["modality"])
         if times is not None:

@@ -9,19 +9,28 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import re
-import struct
 from array import array
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from shard_format.errors import BadMetadata, BadValue
-from shard_format.extras import require
+from shard_format.errors import BadValue
 from wshard._channels import Channel, Modality, RaggedChannel, TextChannel
-from wshard._values import DType
-from wshard.convert._arrays import EncodedFrames, RowsBlock, channel_of, image_type
+from wshard.convert._arrays import EncodedFrames, channel_of, image_type
+from wshard.convert._sensors import (
+    DEPTH,
+    FOXGLOVE_POINTS,
+    KINDS,
+    ROS_POINTS,
+    Frames,
+    Items,
+    Pictures,
+    Points,
+    Steps,
+    picture_size,
+    pixel_layout,
+    ragged,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +47,6 @@ __all__ = [
     "Json",
     "JsonDecoder",
     "Path",
-    "ProtobufDecoder",
     "RawDecoder",
     "Topic",
     "Value",
@@ -52,7 +60,7 @@ VECTORS: Final = (("x", "y"), ("x", "y", "z"), ("x", "y", "z", "w"), ("r", "g", 
 """Objects of numbers with these keys become one vector."""
 TIMES: Final = (("sec", "nsec"), ("sec", "nanosec"))
 """Objects of integers with these keys are times, which become nanoseconds."""
-_VECTOR_OF: Final = {frozenset(names): names for names in VECTORS}
+VECTOR_OF: Final = {frozenset(names): names for names in VECTORS}
 _TIME_OF: Final = {frozenset(names): names for names in TIMES}
 
 # Values of a field stay in memory up to this many bytes if messages are larger than `_LARGE`.
@@ -145,7 +153,7 @@ def flatten(value: Any, path: Path, found: dict[Path, Value]) -> None:  # noqa: 
     kind = type(value)
     if kind is dict:
         keys = frozenset(value)
-        names = _VECTOR_OF.get(keys) if path else None
+        names = VECTOR_OF.get(keys) if path else None
         if names and all(type(one) in (int, float) for one in value.values()):
             vector = as_numbers([value[name] for name in names])
             if vector is not None:
@@ -226,197 +234,6 @@ def _flatten_items(items: list[Any], path: Path, found: dict[Path, Value]) -> bo
         columns[(*path, *inner)] = column
     found.update(columns)
     return True
-
-
-# --- protobuf
-
-
-class ProtobufDecoder:
-    """Decodes protobuf messages.
-
-    Args:
-        name: of the message type.
-        descriptors: a serialised `FileDescriptorSet` that has it.
-        path: the file, for errors.
-    """
-
-    def __init__(self, name: str, descriptors: bytes, path: str) -> None:
-        pb2 = require("google.protobuf.descriptor_pb2", "mcap")
-        pools = require("google.protobuf.descriptor_pool", "mcap")
-        factory = require("google.protobuf.message_factory", "mcap")
-        self._errors = require("google.protobuf.message", "mcap").DecodeError
-        self._to_json = require("google.protobuf.json_format", "mcap").MessageToJson
-        self._name = name
-        self._path = path
-        self.types: dict[Path, np.dtype[Any]] = {}
-        try:
-            files = pb2.FileDescriptorSet.FromString(descriptors)
-            pool = pools.DescriptorPool()
-            by_name = {file.name: file for file in files.file}
-            for file in files.file:
-                self._add_file(pool, file, by_name, set())
-            descriptor = pool.FindMessageTypeByName(name)
-            self._class = factory.GetMessageClass(descriptor)
-        except (self._errors, TypeError, KeyError, ValueError, RecursionError) as error:
-            raise BadMetadata(
-                f"not a usable protobuf schema: {error}", path=path, entry=name
-            ) from None
-        self._plan = self._compile(descriptor, ())
-
-    def _add_file(self, pool: Any, file: Any, files: dict[str, Any], done: set[str]) -> None:  # noqa: ANN401 - of protobuf
-        """Adds a file to the pool after those that it imports."""
-        if file.name in done:
-            return
-        done.add(file.name)
-        for name in file.dependency:
-            if name in files:
-                self._add_file(pool, files[name], files, done)
-        pool.Add(file)
-
-    def _compile(self, descriptor: Any, above: tuple[str, ...]) -> list[Any]:  # noqa: ANN401 - of protobuf
-        """What to do with each field: name, action, and what that needs."""
-        plan: list[Any] = []
-        if descriptor.full_name in above or len(above) > 50:
-            return [("", "json", None, False)]
-        above = (*above, descriptor.full_name)
-        for field in descriptor.fields:
-            is_list = _is_repeated(field)
-            inner = field.message_type
-            if inner is not None:
-                if inner.GetOptions().map_entry or inner.full_name in above:
-                    plan.append((field.name, "json", None, not is_list))
-                elif inner.full_name in _JSON_TYPES and not is_list:
-                    plan.append((field.name, "any", None, True))
-                elif inner.full_name in _TIME_TYPES and not is_list:
-                    plan.append((field.name, "time", None, True))
-                else:
-                    steps = self._compile(inner, above)
-                    vector = self._vector(inner)
-                    kind = "items" if is_list else "vector" if vector else "message"
-                    plan.append((field.name, kind, (steps, vector), not is_list))
-            elif field.cpp_type == field.CPPTYPE_STRING:
-                is_bytes = field.type == field.TYPE_BYTES
-                kind = "texts" if is_list else "bytes" if is_bytes else "value"
-                plan.append((field.name, kind, None, field.has_presence))
-            else:
-                dtype = _CPP_TYPES[field.cpp_type]
-                kind = "numbers" if is_list else "value"
-                plan.append((field.name, kind, dtype, field.has_presence))
-        return plan
-
-    @staticmethod
-    def _vector(descriptor: Any) -> Any:  # noqa: ANN401 - names and dtype, or None
-        names = _VECTOR_OF.get(frozenset(field.name for field in descriptor.fields))
-        kinds = {field.cpp_type for field in descriptor.fields}
-        if not names or len(kinds) != 1 or any(_is_repeated(f) for f in descriptor.fields):
-            return None
-        dtype = _CPP_TYPES.get(kinds.pop())
-        return None if dtype is None else (names, dtype)
-
-    def __call__(self, data: memoryview) -> dict[Path, Value]:
-        message = self._class()
-        try:
-            message.ParseFromString(bytes(data))
-        except self._errors as error:
-            raise BadValue(
-                f"a message is not of its protobuf type: {error}",
-                path=self._path,
-                entry=self._name,
-                found=f"a message of {len(data)} bytes",
-            ) from None
-        found: dict[Path, Value] = {}
-        self._flatten(message, self._plan, (), found)
-        return found
-
-    def _flatten(self, message: Any, plan: list[Any], path: Path, found: dict[Path, Value]) -> None:  # noqa: ANN401 - of protobuf
-        for name, kind, what, has_presence in plan:
-            if not name:
-                found[path] = self._json(message)
-                continue
-            if has_presence and not message.HasField(name):
-                continue
-            at = (*path, name)
-            value = getattr(message, name)
-            if kind == "value":
-                found[at] = value
-                if what is not None:
-                    self.types.setdefault(at, what)
-            elif kind == "message":
-                self._flatten(value, what[0], at, found)
-            elif kind == "vector":
-                names, dtype = what[1]
-                found[(*at, names)] = np.array([getattr(value, one) for one in names], dtype)
-            elif kind == "numbers":
-                found[at] = np.array(value, what)
-            elif kind == "bytes":
-                found[at] = np.frombuffer(value, np.uint8)
-            elif kind == "time":
-                found[(*at, ("sec", "nsec"))] = value.seconds * 1_000_000_000 + value.nanos
-            elif kind == "texts":
-                texts = [_text(one) for one in value]
-                found[at] = json_text(texts)
-            elif kind == "items":
-                self._items(value, what, at, found)
-            elif kind == "any":
-                found[at] = self._json(value)
-            else:
-                whole = json.loads(self._json(message))
-                found[at] = json_text(whole.get(name))
-
-    def _json(self, message: Any) -> Json:  # noqa: ANN401 - of protobuf
-        return Json(self._to_json(message, preserving_proto_field_name=True, indent=None))
-
-    def _items(self, items: Any, what: Any, at: Path, found: dict[Path, Value]) -> None:  # noqa: ANN401 - of protobuf
-        steps, vector = what
-        if vector:
-            names, dtype = vector
-            rows = [[getattr(one, name) for name in names] for one in items]
-            found[(*at, None, names)] = np.array(rows, dtype).reshape(len(rows), len(names))
-            return
-        flat: list[dict[Path, Value]] = []
-        leaves = [_leaf(*step) for step in steps]
-        if None not in leaves:
-            for one in items:
-                fields: dict[Path, Value] = {}
-                self._flatten(one, steps, (None,), fields)
-                flat.append(fields)
-        if None in leaves or any(len(one) != len(leaves) for one in flat):
-            found[at] = json_text([json.loads(self._json(one)) for one in items])
-            return
-        for inner, dtype, shape in leaves:
-            values: list[Any] = [one[inner] for one in flat]
-            if dtype is None:
-                found[(*at, *inner)] = json_text(values)
-            else:
-                found[(*at, *inner)] = np.array(values, dtype).reshape(len(values), *shape)
-
-
-def _leaf(name: str, kind: str, what: Any, has_presence: bool) -> Any:  # noqa: ANN401 - of protobuf
-    """Path, dtype (None for text) and shape of a field of the items of a list; None if it is not that simple."""
-    if kind == "vector":
-        names, dtype = what[1]
-        return (None, name, names), dtype, (len(names),)
-    if kind == "time":
-        return (None, name, ("sec", "nsec")), np.dtype(np.int64), ()
-    return ((None, name), what, ()) if kind == "value" and not has_presence else None
-
-
-_TIME_TYPES: Final = ("google.protobuf.Timestamp", "google.protobuf.Duration")
-_JSON_TYPES: Final = tuple(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))
-_CPP_TYPES: Final = {
-    **{1: np.dtype(np.int32), 2: np.dtype(np.int64), 3: np.dtype(np.uint32)},
-    **{4: np.dtype(np.uint64), 5: np.dtype(np.float64), 6: np.dtype(np.float32)},
-    **{7: np.dtype(np.bool_), 8: np.dtype(np.int32)},
-}
-
-
-def _is_repeated(field: Any) -> bool:  # noqa: ANN401 - of protobuf
-    found = getattr(field, "is_repeated", None)
-    return bool(field.label == 3) if found is None else bool(found)
-
-
-def _text(value: str | bytes) -> str:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 # --- fields and topics
@@ -520,7 +337,7 @@ class Topic:
         self.channels = array("L")
         self._places = array("q")
         self.fields: dict[Path, Field] = {}
-        self.kind = _KINDS.get(schema.replace("/msg/", "/"), "")
+        self.kind = KINDS.get(schema.replace("/msg/", "/"), "")
         self._pictures: set[tuple[str, tuple[int, int] | None]] = set()
 
     def add(
@@ -550,7 +367,7 @@ class Topic:
         if self.kind == "compressed":
             data: Any = found.get(("data",))
             if isinstance(data, np.ndarray):
-                content = memoryview(data)
+                content = data.data
                 self._pictures.add((image_type(content), picture_size(content)))
 
     def decoded(self, number: int) -> dict[Path, Value]:
@@ -697,7 +514,7 @@ class Topic:
             return np.array(values, np.bool_)
         if kinds == {int}:
             low, high = min(values), max(values)
-            if -_I64 <= low and high < _I64:
+            if low >= -_I64 and high < _I64:
                 return np.array(values, np.int64)
             return np.array(values, np.uint64) if low >= 0 and high < 2 * _I64 else None
         if float not in kinds or bool in kinds:
@@ -711,9 +528,9 @@ class Topic:
         name: str,
         path: Path,
         field: Field,
-        order: Any,
+        order: Any,  # noqa: ANN401 - an index
         moved: bool,
-        facts: dict[str, Any],  # noqa: ANN401 - an index
+        facts: dict[str, Any],
     ) -> Channel | None:
         """Arrays as a dense or ragged channel; None if their shapes do not allow that."""
         dtype = field.dtype
@@ -730,11 +547,11 @@ class Topic:
             is_dense = False
         if field.content is None:
             messages = np.array(field.messages, np.int64)[order]
-            items: Any = _Items(
+            items: Any = Items(
                 lambda message: self.decoded(message)[path], messages, offsets, tail, dtype
             )
             if is_dense:
-                rows = _Steps(items, (len(shapes), *shapes[0]))
+                rows = Steps(items, (len(shapes), *shapes[0]))
                 return channel_of(name, rows, path=self._path, **facts)
             return ragged(name, items, offsets, self._path, facts)
         values = np.frombuffer(bytes(field.content), dtype).reshape(-1, *tail)
@@ -759,9 +576,7 @@ class Topic:
             found.append(field.values[0])
         return found
 
-    def _bytes(
-        self, times: NDArray[np.int64]
-    ) -> tuple[_Items, NDArray[np.int64], list[int]] | None:
+    def _bytes(self, times: NDArray[np.int64]) -> tuple[Items, NDArray[np.int64], list[int]] | None:
         """The field `data` of all messages, in the order of their times, and its lengths."""
         field = self.fields.get(("data",))
         if field is None or field.kind != "array" or len(field.messages) != len(times):
@@ -782,7 +597,7 @@ class Topic:
             def get(message: int) -> Any:  # noqa: ANN401 - an array
                 return whole[starts[message] : starts[message + 1]]
 
-        return _Items(get, order, offsets, (), np.dtype(np.uint8)), own, counts
+        return Items(get, order, offsets, (), np.dtype(np.uint8)), own, counts
 
     def _image(
         self, episode: Episode, notes: Notes, names: Names, times: NDArray[np.int64]
@@ -799,9 +614,9 @@ class Topic:
         dtype, channels, flip = layout
         if step < width * channels * dtype.itemsize:
             return frozenset()
-        rows = _Pictures(items, height, width, step, channels, dtype, flip, bool(big and big[0]))
+        rows = Pictures(items, height, width, step, channels, dtype, flip, bool(big and big[0]))
         name = names.take(self.name, (), notes)
-        modality = Modality.DEPTH if encoding.upper() in _DEPTH else Modality.RGB
+        modality = Modality.DEPTH if encoding.upper() in DEPTH else Modality.RGB
         extra = {"topic": self.name, "encoding": encoding}
         episode.observations[name] = channel_of(
             name, rows, path=self._path, modality=modality, timestamps_ns=own, extra=extra
@@ -824,7 +639,7 @@ class Topic:
         form = self._same("format")
         name = names.take(self.name, (), notes)
         extra = {"topic": self.name, **({"format": form[0]} if form else {})}
-        frames = EncodedFrames(name, _Frames(items), self._path)
+        frames = EncodedFrames(name, Frames(items), self._path)
         is_depth = frames.dtype != np.uint8
         episode.observations[name] = channel_of(
             name,
@@ -835,7 +650,7 @@ class Topic:
             extra=extra,
         )
         notes.decoded(self.name, f"{kinds.pop()} to pixels")
-        return frozenset(((("data",), ("format",)) if form else (("data",),)))
+        return frozenset((("data",), ("format",)) if form else (("data",),))
 
     def _points(
         self, episode: Episode, notes: Notes, names: Names, times: NDArray[np.int64]
@@ -858,7 +673,7 @@ class Topic:
             if len({dtype for _, dtype, _ in group}) > 1:
                 return frozenset()
             name = names.take(self.name, ("points", key) if key else ("points",), notes)
-            made = _Points(items, offsets, group, stride)
+            made = Points(items, offsets, group, stride)
             extra = {"topic": self.name, "names": [one[0] for one in group], "points": key}
             facts = {"modality": Modality.POINTCLOUD, "timestamps_ns": own, "extra": extra}
             episode.observations[name] = ragged(name, made, offsets, self._path, facts)
@@ -926,203 +741,6 @@ def well_formed(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def ragged(
-    name: str,
-    items: Any,  # noqa: ANN401 - rows that are read when they are used
-    offsets: NDArray[np.int64],
-    path: str,
-    facts: dict[str, Any],
-) -> RaggedChannel:
-    """A ragged channel whose items are read when they are used."""
-    dtype = DType.from_numpy(items.dtype)
-    empty = np.zeros((0, *items.shape[1:]), items.dtype)
-    channel = RaggedChannel(name, values=empty, offsets=np.zeros(len(offsets), np.int64), **facts)
-    return channel.with_items_at(RowsBlock(name, items, dtype, path), offsets)
-
-
-# --- rows that are read when they are used
-
-
-class _Items:
-    """The items of all messages back to back."""
-
-    def __init__(
-        self,
-        get: Callable[[int], Any],
-        messages: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-        tail: tuple[int, ...],
-        dtype: np.dtype[Any],
-    ) -> None:
-        self._get = get
-        self._messages = messages
-        self._offsets = offsets
-        self.shape = (int(offsets[-1]), *tail)
-        self.dtype = dtype
-
-    def message(self, step: int) -> NDArray[Any]:
-        """The items of one message."""
-        found: NDArray[Any] = self._get(int(self._messages[step]))
-        return found.astype(self.dtype, copy=False)
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        start, stop, _ = rows.indices(self.shape[0])
-        out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
-        step = int(np.searchsorted(self._offsets, start, "right")) - 1
-        at = start
-        while at < stop:
-            first, end = int(self._offsets[step]), int(self._offsets[step + 1])
-            until = min(end, stop)
-            if until > at:
-                items = self.message(step).reshape(-1, *self.shape[1:])
-                out[at - start : until - start] = items[at - first : until - first]
-                at = until
-            step += 1
-        return out
-
-
-class _Steps:
-    """Items of which each message has equally many, as one array for each message."""
-
-    def __init__(self, items: _Items, shape: tuple[int, ...]) -> None:
-        self._items = items
-        self.shape = shape
-        self.dtype = items.dtype
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        start, stop, _ = rows.indices(self.shape[0])
-        each = self.shape[1]
-        return self._items[start * each : max(start, stop) * each].reshape(-1, *self.shape[1:])
-
-
-class _Frames:
-    """The bytes of each message."""
-
-    def __init__(self, items: _Items) -> None:
-        self._items = items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, step: int) -> bytes:
-        return self._items.message(step).tobytes()
-
-
-class _Pictures:
-    """Raw pictures, one a message."""
-
-    def __init__(
-        self,
-        items: _Items,
-        height: int,
-        width: int,
-        step: int,
-        channels: int,
-        dtype: np.dtype[Any],
-        flip: bool,
-        is_big: bool,
-    ) -> None:
-        self._items = items
-        self._form = (height, width, step, channels, flip)
-        self.dtype = dtype
-        self._stored = dtype.newbyteorder(">") if is_big else dtype
-        self.shape = (len(items), height, width, *((channels,) if channels > 1 else ()))
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        start, stop, _ = rows.indices(self.shape[0])
-        out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
-        height, width, step, channels, flip = self._form
-        used = width * channels * self.dtype.itemsize
-        for number, at in enumerate(range(start, stop)):
-            lines = self._items.message(at).reshape(height, step)[:, :used]
-            pixels = np.ascontiguousarray(lines).view(self._stored).reshape(self.shape[1:])
-            if flip:
-                out[number, ..., :3] = pixels[..., 2::-1]
-                out[number, ..., 3:] = pixels[..., 3:]
-            else:
-                out[number] = pixels
-        return out
-
-
-class _Points:
-    """Some fields of the points of all messages."""
-
-    def __init__(
-        self,
-        items: _Items,
-        offsets: NDArray[np.int64],
-        fields: list[tuple[str, np.dtype[Any], int]],
-        stride: int,
-    ) -> None:
-        dtype = fields[0][1]
-        self._record = np.dtype(
-            {
-                "names": [f"f{number}" for number in range(len(fields))],
-                "formats": [dtype] * len(fields),
-                "offsets": [offset for _, _, offset in fields],
-                "itemsize": stride,
-            }
-        )
-        self._items = _Items(
-            self._decode, np.arange(len(items)), offsets, (len(fields),), dtype.newbyteorder("=")
-        )
-        self._bytes = items
-        self.shape = self._items.shape
-        self.dtype = self._items.dtype
-
-    def _decode(self, step: int) -> NDArray[Any]:
-        records = np.frombuffer(self._bytes.message(step).tobytes(), self._record)
-        return np.stack([records[name] for name in self._record.names or ()], axis=1)
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]:
-        return self._items[rows]
-
-
-# --- what messages of known types look like
-
-_KINDS: Final = {
-    "sensor_msgs/Image": "image",
-    "foxglove.RawImage": "image",
-    "foxglove_msgs/RawImage": "image",
-    "sensor_msgs/CompressedImage": "compressed",
-    "foxglove.CompressedImage": "compressed",
-    "foxglove_msgs/CompressedImage": "compressed",
-    "sensor_msgs/PointCloud2": "points",
-    "foxglove.PointCloud": "points",
-    "foxglove_msgs/PointCloud": "points",
-}
-_DEPTH: Final = ("16UC1", "32FC1", "64FC1", "MONO16")
-_LAYOUTS: Final = {
-    **{"rgb8": ("u1", 3, False), "bgr8": ("u1", 3, True), "rgba8": ("u1", 4, False)},
-    **{"bgra8": ("u1", 4, True), "mono8": ("u1", 1, False), "mono16": ("<u2", 1, False)},
-    **{"rgb16": ("<u2", 3, False), "bgr16": ("<u2", 3, True)},
-}
-_OPENCV: Final = re.compile(r"(8|16|32|64)([USF])C([1-4])")
-_ROS_POINTS: Final = ("", "i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8")
-FOXGLOVE_POINTS: Final = ("", "u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8")
-
-
-@lru_cache(64)
-def pixel_layout(encoding: str) -> tuple[np.dtype[Any], int, bool] | None:
-    """The dtype of a pixel, its channels, and whether they are BGR; None for an unknown encoding."""
-    found = _LAYOUTS.get(encoding)
-    if found:
-        return np.dtype(found[0]), found[1], found[2]
-    parts = _OPENCV.fullmatch(encoding)
-    if not parts:
-        is_8_bit = encoding.startswith("bayer_") and encoding.endswith("8")
-        return (np.dtype("u1"), 1, False) if is_8_bit else None
-    bits, kind, channels = parts.groups()
-    try:
-        dtype = np.dtype(f"<{ {'U': 'u', 'S': 'i', 'F': 'f'}[kind] }{int(bits) // 8}")
-    except TypeError:
-        return None
-    return dtype, int(channels), False
-
-
 def point_layout(topic: Topic) -> tuple[list[tuple[str, np.dtype[Any], int]], int] | None:
     """Name, dtype and offset of the fields of points, and the bytes of one point; None if messages differ."""
     is_ros = ("point_step",) in topic.fields
@@ -1152,8 +770,8 @@ def point_layout(topic: Topic) -> tuple[list[tuple[str, np.dtype[Any], int]], in
                 return None
             keys.append(value.tolist())
     names, offsets, types, counts = keys
-    codes = _ROS_POINTS if is_ros else FOXGLOVE_POINTS
-    fields = []
+    codes = ROS_POINTS if is_ros else FOXGLOVE_POINTS
+    fields: list[tuple[str, np.dtype[Any], int]] = []
     for number, (name, offset, code) in enumerate(zip(names, offsets, types, strict=True)):
         if not isinstance(name, str) or not 0 < code < len(codes):
             return None
@@ -1182,19 +800,3 @@ def _is_dense_cloud(topic: Topic, stride: int) -> bool:
             width.values or (), height.values or (), step.values or (), data.shapes, strict=False
         )
     )
-
-
-def picture_size(data: memoryview) -> tuple[int, int] | None:
-    """Width and height of a PNG or JPEG by its head; None for anything else."""
-    kind = image_type(data)
-    if kind == "image/png" and len(data) >= 24:
-        width, height = struct.unpack_from(">II", data, 16)
-        return width, height
-    at = 2
-    while kind == "image/jpeg" and at + 9 <= len(data) and data[at] == 0xFF:
-        marker = data[at + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack_from(">HH", data, at + 5)
-            return width, height
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return None

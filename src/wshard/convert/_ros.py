@@ -1,7 +1,7 @@
 """Messages of ROS 1 and ROS 2: their definitions, and their bytes as flat fields.
 
-Definitions are parsed by `rosbags`. Messages are decoded here, straight into the fields that channels have: `rosbags` would
-make Python source of the names in the file and run it.
+Definitions are parsed by `rosbags`. Messages are decoded here, straight into the fields that channels have: `rosbags` makes
+Python source of the definitions in a file and runs it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,20 @@ Definitions: TypeAlias = "Mapping[str, Any]"
 """By the name of a message type: its constants and its fields, as `rosbags` has them."""
 
 _NUMBERS: Final = {
-    **{"bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i"},
-    **{"uint32": "I", "int64": "q", "uint64": "Q", "float32": "f", "float64": "d"},
-    **{"char": "B", "octet": "B", "byte": "B"},
+    "bool": "?",
+    "int8": "b",
+    "uint8": "B",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "uint64": "Q",
+    "float32": "f",
+    "float64": "d",
+    "char": "B",
+    "octet": "B",
+    "byte": "B",
 }
 _TIMES: Final = ("builtin_interfaces/msg/Time", "builtin_interfaces/msg/Duration")
 _BASE, _NAME, _ARRAY, _SEQUENCE = 1, 2, 3, 4
@@ -197,9 +208,9 @@ class RosDecoder:
         self,
         layout: _Layout,
         path: Path,
-        desc: Any,
+        desc: Any,  # noqa: ANN401 - of rosbags
         types: Definitions,
-        above: tuple[str, ...],  # noqa: ANN401 - of rosbags
+        above: tuple[str, ...],
     ) -> None:
         kind, what = desc
         if kind == _BASE:
@@ -277,24 +288,28 @@ class RosDecoder:
         Raises:
             BadValue: the message does not have the form that its definition says.
         """
-        try:
-            order, start = "<", 0
-            if self._is_cdr:
-                if len(data) < 4 or data[0] or data[1] > 1:
-                    raise ValueError(f"starts with {bytes(data[:4])!r}, expected plain CDR")
+        order, start, end = "<", 0, len(data)
+        problem = ""
+        if self._is_cdr:
+            if end < 4 or data[0] or data[1] > 1:
+                problem = "not plain CDR"
+            else:
                 order, start = ("<" if data[1] else ">"), 4
-            values, end = self._decode(self._layout, data[start:], 0, order)
+        try:
+            values, used = self._decode(self._layout, data[start:], 0, order)
             # CDR may be padded at its end.
-            if len(data) - start - end > (7 if self._is_cdr else 0):
-                raise ValueError(f"{len(data) - start - end} bytes are left")
+            if end - start - used > (7 if self._is_cdr else 0):
+                problem = problem or f"{end - start - used} bytes are left"
         except (ValueError, struct.error, OverflowError) as error:
+            problem = problem or str(error)
+        if problem:
             raise BadValue(
-                f"a message does not fit its definition: {error}",
+                f"a message does not fit its definition: {problem}",
                 path=self._path,
                 entry=self._name,
-                found=f"a message of {len(data)} bytes",
+                found=f"a message of {end} bytes",
                 hint=None if self._layout.paths else "the definition is missing or empty",
-            ) from None
+            )
         return dict(zip(self._layout.paths, values, strict=True))
 
     def _decode(

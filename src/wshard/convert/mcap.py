@@ -47,12 +47,12 @@ from wshard.convert._messages import (
     JsonDecoder,
     Names,
     Places,
-    ProtobufDecoder,
     RawDecoder,
     Topic,
 )
 from wshard.convert._model import Notes, Probe, ReadOptions, Source, Target, WriteOptions
 from wshard.convert._per_file import next_path, stem
+from wshard.convert._protobuf_messages import ProtobufDecoder
 from wshard.convert._ros import RosDecoder, definitions
 
 if TYPE_CHECKING:
@@ -384,10 +384,10 @@ class _EpisodeWriter:
         for one in self._kept.get("metadata", ()):
             writer.add_metadata(one["name"], one["metadata"])
         self._add_attachments()
-        for log, channel, data, publish, sequence in heapq.merge(
+        for log, number, data, publish, sequence in heapq.merge(
             *self._streams, key=lambda message: message[0]
         ):
-            writer.add_message(channel, log, data, publish, sequence)
+            writer.add_message(number, log, data, publish, sequence)
         writer.finish()
 
     # --- times
@@ -546,7 +546,7 @@ class _EpisodeWriter:
         extras = self._episode.extras
         for one in self._kept.get("attachments", ()):
             if one.get("extra") in extras:
-                data = bytes(extras[one["extra"]])  # type: ignore[arg-type] # an Extra
+                data = bytes(extras[one["extra"]])
                 times = one["create_time"], one["log_time"]
                 self._writer.add_attachment(*times, one["name"], one["media_type"], data)
                 self._notes.kept(one["extra"], f"attachment {one['name']}")

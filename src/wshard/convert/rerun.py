@@ -174,7 +174,11 @@ class _Recording:
 
     def _pictures(self, channel: Channel, entries: NDArray[Any]) -> Any:  # noqa: ANN401 - of rerun
         rerun, shape = self._rerun, channel.step_shape
-        kind = rerun.ChannelDatatype.from_np_dtype(entries.dtype) if entries.dtype != np.bool_ else None
+        kind = (
+            rerun.ChannelDatatype.from_np_dtype(entries.dtype)
+            if entries.dtype != np.bool_
+            else None
+        )
         colours = shape[2] if len(shape) == 3 else 1
         model = {1: "L", 3: "RGB", 4: "RGBA"}.get(colours)
         if len(shape) > 3 or model is None or kind is None:
@@ -202,7 +206,9 @@ class _Recording:
                 self._notes.dropped(f"{block}, fields after x, y, z", "points have a position only")
             if channel.dtype != np.float32:
                 self._notes.cast(block, channel.dtype, "float32", "as points are")
-            return rerun.Points3D.columns(positions=values[:, :3].astype(np.float32)).partition(lengths)
+            return rerun.Points3D.columns(positions=values[:, :3].astype(np.float32)).partition(
+                lengths
+            )
         if shape:
             self._notes.cast(block, f"items of shape {list(shape)}", "flat lists of numbers")
         each = int(np.prod(shape))

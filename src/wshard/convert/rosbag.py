@@ -298,12 +298,10 @@ def _description(folder: str) -> dict[str, Any]:
     errors = require("ruamel.yaml.error", "ros")
     try:
         found = yaml.YAML(typ="safe", pure=True).load(read_file(path, _MOST_YAML))[_KEY]
-        if not isinstance(found["relative_file_paths"], list):
-            raise TypeError("relative_file_paths is not a list")
-        _ = found["storage_identifier"]
+        facts: dict[str, Any] = {**found, "relative_file_paths": [*found["relative_file_paths"]]}
+        _ = facts["storage_identifier"]
     except (errors.YAMLError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise BadMetadata(f"not the description of a bag: {error}", path=path) from None
-    facts: dict[str, Any] = found
     return facts
 
 
