@@ -150,6 +150,11 @@ class ArrayFile:
     def close(self) -> None:
         self._file.close()
 
+    def __del__(self) -> None:
+        # Datasets of many files leave a file to the channels that read from it.
+        if hasattr(self, "_file"):
+            self._file.close()
+
 
 class NpzFile:
     """The arrays of an `.npz` file by name; each is opened when it is first asked for."""
