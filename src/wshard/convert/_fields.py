@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from shard_format.errors import BadValue
-from wshard._lanes import REWARD, TERMINATED, TIMESTAMPS, TRUNCATED
+from wshard._lanes import EXTRA, REWARD, TERMINATED, TIMESTAMPS, TRUNCATED, address_of, block_name
 from wshard._values import as_times
-from wshard.convert.dreamer import prediction_address
 
 if TYPE_CHECKING:
     from typing import Any
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from wshard.convert._model import Notes
 
-__all__ = ["SECONDS", "address_of_field", "seconds_as_ns"]
+__all__ = ["SECONDS", "address_of_field", "note_ambiguous", "prediction_address", "seconds_as_ns"]
 
 SECONDS: Final = "seconds"
 """The first part of the address of times in seconds."""
@@ -56,7 +55,7 @@ def address_of_field(field: str) -> tuple[str, ...]:
     flat = _FLAT.get(field)
     if flat is not None:
         return (flat,)
-    found = prediction_address(field) if field.startswith(("omen/", "uncert/")) else None
+    found = prediction_address(field)
     if found is not None:
         return found
     for word, (lane, bare) in _LANES.items():
@@ -65,6 +64,20 @@ def address_of_field(field: str) -> tuple[str, ...]:
         if field.startswith((f"{word}/", f"{word}.")) and len(field) > len(word) + 1:
             return lane, field[len(word) + 1 :]
     return "signal", field
+
+
+def prediction_address(field: str) -> tuple[str, ...] | None:
+    """Where an array of predictions belongs; None for any other."""
+    address = address_of(field) if field.startswith(("omen/", "uncert/")) else (EXTRA,)
+    return None if address[0] == EXTRA else address
+
+
+def note_ambiguous(address: tuple[str, ...], notes: Notes) -> None:
+    """Notes a prediction whose name alone does not say where the channel ends and the model starts."""
+    block = block_name(address)
+    if address[0] in ("omen", "uncert") and address_of(block) != address:
+        channel = address_of(block)[1]
+        notes.renamed(block, f"its name is read as a prediction about {channel!r}")
 
 
 def seconds_as_ns(seconds: NDArray[Any], field: str, path: str, notes: Notes) -> NDArray[np.int64]:

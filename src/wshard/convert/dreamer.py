@@ -47,6 +47,7 @@ from wshard._episode import Episode
 from wshard._lanes import TICKS, block_name
 from wshard._values import DType
 from wshard.convert._arrays import PartOfRows, splits
+from wshard.convert._fields import note_ambiguous, prediction_address
 from wshard.convert._model import Source, Target
 from wshard.convert._npz import JoinedRows, NpzFile, array_channel, plain_name, write_npz
 
@@ -301,7 +302,8 @@ class Reader(Source):
         channel = array_channel(name, rows, path, key, notes)
         if channel is None:
             return
-        address = prediction_address(name)
+        is_latent = name.startswith(_LATENTS)
+        address = ("omen", name, MODEL) if is_latent else prediction_address(name)
         if address is None:
             episode.observations[name] = channel
             notes.kept(key, f"signal/{name}")
@@ -321,18 +323,6 @@ class Reader(Source):
 def is_action(key: str) -> bool:
     """Whether an array holds actions."""
     return key == "action" or key.startswith("action/")
-
-
-def prediction_address(key: str) -> tuple[str, ...] | None:
-    """Where an array of predictions belongs; None for any other."""
-    if key.startswith(_LATENTS):
-        return "omen", key, MODEL
-    lane, *keys = key.split("/")
-    if lane == "omen" and len(keys) >= 2:
-        return lane, "/".join(keys[:-1]), keys[-1]
-    if lane == "uncert" and len(keys) >= 3:
-        return lane, "/".join(keys[:-2]), keys[-2], keys[-1]
-    return None
 
 
 def _is_flat(rows: Rows | None) -> bool:
@@ -481,6 +471,8 @@ class Writer(Target):
             elif len(part) == length:
                 notes.filled(block, "the observation after the last step, with the one before it")
                 after = _numbers(part, length - 1, length) if length else _zeros(part)
+            if key == block:
+                note_ambiguous(address, notes)
             columns[key] = Column(part, after=after)
             notes.kept(block, key)
         rewards = episode.rewards

@@ -1,0 +1,916 @@
+"""Tables with one row a step: CSV and Parquet, one file or a folder of files.
+
+**Reading.** The first of the columns `episode_id`, `episode_index` and `episode` that is there says which episode a row
+belongs to; without one, a file is one episode. The rows of an episode follow each other.
+`wshard.convert._fields.address_of_field` says what the name of a column means; a column with any other name is an
+observation. Lists are vectors, or ragged if their lengths differ; strings are text; fields of structs are columns `a.b`;
+encoded pictures become pixels; columns `x[0]`, `x[1]`, … or `x[0][0]`, `x[0][1]`, … become one vector or matrix `x`.
+
+The last row of an episode may have nothing in its actions, rewards and ends: then it is the observation after the last
+step. Any other missing value becomes NaN (integers become floats for it), false, or empty text, and is noted.
+
+**Writing.** A path that ends with `.csv` or `.parquet` becomes one file with all episodes, which then have the columns of
+the first one. Any other path becomes a folder with a Parquet file for each episode. Columns are `episode_index`,
+`episode_id`, `frame_index`, `timestamp_ns`, `observation.<name>`, `action.<name>`, `reward`, `terminated`, `truncated`,
+`omen/…`, `uncert/…`. Parquet keeps types, units and metadata, CSV does not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from shard_format.canonical_json import canonical
+from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, ShardError, ShardIOError
+from shard_format.extras import require
+from shard_format.listing import natural_key
+from shard_format.registry import DEFAULT_LIMITS
+from wshard._blocks import ArrayBlock
+from wshard._channel_rows import channel_from_row, row_fields
+from wshard._channels import Channel, RaggedChannel, TextChannel
+from wshard._episode import Episode
+from wshard._labels import Intervals
+from wshard._lanes import (
+    REWARD,
+    TERMINATED,
+    TICKS,
+    TIMESTAMPS,
+    TRUNCATED,
+    Address,
+    block_name,
+    offsets_block,
+)
+from wshard._metadata import complete_provenance, episode_fields, parse_facts, parse_row
+from wshard._values import DType, as_times
+from wshard.convert._arrays import EncodedFrames, channel_of, image_type, text_channel
+from wshard.convert._fields import SECONDS, address_of_field, note_ambiguous, seconds_as_ns
+from wshard.convert._model import Source, Target
+from wshard.convert._npz import modality_of, plain_name
+from wshard.convert._own import file_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
+
+_EPISODE: Final = ("episode_id", "episode_index", "episode")
+_FRAME: Final = "frame_index"
+_ROW: Final = "index"
+_OWN: Final = b"wshard"
+_ENDINGS: Final = (".parquet", ".csv", ".tsv")
+_FLAT: Final = (REWARD, TERMINATED, TRUNCATED)
+_STEPS: Final = ("action", *_FLAT)
+_ELEMENT: Final = re.compile(r"(.+?)\[(\d{1,9}(?:\]\[\d{1,9}){0,7})\]")
+_STAGED: Final = re.compile(r"\.converting-\d+$")
+# More numbers a step than this do not become columns of a CSV file.
+_MOST_COLUMNS: Final = 256
+
+
+def recognises(probe: Probe) -> bool:
+    """Whether it is a table, or a folder with tables."""
+    if not probe.is_folder:
+        return probe.head.startswith(b"PAR1") or _looks_like_csv(probe.path, probe.head)
+    for name in sorted(probe.names):
+        if name.endswith(_ENDINGS):
+            path = os.path.join(probe.path, name)
+            try:
+                with open(path, "rb") as file:
+                    head = file.read(1024)
+            except OSError:
+                continue
+            return head.startswith(b"PAR1") or _looks_like_csv(path, head)
+    return False
+
+
+def _looks_like_csv(path: str, head: bytes) -> bool:
+    """Whether a file is called a table and starts with a line of at least two names."""
+    separator = b"\t" if path.endswith(".tsv") else b","
+    is_text = b"\0" not in head and separator in head.partition(b"\n")[0]
+    return path.endswith((".csv", ".tsv")) and is_text
+
+
+# --- reading
+
+
+class Run(NamedTuple):
+    """The rows of one episode."""
+
+    name: str
+    file: str
+    start: int
+    stop: int
+
+
+class Reader(Source):
+    """Episodes of tables. Keeps one table, or one row group of a Parquet file, in memory."""
+
+    def __init__(self, path: str, options: ReadOptions) -> None:
+        super().__init__(path, options)
+        require("pyarrow", "arrow")
+        self._files = [path]
+        if os.path.isdir(path):
+            names = sorted(os.listdir(path), key=natural_key)
+            self._files = [os.path.join(path, name) for name in names if name.endswith(_ENDINGS)]
+            if not self._files:
+                raise InvalidArgument("no tables in this folder", path=path, expected=_ENDINGS)
+        self._last: _Table | None = None
+
+    @cached_property
+    def _runs(self) -> list[Run]:
+        runs: list[Run] = []
+        for file in self._files:
+            table = self._table(file)
+            stem = os.path.splitext(os.path.basename(file))[0]
+            column = next((name for name in _EPISODE if name in table.names), None)
+            if column is None:
+                runs.append(Run(stem, file, 0, table.length))
+                continue
+            found = table.runs(column)
+            if len({name for name, _, _ in found}) != len(found):
+                raise BadValue(
+                    "the rows of an episode do not follow each other",
+                    path=file,
+                    entry=column,
+                    hint="sort the table by episode and step",
+                )
+            runs += [Run(name, file, start, stop) for name, start, stop in found]
+        if len({run.name for run in runs}) == len(runs):
+            return runs
+        return [
+            run._replace(name=f"{os.path.splitext(os.path.basename(run.file))[0]}_{run.name}")
+            for run in runs
+        ]
+
+    def _table(self, file: str) -> _Table:
+        if self._last is None or self._last.path != file:
+            if self._last is not None:
+                self._last.close()
+            self._last = open_table(file)
+        return self._last
+
+    def names(self) -> Sequence[str]:
+        return [run.name for run in self._runs]
+
+    def read(self, number: int, notes: Notes) -> Episode:
+        run = self._runs[number]
+        table = self._table(run.file)
+        try:
+            rows = table.rows(run.start, run.stop)
+            return _EpisodeOfRows(rows, run, table.described, notes).episode()
+        except ShardError as error:
+            raise error.located(path=run.file) from None
+
+    def close(self) -> None:
+        if self._last is not None:
+            self._last.close()
+            self._last = None
+
+
+class _Table:
+    """A CSV file: read as a whole."""
+
+    described: dict[str, Any]
+    """What our writer says about the episodes of the table, by id."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.described = {}
+        self._open()
+
+    def _open(self) -> None:
+        csv = require("pyarrow.csv", "arrow")
+        separator = "\t" if self.path.endswith(".tsv") else ","
+        with _errors(self.path):
+            self._whole = csv.read_csv(
+                self.path,
+                parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+                convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=False),
+            )
+        self.length: int = self._whole.num_rows
+        self.names: list[str] = self._whole.column_names
+
+    def rows(self, start: int, stop: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
+        """Some rows."""
+        return self._whole.slice(start, stop - start)
+
+    def _column(self, name: str) -> Any:  # noqa: ANN401 - a pyarrow.ChunkedArray
+        return self._whole.column(name)
+
+    def runs(self, column: str) -> list[tuple[str, int, int]]:
+        """The name, first and last row of each episode."""
+        whole = self._column(column).combine_chunks()
+        if whole.null_count:
+            raise BadValue("a row belongs to no episode", path=self.path, entry=column)
+        with _errors(self.path):
+            encoded = require("pyarrow.compute", "arrow").run_end_encode(whole)
+            values, ends = encoded.values.to_pylist(), encoded.run_ends.to_pylist()
+        names = [value if isinstance(value, str) else f"episode_{value}" for value in values]
+        return list(zip(names, [0, *ends[:-1]], ends, strict=True))
+
+    def close(self) -> None:
+        """Closes its file."""
+
+
+class _Parquet(_Table):
+    """A Parquet file: row groups are read when they are needed."""
+
+    def _open(self) -> None:
+        parquet = require("pyarrow.parquet", "arrow")
+        with _errors(self.path):
+            self._file = parquet.ParquetFile(self.path)
+            self._schema = self._file.schema_arrow
+        facts = self._file.metadata
+        self.length = facts.num_rows
+        self.names = self._schema.names
+        self._ends = [0]
+        for number in range(facts.num_row_groups):
+            self._ends.append(self._ends[-1] + facts.row_group(number).num_rows)
+        self._group: tuple[int, Any] = (-1, None)
+        self.described = _described(facts.metadata or {}, self.path)
+
+    def rows(self, start: int, stop: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
+        pyarrow = require("pyarrow", "arrow")
+        parts = [
+            self._read(number).slice(max(0, start - first), min(stop, end) - max(start, first))
+            for number, (first, end) in enumerate(zip(self._ends, self._ends[1:], strict=False))
+            if first < stop and end > start
+        ]
+        return pyarrow.concat_tables(parts) if parts else self._schema.empty_table()
+
+    def _read(self, number: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
+        if self._group[0] != number:
+            group = self._file.metadata.row_group(number)
+            values = sum(group.column(at).num_values for at in range(group.num_columns))
+            most = max(values, group.total_byte_size)
+            if most > DEFAULT_LIMITS.max_decompressed_bytes:
+                raise LimitExceeded(
+                    "a row group is too large to read at once",
+                    path=self.path,
+                    expected=f"at most {DEFAULT_LIMITS.max_decompressed_bytes} bytes",
+                    found=f"{most}",
+                    hint="write the table with smaller row groups",
+                )
+            with _errors(self.path):
+                self._group = (number, self._file.read_row_group(number))
+        return self._group[1]
+
+    def _column(self, name: str) -> Any:  # noqa: ANN401 - a pyarrow.ChunkedArray
+        with _errors(self.path):
+            return self._file.read([name]).column(0)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def open_table(path: str) -> _Table:
+    """A table, by the first bytes of its file."""
+    try:
+        with open(path, "rb") as file:
+            is_parquet = file.read(4) == b"PAR1"
+    except OSError as error:
+        raise ShardIOError.wrap(error, "cannot read", path) from error
+    return _Parquet(path) if is_parquet else _Table(path)
+
+
+class _errors:
+    """Turns errors of pyarrow into ours."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, (OSError, ValueError, TypeError, NotImplementedError, KeyError)):
+            if isinstance(error, ShardError):
+                return
+            raise BadValue(f"the table cannot be read: {error}", path=self._path) from None
+
+
+def _described(metadata: dict[bytes, bytes], path: str) -> dict[str, Any]:
+    """What our writer says about episodes; nothing for tables of other programs."""
+    try:
+        found = json.loads(metadata.get(_OWN, b"{}"))
+    except (ValueError, RecursionError) as error:
+        raise BadValue(f"the description of the episodes is damaged: {error}", path=path) from None
+    return found if isinstance(found, dict) else {}
+
+
+class _EpisodeOfRows:
+    """Makes an episode of some rows."""
+
+    def __init__(self, rows: Any, run: Run, described: dict[str, Any], notes: Notes) -> None:  # noqa: ANN401 - a pyarrow.Table
+        self._run, self._notes = run, notes
+        self._count = run.stop - run.start
+        facts = described.get(run.name)
+        self._facts: dict[str, Any] = facts if isinstance(facts, dict) else {}
+        self._columns = _flat_columns(rows)
+        self._fields = {
+            field.name: field.metadata[_OWN]
+            for field in rows.schema
+            if field.metadata and _OWN in field.metadata
+        }
+        self._steps = self._count - self._has_last_observation()
+        stated = self._facts.get("episode")
+        if isinstance(stated, dict) and stated.get("length_T") in (self._count, self._count - 1):
+            self._steps = stated["length_T"]
+
+    def _has_last_observation(self) -> bool:
+        """Whether the last row has an observation and nothing else."""
+        columns = [
+            column
+            for name, column in self._columns.items()
+            if address_of_field(_ELEMENT.sub(r"\1", name))[0] in _STEPS
+        ]
+        return (
+            bool(columns)
+            and self._count > 0
+            and all(not column[-1].is_valid for column in columns)
+            and (self._count == 1 or any(column[-2].is_valid for column in columns))
+        )
+
+    def episode(self) -> Episode:
+        episode = self._described_episode() if self._facts else Episode(self._run.name)
+        episode.length = self._steps
+        groups = _grouped(self._columns)
+        for name, columns in groups.items():
+            if name in _EPISODE:
+                self._notes.kept(name, "the episodes themselves")
+            elif name in (_FRAME, _ROW) and self._is_counting(columns):
+                self._notes.kept(name, "the order of the steps")
+            elif name in self._fields:
+                self._add_own(episode, name, columns[0][1])
+            else:
+                self._add(episode, name, columns)
+        return episode
+
+    def _described_episode(self) -> Episode:
+        fields = self._facts.get("episode")
+        facts = parse_facts(fields if isinstance(fields, dict) else {}, {})
+        episode = Episode.from_facts(facts)
+        labels, provenance = self._facts.get("labels"), self._facts.get("provenance")
+        for name, label in (labels if isinstance(labels, dict) else {}).items():
+            episode.labels[name] = Intervals.from_fields(label)
+        if isinstance(provenance, dict):
+            episode.provenance = complete_provenance(provenance)
+        return episode
+
+    def _is_counting(self, columns: list[tuple[tuple[int, ...], Any]]) -> bool:
+        column = columns[0][1]
+        if column.null_count or not require("pyarrow.types", "arrow").is_integer(column.type):
+            return False
+        values = column.to_numpy(zero_copy_only=False)
+        return bool((np.diff(values.astype(np.int64)) == 1).all())
+
+    def _add_own(self, episode: Episode, name: str, column: Any) -> None:  # noqa: ANN401 - a pyarrow array
+        """A column that our writer described."""
+        try:
+            fields = json.loads(self._fields[name])
+        except (ValueError, RecursionError) as error:
+            raise BadValue(f"the description is damaged: {error}", entry=name) from None
+        length = self._count
+        if length > self._steps and not column[-1].is_valid:
+            length = self._steps
+        column = column[:length]
+        if length and column.null_count == length:
+            self._notes.dropped(name, "it holds nothing")
+            return
+        if isinstance(fields, dict) and length != self._steps:
+            fields["length"] = length
+        row = parse_row(fields, 0)
+        blocks: dict[str, ArrayBlock] = {}
+        if fields.get("layout") in ("ragged", "text"):
+            values, offsets = _ragged_parts(column, row.dtype, row.shape)
+            blocks[fields.get("offsets_block", "")] = ArrayBlock(name, offsets)
+        else:
+            values = _dense(column)
+            if values is None or values.size != length * prod(row.shape):
+                raise BadValue("a column does not have its shape", entry=name, expected=row.shape)
+            is_bits = row.dtype is DType.BFLOAT16
+            values = values if is_bits else values.astype(row.dtype.numpy_dtype, copy=False)
+        block = ArrayBlock(row.block, np.ascontiguousarray(values).reshape(-1))
+        address: Address = (row.block,) if row.block in _FLAT else row.address
+        episode.parts[address] = channel_from_row(row, address[-1], block, self._steps, blocks.get)
+        self._notes.kept(name, row.block)
+
+    def _add(self, episode: Episode, name: str, columns: list[tuple[tuple[int, ...], Any]]) -> None:
+        notes, address = self._notes, address_of_field(name)
+        is_step = address[0] in _STEPS or len(address) == 1
+        arrays = [
+            (place, column[: self._steps] if is_step else column) for place, column in columns
+        ]
+        if self._steps < self._count and all(not column[-1].is_valid for _, column in columns):
+            # An observation that has nothing in the last row has one a step.
+            arrays = [(place, column[: self._steps]) for place, column in columns]
+        if len(arrays) == 1 and not arrays[0][0]:
+            channel = self._channel(address[-1], name, arrays[0][1])
+        else:
+            channel = self._joined(address[-1], name, arrays)
+        if channel is None:
+            return
+        lane = address[0]
+        if len(address) == 1 and (channel.step_shape or isinstance(channel, RaggedChannel)):
+            address = ("signal", name)  # not one number a step
+        elif lane in (SECONDS, TIMESTAMPS):
+            self._add_clock(episode, name, lane, channel, columns[0][1])
+            return
+        elif lane in (TERMINATED, TRUNCATED) and channel.dtype_name is not DType.BOOL:
+            notes.cast(name, channel.dtype_name, "bool")
+            channel = Channel(lane, data=channel.data != 0)
+        if len(address) > 1:
+            address = (lane, *(plain_name(key, notes) for key in address[1:]))
+        if address in episode.parts:
+            address = ("signal", plain_name(name, notes))
+        episode.parts[address] = channel
+        notes.kept(name, block_name(address))
+
+    def _add_clock(
+        self,
+        episode: Episode,
+        name: str,
+        lane: str,
+        clock: Channel,
+        column: Any,  # noqa: ANN401 - a pyarrow array
+    ) -> None:
+        times = clock.data
+        if lane == SECONDS and times.dtype.kind == "f":
+            times = seconds_as_ns(times, name, self._run.file, self._notes)
+        elif times.dtype.kind not in "iu":
+            raise BadValue("times are not whole nanoseconds", entry=name, found=times.dtype)
+        elif lane == SECONDS and not _is_time(column):
+            times = seconds_as_ns(times, name, self._run.file, self._notes)
+        if episode.timestamps_ns is not None:
+            self._notes.dropped(name, "another column has the times already")
+            return
+        episode.timestamps_ns = as_times(times, name)
+        self._notes.kept(name, TIMESTAMPS)
+        if self._steps < self._count and column[-1].is_valid:
+            self._notes.dropped(f"{name} of the last row", "only steps have times")
+
+    def _joined(
+        self, key: str, name: str, columns: list[tuple[tuple[int, ...], Any]]
+    ) -> Channel | None:
+        """One channel of columns that hold its elements."""
+        channels = [self._channel(key, f"{name}{list(at)}", column) for at, column in columns]
+        dense = [
+            one.data for one in channels if one is not None and not isinstance(one, RaggedChannel)
+        ]
+        if len(dense) != len(columns) or any(data.ndim != 1 for data in dense):
+            raise BadValue("elements of a vector are not numbers", entry=name)
+        shape = [max(at) + 1 for at in zip(*(at for at, _ in columns), strict=True)]
+        ordered = [
+            data
+            for _, data in sorted(
+                zip((at for at, _ in columns), dense, strict=True), key=lambda one: one[0]
+            )
+        ]
+        return Channel(key, data=np.stack(ordered, axis=1).reshape(-1, *shape))
+
+    def _channel(self, key: str, name: str, column: Any) -> Channel | None:  # noqa: ANN401 - a pyarrow array
+        """A channel of one column; None, with a note, if there is nothing in it."""
+        types = require("pyarrow.types", "arrow")
+        kind, notes = column.type, self._notes
+        if types.is_dictionary(kind):
+            column = column.dictionary_decode()
+            kind = column.type
+        if types.is_null(kind) or (len(column) and column.null_count == len(column)):
+            notes.dropped(name, "it holds nothing")
+            return None
+        if types.is_string(kind) or types.is_large_string(kind):
+            if column.null_count:
+                notes.filled(name, "missing text with empty text")
+            return text_channel(key, column.to_pylist())
+        if types.is_binary(kind) or types.is_large_binary(kind):
+            return self._bytes(key, name, [value or b"" for value in column.to_pylist()])
+        if types.is_struct(kind):  # an encoded picture, as Hugging Face stores it
+            return self._bytes(
+                key, name, [(value or {}).get("bytes") or b"" for value in column.to_pylist()]
+            )
+        if _is_list(kind):
+            return self._lists(key, name, column)
+        return self._numbers(key, name, column)
+
+    def _bytes(self, key: str, name: str, values: list[bytes]) -> Channel | None:
+        if values and all(image_type(value) for value in values):
+            self._notes.decoded(name, "encoded pictures to pixels")
+            frames = EncodedFrames(name, values, self._run.file)
+            return channel_of(key, frames, path=self._run.file, modality=modality_of(key, frames))
+        return RaggedChannel(key, data=[np.frombuffer(value, np.uint8) for value in values])
+
+    def _lists(self, key: str, name: str, column: Any) -> Channel | None:  # noqa: ANN401 - a pyarrow array
+        values = _dense(column)
+        if values is not None:
+            return channel_of(key, values, modality=modality_of(key, values))
+        items = column.to_pylist()
+        if column.null_count:
+            self._notes.filled(name, "missing lists with empty ones")
+        try:
+            return RaggedChannel(key, data=[np.asarray(one or []) for one in items])
+        except (ShardError, ValueError) as error:
+            self._notes.dropped(name, f"lists that are not numbers: {error}")
+            return None
+
+    def _numbers(self, key: str, name: str, column: Any) -> Channel | None:  # noqa: ANN401 - a pyarrow array
+        pyarrow, types = require("pyarrow", "arrow"), require("pyarrow.types", "arrow")
+        kind, notes = column.type, self._notes
+        if _is_time(column):
+            notes.cast(name, kind, "int64", "nanoseconds")
+            unit = pyarrow.duration("ns") if types.is_duration(kind) else pyarrow.timestamp("ns")
+            with _errors(self._run.file):
+                column = column.cast(unit).cast(pyarrow.int64())
+        elif types.is_decimal(kind):
+            notes.cast(name, kind, "float64")
+            column = column.cast(pyarrow.float64())
+        elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+            notes.dropped(name, f"an episode cannot store {kind}")
+            return None
+        if column.null_count and types.is_boolean(kind):
+            notes.filled(name, "missing values with false")
+            column = column.fill_null(False)
+        elif column.null_count:
+            notes.filled(name, "missing values with NaN")
+            if types.is_integer(column.type):
+                notes.cast(name, column.type, "float64", "because values are missing")
+                column = column.cast(pyarrow.float64(), safe=False)
+            column = column.fill_null(float("nan"))
+        return Channel(key, data=column.to_numpy(zero_copy_only=False))
+
+
+def _flat_columns(rows: Any) -> dict[str, Any]:  # noqa: ANN401 - a pyarrow.Table
+    """The columns by name, each as one array; the fields of structs are columns of their own."""
+    types = require("pyarrow.types", "arrow")
+    columns: dict[str, Any] = {}
+
+    def add(name: str, column: Any, depth: int) -> None:  # noqa: ANN401 - a pyarrow array
+        if types.is_struct(column.type) and depth:
+            names = {field.name for field in column.type}
+            if not names <= {"bytes", "path"} or "bytes" not in names:
+                parts = zip(column.type, column.flatten(), strict=True)
+                for field, part in parts:
+                    add(f"{name}.{field.name}", part, depth - 1)
+                return
+        columns[name if name not in columns else f"{name}_{len(columns)}"] = column
+
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        whole = column.combine_chunks()
+        add(name, whole, 8)
+    return columns
+
+
+def _grouped(columns: dict[str, Any]) -> dict[str, list[tuple[tuple[int, ...], Any]]]:
+    """Columns by the name of their vector, with the place of each in it; other columns have the place `()`."""
+    vectors: dict[str, list[tuple[tuple[int, ...], Any]]] = {}
+    for name, column in columns.items():
+        found = _ELEMENT.fullmatch(name)
+        if found:
+            place = tuple(int(number) for number in found[2].split("]["))
+            vectors.setdefault(found[1], []).append((place, column))
+    complete = {name for name, parts in vectors.items() if name not in columns and _is_full(parts)}
+    groups: dict[str, list[tuple[tuple[int, ...], Any]]] = {}
+    for name, column in columns.items():
+        found = _ELEMENT.fullmatch(name)
+        if found and found[1] in complete:
+            groups[found[1]] = vectors[found[1]]
+        else:
+            groups[name] = [((), column)]
+    return groups
+
+
+def _is_full(parts: list[tuple[tuple[int, ...], Any]]) -> bool:
+    """Whether columns are all elements of an array."""
+    places = {place for place, _ in parts}
+    if len({len(place) for place in places}) != 1 or len(places) != len(parts):
+        return False
+    return prod(max(at) + 1 for at in zip(*places, strict=True)) == len(parts)
+
+
+def _is_list(kind: Any) -> bool:  # noqa: ANN401 - a pyarrow.DataType
+    types = require("pyarrow.types", "arrow")
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _is_time(column: Any) -> bool:  # noqa: ANN401 - a pyarrow array
+    types = require("pyarrow.types", "arrow")
+    kind = column.type
+    return bool(types.is_timestamp(kind) or types.is_duration(kind) or types.is_date(kind))
+
+
+def _dense(column: Any) -> NDArray[Any] | None:  # noqa: ANN401 - a pyarrow array
+    """Lists of lists of one shape as an array; None if shapes differ or values are missing."""
+    types, compute = require("pyarrow.types", "arrow"), require("pyarrow.compute", "arrow")
+    shape = [len(column)]
+    while _is_list(column.type):
+        if column.null_count:
+            return None
+        lengths = compute.min_max(compute.list_value_length(column)).as_py()
+        if lengths["min"] != lengths["max"] or lengths["min"] is None:
+            return None
+        shape.append(lengths["min"])
+        column = column.flatten()
+    kind = column.type
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    if column.null_count or not is_number:
+        return None
+    values: NDArray[Any] = column.to_numpy(zero_copy_only=False).reshape(shape)
+    return values
+
+
+def _ragged_parts(
+    column: Any,  # noqa: ANN401 - a pyarrow array
+    dtype: DType,
+    shape: tuple[int, ...],
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The items of a column of lists or text, and where those of each row start."""
+    types = require("pyarrow.types", "arrow")
+    if types.is_string(column.type) or types.is_large_string(column.type):
+        texts = [(text or "").encode() for text in column.to_pylist()]
+        values = np.frombuffer(b"".join(texts), np.uint8)
+        lengths = [len(text) for text in texts]
+    else:
+        items = column.flatten()
+        values = items.to_numpy(zero_copy_only=False).astype(dtype.numpy_dtype, copy=False)
+        lengths = [0 if one is None else one // max(1, prod(shape)) for one in _lengths(column)]
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return values, offsets
+
+
+def _lengths(column: Any) -> list[int | None]:  # noqa: ANN401 - a pyarrow array
+    found: list[int | None] = (
+        require("pyarrow.compute", "arrow").list_value_length(column).to_pylist()
+    )
+    return found
+
+
+# --- writing
+
+
+class Writer(Target):
+    """One CSV or Parquet file, or a folder of Parquet files, as the path says."""
+
+    def __init__(self, path: str, options: WriteOptions) -> None:
+        super().__init__(path, options)
+        require("pyarrow", "arrow")
+        name = _STAGED.sub("", path)
+        self._is_csv = name.endswith(".csv")
+        self._is_one_file = name.endswith((".csv", ".parquet"))
+        self._writer: Any = None
+        self._schema: Any = None
+        self._number = 0
+        self._described: dict[str, Any] = {}
+        if not self._is_one_file:
+            os.makedirs(path)
+
+    def write(self, episode: Episode, notes: Notes) -> None:
+        if episode.id in self._described:
+            raise InvalidArgument("two episodes have the same id", entry=episode.id)
+        table = self._table(episode, notes)
+        self._describe(episode, notes)
+        if self._is_one_file:
+            if self._writer is None:
+                self._start(self.path, table.schema)
+            self._writer.write_table(_fitted(table, self._schema, notes))
+        else:
+            path = os.path.join(self.path, f"{file_name(episode.id)}.parquet")
+            if os.path.exists(path):
+                raise InvalidArgument("two episodes have the same id", path=path, entry=episode.id)
+            self._start(path, table.schema)
+            self._writer.write_table(table)
+            self._finish_file({episode.id: self._described[episode.id]})
+        self._number += 1
+
+    def _start(self, path: str, schema: Any) -> None:  # noqa: ANN401 - a pyarrow.Schema
+        self._schema = schema
+        if self._is_csv:
+            self._writer = require("pyarrow.csv", "arrow").CSVWriter(path, schema)
+        else:
+            parquet = require("pyarrow.parquet", "arrow")
+            self._writer = parquet.ParquetWriter(path, schema, compression="zstd")
+
+    def _finish_file(self, described: dict[str, Any]) -> None:
+        if self._writer is not None:
+            if not self._is_csv:
+                text = canonical(described, None)
+                self._writer.add_key_value_metadata({_OWN: text})
+            self._writer.close()
+            self._writer = None
+
+    def _describe(self, episode: Episode, notes: Notes) -> None:
+        """What is not in the rows; noted as lost for CSV."""
+        self._described[episode.id] = None
+        labels = {name: one.to_fields() for name, one in episode.labels.items()}
+        if not self._is_csv:
+            fields = {**episode.unknown_fields.episode, **episode_fields(episode.facts)}
+            facts = {"episode": fields, "labels": labels, "provenance": episode.provenance}
+            self._described[episode.id] = facts
+            return
+        why = "CSV holds only columns"
+        for name in (
+            *(f"metadata/{key}" for key in episode.metadata),
+            *(f"label/{key}" for key in labels),
+        ):
+            notes.dropped(name, why)
+        if episode.env_id:
+            notes.dropped("env_id", why)
+        if episode.timebase.tick_hz is not None and episode.timestamps_ns is None:
+            notes.dropped("timebase", why)
+
+    def _table(self, episode: Episode, notes: Notes) -> Any:  # noqa: ANN401 - a pyarrow.Table
+        pyarrow = require("pyarrow", "arrow")
+        parts = {
+            address: part
+            for address, part in episode.parts.items()
+            if self._can_hold(address, part, episode.length, notes)
+        }
+        rows = episode.length + any(len(part) > episode.length for part in parts.values())
+        columns: dict[str, Any] = {
+            "episode_index": pyarrow.array(np.full(rows, self._number)),
+            "episode_id": pyarrow.array([episode.id] * rows, pyarrow.string()),
+            _FRAME: pyarrow.array(np.arange(rows)),
+        }
+        metadata: dict[str, dict[bytes, bytes]] = {}
+        times = episode.timestamps_ns
+        if times is not None:
+            columns["timestamp_ns"] = _padded(pyarrow.array(times), rows)
+            notes.kept(TIMESTAMPS, "timestamp_ns")
+        for address, part in sorted(
+            parts.items(), key=lambda one: one[0] in ((name,) for name in _FLAT)
+        ):
+            block = block_name(address)
+            name = column_of(block)
+            if name in columns:
+                notes.renamed(block, f"{block}, because {name!r} is taken")
+                name = block
+            if self._is_csv:
+                for place, column in _elements(part):
+                    columns[f"{name}{place}"] = _padded(column, rows)
+                self._note_types(block, part, notes)
+                note_ambiguous(address, notes)
+            else:
+                columns[name] = _padded(_column(part), rows)
+                row = _row(address, part, episode.length)
+                metadata[name] = {_OWN: canonical(row)}
+            notes.kept(block, name)
+        fields = [
+            pyarrow.field(name, column.type, metadata=metadata.get(name))
+            for name, column in columns.items()
+        ]
+        return pyarrow.Table.from_arrays(list(columns.values()), schema=pyarrow.schema(fields))
+
+    def _can_hold(self, address: Address, part: Any, length: int, notes: Notes) -> bool:  # noqa: ANN401 - any part
+        """Whether a part becomes a column; notes those that do not."""
+        block = block_name(address)
+        why = ""
+        if isinstance(part, Intervals) or address[0] == TIMESTAMPS:
+            return False  # elsewhere
+        if address[0] == TICKS:
+            if np.array_equal(part.data, np.arange(length)):
+                return False
+            why = "a table has no ticks"
+        elif not isinstance(part, Channel) or not address[0]:
+            why = "a table holds only what has one row a step"
+        elif part.has_own_clock:
+            why = "it has a clock of its own"
+        elif len(part) not in (length, length + 1):
+            why = f"it has {len(part)} entries for {length} steps"
+        elif not prod(part.step_shape):
+            why = "its steps are empty"
+        elif self._is_csv and isinstance(part, RaggedChannel) and not isinstance(part, TextChannel):
+            why = "CSV has no lists"
+        elif self._is_csv and prod(part.step_shape) > _MOST_COLUMNS:
+            why = f"more than {_MOST_COLUMNS} numbers a step are too many columns"
+        if why:
+            notes.dropped(block, why)
+        return not why
+
+    def _note_types(self, block: str, part: Channel, notes: Notes) -> None:
+        kind = part.dtype_name
+        if not isinstance(part, TextChannel) and kind not in (
+            DType.FLOAT64,
+            DType.INT64,
+            DType.BOOL,
+        ):
+            notes.cast(block, kind, "text", "which is read as 64 bits")
+        if part.unit or part.description or part.extra or part.horizon:
+            notes.dropped(f"{block}, unit and description", "CSV holds only columns")
+
+    def finish(self) -> None:
+        if self._is_one_file and self._writer is None:
+            pyarrow = require("pyarrow", "arrow")
+            self._start(
+                self.path, pyarrow.schema([pyarrow.field("episode_index", pyarrow.int64())])
+            )
+        self._finish_file(self._described)
+
+    def abandon(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def column_of(block: str) -> str:
+    """What our writer calls the column of a block."""
+    for lane, word in (("signal", "observation"), ("action", "action")):
+        if block.startswith(f"{lane}/"):
+            name = block.removeprefix(f"{lane}/")
+            return word if name == word else f"{word}.{name}"
+    return block
+
+
+def _row(address: Address, channel: Channel, length: int) -> dict[str, Any]:
+    """The description of a channel, as our files have it."""
+    block = block_name(address)
+    name = address[1] if address[0] in ("signal", "action") else block
+    fields = row_fields(channel, name, block, length)
+    if address[0] in ("omen", "uncert"):
+        fields.update(zip(("channel", "model", "type"), address[1:], strict=False))
+    if isinstance(channel, RaggedChannel):
+        fields["offsets_block"] = offsets_block(block)
+    fields.pop("length", None)  # differs by episode, and the rows say it
+    return fields
+
+
+def _column(channel: Channel) -> Any:  # noqa: ANN401 - a pyarrow array
+    """A channel as a column of Parquet."""
+    pyarrow = require("pyarrow", "arrow")
+    if isinstance(channel, TextChannel):
+        return pyarrow.array(channel.data, pyarrow.string())
+    if isinstance(channel, RaggedChannel):
+        items = pyarrow.array(_plain(channel.values, channel.dtype_name).reshape(-1))
+        offsets = channel.offsets * max(1, prod(channel.step_shape))
+        return pyarrow.LargeListArray.from_arrays(pyarrow.array(offsets, pyarrow.int64()), items)
+    values = pyarrow.array(_plain(channel.data, channel.dtype_name).reshape(-1))
+    if not channel.step_shape:
+        return values
+    return pyarrow.FixedSizeListArray.from_arrays(values, prod(channel.step_shape))
+
+
+def _elements(channel: Channel) -> list[tuple[str, Any]]:
+    """A channel as columns of CSV: one for each number of a step."""
+    pyarrow = require("pyarrow", "arrow")
+    if isinstance(channel, TextChannel) or not channel.step_shape:
+        data = channel.data
+        if not isinstance(channel, TextChannel):
+            data = _as_csv(channel)
+        return [("", pyarrow.array(data))]
+    flat = _as_csv(channel)
+    return [
+        (
+            "".join(f"[{number}]" for number in place),
+            pyarrow.array(np.ascontiguousarray(flat[(slice(None), *place)])),
+        )
+        for place in np.ndindex(*channel.step_shape)
+    ]
+
+
+def _as_csv(channel: Channel) -> NDArray[Any]:
+    values = channel.data
+    if channel.dtype_name is DType.BOOL:
+        return values
+    numbers = channel.dtype_name.as_numbers(values)
+    return numbers.astype(np.float32) if numbers.dtype == np.float16 else numbers
+
+
+def _plain(values: NDArray[Any], dtype: DType) -> NDArray[Any]:
+    """Values in a type that Arrow has: bf16 as its bits."""
+    return values.view("<u2") if dtype is DType.BFLOAT16 else values
+
+
+def _padded(column: Any, rows: int) -> Any:  # noqa: ANN401 - a pyarrow array
+    """A column with nothing in the row of the observation after the last step, if it ends before that."""
+    pyarrow = require("pyarrow", "arrow")
+    if len(column) == rows:
+        return column
+    return pyarrow.concat_arrays([column, pyarrow.nulls(rows - len(column), column.type)])
+
+
+def _fitted(table: Any, schema: Any, notes: Notes) -> Any:  # noqa: ANN401 - of pyarrow
+    """The columns of the first episode, for an episode that may have others."""
+    pyarrow = require("pyarrow", "arrow")
+    columns = []
+    for field in schema:
+        if field.name not in table.column_names:
+            notes.filled(field.name, "with nothing: only other episodes have it")
+            columns.append(pyarrow.nulls(table.num_rows, field.type))
+        elif table.schema.field(field.name).type != field.type:
+            found = table.schema.field(field.name).type
+            notes.dropped(field.name, f"it is {found}, and {field.type} in the first episode")
+            columns.append(pyarrow.nulls(table.num_rows, field.type))
+        else:
+            columns.append(table.column(field.name))
+            if table.schema.field(field.name).metadata != field.metadata:
+                notes.dropped(
+                    f"{field.name}, description", "a column has that of the first episode"
+                )
+    for name in table.column_names:
+        if name not in schema.names:
+            notes.dropped(name, "the first episode does not have it; write a folder to keep it")
+    return pyarrow.Table.from_arrays(columns, schema=schema)
