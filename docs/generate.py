@@ -1,6 +1,6 @@
-"""Write `docs/cli.md` from the commands themselves.
+"""Write `docs/cli.md` from the commands themselves, and the tables of `docs/formats.md` from the table of formats.
 
-`--check` writes nothing; the exit code tells whether the page would change.
+`--check` writes nothing; the exit code tells whether a page would change.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING
 
 from shard_cli.main import build_parser
 from shard_cli.programs import PROGRAMS, SHARD, Program
+from wshard.convert import formats
 
 if TYPE_CHECKING:
     from shard_cli.arguments import Command
+    from wshard.convert import Format
 
 ROOT = Path(__file__).parents[1]
 CLI = ROOT / "docs" / "cli.md"
+FORMATS = ROOT / "docs" / "formats.md"
 
 
 INTRODUCTION = """\
@@ -108,21 +111,65 @@ def _cell(text: str) -> str:
     return text.replace("%%", "%").replace("|", "\\|").replace("\n", " ")
 
 
+def formats_page() -> str:
+    """The page as it is, with new tables between its marks."""
+    page = FORMATS.read_text("utf-8")
+    for mark, lines in (("formats", format_table()), ("steps", steps_table())):
+        start, end = f"<!-- {mark}: written by make docs -->\n", f"<!-- end of {mark} -->"
+        before, _, rest = page.partition(start)
+        _, _, after = rest.partition(end)
+        page = f"{before}{start}\n{chr(10).join(lines)}\n\n{end}{after}"
+    return page
+
+
+def format_table() -> list[str]:
+    lines = [
+        "| Format | Name | Read | Write | Not kept when written | Extra | Example |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for form in formats():
+        lost = (form.lost or "nothing") if form.writes else ""
+        cells = (
+            *(form.title, f"`{form.name}`", _yes(form.reads), _yes(form.writes)),
+            *(_cell(lost), f"`{form.extra}`" if form.extra else "", f"`{_example(form)}`"),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def steps_table() -> list[str]:
+    lines = [
+        "| Format | How observations, actions and rewards lie beside each other |",
+        "|---|---|",
+    ]
+    return lines + [f"| {form.title} | {_cell(form.steps)} |" for form in formats() if form.steps]
+
+
+def _yes(is_so: bool) -> str:
+    return "yes" if is_so else "no"
+
+
+def _example(form: Format) -> str:
+    if form.reads and form.name != "wshard":
+        return f"wshard convert {form.example} episodes/"
+    return f"wshard convert episodes/ {form.example if form.name != 'wshard' else 'copy/'} --to {form.name}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="only report whether the page is stale"
-    )
+    parser.add_argument("--check", action="store_true", help="only report whether a page is stale")
     check = parser.parse_args().check
-    page = command_page()
-    if CLI.exists() and CLI.read_text("utf-8") == page:
-        return 0
-    if check:
-        print(f"{CLI.relative_to(ROOT)} is stale: run 'make docs'")
-        return 1
-    CLI.write_text(page, "utf-8")
-    print(f"wrote {CLI.relative_to(ROOT)}")
-    return 0
+    is_stale = False
+    for path, page in ((CLI, command_page()), (FORMATS, formats_page())):
+        if path.exists() and path.read_text("utf-8") == page:
+            continue
+        if check:
+            print(f"{path.relative_to(ROOT)} is stale: run 'make docs'")
+            is_stale = True
+        else:
+            path.write_text(page, "utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
+    return int(is_stale)
 
 
 if __name__ == "__main__":

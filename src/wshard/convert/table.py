@@ -392,11 +392,11 @@ class _EpisodeOfRows:
             values, offsets = _ragged_parts(column, row.dtype, row.shape)
             blocks[fields.get("offsets_block", "")] = ArrayBlock(name, offsets)
         else:
-            values = _dense(column)
-            if values is None or values.size != length * prod(row.shape):
+            dense = _dense(column)
+            if dense is None or dense.size != length * prod(row.shape):
                 raise BadValue("a column does not have its shape", entry=name, expected=row.shape)
             is_bits = row.dtype is DType.BFLOAT16
-            values = values if is_bits else values.astype(row.dtype.numpy_dtype, copy=False)
+            values = dense if is_bits else dense.astype(row.dtype.numpy_dtype, copy=False)
         block = ArrayBlock(row.block, np.ascontiguousarray(values).reshape(-1))
         address: Address = (row.block,) if row.block in _FLAT else row.address
         episode.parts[address] = channel_from_row(row, address[-1], block, self._steps, blocks.get)
@@ -590,7 +590,8 @@ def _is_full(parts: list[tuple[tuple[int, ...], Any]]) -> bool:
     places = {place for place, _ in parts}
     if len({len(place) for place in places}) != 1 or len(places) != len(parts):
         return False
-    return prod(max(at) + 1 for at in zip(*places, strict=True)) == len(parts)
+    shape = [max(at) + 1 for at in zip(*places, strict=True)]
+    return bool(prod(shape) == len(parts))
 
 
 def _is_list(kind: Any) -> bool:  # noqa: ANN401 - a pyarrow.DataType
@@ -742,9 +743,7 @@ class Writer(Target):
         if times is not None:
             columns["timestamp_ns"] = _padded(pyarrow.array(times), rows)
             notes.kept(TIMESTAMPS, "timestamp_ns")
-        for address, part in sorted(
-            parts.items(), key=lambda one: one[0] in ((name,) for name in _FLAT)
-        ):
+        for address, part in sorted(parts.items(), key=lambda one: one[0][0] in _FLAT):
             block = block_name(address)
             name = column_of(block)
             if name in columns:
