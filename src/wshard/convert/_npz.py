@@ -23,6 +23,7 @@ from shard_format.errors import (
 )
 from shard_format.npy import npy_header, read_npy_header
 from shard_format.registry import DEFAULT_LIMITS
+from shard_format.sources import open_regular
 from wshard._channels import Channel, Modality
 from wshard._values import DType
 from wshard.convert._arrays import channel_of, text_channel
@@ -49,6 +50,7 @@ _DAMAGE: Final = (
     *(zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError),
     *(ValueError, OverflowError, UnicodeError),
 )
+_PIECE: Final = 1 << 18
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NO_OBJECTS: Final = "save it as numbers or text: np.savez(path, **{key: np.array(list(value), dtype)}), or leave it out"
 
@@ -95,7 +97,7 @@ class ArrayFile:
             entry=self._entry,
         )
 
-    def _read(self, start: int, nbytes: int) -> bytes:
+    def _read(self, start: int, nbytes: int) -> NDArray[np.uint8]:
         if nbytes > DEFAULT_LIMITS.max_decompressed_bytes and isinstance(
             self._file, zipfile.ZipExtFile
         ):
@@ -114,19 +116,23 @@ class ArrayFile:
                 entry=self._entry,
                 hint="use or save an episode before you ask for the next one",
             )
+        # In pieces: what is read as a whole is copied twice, because zipfile collects it.
+        data, done = np.empty(nbytes, np.uint8), 0
         try:
             with self._lock:
                 self._file.seek(self._start + start)
-                data = self._file.read(nbytes)
+                while done < nbytes and (piece := self._file.read(min(_PIECE, nbytes - done))):
+                    data[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
+                    done += len(piece)
         except _DAMAGE as error:
             raise self._damaged(error) from None
-        if len(data) != nbytes:
+        if done != nbytes:
             raise Truncated(
                 "the array ends too early",
                 path=self._path,
                 entry=self._entry,
                 expected=f"{nbytes} bytes",
-                found=f"{len(data)} bytes",
+                found=f"{done} bytes",
             )
         return data
 
@@ -138,13 +144,13 @@ class ArrayFile:
                 self._whole = self.all()
             return self._whole[start : start + count]
         data = self._read(start * self._row_bytes, count * self._row_bytes)
-        return np.frombuffer(data, self.dtype).reshape((count, *self.shape[1:]))
+        return data.view(self.dtype).reshape((count, *self.shape[1:]))
 
     def all(self) -> NDArray[Any]:
         """The whole array, of any number of axes."""
         data = self._read(0, prod(self.shape) * self.dtype.itemsize)
-        return np.ndarray(
-            self.shape, self.dtype, data, order="F" if self._in_fortran_order else "C"
+        return data.view(self.dtype).reshape(
+            self.shape, order="F" if self._in_fortran_order else "C"
         )
 
     def close(self) -> None:
@@ -161,6 +167,7 @@ class NpzFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        os.close(open_regular(path)[0])  # zipfile would wait for a pipe
         try:
             self._archive = zipfile.ZipFile(path)
         except OSError as error:
@@ -213,13 +220,8 @@ class NpzFile:
 
 def open_npy(path: str) -> ArrayFile:
     """The array of an `.npy` file."""
-    try:
-        size = os.path.getsize(path)
-        return ArrayFile(lambda: open(path, "rb"), size, path)
-    except OSError as error:
-        if isinstance(error, ShardIOError):
-            raise
-        raise ShardIOError.wrap(error, "cannot read", path) from error
+    descriptor, facts = open_regular(path)
+    return ArrayFile(lambda: os.fdopen(descriptor, "rb"), facts.st_size, path)
 
 
 def is_zip(head: bytes) -> bool:

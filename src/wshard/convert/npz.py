@@ -32,6 +32,7 @@ from shard_format.canonical_json import canonical
 from shard_format.errors import BadMetadata, BadValue, InvalidArgument, LimitExceeded, ShardError
 from shard_format.listing import natural_key
 from shard_format.registry import DEFAULT_LIMITS
+from shard_format.sources import read_file
 from wshard._blocks import Extra
 from wshard._channel_rows import channel_from_row, row_fields
 from wshard._channels import Channel, RaggedChannel
@@ -104,10 +105,9 @@ def recognises(probe: Probe) -> bool:
                 if any(one.endswith(".npy") for one in os.listdir(path)):
                     return True
             elif name.endswith((".npz", ".npy")):
-                with open(path, "rb") as file:
-                    head = file.read(8)
+                head = read_file(path, 8)
                 return head.startswith(_NPY_MAGIC) or _holds_arrays(path, head)
-        except OSError:
+        except (OSError, ShardError):
             continue
     return False
 

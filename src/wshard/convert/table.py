@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from shard_format.canonical_json import canonical
-from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, ShardError, ShardIOError
+from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, ShardError
 from shard_format.extras import require
 from shard_format.listing import natural_key
 from shard_format.registry import DEFAULT_LIMITS
+from shard_format.sources import read_file
 from wshard._blocks import ArrayBlock
 from wshard._channel_rows import channel_from_row, row_fields
 from wshard._channels import Channel, RaggedChannel, TextChannel
@@ -82,9 +83,8 @@ def recognises(probe: Probe) -> bool:
         if name.endswith(_ENDINGS):
             path = os.path.join(probe.path, name)
             try:
-                with open(path, "rb") as file:
-                    head = file.read(1024)
-            except OSError:
+                head = read_file(path, 1024)
+            except ShardError:
                 continue
             return head.startswith(b"PAR1") or _looks_like_csv(path, head)
     return False
@@ -272,12 +272,7 @@ class _Parquet(_Table):
 
 def open_table(path: str) -> _Table:
     """A table, by the first bytes of its file."""
-    try:
-        with open(path, "rb") as file:
-            is_parquet = file.read(4) == b"PAR1"
-    except OSError as error:
-        raise ShardIOError.wrap(error, "cannot read", path) from error
-    return _Parquet(path) if is_parquet else _Table(path)
+    return _Parquet(path) if read_file(path, 4) == b"PAR1" else _Table(path)
 
 
 class _errors:
