@@ -41,7 +41,7 @@ from wshard._episode import Episode
 from wshard._values import DType
 from wshard.convert._arrays import EncodedFrames, channel_of, text_channel
 from wshard.convert._hdf5 import as_json_value
-from wshard.convert._model import Source, Target, inside, read_json
+from wshard.convert._model import Probe, Source, Target, inside, read_json
 from wshard.convert._protobuf import ByteStrings, Example, encode_example, parse_example
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wshard.convert._arrays import Rows
-    from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
+    from wshard.convert._model import Notes, ReadOptions, WriteOptions
 
 FEATURES: Final = "features.json"
 INFO: Final = "dataset_info.json"
@@ -269,7 +269,7 @@ def recognises(probe: Probe) -> bool:
     head = probe.head[: _LENGTH.size]
     if len(head) < _LENGTH.size or masked_crc32c(head[:8]) != _LENGTH.unpack(head)[1]:
         return False
-    return _has_steps(probe.json(os.pardir, FEATURES))
+    return _has_steps(Probe(os.path.dirname(os.path.abspath(probe.path))).json(FEATURES))
 
 
 def _has_steps(features: dict[str, Any]) -> bool:

@@ -1,0 +1,514 @@
+"""RLDS in and out. The dataset in `fixtures/rlds` was written by tensorflow-datasets 4.9.10 (`make.py` beside it)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shard_format.errors import (
+    BadMetadata,
+    BadValue,
+    ChecksumMismatch,
+    InvalidArgument,
+    ShardError,
+    SizeMismatch,
+    Truncated,
+    UnsafePath,
+)
+from wshard import Channel, Episode, Modality, RaggedChannel, convert, load_wshard, save_wshard
+from wshard.convert._model import Notes, ReadOptions
+from wshard.convert._protobuf import (
+    ByteStrings,
+    decode_varints,
+    encode_example,
+    encode_varints,
+    parse_example,
+)
+from wshard.convert.rlds import Reader, RecordFile, masked_crc32c
+
+FIXTURES = Path(__file__).parent / "fixtures" / "rlds"
+DEMO = FIXTURES / "demo" / "1.0.0"
+
+
+def load_maker() -> Any:
+    spec = importlib.util.spec_from_file_location("make_rlds", FIXTURES / "make.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+make = load_maker()
+NUMBERS = dict(zip(("train_0", "train_1", "val_0"), (0, 1, 2), strict=True))
+
+
+def demo() -> dict[int, convert.ConvertedEpisode]:
+    """The episodes by the number that they were made of: TensorFlow Datasets shuffles them."""
+    found = {}
+    for episode in convert.read(DEMO):
+        path = episode.metadata["rlds"]["episode"]["episode_metadata/file_path"]
+        found[int(Path(path).stem)] = episode
+    return found
+
+
+def column(steps: list[dict[str, Any]], *keys: str) -> Any:
+    values = []
+    for step in steps:
+        value = step
+        for key in keys:
+            value = value[key]
+        values.append(value)
+    return values
+
+
+def records(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The lists of every record of a dataset, by split."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*.tfrecord-*")):
+        file = RecordFile(str(path))
+        for number in range(len(file.starts) - 1):
+            example = parse_example(file.read(number))
+            values = {name: example.values(name) for name in example.names}
+            found.setdefault(path.name.split("-")[1].split(".")[0], []).append(
+                {
+                    name: [bytes(one) for one in value] if isinstance(value, ByteStrings) else value
+                    for name, value in values.items()
+                }
+            )
+    return found
+
+
+# --- reading
+
+
+def test_every_value_of_a_dataset_of_tfds_is_read() -> None:
+    for number, episode in demo().items():
+        made = make.episode(number)
+        steps = made["steps"]
+        for name, channel in episode.observations.items():
+            if name in ("discount", "language_instruction"):
+                expected = column(steps, name)
+            else:
+                expected = column(steps, "observation", name)
+            if name == "image":
+                assert np.abs(channel.data.astype(int) - np.array(expected)).max() <= 12
+            elif channel.layout == "dense":
+                assert np.array_equal(channel.data, np.array(expected)), name
+            else:
+                assert [np.asarray(one).tolist() for one in channel.data] == [
+                    np.asarray(one).tolist() for one in expected
+                ], name
+        kinds = {name: channel.dtype.name for name, channel in episode.observations.items()}
+        for name in ("wrist", "depth", "metres", "exact", "half", "large", "bytes", "negative"):
+            assert kinds[name] == np.asarray(steps[0]["observation"][name]).dtype.name
+        cameras = {
+            name: episode.observations[name].modality for name in ("wrist", "depth", "metres")
+        }
+        assert list(cameras.values()) == [Modality.RGB, Modality.DEPTH, Modality.DEPTH]
+        assert episode.metadata["task"] == "öffne die Tür"
+        assert episode.metadata["success"] is (number != 1)
+        facts = episode.metadata["rlds"]["episode"]
+        assert facts["episode_metadata/number"] == -number
+        assert facts["episode_metadata/tags"] == ["a"] * number
+        gains = episode.extras["rlds/episode_metadata/gains"]
+        assert isinstance(gains, Channel)
+        assert gains.data.tolist() == [number, 2 * number, 3 * number]
+        assert episode.observations["colour"].extra["classes"] == ["red", "blue"]
+        assert {change.kind for change in episode.changes} == {"kept", "decoded"}
+        assert [change.field for change in episode.lost] == ["steps/observation/image"]
+
+
+def test_the_last_step_is_a_step_unless_it_is_an_observation_only() -> None:
+    episodes = demo()
+    first = episodes[0]
+    assert first.length == first.observations["state"].length == first.actions["arm"].length == 4
+    assert first.terminations is not None
+    assert first.truncations is not None
+    assert first.terminations.data.tolist() == [False, False, False, True]
+    assert episodes[1].truncations is not None
+    assert episodes[1].truncations.data.tolist() == [False] * 4 + [True]
+    final = episodes[2]
+    steps = make.episode(2)["steps"]
+    assert (final.length, final.observations["state"].length) == (5, 6)
+    assert final.actions["gripper"].data.tolist() == [-1, -2, -3, -4, -5]
+    assert final.rewards is not None
+    assert final.rewards.data.tolist() == column(steps, "reward")[:-1]
+    assert final.terminations is not None
+    assert final.terminations.data.tolist() == [False] * 4 + [True]
+
+
+def test_one_file_of_a_dataset_can_be_read_alone() -> None:
+    path = DEMO / "demo-val.tfrecord-00000-of-00001"
+    assert convert.detect(str(path)).name == "rlds"
+    (episode,) = convert.read(path)
+    assert (episode.id, episode.length) == ("val_0", 5)
+
+
+def test_episodes_are_read_in_any_order_and_pictures_when_they_are_used() -> None:
+    source = Reader(str(DEMO), ReadOptions())
+    assert list(source.names()) == list(NUMBERS)
+    one, again = (source.read(1, Notes()) for _ in range(2))
+    assert np.array_equal(one.observations["wrist"].data, again.observations["wrist"].data)
+    with pytest.raises(IndexError):
+        source.read(3, Notes())
+
+
+# --- there and back
+
+
+def test_a_dataset_comes_back_as_it_was(tmp_path: Path) -> None:
+    def through_files() -> Any:
+        for number, episode in enumerate(convert.read(DEMO)):
+            save_wshard(episode, tmp_path / f"{number}.wshard")
+            yield load_wshard(tmp_path / f"{number}.wshard")
+
+    report = convert.write(through_files(), tmp_path / "back", "rlds")
+    assert {change.kind for change in report.changes} == {"kept", "filled"}
+    padding = {"steps/action/arm", "steps/action/gripper", "steps/reward"}
+    assert {change.field for change, _ in report.of_kind("filled")} == padding
+    before, after = records(DEMO), records(tmp_path / "back")
+    pictures = ("image", "wrist", "depth", "metres")
+    for split in before:
+        for old, new in zip(before[split], after[split], strict=True):
+            assert old.keys() == new.keys()
+            for name, values in old.items():
+                if name.rpartition("/")[2] in pictures:
+                    continue
+                if isinstance(values, np.ndarray):
+                    assert values.dtype == new[name].dtype
+                    assert values.tolist() == new[name].tolist(), name
+                elif name.endswith("packed"):
+                    assert list(map(zlib.decompress, values)) == list(
+                        map(zlib.decompress, new[name])
+                    )
+                else:
+                    assert values == new[name], name
+    for one, other in zip(convert.read(DEMO), convert.read(tmp_path / "back"), strict=True):
+        for name in pictures:
+            assert np.array_equal(one.observations[name].data, other.observations[name].data)
+    old_features, new_features = (
+        json.loads((folder / "features.json").read_text()) for folder in (DEMO, tmp_path / "back")
+    )
+    inner = old_features["featuresDict"]["features"]["steps"]["sequence"]["feature"]
+    image = inner["featuresDict"]["features"]["observation"]["featuresDict"]["features"]["image"]
+    image["image"]["encodingFormat"] = "png"
+    assert old_features == new_features
+    labels = "steps-observation-colour.labels.txt"
+    assert (DEMO / labels).read_text() == (tmp_path / "back" / labels).read_text()
+
+
+def made_by_hand(number: int = 0, steps: int = 5) -> Episode:
+    random = np.random.default_rng(number)
+    episode = Episode(f"hand_{number}", env_id="Reach-v1")
+    episode.timebase.tick_hz = 20.0
+    for dtype in ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"):
+        values = (random.random((steps + 1, 3)) * 100).astype(dtype)
+        episode.observations[f"types/{np.dtype(dtype).name}"] = values
+    episode.observations["camera"] = Channel(
+        data=random.integers(0, 256, (steps + 1, 16, 12, 3)).astype(np.uint8), modality=Modality.RGB
+    )
+    episode.observations["text"] = [f"é{t}" for t in range(steps + 1)]
+    episode.observations["points"] = RaggedChannel(
+        data=[random.random((t, 2)).astype(np.float32) for t in range(steps + 1)]
+    )
+    episode.actions["action"] = random.random((steps, 2)) + 1
+    episode.rewards = random.random(steps)
+    episode.terminations = np.arange(steps) == steps - 1
+    episode.truncations = np.zeros(steps, np.bool_)
+    episode.timestamps_ns = np.arange(steps) * 50_000_000 + 7
+    episode.metadata = {"task": "reach", "nested": [1, {"a": None}]}
+    return episode
+
+
+def assert_same(one: Episode, other: Episode) -> None:
+    assert (one.id, one.env_id, one.length, one.timebase) == (
+        *(other.id, other.env_id, other.length, other.timebase),
+    )
+    assert one.metadata == other.metadata
+    assert dict(one.blocks()).keys() == dict(other.blocks()).keys()
+    for name, channel in one.blocks():
+        back = other.find(name)
+        assert (channel.dtype, channel.shape) == (back.dtype, back.shape), name
+        for a, b in zip(channel.data, back.data, strict=True):
+            assert np.array_equal(a, b), name
+
+
+def test_an_episode_of_ours_with_one_more_observation_comes_back_as_it_was(tmp_path: Path) -> None:
+    episodes = [made_by_hand(number) for number in range(3)]
+    report = convert.write(episodes, tmp_path / "out", "rlds")
+    assert {change.kind for change in report.changes} == {"kept", "filled"}
+    filled = {change.field for change, _ in report.of_kind("filled")}
+    assert filled == {"steps/action", "steps/reward"}
+    for one, other in zip(episodes, convert.read(tmp_path / "out"), strict=True):
+        assert_same(one, other)
+        assert other.timestamps_ns is not None
+        assert one.timestamps_ns is not None
+        assert other.timestamps_ns.tolist() == one.timestamps_ns.tolist()
+
+
+def test_what_rlds_cannot_hold_is_noted(tmp_path: Path) -> None:
+    first, second = Episode("a"), Episode("b")
+    first.observations["x"] = np.zeros((4, 2), np.float32)
+    first.observations["x/y"] = np.ones(4, np.float32)
+    first.observations["imu"] = Channel(data=np.zeros((9, 6)), start_ns=0, sampling_rate_hz=100)
+    first.observations["scan"] = RaggedChannel(data=[np.array([0.1] * t) for t in range(4)])
+    first.omens["x"]["dreamer"] = np.zeros((4, 2), np.float32)
+    first.labels["contact"] = []
+    second.observations["x"] = np.zeros((3, 5), np.float32)
+    second.observations["new"] = np.zeros(3)
+    report = convert.write([first, second], tmp_path / "out", "rlds")
+    kinds: dict[str, set[str]] = {}
+    for change in report.changes:
+        kinds.setdefault(change.kind, set()).add(change.field)
+    assert {"signal/imu", "label/contact", "steps/observation/x", "steps/observation/new"} <= kinds[
+        "dropped"
+    ]
+    assert kinds["cast"] == {"steps/observation/scan"}
+    assert kinds["renamed"] == {"signal/x/y"}
+    assert "steps/is_terminal" in kinds["filled"]
+    one, other = convert.read(tmp_path / "out")
+    assert one.omens["x"]["dreamer"].shape == (4, 2)
+    assert other.observations["x"].shape == (3, 2)
+
+
+def test_tfds_opens_what_was_written(tmp_path: Path) -> None:
+    tfds = pytest.importorskip("tensorflow_datasets")
+    episode = made_by_hand()
+    convert.write([episode], tmp_path / "out", "rlds")
+    builder = tfds.builder_from_directory(str(tmp_path / "out"))
+    (found,) = builder.as_dataset(split="train")
+    steps = list(found["steps"])
+    assert len(steps) == episode.length + 1
+    for t, step in enumerate(steps):
+        observation = step["observation"]
+        assert np.array_equal(observation["camera"].numpy(), episode.observations["camera"][t])
+        assert observation["text"].numpy().decode() == episode.observations["text"][t]
+        assert np.array_equal(observation["points"].numpy(), episode.observations["points"][t])
+        for name, values in observation["types"].items():
+            expected = episode.observations[f"types/{name}"][t]
+            assert values.numpy().dtype == expected.dtype
+            assert np.array_equal(values.numpy(), expected)
+    assert [bool(step["is_last"]) for step in steps] == [False] * 5 + [True]
+    assert np.array_equal(steps[0]["action"].numpy(), episode.actions["action"][0])
+
+
+# --- damaged and hostile files
+
+
+def damaged(tmp_path: Path, change: Any) -> Path:
+    folder = tmp_path / "demo"
+    shutil.copytree(DEMO, folder)
+    path = folder / "demo-val.tfrecord-00000-of-00001"
+    path.write_bytes(change(path.read_bytes()))
+    return path
+
+
+def test_a_file_that_is_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    whole = (DEMO / "demo-val.tfrecord-00000-of-00001").read_bytes()
+    path = damaged(tmp_path, lambda data: data)
+    for size in (*range(1, 20), len(whole) // 2, len(whole) - 4, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(Truncated, match="demo-val"):
+            list(convert.read(path, "rlds"))
+
+
+@pytest.mark.parametrize("place", [0, 8, 20, 5000, -1])
+def test_a_changed_byte_is_found_by_its_checksum(tmp_path: Path, place: int) -> None:
+    def change(data: bytes) -> bytes:
+        flipped = bytearray(data)
+        flipped[place] ^= 1
+        return bytes(flipped)
+
+    path = damaged(tmp_path, change)
+    with pytest.raises(ChecksumMismatch, match="demo-val"):
+        list(convert.read(path, "rlds"))
+
+
+@pytest.mark.parametrize("size", [1 << 20, 1 << 40, (1 << 64) - 1])
+def test_a_length_that_lies_is_refused(tmp_path: Path, size: int) -> None:
+    head = struct.pack("<Q", size)
+    lie = head + struct.pack("<I", masked_crc32c(head)) + bytes(100)
+    path = damaged(tmp_path, lambda _: lie)
+    with pytest.raises(Truncated):
+        list(convert.read(path, "rlds"))
+
+
+def record(content: bytes) -> bytes:
+    head = struct.pack("<Q", len(content))
+    return (
+        head
+        + struct.pack("<I", masked_crc32c(head))
+        + content
+        + struct.pack("<I", masked_crc32c(content))
+    )
+
+
+def changed_record(tmp_path: Path, **features: Any) -> Path:
+    """The episode of `val` with other lists in its record."""
+
+    def change(data: bytes) -> bytes:
+        example = parse_example(data[12:-4])
+        lists = {name: example.encoded(name) for name in example.names}
+        lists.update({name.replace("__", "/"): value for name, value in features.items()})
+        kept = {name: value for name, value in lists.items() if value is not None}
+        return record(b"".join(encode_example(kept)))
+
+    return damaged(tmp_path, change)
+
+
+@pytest.mark.parametrize(
+    ("features", "error"),
+    [
+        ({"steps__reward": np.zeros(3, np.float32)}, SizeMismatch),
+        ({"steps__observation__state": np.zeros(17, np.float32)}, SizeMismatch),
+        ({"steps__observation__state": np.zeros(18, np.int64)}, BadValue),
+        ({"steps__observation__bytes": np.full(12, 256)}, BadValue),
+        ({"steps__observation__points__ragged_row_lengths_0": np.full(6, 1 << 62)}, SizeMismatch),
+        (
+            {"steps__observation__points__ragged_row_lengths_0": np.array([-1, 1, 2, 0, 1, 0])},
+            SizeMismatch,
+        ),
+        ({"steps__observation__exact": [b"123"] * 6}, SizeMismatch),
+        ({"steps__observation__packed": [zlib.compress(bytes(1 << 20))] * 6}, SizeMismatch),
+        ({"steps__observation__packed": [b"not zlib"] * 6}, BadValue),
+        ({"steps__observation__wrist": [b"not a picture"] * 6}, BadValue),
+        ({"steps__language_instruction": [b"\xff"] * 6}, InvalidArgument),
+        ({"steps__is_last": None}, BadValue),
+    ],
+)
+def test_values_that_do_not_fit_their_description_are_refused(
+    tmp_path: Path, features: dict[str, Any], error: type[ShardError]
+) -> None:
+    path = changed_record(tmp_path, **features)
+    field = next(iter(features)).split("__")[-1].split("ragged")[0]
+    with pytest.raises(error, match=field if field else "points"):
+        next(iter(convert.read(path, "rlds"))).load()
+
+
+@pytest.mark.parametrize(
+    ("template", "error"),
+    [
+        ("../../{SPLIT}", UnsafePath),
+        ("/etc/passwd", UnsafePath),
+        ("{SPLIT.__class__}\0", BadMetadata),
+    ],
+)
+def test_a_template_that_leads_elsewhere_is_refused(
+    tmp_path: Path, template: str, error: type[ShardError]
+) -> None:
+    folder = damaged(tmp_path, lambda data: data).parent
+    info = json.loads((folder / "dataset_info.json").read_text())
+    info["splits"][0]["filepathTemplate"] = template
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    with pytest.raises(error):
+        list(convert.read(folder))
+
+
+@pytest.mark.parametrize("lengths", [["99999999999999999"], ["-1"], ["x"], [None], "abc", 5])
+def test_lengths_of_shards_that_make_no_sense_are_refused(tmp_path: Path, lengths: Any) -> None:
+    folder = damaged(tmp_path, lambda data: data).parent
+    info = json.loads((folder / "dataset_info.json").read_text())
+    info["splits"][0]["shardLengths"] = lengths
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    with pytest.raises(BadMetadata, match=r"dataset_info\.json"):
+        list(convert.read(folder))
+
+
+def test_a_wrong_number_of_episodes_is_noticed(tmp_path: Path) -> None:
+    folder = damaged(tmp_path, lambda data: data).parent
+    info = json.loads((folder / "dataset_info.json").read_text())
+    info["splits"][0]["shardLengths"] = ["1"]
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    with pytest.raises(SizeMismatch, match="another number of records"):
+        list(convert.read(folder))
+
+
+def test_features_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    folder = damaged(tmp_path, lambda data: data).parent
+    node: Any = {"tensor": {"dtype": "float32", "shape": {"dimensions": ["-7"]}}}
+    bad = [
+        node,
+        {"tensor": {"dtype": "float32", "encoding": "pickle"}},
+        {"sequence": 3},
+        {"featuresDict": []},
+        7,
+    ]
+    deep: Any = {"text": {}}
+    for _ in range(60):
+        deep = {"featuresDict": {"features": {"a": deep}}}
+    for steps in (*bad, deep):
+        features = {"featuresDict": {"features": {"steps": {"sequence": {"feature": steps}}}}}
+        (folder / "features.json").write_text(json.dumps(features))
+        with pytest.raises(BadMetadata, match=r"features\.json"):
+            list(convert.read(folder))
+
+
+def test_array_record_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    folder = damaged(tmp_path, lambda data: data).parent
+    info = json.loads((folder / "dataset_info.json").read_text())
+    info["fileFormat"] = "array_record"
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    with pytest.raises(InvalidArgument, match="array_record.*convert_format"):
+        list(convert.read(folder))
+
+
+# --- protocol buffers
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0, 1, 127],
+        [128, 255, 0, 16383],
+        [16384, 0, 1 << 27, 300],
+        [1 << 40, 5, 1 << 56],
+        [-1, 0, -(1 << 63), (1 << 63) - 1],
+        [],
+    ],
+)
+def test_integers_of_variable_length_come_back(values: list[int]) -> None:
+    stored = encode_varints(np.array(values, np.int64))
+    assert decode_varints(stored).tolist() == values
+    plain = bytearray()
+    for value in values:
+        rest = value & 0xFFFFFFFFFFFFFFFF
+        while rest > 127:
+            plain.append(rest & 127 | 128)
+            rest >>= 7
+        plain.append(rest)
+    assert stored == bytes(plain)
+
+
+def test_lists_that_are_not_packed_are_read() -> None:
+    floats = b"".join(b"\x0d" + struct.pack("<f", value) for value in (1.5, -2.0))
+    integers = b"\x08\x05\x08\x96\x01" + b"\x0a\x02\x07\x08"
+
+    def entry(name: bytes, kind: bytes, content: bytes) -> bytes:
+        feature = kind + bytes([len(content)]) + content
+        body = b"\x0a" + bytes([len(name)]) + name + b"\x12" + bytes([len(feature)]) + feature
+        return b"\x0a" + bytes([len(body)]) + body
+
+    features = entry(b"f", b"\x12", floats) + entry(b"i", b"\x1a", integers)
+    example = parse_example(b"\x0a" + bytes([len(features)]) + features + b"\x10\x01")
+    found: Any = example.values("f")
+    assert found.tolist() == [1.5, -2.0]
+    found = example.values("i")
+    assert found.tolist() == [5, 150, 7, 8]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\x0a", b"\x0a\x05ab", b"\xff" * 12, b"\x0b\x0c", b"\x0a\xff\xff\xff\xff\x0f", b"\x09abc"],
+)
+def test_what_is_not_an_example_is_refused(content: bytes) -> None:
+    with pytest.raises(BadValue, match=r"tf\.train\.Example"):
+        parse_example(content)
