@@ -1017,6 +1017,9 @@ class _Plan:
         leaf = self._known.get(free)
         if leaf is None or not fits(leaf, channel):
             leaf = default_leaf(channel)
+            if block == "reward" and leaf.dtype == "float32":
+                # The next episode may need more bits: a file of ours stores rewards in as few as hold them.
+                leaf = Leaf("tensor", "float64", leaf.shape, "bytes")
         if channel.dtype_name is DType.BFLOAT16 and leaf.dtype == "float32":
             self.notes.cast(block, "bf16", "float32", "TensorFlow Datasets has no such type")
         self.channels[free] = (leaf, channel)
@@ -1099,7 +1102,9 @@ def fits(leaf: Leaf, channel: Channel) -> bool:
         return (
             leaf.is_text and isinstance(channel, TextChannel) and not leaf.depth + len(leaf.shape)
         )
-    if leaf.dtype != channel.dtype_name.numpy_dtype.name:
+    # A file of ours keeps 64-bit rewards that 32 bits hold exactly in 32 bits.
+    is_narrower = (channel.dtype_name, leaf.dtype) == (DType.FLOAT32, "float64")
+    if leaf.dtype != channel.dtype_name.numpy_dtype.name and not is_narrower:
         return False
     if isinstance(channel, RaggedChannel):
         return leaf.depth == 1 and leaf.encoding == "none" and leaf.shape == channel.step_shape
@@ -1407,9 +1412,10 @@ def _empty(leaf: Leaf, rows: int) -> Channel:
 
 
 def _packed(leaf: Leaf) -> Callable[[NDArray[Any]], bytes]:
+    dtype = DType.parse(leaf.dtype).numpy_dtype
     if leaf.encoding == "zlib":
-        return lambda step: zlib.compress(np.ascontiguousarray(step).tobytes())
-    return lambda step: np.ascontiguousarray(step).tobytes()
+        return lambda step: zlib.compress(step.astype(dtype, copy=False).tobytes())
+    return lambda step: step.astype(dtype, copy=False).tobytes()
 
 
 def _png(frame: NDArray[Any]) -> bytes:

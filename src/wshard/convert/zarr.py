@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import zipfile
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -54,6 +55,9 @@ _MOST_DEPTH: Final = 16
 _CHUNK_BYTES: Final = 2 << 20
 _SMALL_VALUE: Final = 1024
 _MOST_ABSENT: Final = 1000
+_MOST_OVERHEAD: Final = 1 << 16
+# Of a Blosc chunk: the sizes of its content, of a block, and of the whole.
+_BLOSC_SIZES: Final = struct.Struct("<4xIII")
 # Codecs that turn bytes or numbers into such. The others unpickle or make Python objects.
 _CODECS: Final = frozenset(
     (
@@ -218,25 +222,29 @@ def as_json(value: Any) -> Any:  # noqa: ANN401 - JSON, perhaps with NaN
     return as_json_value(value)
 
 
-def check_array(facts: Mapping[str, Any], form: int, path: str, name: str) -> None:
-    """Refuses an array that holds Python objects or that one chunk of which would fill the memory.
+def check_array(facts: Mapping[str, Any], form: int, path: str, name: str) -> int:
+    """Refuses an array that holds Python objects, or one chunk of which would fill the memory.
 
     Args:
         facts: its description.
         form: 2 or 3.
         path: the file, for errors.
         name: the array, for errors.
+
+    Returns:
+        The most bytes that a Blosc chunk may claim; 0 if chunks are stored with another codec.
     """
     try:
         shape = [int(size) for size in facts["shape"]]
         if form == 2:
             chunks, dtype = facts["chunks"], facts["dtype"]
-            codecs = [facts.get("compressor"), *(facts.get("filters") or ())]
+            codecs = [*(facts.get("filters") or ()), facts.get("compressor")]
         else:
             chunks = facts["chunk_grid"]["configuration"]["chunk_shape"]
             dtype, codecs = facts["data_type"], list(facts["codecs"])
         chunk = prod(max(0, int(size)) for size in chunks)
         named = list(_codec_names(codecs))
+        outermost = list(_codec_names(codecs[-1:]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadMetadata(
             f"the description of an array makes no sense: {error!r}", path=path, entry=name
@@ -276,6 +284,16 @@ def check_array(facts: Mapping[str, Any], form: int, path: str, name: str) -> No
             found=f"{chunk * size} bytes",
             hint="store it again with smaller chunks",
         )
+    if "blosc" not in named:
+        return 0
+    if outermost != ["blosc"] or named.count("blosc") > 1:
+        raise InvalidArgument(
+            "an array is stored with Blosc inside of another codec, where it cannot be checked",
+            path=path,
+            entry=name,
+            hint="store it again with zstd, or with Blosc and without shards",
+        )
+    return 16 * chunk * size + _MOST_OVERHEAD
 
 
 def _codec_names(codecs: Sequence[Any]) -> Iterator[str]:
@@ -320,18 +338,50 @@ def _register_picture_codecs(path: str, name: str, codec: str) -> None:
     module.register_codecs(codec, verbose=False)
 
 
-def open_store(path: str) -> Any:  # noqa: ANN401 - a store of zarr
-    """The store of a folder or zip file; a link in a folder that leads elsewhere is refused."""
+def open_store(path: str, blosc: Mapping[str, int]) -> Any:  # noqa: ANN401 - a store of zarr
+    """The store of a folder or zip file. A link in a folder that leads elsewhere is refused.
+
+    numcodecs believes what a Blosc chunk says about its size, and reads behind its end: what it says is compared here.
+
+    Args:
+        path: the folder or file.
+        blosc: by the name of an array that is stored with Blosc, the most bytes that a chunk may claim.
+    """
     storage = require("zarr.storage", "zarr")
-    if not os.path.isdir(path):
-        return storage.ZipStore(path, mode="r")
+    is_folder = os.path.isdir(path)
+    base = storage.LocalStore if is_folder else storage.ZipStore
 
-    class FolderStore(storage.LocalStore):  # type: ignore[misc] # zarr is imported when it is used
+    class CheckedStore(base):  # type: ignore[misc] # zarr is imported when it is used
         async def get(self, key: str, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - as zarr has it
-            inside(path, key, what=f"the file {key!r}")
-            return await super().get(key, *args, **named)
+            if is_folder:
+                inside(path, key, what=f"the file {key!r}")
+            found = await super().get(key, *args, **named)
+            array = key
+            while found is not None and array and array not in blosc:
+                array = array.rpartition("/")[0]
+            if (
+                found is not None
+                and array
+                and not key.endswith((".zarray", ".zattrs", "zarr.json"))
+            ):
+                check_blosc(found.to_bytes(), blosc[array], path, key)
+            return found
 
-    return FolderStore(path, read_only=True)
+    return CheckedStore(path, read_only=True) if is_folder else CheckedStore(path, mode="r")
+
+
+def check_blosc(chunk: bytes, most: int, path: str, name: str) -> None:
+    """Refuses a Blosc chunk that is not as long as it says, or says that it holds more than it may."""
+    head = chunk[: _BLOSC_SIZES.size]
+    content, _, whole = _BLOSC_SIZES.unpack(head) if len(head) == _BLOSC_SIZES.size else (0, 0, -1)
+    if whole != len(chunk) or content > most:
+        raise BadValue(
+            "a Blosc chunk is damaged",
+            path=path,
+            entry=name,
+            expected=f"{len(chunk)} bytes stored, at most {most} decoded",
+            found=f"{whole} and {content}" if head else "nothing",
+        )
 
 
 class ArrayRows:
@@ -367,7 +417,8 @@ class Reader(Source):
         super().__init__(path, options)
         zarr = require("zarr", "zarr")
         self._files = _Files(path)
-        self._store = open_store(path)
+        blosc: dict[str, int] = {}
+        self._store = open_store(path, blosc)
         self._arrays: dict[str, ArrayRows] = {}
         self._attributes: dict[str, dict[str, Any]] = {}
         self._chunks: dict[str, list[int]] = {}
@@ -375,7 +426,9 @@ class Reader(Source):
         for group in ("data", "meta"):
             for name, form, facts in self._files.arrays(group):
                 self.format = form
-                check_array(facts, form, path, name)
+                most = check_array(facts, form, path, name)
+                if most:
+                    blosc[name] = most
                 try:
                     array = zarr.open_array(self._store, path=name, mode="r", zarr_format=form)
                     self._arrays[name] = ArrayRows(array, path, name)
@@ -521,6 +574,8 @@ class Reader(Source):
         if name_of(block) != name:
             facts["fields"][block] = name
         facts["chunks"][name] = self._chunks[name]
+        if block == "reward":
+            facts.setdefault("types", {})[name] = rows.dtype.str
         if self._attributes[name]:
             facts["attributes"][name] = self._attributes[name]
 
@@ -655,6 +710,8 @@ class Writer(Target):
             array = growing.array
             given = channels.pop(name, None)
             values = None if given is None else _values(given[1], length)
+            if values is not None and given is not None and given[0] == "reward":
+                values = values.astype(np.promote_types(values.dtype, array.dtype), copy=False)
             shape = tuple(array.shape[1:])
             if values is not None and (
                 values.shape[1:] != shape or not _is_same_type(values, array)
@@ -736,6 +793,9 @@ class Writer(Target):
         self._own = [] if is_own else None
         for name, (block, channel) in channels.items():
             dtype = _stored_type(channel)
+            if block == "reward" and channel.dtype_name.is_float:
+                # The next episode may need more bits: a file of ours stores rewards in as few as hold them.
+                dtype = np.dtype("<f4" if _part(facts, "types", name) == "<f4" else "<f8")
             shape = () if isinstance(channel, TextChannel) else channel.step_shape
             row_bytes = max(1, prod(shape) * (64 if dtype is str else np.dtype(dtype).itemsize))
             rows = max(1, min(_CHUNK_BYTES // row_bytes, 1 << 16))
