@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,21 @@ def values() -> dict[str, Any]:
     }
 
 
+_made: dict[int, Path] = {}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> None:
+    for form in (2, 3):
+        _made[form] = write(tmp_path_factory.mktemp("made") / "a.zarr", form)
+
+
 def make(path: Path, form: int) -> Path:
+    shutil.copytree(_made[form], path)
+    return path
+
+
+def write(path: Path, form: int) -> Path:
     root = zarr.open_group(path, mode="w", zarr_format=form)
     for name, array in values().items():
         rows = min(6, len(array))

@@ -21,7 +21,7 @@ from shard_format.errors import (
     ShardIOError,
     SizeMismatch,
 )
-from wshard._channels import Channel, Modality
+from wshard._channels import Modality
 from wshard._episode import Episode
 from wshard._values import BY_NAME, DType
 from wshard.convert._arrays import channel_of, splits, text_channel
@@ -345,11 +345,11 @@ class Reader(Source):
     ) -> None:
         """A tensor of the root, together with the one of the same name under `next`."""
         rows: Rows = rest.pop(name)
-        if name in ("done", "terminated", "truncated") and rows.dtype == np.bool_:
+        is_end = name in ("done", "terminated", "truncated") and rows.dtype == np.bool_
+        if is_end and not np.any(rows[:]):
             # Whether the state before an action was an end: never within an episode.
-            if not np.any(rows[:]):
-                notes.kept(name, "false: it repeats next of the step before")
-                return
+            notes.kept(name, "false: it repeats next of the step before")
+            return
         after = rest.get(f"next/{name}")
         if (
             after is not None
