@@ -38,7 +38,7 @@ FIXTURES = Path(__file__).parent / "fixtures" / "rlds"
 DEMO = FIXTURES / "demo" / "1.0.0"
 
 
-def load_maker() -> Any:
+def load_maker() -> Any:  # noqa: ANN401 - anything
     spec = importlib.util.spec_from_file_location("make_rlds", FIXTURES / "make.py")
     assert spec is not None
     assert spec.loader is not None
@@ -60,7 +60,7 @@ def demo() -> dict[int, convert.ConvertedEpisode]:
     return found
 
 
-def column(steps: list[dict[str, Any]], *keys: str) -> Any:
+def column(steps: list[dict[str, Any]], *keys: str) -> Any:  # noqa: ANN401 - anything
     values = []
     for step in steps:
         value = step
@@ -166,7 +166,7 @@ def test_episodes_are_read_in_any_order_and_pictures_when_they_are_used() -> Non
 
 
 def test_a_dataset_comes_back_as_it_was(tmp_path: Path) -> None:
-    def through_files() -> Any:
+    def through_files() -> Any:  # noqa: ANN401 - anything
         for number, episode in enumerate(convert.read(DEMO)):
             save_wshard(episode, tmp_path / f"{number}.wshard")
             yield load_wshard(tmp_path / f"{number}.wshard")
@@ -304,7 +304,7 @@ def test_tfds_opens_what_was_written(tmp_path: Path) -> None:
 # --- damaged and hostile files
 
 
-def damaged(tmp_path: Path, change: Any) -> Path:
+def damaged(tmp_path: Path, change: Any) -> Path:  # noqa: ANN401 - anything
     folder = tmp_path / "demo"
     shutil.copytree(DEMO, folder)
     path = folder / "demo-val.tfrecord-00000-of-00001"
@@ -352,7 +352,7 @@ def record(content: bytes) -> bytes:
     )
 
 
-def changed_record(tmp_path: Path, **features: Any) -> Path:
+def changed_record(tmp_path: Path, **features: Any) -> Path:  # noqa: ANN401 - anything
     """The episode of `val` with other lists in its record."""
 
     def change(data: bytes) -> bytes:
@@ -414,7 +414,7 @@ def test_a_template_that_leads_elsewhere_is_refused(
 
 
 @pytest.mark.parametrize("lengths", [["99999999999999999"], ["-1"], ["x"], [None], "abc", 5])
-def test_lengths_of_shards_that_make_no_sense_are_refused(tmp_path: Path, lengths: Any) -> None:
+def test_lengths_of_shards_that_make_no_sense_are_refused(tmp_path: Path, lengths: Any) -> None:  # noqa: ANN401 - anything
     folder = damaged(tmp_path, lambda data: data).parent
     info = json.loads((folder / "dataset_info.json").read_text())
     info["splits"][0]["shardLengths"] = lengths
@@ -457,7 +457,7 @@ def test_array_record_is_refused_with_a_way_out(tmp_path: Path) -> None:
     info = json.loads((folder / "dataset_info.json").read_text())
     info["fileFormat"] = "array_record"
     (folder / "dataset_info.json").write_text(json.dumps(info))
-    with pytest.raises(InvalidArgument, match="array_record.*convert_format"):
+    with pytest.raises(InvalidArgument, match=r"array_record.*convert_format"):
         list(convert.read(folder))
 
 

@@ -6,8 +6,7 @@ import json
 import os
 import shutil
 import zipfile
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -22,6 +21,9 @@ from shard_format.errors import (
     UnsafePath,
 )
 from wshard import Channel, Episode, Modality, RaggedChannel, convert, load_wshard, save_wshard
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 zarr = pytest.importorskip("zarr")
 
@@ -100,7 +102,7 @@ def test_a_replay_buffer_is_read_and_comes_back_as_it_was(
     source = packed(path) if is_zip else path
     assert convert.detect(str(source)).name == "zarr"
 
-    def through_files() -> Any:
+    def through_files() -> Any:  # noqa: ANN401 - anything
         expected = values()
         for number, episode in enumerate(convert.read(source)):
             rows = slice((0, *ENDS)[number], ENDS[number])
@@ -156,7 +158,7 @@ def made_by_hand(number: int) -> Episode:
 def test_episodes_of_ours_come_back_as_they_were_and_what_has_no_place_is_noted(
     tmp_path: Path,
 ) -> None:
-    def through_files() -> Any:
+    def through_files() -> Any:  # noqa: ANN401 - anything
         for number in range(2):
             episode = made_by_hand(number)
             episode.observations["after"] = np.arange(6)
@@ -189,7 +191,7 @@ def test_episodes_of_ours_come_back_as_they_were_and_what_has_no_place_is_noted(
 # --- damaged and hostile files
 
 
-def change(path: Path, name: str, **facts: Any) -> None:
+def change(path: Path, name: str, **facts: Any) -> None:  # noqa: ANN401 - anything
     file = path / name / ".zarray"
     file.write_text(json.dumps({**json.loads(file.read_text()), **facts}))
 
@@ -280,7 +282,7 @@ def test_an_archive_with_a_climbing_member_is_refused(tmp_path: Path, name: str)
 @pytest.mark.parametrize(
     "ends", [np.array([20, 7]), np.array([-1, 20]), np.array([0.5, 20.0]), np.zeros((2, 2), int)]
 )
-def test_ends_that_make_no_sense_are_refused(tmp_path: Path, ends: Any) -> None:
+def test_ends_that_make_no_sense_are_refused(tmp_path: Path, ends: Any) -> None:  # noqa: ANN401 - anything
     root = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
     root.create_array("data/action", data=np.zeros((20, 2)))
     root.create_array("meta/episode_ends", data=ends)

@@ -13,11 +13,13 @@ import numpy as np
 
 from shard_format import Codec, Role, ShardError, ShardReader
 from shard_format.layout import FILTERED
+from wshard.convert._protobuf import encode_example
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
+RECORDS = Path(__file__).parents[1] / "convert" / "fixtures" / "rlds" / "demo" / "1.0.0"
 # Large seeds make every run slow and teach the fuzzer nothing.
 LARGEST_SEED = 1 << 14
 # The entries that describe an episode.
@@ -51,6 +53,9 @@ def seeds(target: str) -> Iterator[tuple[str, bytes]]:
     if target == "decode":
         yield from _contents()
         return
+    if target in ("tfrecord", "example"):
+        yield from _records(target)
+        return
     if target == "extract":
         yield from vector_files("*valid_packs")
     for name, data in vector_files("*valid*" if target in OF_EPISODES else "*valid"):
@@ -82,6 +87,18 @@ def _contents() -> Iterator[tuple[str, bytes]]:
     ]
     for number, content in enumerate(contents):
         yield f"content-{number}", bytes([number]) + content
+
+
+def _records(target: str) -> Iterator[tuple[str, bytes]]:
+    """Files that TensorFlow Datasets wrote, or the first record of each, and lists of every kind."""
+    for path in sorted(RECORDS.glob("*.tfrecord-*")):
+        data = path.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        yield path.name, data if target == "tfrecord" else data[12 : 12 + size]
+    lists = {"f": np.zeros(3, np.float32), "i": np.array([-1, 300, 0]), "b": [b"ab", b""]}
+    content = b"".join(encode_example(lists))
+    head = len(content).to_bytes(8, "little")
+    yield "small", head + bytes(4) + content + bytes(4) if target == "tfrecord" else content
 
 
 def _parts(target: str, name: str, data: bytes, reader: ShardReader) -> Iterator[tuple[str, bytes]]:

@@ -1,7 +1,7 @@
 """What the fuzzer calls. Each target takes any bytes and may raise nothing but ShardError.
 
 `container` reads a whole file in every way, `episode` every lane of one, `journal` brings a recording back,
-`shardpack` reads and recovers a shard of a dataset. `dataset`, `extract` and `decode` get files whose checksums fit.
+`shardpack` reads and recovers a shard of a dataset. `tfrecord` and `example` read what TensorFlow Datasets writes. `dataset`, `extract` and `decode` get files whose checksums fit.
 The others aim past checksums and sizes, at the parsers behind them, which random bytes would hardly ever reach.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
+import json
 import shutil
 import struct
 import tempfile
@@ -39,6 +41,16 @@ from shardpack import Record, ShardPackReader
 from wshard import Episode, Intervals, load_wshard, open_partial, recover, validate_chunk_continuity
 from wshard._chunk_manifest import ChunkManifest, open_chunk
 from wshard._metadata import parse_facts, parse_provenance, parse_rows
+from wshard.convert._model import Notes
+from wshard.convert._protobuf import encode_example, parse_example
+from wshard.convert.rlds import (
+    Leaf,
+    RecordParser,
+    leaves_of,
+    masked_crc32c,
+    record_content,
+    scan_records,
+)
 from wshard.doctor import examine
 from wshard.types import Channel
 
@@ -506,6 +518,55 @@ def _fit_rows(block: bytearray, count: int, head_size: int, alignment: int) -> N
         _PACK_ROW.pack_into(block, at, stored_size, size, crc32c(bytes(block[start:end])), encoding)
 
 
+def _with_right_lengths(data: bytes) -> bytes:
+    """The records with true checksums; what they say about their lengths may lie."""
+    file, at = bytearray(data), 0
+    while at + 12 <= len(file):
+        size = int.from_bytes(file[at : at + 8], "little")
+        _U32.pack_into(file, at + 8, masked_crc32c(bytes(file[at : at + 8])))
+        end = at + 12 + size
+        if end + 4 <= len(file):
+            _U32.pack_into(file, end, masked_crc32c(bytes(file[at + 12 : end])))
+        at = end + 4
+    return bytes(file)
+
+
+def fuzz_tfrecord(data: bytes) -> None:
+    """A TFRecord file with right checksums: every record of it, or an error."""
+    file = _with_right_lengths(data)
+    starts = scan_records(lambda at, count: file[at : at + count], len(file), None)
+    assert starts[-1] == len(file)
+    for start, stop in itertools.pairwise(starts):
+        assert len(record_content(file[start:stop], start, None)) == stop - start - 16
+
+
+def fuzz_example(data: bytes) -> None:
+    """A `tf.train.Example`: its lists, there and back, and the episode that they make."""
+    example = parse_example(data)
+    lists: dict[str, Any] = {}
+    for name in example.names:
+        with contextlib.suppress(ShardError):
+            values = example.values(name)
+            lists[name] = values if hasattr(values, "dtype") else list(map(bytes, values))
+    again = parse_example(b"".join(encode_example(lists)))
+    assert again.names == lists.keys()
+    for name, values in lists.items():
+        found: Any = again.values(name)
+        if hasattr(values, "dtype"):
+            assert found.tobytes() == values.tobytes()
+        else:
+            assert list(map(bytes, found)) == values
+    RecordParser(example, _demo_leaves(), "fuzz", Notes()).episode("fuzz").load()
+
+
+@functools.cache
+def _demo_leaves() -> dict[str, Leaf]:
+    features = Path(__file__).parents[1] / "convert/fixtures/rlds/demo/1.0.0/features.json"
+    leaves = leaves_of(json.loads(features.read_text("utf-8")), str(features))
+    # Features that a mutation takes away would end every run.
+    return {name: leaf for name, leaf in leaves.items() if leaf.kind != "image"}
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "chunk_manifest": fuzz_chunk_manifest,
     "container": fuzz_container,
@@ -514,10 +575,12 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "decompression": fuzz_decompression,
     "descriptions": fuzz_descriptions,
     "episode": fuzz_episode,
+    "example": fuzz_example,
     "extract": fuzz_extract,
     "filters": fuzz_filters,
     "journal": fuzz_journal,
     "json": fuzz_json,
     "seek_table": fuzz_seek_table,
     "shardpack": fuzz_shardpack,
+    "tfrecord": fuzz_tfrecord,
 }

@@ -143,10 +143,16 @@ def record_content(record: bytes, offset: int, path: str | None) -> memoryview:
 
 
 class RecordFile:
-    """One TFRecord file. Its records are found when the first is read."""
+    """One TFRecord file. Its records are found when the first is read.
 
-    def __init__(self, path: str) -> None:
+    Args:
+        path: the file.
+        count: how many records it must have; None if nothing says so.
+    """
+
+    def __init__(self, path: str, count: int | None = None) -> None:
         self.path = path
+        self._count = count
         self._starts: list[int] | None = None
 
     @property
@@ -155,9 +161,17 @@ class RecordFile:
         if self._starts is None:
             with self._open() as file:
                 size = os.fstat(file.fileno()).st_size
-                self._starts = scan_records(
+                starts = scan_records(
                     lambda at, count: os.pread(file.fileno(), count, at), size, self.path
                 )
+            if self._count not in (None, len(starts) - 1):
+                raise SizeMismatch(
+                    "the file has another number of records than dataset_info.json says",
+                    path=self.path,
+                    expected=self._count,
+                    found=len(starts) - 1,
+                )
+            self._starts = starts
         return self._starts
 
     def _open(self) -> io.FileIO:
@@ -340,13 +354,14 @@ class Reader(Source):
                 ) from None
             number = 0
             for shard, length in enumerate(lengths):
-                file = self._shard(template, name, shard, len(lengths), path)
-                _check_length(file, length, path, name)
+                shard_path = self._shard_path(template, name, shard, len(lengths), path)
+                _check_length(shard_path, length, path, name)
+                file = RecordFile(shard_path, length)
                 for record in range(length):
                     yield _Place(name, number, file, record)
                     number += 1
 
-    def _shard(self, template: str, split: str, shard: int, shards: int, path: str) -> RecordFile:
+    def _shard_path(self, template: str, split: str, shard: int, shards: int, path: str) -> str:
         index, count = f"{shard:05d}", f"{shards:05d}"
         facts = {
             "DATASET": str(self._info.get("name", "")),
@@ -361,7 +376,7 @@ class Reader(Source):
         for field, value in facts.items():
             name = name.replace(f"{{{field}}}", value)
         try:
-            return RecordFile(inside(self._folder, name, what="the name of a shard"))
+            return inside(self._folder, name, what="the name of a shard")
         except ShardError as error:
             raise error.located(entry=split) from None
         except ValueError as error:
@@ -373,17 +388,9 @@ class Reader(Source):
     def read(self, number: int, notes: Notes) -> Episode:
         place = self._places[number]
         name = f"{place.split}_{place.number}"
-        stated = sum(1 for other in self._places if other.file is place.file)
-        if len(place.file.starts) - 1 != stated:
-            raise SizeMismatch(
-                "the file has another number of records than dataset_info.json says",
-                path=place.file.path,
-                expected=stated,
-                found=len(place.file.starts) - 1,
-            )
         content = place.file.read(place.record)
         try:
-            record = _Record(parse_example(content), self._leaves, place.file.path, notes)
+            record = RecordParser(parse_example(content), self._leaves, place.file.path, notes)
             episode = record.episode(name)
         except ShardError as error:
             raise error.located(path=place.file.path) from None
@@ -432,10 +439,10 @@ def _check_container(folder: str, form: str) -> None:
         )
 
 
-def _check_length(file: RecordFile, length: int, path: str, split: str) -> None:
+def _check_length(shard: str, length: int, path: str, split: str) -> None:
     """Refuses a number of records that the file cannot have, before a name is made for each."""
     try:
-        most = os.stat(file.path).st_size // _RECORD_BYTES
+        most = os.stat(shard).st_size // _RECORD_BYTES
     except OSError:
         most = (
             _MOST_UNSEEN  # some shards were not downloaded: reading one of their episodes says so
@@ -445,7 +452,7 @@ def _check_length(file: RecordFile, length: int, path: str, split: str) -> None:
             "a shard cannot have as many records as this",
             path=path,
             entry=split,
-            expected=f"at most {most} in {os.path.basename(file.path)}",
+            expected=f"at most {most} in {os.path.basename(shard)}",
             found=length,
         )
 
@@ -463,7 +470,7 @@ def _read_labels(folder: str, leaves: dict[str, Leaf]) -> dict[str, list[str]]:
     return found
 
 
-class _Record:
+class RecordParser:
     """One record on its way to an episode."""
 
     def __init__(self, example: Example, leaves: dict[str, Leaf], path: str, notes: Notes) -> None:
