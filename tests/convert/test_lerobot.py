@@ -1,0 +1,590 @@
+"""LeRobot datasets. Those in `fixtures/` were written by lerobot itself: see `fixtures/make_lerobot.py`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from shard_format.errors import (
+    BadMetadata,
+    BadValue,
+    Closed,
+    InvalidArgument,
+    ShardError,
+    SizeMismatch,
+    UnsafePath,
+    UnsupportedVersion,
+)
+from wshard import Channel, Episode, RaggedChannel, Timebase, load_wshard, save_wshard
+from wshard.convert import detect, read, write
+from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
+from wshard.convert.lerobot import Reader, Writer, _tables, _writer, recognises
+from wshard.video import VideoChannel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from wshard.convert import ConvertedEpisode
+
+pq = pytest.importorskip("pyarrow.parquet")
+pa = pytest.importorskip("pyarrow")
+av = pytest.importorskip("av")
+
+FIXTURES = Path(__file__).parent / "fixtures"
+_spec = importlib.util.spec_from_file_location("make_lerobot", FIXTURES / "make_lerobot.py")
+assert _spec is not None
+assert _spec.loader is not None
+made: Any = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(made)
+
+TOP = "observation.images.top"
+# AV1 at a quality of 30.
+CLOSE = 12
+
+
+def opened(path: Path, video: str = "keep") -> Reader:
+    """A dataset that is closed when the test is over."""
+    reader = Reader(str(path), ReadOptions(video=video))
+    _open.append(reader)
+    return reader
+
+
+_open: list[Reader] = []
+
+
+@pytest.fixture(autouse=True)
+def _close_readers() -> Iterator[None]:
+    yield
+    while _open:
+        _open.pop().close()
+
+
+def unpacked(tmp_path: Path, version: str) -> Path:
+    folder = tmp_path / version
+    with zipfile.ZipFile(
+        FIXTURES / f"lerobot_{'v21' if version == 'v20' else version}.zip"
+    ) as zipped:
+        zipped.extractall(folder)
+    if version == "v20":
+        # One file with statistics of the whole dataset in place of those of each episode.
+        lines = (folder / "meta/episodes_stats.jsonl").read_text().splitlines()
+        (folder / "meta/stats.json").write_text(json.dumps(json.loads(lines[0])["stats"]))
+        (folder / "meta/episodes_stats.jsonl").unlink()
+        change_info(folder, codebase_version="v2.0")
+    return folder
+
+
+def change_info(folder: Path, **fields: object) -> None:
+    path = folder / "meta/info.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def rewrite(path: Path, change: Callable[[Any], Any], **options: object) -> None:
+    """Replaces a Parquet file by a changed one."""
+    pq.write_table(change(pq.read_table(path)), path, **options)
+
+
+def all_of(folder: Path, **options: Any) -> list[ConvertedEpisode]:
+    return [episode.load() for episode in read(folder, **options)]
+
+
+def check_values(episode: Episode, number: int, reader: Reader) -> None:
+    for name, expected in made.frames(number).items():
+        address = reader.address(name)
+        assert address is not None
+        found = episode.parts[address]
+        if name == TOP:
+            assert found.shape == expected.shape
+            assert np.abs(found.data.astype(int) - expected).max() <= CLOSE
+        elif name == "remark":
+            assert list(found.data) == expected
+        else:
+            np.testing.assert_array_equal(found.data, expected)
+            assert found.dtype == expected.dtype
+
+
+# --- in
+
+
+@pytest.mark.parametrize("video", ["keep", "decode"])
+@pytest.mark.parametrize("version", ["v20", "v21", "v3"])
+def test_a_dataset_that_lerobot_wrote_is_read_as_it_was_recorded(
+    tmp_path: Path, version: str, video: str
+) -> None:
+    folder = unpacked(tmp_path, version)
+    assert detect(str(folder)).name == "lerobot"
+    reader = opened(folder, video)
+    assert list(reader.names()) == ["episode_0", "episode_1", "episode_2"]
+    for number in (2, 0, 1):
+        notes = Notes()
+        episode = reader.read(number, notes)
+        check_values(episode, number, reader)
+        steps = range(made.LENGTHS[number])
+        tasks = [made.task(number, step) for step in steps]
+        assert list(episode.observations["language_instruction"].data) == tasks
+        assert episode.metadata["task"] == tasks[0]
+        assert episode.metadata["success"] == (number != 1)
+        assert episode.metadata["split"] == "train"
+        assert episode.metadata["dataset"]["robot_type"] == "so100"
+        assert episode.timebase.tick_hz == made.FPS
+        assert episode.observations["state"].extra["names"] == ["x", "y", "z"]
+        statistics = episode.metadata["statistics" if version != "v20" else "dataset"]
+        statistics = statistics.get("statistics", statistics)
+        assert len(statistics["action"]["mean"]) == 2
+        episode.validate()
+        # Every feature is accounted for, and only decoding changes anything.
+        told = {change.field for change in notes.changes}
+        assert set(made.FEATURES) | {"timestamp", "task_index"} <= told
+        changed = {change.field for change in notes.changes if change.kind != "kept"}
+        assert changed == ({TOP} if video == "decode" else set())
+        camera = episode.observations["images/top"]
+        assert isinstance(camera, VideoChannel) == (video == "keep")
+
+
+def test_a_dataset_comes_back_as_it_was(tmp_path: Path) -> None:
+    before, after = unpacked(tmp_path, "v3"), tmp_path / "after"
+    files = []
+    for episode in read(before):
+        files.append(tmp_path / f"{episode.id}.wshard")
+        save_wshard(episode, files[-1])
+    report = write(map(load_wshard, files), after, "lerobot")
+    assert {change.kind for change in report.changes} == {"kept"}
+
+    def table(folder: Path, name: str) -> Any:
+        return pa.concat_tables(map(pq.read_table, sorted((folder / name).rglob("*.parquet"))))
+
+    old, new = table(before, "data"), table(after, "data")
+    tasks = {row[1]: row[0] for row in task_rows(after)}
+    old_tasks = {row[0]: row[1] for row in task_rows(before)}
+    renumbered = pa.array([tasks[old_tasks[n]] for n in old["task_index"].to_pylist()], pa.int64())
+    old = old.set_column(old.schema.get_field_index("task_index"), "task_index", renumbered)
+    assert new.schema.equals(old.schema)
+    for name in old.column_names:
+        assert new[name].to_pylist() == old[name].to_pylist(), name
+
+    old, new = table(before, "meta/episodes"), table(after, "meta/episodes")
+    assert new.schema.equals(old.schema)
+    for name in old.column_names:
+        if "/file_index" in name or "_timestamp" in name or name.startswith("stats/task_index"):
+            continue  # there was a second file because the recording had been resumed
+        old_values, new_values = old[name].to_pylist(), new[name].to_pylist()
+        if name == "tasks":
+            assert [set(each) for each in old_values] == [set(each) for each in new_values]
+        elif not name.startswith(
+            ("stats/index", "stats/frame_index", "stats/timestamp", "stats/ep")
+        ):
+            assert old_values == new_values, name
+
+    infos = [json.loads((folder / "meta/info.json").read_text()) for folder in (before, after)]
+    assert infos[0] == infos[1]
+    stats = [json.loads((folder / "meta/stats.json").read_text()) for folder in (before, after)]
+    assert stats[0].keys() == stats[1].keys()
+    for kind in ("min", "max", "mean", "std", "count", "q50"):
+        np.testing.assert_allclose(stats[0]["action"][kind], stats[1]["action"][kind], rtol=1e-6)
+    assert packets(before) == packets(after)
+
+
+def task_rows(folder: Path) -> list[tuple[int, str]]:
+    found = pq.read_table(folder / "meta/tasks.parquet")
+    text = next(name for name in found.column_names if name != "task_index")
+    return list(zip(found["task_index"].to_pylist(), found[text].to_pylist(), strict=True))
+
+
+def packets(folder: Path) -> list[bytes]:
+    found = []
+    for path in sorted((folder / "videos" / TOP).rglob("*.mp4")):
+        with av.open(str(path)) as file:
+            found += [bytes(packet) for packet in file.demux(video=0) if packet.size]
+    return found
+
+
+def test_names_are_known_without_the_steps(tmp_path: Path) -> None:
+    folder = unpacked(tmp_path, "v3")
+    shutil.rmtree(folder / "data")
+    reader = opened(folder)
+    assert len(reader.names()) == 3
+    with pytest.raises(ShardError, match=r"file-000\.parquet"):
+        reader.read(0, Notes())
+
+
+@pytest.mark.parametrize("most_kept", [0, 128 << 20])
+def test_many_episodes_in_one_group_of_rows_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_kept: int
+) -> None:
+    folder = unpacked(tmp_path, "v3")
+    rewrite(folder / "data/chunk-000/file-000.parquet", lambda table: table, row_group_size=100)
+    monkeypatch.setattr(_tables, "_FEW_ROWS", 0)
+    monkeypatch.setattr(_tables, "_FEW_TIMES", 1)
+    monkeypatch.setattr(_tables, "_MOST_KEPT", most_kept)
+    monkeypatch.setattr(_tables, "_BATCH", 2)
+    reader = opened(folder)
+    for number in (1, 0):
+        check_values(reader.read(number, Notes()), number, reader)
+
+
+def test_large_columns_are_read_when_they_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.arange(40 * 5000, dtype=np.float32).reshape(40, 5000)
+    write(
+        [Episode("one", observations={"large": values, "small": values[:, :2]})],
+        tmp_path / "d",
+        "lerobot",
+    )
+    reader = opened(tmp_path / "d")
+    read_columns: list[str] = []
+    plain = _tables.DataFile.read
+
+    def watched(self: Any, columns: Any, start: int, stop: int) -> Any:
+        read_columns.extend(columns)
+        return plain(self, columns, start, stop)
+
+    monkeypatch.setattr(_tables.DataFile, "read", watched)
+    channel = reader.read(0, Notes()).observations["large"]
+    assert "observation.small" in read_columns
+    assert "observation.large" not in read_columns
+    np.testing.assert_array_equal(channel[7:9], values[7:9])
+    np.testing.assert_array_equal(channel.data, values)
+    other = reader.read(0, Notes()).observations["large"]
+    reader.close()
+    with pytest.raises(Closed):
+        other[0:1]
+
+
+def test_times_that_are_not_regular_are_kept_there_and_back(tmp_path: Path) -> None:
+    folder = unpacked(tmp_path, "v21")
+    times = np.array([0, 0.13, 0.2, 0.31, 0.5], np.float32)
+    path = folder / "data/chunk-000/episode_000001.parquet"
+    rewrite(path, lambda table: replaced(table, "timestamp", times))
+    episode = all_of(folder)[1]
+    assert episode.timestamps_ns is not None
+    np.testing.assert_allclose(episode.timestamps_ns / 1e9, times, rtol=1e-6)
+    write([episode], tmp_path / "after", "lerobot")
+    table = pq.read_table(tmp_path / "after/data/chunk-000/file-000.parquet")
+    np.testing.assert_array_equal(table["timestamp"].to_numpy(), times)
+
+
+def replaced(table: Any, name: str, values: Any) -> Any:
+    return table.set_column(table.schema.get_field_index(name), name, pa.array(values))
+
+
+# --- out
+
+
+def test_episodes_of_any_origin_can_be_written_and_what_is_lost_is_noted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    episodes = []
+    for number in range(2):
+        steps = 4 + number
+        episode = Episode(f"e{number}", env_id="Reach-v1")
+        episode.observations["joint_pos"] = rng.normal(size=(steps + 1, 3))
+        episode.observations["depth"] = Channel(
+            "depth", data=rng.integers(0, 9, (steps + 1, 8, 9), np.uint16), modality="depth"
+        )
+        episode.observations["note"] = [f"n{step}" for step in range(steps)]
+        episode.observations["points"] = RaggedChannel(
+            "points", data=[np.zeros((step, 3), np.float32) for step in range(steps)]
+        )
+        episode.observations["imu"] = Channel(
+            "imu", data=np.zeros((99, 3)), timestamps_ns=np.arange(99)
+        )
+        episode.observations["half"] = Channel("half", "bf16", data=np.ones((steps, 2), np.float32))
+        episode.actions["ctrl"] = rng.normal(size=(steps, 1)).astype(np.float32)
+        episode.rewards = rng.normal(size=steps)
+        episode.truncations = np.arange(steps) == steps - 1
+        episode.omens["joint_pos"]["dreamer"] = np.ones((steps, 3), np.float32)
+        episode.labels["phase"] = [(0, 2, "reach")]
+        episode.metadata.update(success=bool(number), seed=3)
+        episodes.append(episode)
+    del episodes[1].observations["note"]
+    report = write(episodes, tmp_path / "d", "lerobot")
+    told = {(change.kind, change.field) for change in report.changes}
+    for change in (
+        *[("dropped", name) for name in ("signal/points", "signal/imu", "env_id", "label/phase")],
+        *[("dropped", name) for name in ("metadata/seed", "signal/joint_pos[4]")],
+        *[("filled", name) for name in ("fps", "task_index", "observation.note", "next.success")],
+        *[("cast", "signal/half"), ("renamed", "action/ctrl"), ("kept", "reward")],
+    ):
+        assert change in told
+    assert ("dropped", "metadata/success") not in told
+    back = all_of(tmp_path / "d")
+    for before, after in zip(episodes, back, strict=True):
+        steps = before.length
+        assert after.length == steps
+        assert after.metadata["success"] == before.metadata["success"]
+        for name in ("joint_pos", "depth"):
+            expected = before.observations[name].data[:steps]
+            np.testing.assert_array_equal(after.observations[name].data, expected)
+            assert after.observations[name].dtype == expected.dtype
+        np.testing.assert_array_equal(
+            after.actions["action"].data, before.actions["ctrl"].data[:, 0]
+        )
+        for lane in ("rewards", "truncations"):
+            np.testing.assert_array_equal(getattr(after, lane).data, getattr(before, lane).data)
+        assert after.omens["joint_pos"]["dreamer"].data.all()
+        assert after.terminations is None
+    assert list(back[0].observations["note"].data) == ["n0", "n1", "n2", "n3"]
+    assert list(back[1].observations["note"].data) == [""] * 5
+
+
+def test_pixels_become_video_and_each_episode_finds_its_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_writer, "_FRAME_BYTES", 4 * 48 * 64 * 3)
+    episodes = []
+    for number in range(3):
+        frames = np.zeros((6 + number, 48, 64, 3), np.uint8)
+        frames += (20 * np.arange(len(frames), dtype=np.uint8) + 5 * number)[:, None, None, None]
+        grey = frames[..., 0].copy()
+        episodes.append(
+            Episode(
+                f"e{number}",
+                timebase=Timebase(tick_hz=12.5),
+                observations={"cam": frames, "grey": grey},
+                actions={"action": np.zeros((len(frames), 2))},
+            )
+        )
+    write(episodes, tmp_path / "d", "lerobot")
+    assert [
+        path.name for path in (tmp_path / "d/videos/observation.images.cam").rglob("*.mp4")
+    ] == ["file-000.mp4"]
+    for before, after in zip(episodes, read(tmp_path / "d"), strict=True):
+        camera = after.observations["images/cam"]
+        assert isinstance(camera, VideoChannel)
+        expected = before.observations["cam"].data.astype(int)
+        assert np.abs(camera.data - expected).max() <= CLOSE
+        assert np.abs(after.observations["images/grey"].data - expected).max() <= CLOSE
+        assert after.timebase.tick_hz == 12.5
+        mean = after.metadata["statistics"]["observation.images.cam"]["mean"]
+        np.testing.assert_allclose(np.ravel(mean), expected.mean() / 255, rtol=1e-6)
+    write(episodes, tmp_path / "pictures", "lerobot", video="decode")
+    for before, after in zip(episodes, read(tmp_path / "pictures"), strict=True):
+        found = after.observations["images/cam"].data
+        np.testing.assert_array_equal(found, before.observations["cam"].data)
+
+
+@pytest.mark.parametrize("codec", ["h264", "h265", "av1"])
+def test_encoded_video_is_copied_also_where_frames_depend_on_later_ones(
+    tmp_path: Path, codec: str
+) -> None:
+    rng = np.random.default_rng(0)
+    picture = rng.integers(0, 255, (64, 96, 3), np.uint8)
+    episodes = []
+    for count in (9, 5, 12):
+        frames = np.stack([np.roll(picture, 3 * step, axis=1) for step in range(count)])
+        camera = VideoChannel.encode(frames, codec, fps=20, keyframe_every=8, modality="rgb")
+        episodes.append(
+            Episode(
+                f"e{count}",
+                timebase=Timebase(tick_hz=20),
+                observations={"images/cam": camera},
+                actions={"action": np.zeros((count, 2))},
+            )
+        )
+    report = write(episodes, tmp_path / "d", "lerobot")
+    assert "decoded" not in {change.kind for change in report.changes}
+    for before, after in zip(episodes, read(tmp_path / "d"), strict=True):
+        cameras = [each.observations["images/cam"] for each in (before, after)]
+        assert isinstance(cameras[1], VideoChannel)
+        assert not cameras[1].hidden
+        np.testing.assert_array_equal(cameras[0].data, cameras[1].data)
+
+
+def test_a_new_file_starts_when_one_is_large_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_writer, "_MOST_DATA_MB", 0)
+    monkeypatch.setattr("wshard.convert.lerobot._videos.MOST_VIDEO_MB", 0)
+    folder, after = unpacked(tmp_path, "v3"), tmp_path / "after"
+    write(read(folder), after, "lerobot")
+    assert len(list((after / "data").rglob("*.parquet"))) == 3
+    assert len(list((after / "videos").rglob("*.mp4"))) == 3
+    reader = opened(after)
+    for number in range(3):
+        check_values(reader.read(number, Notes()), number, reader)
+
+
+def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="at least one episode"):
+        write([], tmp_path / "d", "lerobot")
+    assert not os.listdir(tmp_path)
+    writer = Writer(str(tmp_path / "open"), WriteOptions())
+    episode = Episode("e", observations={"cam": np.zeros((3, 48, 64, 3), np.uint8)})
+    writer.write(episode, Notes())
+    writer.abandon()
+
+
+# --- files that lie
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "../outside/{chunk_index}.parquet",
+        "/etc/passwd",
+        "{chunk_index.__class__}",
+        "{chunk_index:0999999999d}",
+        "{chunk_index!r}",
+        "{secret}",
+        "data/{video_key:03d}.parquet",
+        "{0}",
+        "data/\0",
+        "{{chunk_index}}",
+        7,
+        None,
+    ],
+)
+def test_paths_that_lead_elsewhere_are_refused(tmp_path: Path, template: object) -> None:
+    folder = unpacked(tmp_path, "v3")
+    change_info(folder, data_path=template)
+    with pytest.raises((UnsafePath, BadMetadata), match="data_path"):
+        opened(folder).read(0, Notes())
+    change_info(
+        folder,
+        data_path="data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        video_path=template,
+    )
+    if template != "data/{video_key:03d}.parquet":
+        with pytest.raises((UnsafePath, BadMetadata), match="video_path"):
+            opened(folder).read(0, Notes())
+
+
+def test_a_link_out_of_the_dataset_is_not_followed(tmp_path: Path) -> None:
+    folder = unpacked(tmp_path, "v3")
+    file = folder / "data/chunk-000/file-000.parquet"
+    os.rename(file, tmp_path / "elsewhere.parquet")
+    os.symlink(tmp_path / "elsewhere.parquet", file)
+    with pytest.raises(UnsafePath):
+        opened(folder).read(0, Notes())
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"codebase_version": "v1.6"}, UnsupportedVersion),
+        ({"fps": 0}, BadMetadata),
+        ({"fps": "10"}, BadMetadata),
+        ({"fps": float("nan")}, BadMetadata),
+        ({"features": []}, BadMetadata),
+        ({"features": {"action": {"dtype": "float32"}}}, BadMetadata),
+        ({"features": {"action": {"dtype": "float32", "shape": [-1]}}}, BadMetadata),
+        ({"features": {"action": {"dtype": "float32", "shape": [1 << 40]}}}, BadMetadata),
+    ],
+)
+def test_a_wrong_description_is_refused(
+    tmp_path: Path, fields: dict[str, object], error: type[ShardError]
+) -> None:
+    folder = unpacked(tmp_path, "v3")
+    change_info(folder, **fields)
+    with pytest.raises(error, match=r"info\.json"):
+        opened(folder)
+
+
+def test_tables_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    def broken(change: Callable[[Path], None], message: str) -> None:
+        folder = unpacked(tmp_path, "v3")
+        change(folder)
+        with pytest.raises(ShardError, match=message):
+            list(read(folder))
+        shutil.rmtree(folder)
+
+    data = "data/chunk-000/file-000.parquet"
+    episodes = "meta/episodes/chunk-000/file-000.parquet"
+
+    def column(file: str, name: str, value: Callable[[list[Any]], list[Any]]) -> Any:
+        return lambda folder: rewrite(
+            folder / file, lambda table: replaced(table, name, value(table[name].to_pylist()))
+        )
+
+    broken(column(data, "task_index", lambda old: [9] * len(old)), "a task that the dataset does")
+    broken(column(data, "episode_index", lambda old: [0] * len(old)), "another number of steps")
+    broken(column(data, "episode_index", lambda old: [5] * len(old)), "does not have the rows")
+    broken(column(data, "episode_index", lambda old: [0, 1] * 6), "not together")
+    broken(column(data, "action", lambda old: [[1.0]] * len(old)), "another shape")
+    broken(column(data, "action", lambda old: [[1.0, 2.0]] * 11 + [None]), "missing")
+    broken(column(data, "action", lambda old: [1.0] * len(old)), "number of dimensions")
+    broken(column(data, "phase", lambda old: [None, *old[1:]]), "missing")
+    broken(column(data, "timestamp", lambda old: [float("nan"), *old[1:]]), "not a number")
+    broken(column(episodes, "length", lambda old: [1 << 60] * 2), "another number of steps")
+    broken(column(episodes, "length", lambda old: [-1] * 2), "not an episode")
+    broken(column(episodes, "data/file_index", lambda old: [1 << 40] * 2), "cannot read")
+    broken(column(episodes, "data/file_index", lambda old: [None] * 2), "does not say where")
+    start = f"videos/{TOP}/from_timestamp"
+    broken(column(episodes, start, lambda old: [1e9] * 2), "a frame for each step")
+    broken(column(episodes, start, lambda old: [float("nan")] * 2), "no time at which")
+    broken(lambda folder: (folder / data).write_bytes(b"PAR1 nothing PAR1"), "Parquet")
+    broken(
+        lambda folder: os.truncate(folder / "videos" / TOP / "chunk-000/file-000.mp4", 900),
+        r"file-000\.mp4",
+    )
+
+
+def test_numbers_that_repeat_do_not_fill_memory(tmp_path: Path) -> None:
+    """A few kilobytes of Parquet can say the same number a hundred million times."""
+    import tracemalloc
+
+    folder = unpacked(tmp_path, "v3")
+    count = 20_000_000
+    zeros = pa.array(np.zeros(count, np.int64))
+    names = ("frame_index", "episode_index", "index", "task_index")
+    table = pa.table({**dict.fromkeys(names, zeros), "phase": zeros})
+    path = folder / "data/chunk-000/file-000.parquet"
+    pq.write_table(table, path, row_group_size=count)
+    del table, zeros
+    assert path.stat().st_size < 1 << 20
+    reader = opened(folder)
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    with pytest.raises(SizeMismatch, match="another number of steps"):
+        reader.read(0, Notes())
+    assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    tracemalloc.stop()
+    assert pa.total_allocated_bytes() - before < 32 << 20
+
+
+def test_other_folders_are_not_taken_for_lerobot(tmp_path: Path) -> None:
+    assert not recognises(Probe(str(tmp_path)))
+    (tmp_path / "meta").mkdir()
+    assert not recognises(Probe(str(tmp_path)))
+    (tmp_path / "meta/info.json").write_text("[]")
+    assert not recognises(Probe(str(tmp_path)))
+    (tmp_path / "meta/info.json").write_text('{"codebase_version": "v9", "features": {}}')
+    assert recognises(Probe(str(tmp_path)))
+    with pytest.raises(UnsupportedVersion):
+        opened(tmp_path)
+
+
+def test_columns_that_are_not_numbers_become_text(tmp_path: Path) -> None:
+    folder = unpacked(tmp_path, "v21")
+    path = folder / "data/chunk-000/episode_000001.parquet"
+    rows = [[{"role": "user", "content": f"{step}"}] for step in range(5)]
+    lists = [[1.0] * step for step in range(5)]
+    rewrite(
+        path,
+        lambda table: table.append_column("language_events", pa.array(rows)).append_column(
+            "hits", pa.array(lists)
+        ),
+    )
+    reader = opened(folder)
+    notes = Notes()
+    episode = reader.read(1, notes)
+    assert json.loads(episode.observations["language_events"][3]) == rows[3]
+    assert [each.tolist() for each in episode.observations["hits"].data] == lists
+    assert "language_events" in {each.field for each in notes.changes if each.kind == "cast"}
+
+
+def test_a_table_of_pictures_that_are_elsewhere_is_refused(tmp_path: Path) -> None:
+    folder = unpacked(tmp_path, "v21")
+    path = folder / "data/chunk-000/episode_000000.parquet"
+    cells = [{"bytes": None, "path": "/etc/passwd"}] * 7
+    rewrite(path, lambda table: replaced(table, "observation.images.wrist", cells))
+    with pytest.raises(BadValue, match="not in the table"):
+        opened(folder).read(0, Notes())
