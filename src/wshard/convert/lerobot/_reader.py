@@ -67,6 +67,12 @@ _KNOWN: Final = (
 )
 # Times are 32-bit seconds: an hour at 30 Hz is exact to a tenth of a millisecond.
 _TOLERANCE_S: Final = 2e-4
+# Decoders scale 12 bits to 16.
+_DEPTH: Final = (
+    "Codes of depth, the upper 12 of 16 bits: code = value >> 4 means, in metres, "
+    "exp(log(min + shift) + code / 4095 * (log(max + shift) - log(min + shift))) - shift if use_log, "
+    "else min + code / 4095 * (max - min), with the parameters in the field depth"
+)
 _FOR_RECORDS: Final = "JSON text"
 
 
@@ -204,7 +210,11 @@ class Reader(Source):
         own: dict[str, Any] = {
             "version": self._info.version,
             "episode_index": entry.number,
-            "features": strict_json(self._info.fields["features"]),
+            # A list, because the keys of metadata have no order.
+            "features": [
+                strict_json({"name": name, **fields})
+                for name, fields in self._info.fields["features"].items()
+            ],
         }
         more = {
             name: value
@@ -639,8 +649,8 @@ def _channel_facts(feature: Feature | None) -> dict[str, Any]:
 def _camera_facts(feature: Feature) -> dict[str, Any]:
     facts: dict[str, Any] = {"modality": Modality.DEPTH if feature.is_depth else Modality.RGB}
     if feature.is_depth:
-        # Frames are codes; the formula is in docs/formats.md.
         facts["extra"] = {"depth": strict_json(dict(feature.info))}
+        facts["description"] = _DEPTH if feature.info.get("video.pix_fmt") == "gray12le" else ""
     return facts
 
 

@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import BadMetadata, InvalidArgument
+from shard_format.errors import InvalidArgument
 from shard_format.extras import require
-from wshard._channels import Modality, RaggedChannel, TextChannel, is_frames
+from wshard._channels import TextChannel
 from wshard._lanes import CHANNEL_LANES, TICKS, TIMESTAMPS, block_name
-from wshard._values import DType, step_ranges
+from wshard._values import step_ranges
 from wshard._video import VideoChannel
 from wshard.convert._model import Target
 from wshard.convert.lerobot import _statistics as statistics
+from wshard.convert.lerobot._columns import (
+    Column,
+    as_arrow,
+    colour_frames,
+    column_for,
+    fits,
+    is_colour,
+    is_pictures,
+    is_too_small_to_encode,
+    numbers_in,
+    original_features,
+    picture_statistics,
+    pictures_in,
+    problem_with,
+    stated_fields,
+    task_channel,
+)
 from wshard.convert.lerobot._layout import (
     DATA,
     DEFAULT_FEATURES,
     EPISODES,
     EXTRA,
     INFO,
-    INSTRUCTION,
     STATISTICS,
     SUBTASKS,
     SUCCESS,
@@ -43,19 +58,16 @@ if TYPE_CHECKING:
 
     from wshard._channels import Channel
     from wshard._episode import Episode
-    from wshard._lanes import Address
     from wshard.convert._model import Notes, WriteOptions
 
 _FPS: Final = 30
 _MOST_DATA_MB: Final = 100
 _MOST_DIMENSIONS: Final = 5
 _TABLE_BYTES: Final = 256 << 20
-_FRAME_BYTES: Final = 64 << 20
 _EPISODES_AT_ONCE: Final = 100
 # What lerobot itself encodes with.
 _CODEC: Final = "av1:crf=30,preset=12"
 _KEYFRAME_EVERY: Final = 2
-_PNG: Final = "image/png"
 _STANDARD: Final = (
     *("codebase_version", "robot_type", "total_episodes", "total_frames", "total_tasks"),
     *("total_videos", "total_chunks", "chunks_size", "data_files_size_in_mb"),
@@ -66,21 +78,6 @@ _METADATA: Final = ("task", "tasks", "success", "split", "lerobot", "dataset", "
 _ONE_SHAPE: Final = "a dataset has the same features in all episodes, and the first has others"
 
 
-class _Column(NamedTuple):
-    """One feature that is written."""
-
-    name: str
-    address: Address | None
-    """None for what is made of metadata."""
-    kind: str
-    """`number`, `text`, `image` or `video`."""
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    """Of one step in an episode."""
-    fields: dict[str, Any]
-    """In `info.json`."""
-
-
 class Writer(Target):
     """A LeRobot v3.0 dataset. The first episode decides which features it has, and its rate."""
 
@@ -89,7 +86,7 @@ class Writer(Target):
         self._arrow = require("pyarrow", EXTRA)
         self._parquet = require("pyarrow.parquet", EXTRA)
         os.makedirs(os.path.join(path, "meta"))
-        self._columns: dict[str, _Column] = {}
+        self._columns: dict[str, Column] = {}
         self._fps = 0.0
         self._more: dict[str, Any] = {}
         self._robot: str | None = None
@@ -131,11 +128,11 @@ class Writer(Target):
             channel = channels.get(name)
             if column.kind == "image":
                 pictures[name] = channel
-                found[name] = _picture_statistics(column, channel, length, stated.get(name))
+                found[name] = picture_statistics(column, channel, length, stated.get(name))
             elif column.kind == "text":
                 values[name] = [""] * length if channel is None else channel.data[:length]
             elif column.kind == "number":
-                values[name] = _numbers(column, channel, episode, length)
+                values[name] = numbers_in(column, channel, episode, length)
         for name, array in values.items():
             if not isinstance(array, list):
                 given = stated.get(name) if name not in DEFAULT_FEATURES else None
@@ -187,7 +184,7 @@ class Writer(Target):
                 }
         original: dict[str, dict[str, Any]] = {}
         if isinstance(own, dict):
-            original = _original_features(own.get("features"))
+            original = original_features(own.get("features"))
             extras = own.get("episode")
             if isinstance(extras, dict):
                 self._extras = {
@@ -209,14 +206,14 @@ class Writer(Target):
             (address, channel)
             for address, channel in episode.parts.items()
             if address[0] in CHANNEL_LANES
-            and _problem(channel, episode.length) is None
+            and problem_with(channel, episode.length) is None
             and address != task
         ]
         usable.sort(key=lambda each: order.get(each[0], len(order)))
         actions = [address for address, _ in usable if address[0] == "action"]
         for address, channel in usable:
             known = names.get(address)
-            kind = self._kind(channel, original.get(known or "", {}))
+            kind = self._kind(channel, episode.length, original.get(known or "", {}))
             if kind is None:
                 continue
             name = known or feature_name(address, is_camera=kind in ("video", "image"))
@@ -224,30 +221,33 @@ class Writer(Target):
                 name = "action"
             while name in self._columns or name in DEFAULT_FEATURES:
                 name += "_2"
-            column = _column(name, address, kind, channel)
+            column = column_for(name, address, kind, channel)
             if known is not None:
-                column.fields.update(_stated_fields(original[known], column.fields))
+                column.fields.update(stated_fields(original[known], column.fields))
             self._columns[name] = column
         if SUCCESS not in self._columns and isinstance(episode.metadata.get("success"), bool):
             fields = {"dtype": "bool", "shape": [1], "names": None}
-            self._columns[SUCCESS] = _Column(
-                SUCCESS, None, "number", np.dtype(np.bool_), (), fields
-            )
+            self._columns[SUCCESS] = Column(SUCCESS, None, "number", np.dtype(np.bool_), (), fields)
         for name, column in self._columns.items():
             if column.kind == "video":
                 self._tracks[name] = VideoTrack(self.path, name, self._fps)
 
-    def _kind(self, channel: Channel, original: Mapping[str, Any]) -> str | None:
+    def _kind(self, channel: Channel, length: int, original: Mapping[str, Any]) -> str | None:
         """How to store a channel; None if that is not possible."""
         if isinstance(channel, TextChannel):
             return "text"
-        if isinstance(channel, VideoChannel) and original.get("dtype") == "video":
-            return "image" if self.options.video == "decode" and _is_colour(channel) else "video"
-        if _is_colour(channel):
-            is_image = original.get("dtype") == "image" or _is_png(channel)
-            if self.options.video == "decode" or (is_image and self.options.video == "keep"):
+        is_copied = self._copied(channel, length) is not None
+        if is_colour(channel):
+            is_image = original.get("dtype") == "image" or is_pictures(channel)
+            if (
+                self.options.video == "decode"
+                or (self.options.video == "keep" and is_image)
+                or (is_too_small_to_encode(channel.step_shape) and not is_copied)
+            ):
                 return "image"
             return "video"
+        if is_copied and original.get("dtype") == "video":
+            return "video"  # of depth
         is_array = len(channel.step_shape) <= _MOST_DIMENSIONS and channel.step_bytes > 0
         return "number" if is_array else None
 
@@ -260,10 +260,10 @@ class Writer(Target):
             if address[0] not in CHANNEL_LANES or address == task:
                 continue
             block, column = block_name(address), places.get(address)
-            problem = _problem(channel, episode.length)
+            problem = problem_with(channel, episode.length)
             if problem is None and column is None:
                 problem = _ONE_SHAPE if self._episodes else "arrays have at most 5 dimensions here"
-            if problem is None and column is not None and not _fits(column, channel):
+            if problem is None and column is not None and not fits(column, channel):
                 problem = _ONE_SHAPE
             if problem is not None or column is None:
                 notes.dropped(block, problem or "")
@@ -282,7 +282,7 @@ class Writer(Target):
             notes.filled(SUCCESS, "true at the last step of an episode with success")
         return found
 
-    def _note_kept(self, column: _Column, channel: Channel, block: str, notes: Notes) -> None:
+    def _note_kept(self, column: Column, channel: Channel, block: str, notes: Notes) -> None:
         address = addresses({column.name: parse_feature("", column.name, column.fields)})
         if address.get(column.name) == column.address:
             notes.kept(block, column.name)
@@ -296,7 +296,8 @@ class Writer(Target):
     def _note_the_rest(self, episode: Episode, notes: Notes) -> None:
         for address in episode.parts:
             if address[0] == TICKS:
-                notes.dropped(TICKS, "steps are numbered from 0")
+                if not np.array_equal(episode.ticks, np.arange(episode.length)):
+                    notes.dropped(TICKS, "steps are numbered from 0")
             elif address[0] == TIMESTAMPS:
                 if "lerobot" not in episode.metadata:
                     notes.dropped(
@@ -329,7 +330,7 @@ class Writer(Target):
     def _task_numbers(self, episode: Episode, notes: Notes) -> NDArray[np.int64]:
         channel = episode.observations.get(task_channel(episode))
         length, task = episode.length, episode.metadata.get("task")
-        if isinstance(channel, TextChannel) and _problem(channel, length) is None:
+        if isinstance(channel, TextChannel) and problem_with(channel, length) is None:
             texts = list(channel.data[:length])
             notes.kept(f"signal/{channel.name}", "task_index")
         elif isinstance(task, str):
@@ -383,10 +384,10 @@ class Writer(Target):
             for field in schema:
                 column = self._columns.get(field.name)
                 if field.name in pictures and column is not None:
-                    data = _pngs(column, pictures[field.name], start, stop)
+                    data = pictures_in(column, pictures[field.name], start, stop)
                     arrays.append(self._arrow.array(data, field.type))
                 else:
-                    arrays.append(_as_arrow(values[field.name][start:stop], field.type))
+                    arrays.append(as_arrow(values[field.name][start:stop], field.type))
             self._data.write_table(self._arrow.Table.from_arrays(arrays, schema=schema))
         chunk, file = divmod(self._data_file, FILES_IN_FOLDER)
         row |= {"data/chunk_index": chunk, "data/file_index": file}
@@ -404,7 +405,7 @@ class Writer(Target):
 
     def _add_video(
         self,
-        column: _Column,
+        column: Column,
         channel: Channel | None,
         length: int,
         row: dict[str, Any],
@@ -418,7 +419,7 @@ class Writer(Target):
             place = track.add([copied])
             found = given
             if found is None or len(found) < len(statistics.KINDS):
-                found = _picture_statistics(column, channel, length, None)
+                found = picture_statistics(column, channel, length, None)
         else:
             seen = statistics.PictureStatistics()
             place = track.add(self._encoded(column, channel, length, seen))
@@ -446,13 +447,20 @@ class Writer(Target):
 
     def _encoded(
         self,
-        column: _Column,
+        column: Column,
         channel: Channel | None,
         length: int,
         seen: statistics.PictureStatistics,
     ) -> Iterator[VideoChannel]:
+        if is_too_small_to_encode(column.shape):
+            raise InvalidArgument(
+                "the pictures are too small to encode",
+                entry=column.name,
+                found=f"{column.shape}",
+                hint="write pictures: video='decode'",
+            )
         looked_at = statistics.sampled_steps(length)
-        for start, stop, frames in _frames(column, channel, length):
+        for start, stop, frames in colour_frames(column, channel, length):
             seen.add(frames[looked_at[(looked_at >= start) & (looked_at < stop)] - start])
             yield VideoChannel.encode(
                 frames, _CODEC, fps=self._fps, keyframe_every=_KEYFRAME_EVERY, name=column.name
@@ -616,186 +624,3 @@ class Writer(Target):
         for _ in value.shape:
             scalar = arrow.list_(scalar)
         return scalar
-
-
-def task_channel(episode: Episode) -> str:
-    """The name of the text channel that holds the task of each step."""
-    own = episode.metadata.get("lerobot")
-    features = own.get("features") if isinstance(own, dict) else None
-    parsed = {
-        name: parse_feature("", name, fields)
-        for name, fields in _original_features(features).items()
-    }
-    taken = ("signal", INSTRUCTION) in addresses(parsed).values()
-    return "task" if taken else INSTRUCTION
-
-
-def _original_features(features: Any) -> dict[str, dict[str, Any]]:  # noqa: ANN401 - checked here
-    """The features that a dataset had from which the episode was read; those that are not understood are left out."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, fields in features.items() if isinstance(features, dict) else ():
-        try:
-            parse_feature("", name, fields)
-        except BadMetadata:
-            continue
-        found[name] = fields
-    return found
-
-
-def _stated_fields(original: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an original description still holds."""
-    kept = {name: value for name, value in original.items() if name not in ("dtype", "shape")}
-    if own["dtype"] != "video":
-        kept.pop("info", None)
-    if original.get("shape") != own["shape"]:
-        is_turned = own["dtype"] in ("video", "image") and sorted(original["shape"]) == sorted(
-            own["shape"]
-        )
-        if not is_turned:
-            kept.pop("names", None)
-            return kept
-        kept["shape"] = original["shape"]
-    return kept
-
-
-def _problem(channel: Channel, length: int) -> str | None:
-    """Why a channel cannot be written."""
-    if channel.has_own_clock:
-        return "it has a clock of its own, and rows are steps"
-    if isinstance(channel, RaggedChannel) and not isinstance(channel, TextChannel):
-        return "steps have different numbers of items"
-    if channel.length not in (length, length + 1):
-        return f"it has {channel.length} entries for {length} steps"
-    return None
-
-
-def _is_colour(channel: Channel) -> bool:
-    """Whether a channel is a camera that a video of LeRobot can show."""
-    shape = channel.step_shape
-    is_picture = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3))
-    return (
-        is_picture
-        and channel.dtype_name is DType.UINT8
-        and channel.modality != Modality.DEPTH
-        and is_frames(channel)
-    )
-
-
-def _is_png(channel: Channel) -> bool:
-    return isinstance(channel, VideoChannel) and channel.content_type == _PNG
-
-
-def _column(name: str, address: Address, kind: str, channel: Channel) -> _Column:
-    fields: dict[str, Any]
-    shape, dtype = channel.step_shape, np.dtype(np.uint8)
-    if kind in ("video", "image"):
-        size = [*shape[:2], 3]
-        fields = {"dtype": kind, "shape": size, "names": ["height", "width", "channels"]}
-    elif kind == "text":
-        fields = {"dtype": "string", "shape": [1], "names": None}
-    else:
-        dtype, names = _dtype(channel), channel.extra.get("names")
-        fields = {"dtype": dtype.name, "shape": list(shape) or [1], "names": None}
-        fields["names"] = names if isinstance(names, list) else None
-    return _Column(name, address, kind, dtype, shape, fields)
-
-
-def _dtype(channel: Channel) -> np.dtype[Any]:
-    """The type of numbers in a table, which has no bf16."""
-    is_short = channel.dtype_name is DType.BFLOAT16
-    return np.dtype(np.float32) if is_short else channel.dtype
-
-
-def _fits(column: _Column, channel: Channel) -> bool:
-    """Whether the channel of another episode can be stored as the first one was."""
-    if isinstance(channel, TextChannel) or column.kind == "text":
-        return isinstance(channel, TextChannel) and column.kind == "text"
-    if channel.step_shape != column.shape:
-        return False
-    if column.kind == "number":
-        return np.can_cast(_dtype(channel), column.dtype, "same_kind")
-    return channel.dtype_name is DType.UINT8 or isinstance(channel, VideoChannel)
-
-
-def _numbers(
-    column: _Column, channel: Channel | None, episode: Episode, length: int
-) -> NDArray[Any]:
-    shape = () if column.shape == (1,) else column.shape
-    if channel is None:
-        values = np.zeros((length, *shape), column.dtype)
-        if column.address is None:
-            values[-1] = episode.metadata.get("success") is True
-        return values
-    steps = channel.read_steps(0, length)
-    if channel.dtype_name is DType.BFLOAT16:
-        steps = channel.dtype_name.as_numbers(steps)
-    steps = steps.astype(column.dtype, copy=False)
-    return steps.reshape(length, *shape)
-
-
-def _frames(
-    column: _Column, channel: Channel | None, length: int
-) -> Iterator[tuple[int, int, NDArray[np.uint8]]]:
-    """The pictures of an episode in colour, some at a time: where they start and stop, and an array [N, H, W, 3]."""
-    height, width = column.shape[:2]
-    for start, stop in step_ranges(length, height * width * 3, _FRAME_BYTES):
-        if channel is None:
-            frames = np.zeros((stop - start, height, width, 3), np.uint8)
-        else:
-            frames = channel.read_steps(start, stop)
-            if frames.dtype != np.uint8:
-                raise InvalidArgument(
-                    "a depth video can be copied, not encoded",
-                    entry=column.name,
-                    hint="decode it before",
-                )
-            if frames.ndim == 3 or frames.shape[3] == 1:
-                frames = np.repeat(frames.reshape(*frames.shape[:3], 1), 3, axis=3)
-        yield start, stop, frames
-
-
-def _picture_statistics(
-    column: _Column,
-    channel: Channel | None,
-    length: int,
-    stated: Any,  # noqa: ANN401 - checked where it is used
-) -> dict[str, NDArray[Any]]:
-    if channel is not None and channel.dtype_name is not DType.UINT8:
-        return {}
-    seen, steps = statistics.PictureStatistics(), statistics.sampled_steps(length)
-    for start, stop, frames in _frames(column, channel, length):
-        seen.add(frames[steps[(steps >= start) & (steps < stop)] - start])
-    return statistics.stated_or(seen.result(), stated)
-
-
-def _pngs(column: _Column, channel: Channel | None, start: int, stop: int) -> list[dict[str, Any]]:
-    """Pictures as PNG files, for a table."""
-    if channel is not None and _is_png(channel):
-        assert isinstance(channel, VideoChannel)
-        data = [bytes(packet.data) for packet in channel.packets(start, stop)]
-    else:
-        image = require("PIL.Image", EXTRA)
-        data = []
-        piece = None if channel is None else channel.sliced(start, stop)
-        for _, _, frames in _frames(column, piece, stop - start):
-            for frame in frames:
-                out = io.BytesIO()
-                image.fromarray(frame).save(out, "PNG", compress_level=6)
-                data.append(out.getvalue())
-    return [
-        {"bytes": each, "path": f"frame-{step:06d}.png"} for step, each in enumerate(data, start)
-    ]
-
-
-def _as_arrow(values: Any, kind: Any) -> Any:  # noqa: ANN401 - an array or texts, as one of pyarrow
-    arrow = require("pyarrow", EXTRA)
-    if isinstance(values, list):
-        return arrow.array(values, kind)
-    flat = arrow.array(np.ascontiguousarray(values).reshape(-1))
-    if arrow.types.is_fixed_size_list(kind):
-        return arrow.FixedSizeListArray.from_arrays(flat, type=kind)
-    for axis in range(values.ndim - 1, 0, -1):
-        count = len(flat)
-        offsets = np.arange(0, count + 1, values.shape[axis], dtype=np.int32)
-        flat = arrow.ListArray.from_arrays(arrow.array(offsets), flat)
-    return flat.cast(kind) if flat.type != kind else flat
