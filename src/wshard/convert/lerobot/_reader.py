@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import math
 import os
 from itertools import groupby
 from math import prod
@@ -16,7 +17,7 @@ from shard_format.cache import BoundedCache
 from shard_format.errors import BadMetadata, BadValue, SizeMismatch
 from shard_format.listing import natural_key
 from shard_format.sources import read_file
-from wshard._channels import Channel, Modality, RaggedChannel
+from wshard._channels import Channel, Modality, RaggedChannel, TextChannel
 from wshard._episode import Episode
 from wshard._lanes import block_name
 from wshard._metadata import Timebase
@@ -43,7 +44,6 @@ from wshard.convert.lerobot._tables import (
     DataFile,
     Numbers,
     as_array,
-    numbers_of,
     open_parquet,
     pictures_of,
     rows_of,
@@ -61,6 +61,7 @@ _MOST_JSON_LINES: Final = 1 << 30
 _OPEN_TABLES: Final = 2
 _OPEN_VIDEOS: Final = 16
 _SMALL: Final = 1 << 16
+_ROWS_AT_ONCE: Final = 64
 _KNOWN: Final = (
     *("episode_index", "tasks", "length", "data/chunk_index", "data/file_index"),
     *("dataset_from_index", "dataset_to_index"),
@@ -99,8 +100,13 @@ class Reader(Source):
         self._entries = list(self._read_entries())
         self._names = [f"episode_{entry.number}" for entry in self._entries]
         self._dataset = self._facts()
+        # A list, because the keys of metadata have no order.
+        features = self._info.fields["features"].items()
+        described = [{"name": name, **fields} for name, fields in features]
+        self._features = json.dumps(strict_json(described))
         self._subtasks = self._read_subtasks()
         self._stated: dict[int, Any] | None = None
+        self._stated_rows = BoundedCache[tuple[str, int], list[dict[str, Any]]](count=1)
         self._files = BoundedCache[str, DataFile](count=_OPEN_TABLES)
         # Lazy channels hold on to their file: a file that left the cache is closed with the last of them.
         self._used = WeakSet[DataFile]()
@@ -122,12 +128,13 @@ class Reader(Source):
     def _file(self, *parts: str) -> str:
         return os.path.join(self.path, *parts)
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> str:
+        """What all episodes have in common, as JSON: each gets a copy of its own."""
         facts = {name: value for name, value in self._info.fields.items() if name != "features"}
         path = self._file(STATISTICS)
         if os.path.exists(path):
             facts["statistics"] = read_json(path)
-        return {name: strict_json(value) for name, value in facts.items()}
+        return json.dumps(strict_json(facts))
 
     def _read_tasks(self) -> dict[int, str]:
         if self._is_v3:
@@ -173,7 +180,11 @@ class Reader(Source):
     def _statistics(self, entry: _Entry) -> Any:  # noqa: ANN401 - JSON
         if entry.place is not None:
             path, row = entry.place
-            return strict_json(_row_statistics(self._table(path), row))
+            block, number = divmod(row, _ROWS_AT_ONCE)
+            rows = self._stated_rows.get_or_make(
+                (path, block), lambda: _statistics_from(self._table(path), block * _ROWS_AT_ONCE)
+            )
+            return strict_json(rows[number])
         if self._stated is None:
             path = self._file("meta/episodes_stats.jsonl")
             lines = _json_lines(path) if os.path.exists(path) else ()
@@ -210,11 +221,7 @@ class Reader(Source):
         own: dict[str, Any] = {
             "version": self._info.version,
             "episode_index": entry.number,
-            # A list, because the keys of metadata have no order.
-            "features": [
-                strict_json({"name": name, **fields})
-                for name, fields in self._info.fields["features"].items()
-            ],
+            "features": json.loads(self._features),
         }
         more = {
             name: value
@@ -226,7 +233,7 @@ class Reader(Source):
         if self._subtasks is not None:
             own["subtasks"] = self._subtasks
             notes.kept(SUBTASKS, "metadata/lerobot/subtasks")
-        found: dict[str, Any] = {"dataset": self._dataset, "lerobot": own}
+        found: dict[str, Any] = {"dataset": json.loads(self._dataset), "lerobot": own}
         notes.kept("meta/info.json", "metadata/dataset")
         statistics = self._statistics(entry)
         if statistics:
@@ -366,17 +373,15 @@ class _Columns:
 
     def add(self) -> None:
         """Adds all columns, in the order of the features."""
-        schema = self._file.schema
-        types = {field.name: field.type for field in schema}
-        for name in sorted(set(self._reader.features) - set(types)):
+        numbers = self._file.numbers
+        for name in sorted(set(self._reader.features) - set(numbers)):
             if self._reader.features[name].dtype != "video":
                 self._notes.dropped(name, "the table does not have this column")
-        numbers = {name: numbers_of(kind) for name, kind in types.items()}
         # One look at the file for all that is small.
-        small = [name for name in types if self._is_small(name, numbers[name])]
+        small = [name for name in numbers if self._is_small(name, numbers[name])]
         table = self._file.read(small, self._start, self._stop)
         given = {name: table.column(name) for name in small}
-        for name in types:
+        for name in numbers:
             if name not in DEFAULT_FEATURES:
                 self._add_column(name, numbers[name], given.get(name))
         for name in DEFAULT_FEATURES:
@@ -532,7 +537,7 @@ class _Columns:
             )
         texts = [tasks[number] for number in numbers.tolist()]
         name = "task" if ("signal", INSTRUCTION) in self._episode.parts else INSTRUCTION
-        channel = text_channel(name, texts, modality=Modality.LANGUAGE)
+        channel = TextChannel(name, texts, modality=Modality.LANGUAGE)
         put(self._episode, ("signal", name), channel)
         if texts:
             self._episode.metadata["task"] = texts[0]
@@ -602,14 +607,14 @@ def _json_lines(path: str) -> Iterator[dict[str, Any]]:
         yield fields
 
 
-def _row_statistics(file: DataFile, row: int) -> dict[str, dict[str, Any]]:
-    """The statistics of one episode in a table of episodes."""
+def _statistics_from(file: DataFile, start: int) -> list[dict[str, dict[str, Any]]]:
+    """The statistics of some episodes that follow each other in a table of episodes."""
     names = [name for name in file.schema.names if name.startswith("stats/")]
-    found: dict[str, dict[str, Any]] = {}
-    if names:
-        for name, values in file.read(names, row, row + 1).to_pydict().items():
-            feature, _, kind = name.removeprefix("stats/").rpartition("/")
-            found.setdefault(feature, {})[kind] = values[0]
+    found: list[dict[str, dict[str, Any]]] = [{} for _ in range(_ROWS_AT_ONCE)]
+    for name, rows in file.read(names, start, start + _ROWS_AT_ONCE).to_pydict().items():
+        feature, _, kind = name.removeprefix("stats/").rpartition("/")
+        for row, value in zip(found, rows, strict=False):
+            row.setdefault(feature, {})[kind] = value
     return found
 
 
@@ -664,9 +669,12 @@ def _split_of(splits: Any, number: int) -> str | None:  # noqa: ANN401 - whateve
 
 
 def strict_json(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """A value as strict JSON, dictionaries included."""
+    """A value as strict JSON, dictionaries included; not a number becomes text."""
     if isinstance(value, dict):
         return {str(name): strict_json(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
+        # Statistics are long lists of numbers.
+        if set(map(type, value)) <= {float, int, bool} and all(map(math.isfinite, value)):
+            return list(value)
         return [strict_json(each) for each in value]
     return as_json_value(value)

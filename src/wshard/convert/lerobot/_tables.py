@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EPISODE: Final = "episode_index"
 # A group of rows is read as a whole if that is not much more than what is wanted.
-_FEW_ROWS: Final = 256
+_FEW_ROWS: Final = 16
 _FEW_TIMES: Final = 4
 # The numbers of a larger group with many episodes are kept for the next ones.
 _MOST_KEPT: Final = 128 << 20
@@ -83,6 +83,8 @@ class DataFile:
         self._lock = threading.Lock()
         self._kept: tuple[int, Any] | None = None
         self.schema = self._file.schema_arrow
+        self.numbers = {field.name: numbers_of(field.type) for field in self.schema}
+        """What each column holds; None for one that does not hold numbers."""
         groups = self._file.metadata.num_row_groups
         counts = [self._file.metadata.row_group(number).num_rows for number in range(groups)]
         self._starts: list[int] = [0, *np.cumsum(counts, dtype=np.int64).tolist()]
@@ -156,7 +158,7 @@ class DataFile:
     def _part(self, group: int, columns: Sequence[str], low: int, high: int, rows: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
         if rows <= _FEW_TIMES * (high - low) + _FEW_ROWS:
             return self._file.read_row_group(group, list(columns)).slice(low, high - low)
-        if all(numbers_of(self.schema.field(name).type) for name in columns):
+        if all(self.numbers[name] for name in columns):
             table = self._kept_group(group, rows)
             if table is not None:
                 return table.select(list(columns)).slice(low, high - low)
@@ -174,7 +176,7 @@ class DataFile:
         """All numbers of a group of rows; None if that is too much to keep."""
         if self._kept is not None and self._kept[0] == group:
             return self._kept[1]
-        numeric = [field.name for field in self.schema if numbers_of(field.type)]
+        numeric = [name for name, numbers in self.numbers.items() if numbers]
         facts = self._file.metadata.row_group(group)
         size = sum(facts.column(each).total_uncompressed_size for each in range(facts.num_columns))
         # Repeated values take next to nothing in the file, whatever they take in memory.

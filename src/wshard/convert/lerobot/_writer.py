@@ -272,7 +272,7 @@ class Writer(Target):
             self._note_kept(column, channel, block, notes)
             if channel.length > episode.length:
                 notes.dropped(
-                    f"{block}[{episode.length}]",
+                    f"{block}[T]",
                     "what was seen after the last step: there is one row for each action",
                 )
         for name, column in self._columns.items():
