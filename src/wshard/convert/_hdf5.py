@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import count
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,7 @@ from shard_format.errors import (
     UnsafePath,
 )
 from shard_format.extras import require
-from wshard.convert._arrays import channel_of, text_channel
+from wshard.convert._arrays import PartOfRows, channel_of, image_type, text_channel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,18 +27,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DatasetRows",
+    "EncodedRows",
     "SharedRows",
     "attributes",
     "check_links",
     "datasets",
+    "members",
     "open_hdf5",
     "rows_channel",
 ]
 
 _READ_AHEAD: Final = 1 << 20
-# What is not stored is read as zeros: a few bytes can claim terabytes. Deflate reaches 1032.
-_SMALL_CLAIM: Final = 64 << 20
-_MOST_FOLDS: Final = 5000
+_FRAMES_AT_ONCE: Final = 64
+_DEEPEST: Final = 16
+_MOST_MEMBERS: Final = 1_000_000
+_LARGE: Final = 64 << 20
+_LARGEST_RATIO: Final = 10_000
 
 
 def open_hdf5(path: str) -> Any:  # noqa: ANN401 - an h5py.File
@@ -87,16 +92,18 @@ def check_dataset(dataset: Any) -> None:  # noqa: ANN401 - an h5py.Dataset
             entry=dataset.name,
             hint="copy it into one file with h5repack",
         )
-    claimed, stored = dataset.nbytes, dataset.id.get_storage_size()
-    if claimed > _SMALL_CLAIM and claimed > stored * _MOST_FOLDS:
-        raise LimitExceeded(
-            "a dataset claims far more data than the file stores",
-            path=file_of(dataset),
-            entry=dataset.name,
-            expected=f"at most {_MOST_FOLDS} times what is stored",
-            found=f"{claimed} bytes, {stored} stored",
-        )
     dtype = dataset.dtype
+    if (dataset.nbytes or 0) > _LARGE:
+        # Chunks that were never written have no bytes in the file.
+        size = dataset.file.id.get_filesize()
+        if dataset.nbytes > size * _LARGEST_RATIO:
+            raise LimitExceeded(
+                "a dataset claims far more data than its file holds",
+                path=file_of(dataset),
+                entry=dataset.name,
+                expected=f"at most {size * _LARGEST_RATIO} bytes",
+                found=f"{dataset.nbytes} bytes",
+            )
     if dtype.kind == "V" and dtype.fields:
         raise InvalidArgument(
             "compound types cannot be stored in an episode",
@@ -106,24 +113,25 @@ def check_dataset(dataset: Any) -> None:  # noqa: ANN401 - an h5py.Dataset
         )
 
 
-def datasets(
-    group: Any,  # noqa: ANN401 - an h5py.Group
-    prefix: str = "",
-    depth: int = 16,
-    seen: set[int] | None = None,
-) -> Iterator[tuple[str, Any]]:
+def datasets(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - an h5py.Group
     """All datasets below a group with their names relative to it, in the order of the file; checked."""
+    for name, dataset in members(group):
+        check_dataset(dataset)
+        yield name, dataset
+
+
+def members(group: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - an h5py.Group
+    """As `datasets`, of any type: use `check_dataset` before you read one."""
+    return _members(group, "", (group,), count())
+
+
+def _members(
+    group: Any,  # noqa: ANN401 - an h5py.Group
+    prefix: str,
+    above: tuple[Any, ...],
+    seen: Iterator[int],
+) -> Iterator[tuple[str, Any]]:
     h5py = require("h5py", "hdf5")
-    if not depth:
-        raise BadValue("groups are nested too deeply", path=file_of(group), entry=group.name)
-    # Links can make a group its own member, or the member of many: walking them all might never end.
-    seen = set() if seen is None else seen
-    address = h5py.h5o.get_info(group.id).addr
-    if address in seen:
-        raise BadValue(
-            "links lead to the same group twice", path=file_of(group), entry=group.name
-        )
-    seen.add(address)
     for name in group:
         check_links(group, name)
         try:
@@ -134,10 +142,17 @@ def datasets(
                 path=file_of(group),
                 entry=f"{group.name}/{name}",
             ) from None
+        # Links can make a group its own member, and a few groups look like very many.
+        if member in above or len(above) > _DEEPEST or next(seen) > _MOST_MEMBERS:
+            raise LimitExceeded(
+                "groups are nested too deeply, or have too many members",
+                path=file_of(group),
+                entry=f"{prefix}{name}",
+                expected=f"at most {_DEEPEST} levels and {_MOST_MEMBERS} members",
+            )
         if isinstance(member, h5py.Group):
-            yield from datasets(member, f"{prefix}{name}/", depth - 1, seen)
+            yield from _members(member, f"{prefix}{name}/", (*above, member), seen)
         elif isinstance(member, h5py.Dataset):
-            check_dataset(member)
             yield f"{prefix}{name}", member
 
 
@@ -199,6 +214,34 @@ class SharedRows(DatasetRows):
         read = super().__getitem__(slice(start, start + self._ahead if is_next else stop))
         self._last = (start, read)
         return read[: max(0, stop - start)]
+
+
+class EncodedRows:
+    """Encoded images of a dataset, one a row: bytes of any length, or rows of bytes; for `EncodedFrames`."""
+
+    def __init__(self, dataset: Any, start: int = 0, stop: int | None = None) -> None:  # noqa: ANN401 - an h5py.Dataset
+        rows = DatasetRows(dataset)
+        self._rows = PartOfRows(rows, start, rows.shape[0] if stop is None else stop)
+        # One value, as for `SharedRows`.
+        self._last: tuple[int, Any] = (0, ())
+
+    @property
+    def are_images(self) -> bool:
+        """Whether the first row is the bytes of an image."""
+        first = self[0] if len(self) else None
+        is_bytes = isinstance(first, np.ndarray) and first.dtype == np.uint8 and first.ndim == 1
+        return is_bytes and bool(image_type(np.asarray(first).data))
+
+    def __len__(self) -> int:
+        return self._rows.shape[0]
+
+    def __getitem__(self, step: int, /) -> Any:  # noqa: ANN401 - bytes as an array
+        first, read = self._last
+        if not first <= step < first + len(read):
+            first = step - step % _FRAMES_AT_ONCE
+            read = self._rows[first : first + _FRAMES_AT_ONCE]
+            self._last = (first, read)
+        return read[step - first]
 
 
 def attributes(item: Any) -> dict[str, Any]:  # noqa: ANN401 - a group or dataset of h5py
