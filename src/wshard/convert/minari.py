@@ -30,9 +30,10 @@ from wshard._channels import Channel, Modality, RaggedChannel
 from wshard._episode import Episode
 from wshard._metadata import Timebase
 from wshard._values import DType
-from wshard.convert._arrays import EncodedFrames, channel_of, image_type, text_channel
+from wshard.convert._arrays import EncodedFrames, channel_of, text_channel
 from wshard.convert._hdf5 import (
     DatasetRows,
+    EncodedRows,
     as_json_value,
     attributes,
     check_links,
@@ -59,7 +60,6 @@ _MOST_ATTRIBUTE: Final = 60_000
 _PIECE: Final = 8 << 20
 # What a compressed file may claim to hold, as a multiple of its size.
 _LARGEST_RATIO: Final = 1000
-_FRAMES_AT_ONCE: Final = 64
 
 
 # --- spaces
@@ -331,6 +331,7 @@ class _Filling:
         if len(channel) in (self._steps, self._steps + 1):
             self._add("signal", name, path, channel)
         else:
+            channel.has_stated_length = True
             self._episode.extras[path] = channel
             self._notes.kept(path, path)
 
@@ -397,9 +398,9 @@ class _Hdf5Store:
         dtype, stated, found = dataset.dtype, leaf and leaf.shape, dataset.shape
         # Encoded images are bytes of any length. If all have the same length, they are rows of bytes.
         is_rows = dtype == np.uint8 and len(found) == 2 and stated is not None and len(stated) > 1
-        if is_rows or dtype.hasobject:
-            frames = _Hdf5Frames(dataset)
-            if len(found) and len(frames) and _is_encoded(frames[0]):
+        if (is_rows or dtype.hasobject) and found:
+            frames = EncodedRows(dataset)
+            if frames.are_images:
                 return _decoded(name, frames, notes)
         if not found:
             notes.cast(dataset.name, "one value", "an array of one value")
@@ -407,34 +408,6 @@ class _Hdf5Store:
         if dtype.hasobject or dtype.kind == "S":
             return rows_channel(name, dataset)
         return channel_of(name, DatasetRows(dataset), modality=_modality(found, dtype))
-
-
-def _is_encoded(value: Any) -> bool:  # noqa: ANN401 - of a dataset
-    """Whether it is the bytes of an image."""
-    return (
-        isinstance(value, np.ndarray) and value.dtype == np.uint8 and bool(image_type(value.data))
-    )
-
-
-class _Hdf5Frames:
-    """Encoded images of a dataset, some rows read at once."""
-
-    def __init__(self, dataset: Any) -> None:  # noqa: ANN401 - an h5py.Dataset
-        self._dataset = dataset
-        self._start = 0
-        self._rows: Any = ()
-
-    def __len__(self) -> int:
-        return int(self._dataset.shape[0])
-
-    def __getitem__(self, step: int) -> Any:  # noqa: ANN401 - an array of bytes
-        if not 0 <= step - self._start < len(self._rows):
-            self._start = step - step % _FRAMES_AT_ONCE
-            try:
-                self._rows = self._dataset[self._start : self._start + _FRAMES_AT_ONCE]
-            except (OSError, ValueError, RuntimeError) as error:
-                raise BadValue(f"the data cannot be read: {error}") from None
-        return self._rows[step - self._start]
 
 
 class _ArrowStore:

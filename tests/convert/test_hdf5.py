@@ -1,0 +1,278 @@
+"""Any HDF5 file, with a mapping."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, ShardError, UnsafePath
+from wshard import load_wshard, save_wshard
+from wshard.convert import detect, read
+from wshard.convert.hdf5 import load_mapping, suggest_mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+h5py = pytest.importorskip("h5py")
+image = pytest.importorskip("PIL.Image")
+
+LENGTHS = (4, 6, 3)
+RANDOM = np.random.default_rng(9)
+
+
+def png(value: int) -> Any:  # noqa: ANN401 - an array
+    """An encoded image of one colour."""
+    stream = io.BytesIO()
+    image.new("RGB", (8, 6), (value, 0, 255)).save(stream, "PNG")
+    return np.frombuffer(stream.getvalue(), np.uint8)
+
+
+def make_groups(path: Path) -> Path:
+    """A group for each episode."""
+    with h5py.File(path, "w") as file:
+        file.attrs["robot"] = "arm"
+        for number, steps in enumerate(LENGTHS):
+            group = file.create_group(f"runs/take_{number * 5}")
+            group.attrs["operator"] = "B"
+            group["obs/qpos"] = RANDOM.normal(size=(steps + 1, 7))
+            group["obs/cam"] = RANDOM.integers(0, 255, (steps + 1, 6, 8, 3)).astype(np.uint8)
+            group["obs/words"] = ["go"] * steps
+            frames = group.create_dataset("obs/png", (steps,), h5py.vlen_dtype(np.uint8))
+            for step in range(steps):
+                frames[step] = png(step)
+            group["actions"] = RANDOM.normal(size=(steps, 2)).astype(np.float32)
+            group["reward"] = RANDOM.normal(size=(steps, 1))
+            group["stamp"] = np.arange(steps) * 0.5
+            group["success"] = bool(number)
+            group["camera_matrix"] = np.eye(3)
+            group["weird"] = np.zeros(4, [("x", "f4"), ("y", "f4")])
+    return path
+
+
+GROUPS: dict[str, Any] = {
+    "episodes": "runs/take_*",
+    "observations": {
+        "joints": {"path": "obs/qpos", "unit": "rad", "names": list("abcdefg")},
+        "cam": {"path": "obs/cam", "modality": "rgb"},
+        "png": "obs/png",
+        "words": "obs/words",
+    },
+    "actions": {"action": "actions"},
+    "rewards": "reward",
+    "timestamps": {"path": "stamp", "unit": "s"},
+    "metadata": {"success": "success"},
+    "extras": {"intrinsics": "camera_matrix"},
+    "env_id": "Arm-v0",
+}
+
+
+def make_flat(path: Path) -> Path:
+    """The steps of all episodes back to back."""
+    count = sum(LENGTHS)
+    last = np.zeros(count, np.bool_)
+    last[np.cumsum(LENGTHS)[:-1] - 1] = True
+    with h5py.File(path, "w") as file:
+        file["data/state"] = RANDOM.normal(size=(count, 5))
+        file["data/action"] = RANDOM.normal(size=(count, 2))
+        file["data/episode"] = np.repeat(np.arange(len(LENGTHS)) % 2, LENGTHS)
+        file["data/last"] = last
+        file["meta/ends"] = np.cumsum(LENGTHS)
+        file["meta/lengths"] = np.array(LENGTHS)
+        file["meta/seed"] = np.arange(len(LENGTHS)) + 7
+        file["meta/task"] = ["a", "b", "c"]
+        file["meta/matrix"] = RANDOM.normal(size=(len(LENGTHS), 2, 2))
+    return path
+
+
+def test_groups_become_episodes_as_the_mapping_says(tmp_path: Path) -> None:
+    path = make_groups(tmp_path / "a.h5")
+    assert detect(str(path)).name == "hdf5"
+    with h5py.File(path, "r", locking=False) as file:
+        for number, episode in enumerate(read(path, mapping=GROUPS)):
+            save_wshard(episode, tmp_path / "one.wshard")
+            own = load_wshard(tmp_path / "one.wshard")
+            group = file[f"runs/take_{number * 5}"]
+            assert own.id == f"take_{number * 5}"
+            assert own.length == LENGTHS[number]
+            assert own.env_id == "Arm-v0"
+            joints = own.observations["joints"]
+            np.testing.assert_array_equal(joints.data, group["obs/qpos"][:], strict=True)
+            assert (joints.unit, joints.extra["names"][0]) == ("rad", "a")
+            np.testing.assert_array_equal(own.observations["cam"].data, group["obs/cam"][:])
+            assert own.observations["words"].data == ["go"] * LENGTHS[number]
+            assert own.observations["png"].data[2, 0, 0].tolist() == [2, 0, 255]
+            np.testing.assert_array_equal(own.actions["action"].data, group["actions"][:])
+            assert own.rewards is not None
+            np.testing.assert_array_equal(own.rewards.data, group["reward"][:, 0], strict=True)
+            assert own.timestamps_ns is not None
+            assert own.timestamps_ns[:3].tolist() == [0, 500_000_000, 1_000_000_000]
+            assert own.metadata == {
+                "operator": "B",
+                "success": bool(number),
+                "dataset": {"robot": "arm"},
+            }
+            assert own.extras["intrinsics"].data.shape == (3, 3)
+            assert {(note.kind, note.field) for note in episode.lost} == {
+                ("dropped", "weird"),
+                ("decoded", "obs/png"),
+            }
+            own.close()
+    assert number == 2
+
+
+@pytest.mark.parametrize(
+    ("episodes", "lengths"),
+    [
+        ({"ends": "meta/ends"}, LENGTHS),
+        ({"lengths": "/meta/lengths"}, LENGTHS),
+        ({"last": ["data/last"]}, LENGTHS),
+        ({"ids": "data/episode"}, LENGTHS),
+        (None, (sum(LENGTHS),)),
+    ],
+)
+def test_arrays_of_all_episodes_are_split(
+    tmp_path: Path, episodes: Mapping[str, Any] | None, lengths: tuple[int, ...]
+) -> None:
+    path = make_flat(tmp_path / "a.h5")
+    mapping = {"observations": {"state": "data/state"}, "actions": {"a": "data/action"}, "fps": 20}
+    if episodes:
+        extra = {"metadata": {"seed": "meta/seed", "task": "meta/task"}}
+        mapping |= {"episodes": episodes, **extra, "extras": {"matrix": "meta/matrix"}}
+    found = list(read(path, mapping=mapping))
+    assert tuple(len(episode) for episode in found) == lengths
+    with h5py.File(path, "r") as file:
+        for lane, source in (("signal/state", "data/state"), ("action/a", "data/action")):
+            joined = np.concatenate([episode.find(lane).data for episode in found])
+            np.testing.assert_array_equal(joined, file[source][:], strict=True)
+        if episodes:
+            assert [episode.metadata["seed"] for episode in found] == [7, 8, 9]
+            assert [episode.metadata["task"] for episode in found] == ["a", "b", "c"]
+            np.testing.assert_array_equal(
+                found[1].extras["matrix"].data, file["meta/matrix"][1], strict=True
+            )
+    assert found[0].timebase.tick_hz == 20
+
+
+def test_without_a_mapping_the_error_says_how_to_get_one(tmp_path: Path) -> None:
+    path = make_groups(tmp_path / "a.h5")
+    with pytest.raises(InvalidArgument, match="suggest_mapping") as caught:
+        next(read(path))
+    assert "--suggest-map" in caught.value.command_text()
+
+
+def test_a_suggested_mapping_finds_everything_in_groups(tmp_path: Path) -> None:
+    path = make_groups(tmp_path / "a.h5")
+    mapping = suggest_mapping(str(path))
+    assert mapping == {
+        "episodes": "runs/take_*",
+        "observations": {
+            "cam": {"path": "obs/cam", "modality": "rgb"},
+            "png": {"path": "obs/png", "modality": "rgb", "encoded": True},
+            "qpos": "obs/qpos",
+            "words": "obs/words",
+            "stamp": "stamp",
+        },
+        "actions": {"action": "actions"},
+        "rewards": "reward",
+        "metadata": {"success": "success"},
+        "extras": {"camera_matrix": "camera_matrix"},
+    }
+    (tmp_path / "map.json").write_text(json.dumps(mapping))
+    loaded = load_mapping(str(tmp_path / "map.json"))
+    assert loaded == mapping
+    assert [len(episode) for episode in read(path, mapping=loaded)] == list(LENGTHS)
+
+
+def test_a_suggested_mapping_finds_the_ends_of_episodes(tmp_path: Path) -> None:
+    path = make_flat(tmp_path / "a.h5")
+    mapping = suggest_mapping(str(path))
+    assert mapping["episodes"] == {"ends": "meta/ends"}
+    assert mapping["actions"] == {"data/action": "data/action"}
+    assert [len(episode) for episode in read(path, mapping=mapping)] == list(LENGTHS)
+    for gone, expected in (
+        ("meta/ends", "lengths"),
+        ("meta/lengths", "ids"),
+        ("data/episode", None),
+    ):
+        with h5py.File(path, "a") as file:
+            del file[gone]
+        assert list(suggest_mapping(str(path)).get("episodes", {})) == (
+            [expected] if expected else []
+        )
+
+
+@pytest.mark.parametrize(
+    ("mapping", "place"),
+    [
+        ({"observation": {}}, "did you mean 'observations'"),
+        ({"observations": {"x": 5}}, "observations/x"),
+        ({"observations": {"x": {"path": "a", "units": "m"}}}, "observations/x"),
+        ({"episodes": {"ends": "a", "ids": "b"}}, "episodes"),
+        ({"timestamps": {"path": "a", "unit": "min"}}, "timestamps/unit"),
+        ({"fps": -1}, "fps"),
+        ([], "mapping"),
+    ],
+)
+def test_a_mapping_with_a_mistake_is_refused_with_the_field(
+    tmp_path: Path,
+    mapping: object,
+    place: str,
+) -> None:
+    path = tmp_path / "map.json"
+    path.write_text(json.dumps(mapping))
+    with pytest.raises(InvalidArgument, match=place):
+        load_mapping(str(path))
+
+
+def test_files_that_do_not_fit_the_mapping_are_refused_with_the_place(tmp_path: Path) -> None:
+    path = make_flat(tmp_path / "a.h5")
+    for mapping, place in (
+        ({"actions": {"a": "data/acton"}}, "did you mean 'action'"),
+        ({"actions": {"a": "data"}}, "group"),
+        ({"actions": {"a": "data/action"}, "observations": {"m": "meta/matrix"}}, "signal/m"),
+        ({"episodes": {"ends": "data/state"}}, "data/state"),
+        ({"episodes": {"ends": "meta/seed"}, "actions": {"a": "meta/ends"}}, "steps"),
+        ({"rewards": "data/state"}, "data/state"),
+        ({"observations": {"a": {"path": "data/state", "encoded": True}}}, "data/state"),
+        ({"episodes": "nothing_*"}, "nothing"),
+    ):
+        with pytest.raises(ShardError, match=place):
+            list(read(path, mapping=mapping))
+    with h5py.File(path, "a") as file:
+        file["far"] = h5py.ExternalLink("/etc/other.h5", "x")
+        file.create_dataset("meta/unordered", data=[9, 3])
+    with pytest.raises(UnsafePath, match="far"):
+        list(read(path, mapping={"actions": {"a": "far/x"}}))
+    with pytest.raises(BadValue, match="order"):
+        list(read(path, mapping={"episodes": {"ends": "meta/unordered"}}))
+
+
+def test_groups_that_contain_themselves_and_empty_giants_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (1 << 40,), np.float64, chunks=(1024,))
+        for number in range(20):
+            file[f"loop/again_{number}"] = h5py.SoftLink("/loop")
+    assert path.stat().st_size < 1 << 16
+    with pytest.raises(LimitExceeded, match="claims"):
+        next(read(path, mapping={"actions": {"a": "x"}}))
+    with pytest.raises(LimitExceeded, match="nested"):
+        suggest_mapping(str(path))
+
+
+def test_large_arrays_stay_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    data = np.arange(40_000.0).reshape(-1, 4)
+    with h5py.File(path, "w") as file:
+        file["x"] = data
+        file["ends"] = [9_990, 10_000]
+    mapping = {"episodes": {"ends": "ends"}, "observations": {"x": "x"}}
+    episode = next(iter(read(path, mapping=mapping)))
+    channel = episode.observations["x"]
+    assert not channel.is_loaded
+    assert channel.shape == (9_990, 4)
