@@ -240,7 +240,9 @@ def odd_episode(steps: int = 4) -> Episode:
     episode.labels["phase"] = [(0, 2, "reach")]
     episode.extras["notes"] = b"abc"
     episode.extras["calibration/matrix"] = np.eye(3)
+    episode.observations["arm"].unit = "m"
     episode.metadata.update(task="räum auf", success=True, nested={"a": [1, 2], "b": None})
+    episode.metadata.update(id=3, seed="none")
     return episode
 
 
@@ -264,12 +266,17 @@ def test_any_episode_can_be_written_and_what_is_lost_is_noted(tmp_path: Path) ->
     assert not second["rewards"].any()
     kinds = {(change.kind, change.field) for change in report.changes}
     assert {
-        *(("dropped", "points"), ("dropped", "imu"), ("dropped", "labels/phase")),
+        *(("dropped", "signal/points"), ("dropped", "signal/imu"), ("dropped", "labels/phase")),
         *(("dropped", "notes"), ("filled", "rewards"), ("cast", "actions/ctrl")),
     } <= kinds
     again, _ = read(target)
     assert (again.env_id, again.timebase.tick_hz) == ("Arm", 20.0)
     assert again.metadata["task"] == "räum auf"
+    assert again.observations["arm_"].unit == "m"
+    assert again.extras["infos/calibration/matrix"].data.shape == (3, 3)
+    write([again], tmp_path / "again", "minari")
+    (third,) = episodes_of(tmp_path / "again")
+    assert third["infos"]["calibration"]["matrix"].shape == (3, 3)
 
 
 def test_datasets_of_minari_0_4_have_their_facts_in_the_file(tmp_path: Path) -> None:

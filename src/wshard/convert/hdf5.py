@@ -223,8 +223,8 @@ class Reader(Source):
                 path=path,
                 hint="say what is where: mapping=wshard.convert.suggest_mapping(path) "
                 "is a first guess, see docs/formats.md",
-                command=f"'wshard convert --suggest-map {path}' writes a first mapping; "
-                "edit it, and pass it with --map",
+                command=f"'wshard convert {path} map.json --suggest-map' writes a first mapping; "
+                "edit it, and give it with --map",
             )
         self._mapping = dict(options.mapping)
         check_mapping(self._mapping)

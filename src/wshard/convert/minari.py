@@ -28,6 +28,7 @@ from shard_format.listing import natural_key
 from shard_format.registry import DEFAULT_LIMITS
 from wshard._channels import Channel, Modality, RaggedChannel
 from wshard._episode import Episode
+from wshard._lanes import TICKS
 from wshard._metadata import Timebase
 from wshard._values import DType
 from wshard.convert._arrays import EncodedFrames, channel_of, text_channel
@@ -58,6 +59,9 @@ _SPACES: Final = ("observation_space", "action_space")
 # An attribute of HDF5 has less than 64 KiB.
 _MOST_ATTRIBUTE: Final = 60_000
 _PIECE: Final = 8 << 20
+_CHANNEL_FACTS: Final = "wshard_channel"
+_FACT_OBJECTS: Final = ("lossy", "extra")
+_FACTS: Final = ("unit", "description", "semantics", "modality", *_FACT_OBJECTS)
 # What a compressed file may claim to hold, as a multiple of its size.
 _LARGEST_RATIO: Final = 1000
 
@@ -266,8 +270,10 @@ class Reader(Source):
 
     def _episode_metadata(self, facts: dict[str, Any], notes: Notes) -> dict[str, Any]:
         metadata: dict[str, Any] = json.loads(json.dumps(self._metadata))
+        notes.kept(_METADATA, "metadata/dataset")
         for key, value in facts.items():
             if key in ("id", "total_steps"):
+                notes.kept(key, "id" if key == "id" else "length")
                 continue
             if key in metadata:
                 metadata["minari"][key] = value
@@ -405,9 +411,10 @@ class _Hdf5Store:
         if not found:
             notes.cast(dataset.name, "one value", "an array of one value")
             return Channel(name, data=np.asarray(dataset[()]).reshape(1))
+        facts = {"modality": _modality(found, dtype), **_described(dataset)}
         if dtype.hasobject or dtype.kind == "S":
-            return rows_channel(name, dataset)
-        return channel_of(name, DatasetRows(dataset), modality=_modality(found, dtype))
+            return rows_channel(name, dataset, **facts)
+        return channel_of(name, DatasetRows(dataset), **facts)
 
 
 class _ArrowStore:
@@ -628,6 +635,15 @@ class Writer(Target):
     def write(self, episode: Episode, notes: Notes) -> None:
         name = f"episode_{self._episodes}"
         group = self._file.create_group(name)
+        try:
+            self._write(group, name, episode, notes)
+        except BaseException:
+            del self._file[name]
+            raise
+        self._episodes += 1
+        self._steps += episode.length
+
+    def _write(self, group: Any, name: str, episode: Episode, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Group
         group.attrs["id"] = self._episodes
         group.attrs["total_steps"] = episode.length
         metadata = self._split_facts(episode, notes)
@@ -640,15 +656,19 @@ class Writer(Target):
             others |= part.write(group, lane, episode, notes)
         self._write_steps(group, episode, notes)
         self._write_infos(group, others, episode, notes)
-        self._episodes += 1
-        self._steps += episode.length
+        if episode.provenance is not None:
+            notes.dropped("meta/provenance", "Minari has no place for it")
+        if not np.array_equal(episode.ticks, np.arange(episode.length)):
+            notes.dropped(TICKS, "Minari has no place for it")
 
     def _split_facts(self, episode: Episode, notes: Notes) -> dict[str, Any]:
         """Takes what belongs to the dataset out of the metadata of an episode; the rest is returned."""
         rest = dict(episode.metadata)
         own = rest.pop("minari", None)
-        dataset = rest.pop("dataset", {})
-        facts = dict(dataset) if own is not None else {"dataset": dataset} if dataset else {}
+        dataset = rest.pop("dataset", None)
+        facts = {} if dataset is None else {"dataset": dataset}
+        if isinstance(own, dict) and isinstance(dataset, dict):
+            facts = dict(dataset)
         for key in _SPACES:
             rest.pop(key, None)
         spec = rest.pop("env_spec", None)
@@ -657,7 +677,15 @@ class Writer(Target):
         elif episode.env_id:
             rest["env_id"] = episode.env_id
         if isinstance(own, dict):
-            rest |= {key: value for key, value in own.items() if key != "data_format"}
+            rest |= own
+            form = rest.pop("data_format", "hdf5")
+            if form != "hdf5":
+                notes.cast("data_format", form, "hdf5")
+        # Minari gives these a meaning of its own.
+        for key in ("id", "total_steps", *(() if isinstance(rest.get("seed"), int) else ("seed",))):
+            if key in rest:
+                rest[f"{key}_"] = rest.pop(key)
+                notes.renamed(f"metadata/{key}", f"{key}_")
         if episode.timebase.tick_hz:
             rest["tick_hz"] = float(episode.timebase.tick_hz)
         if self._facts is None:
@@ -703,7 +731,7 @@ class Writer(Target):
             if channel.layout == "ragged":
                 notes.dropped(name, "its steps have different lengths")
                 continue
-            plain = name.removeprefix("info/").removeprefix("infos/")
+            plain = name.removeprefix("signal/").removeprefix("info/").removeprefix("infos/")
             taken.append(_free_path(plain, taken, notes))
             path = f"infos/{_Hdf5Store.joined(taken[-1])}"
             _write_channel(group, path, channel, notes)
@@ -751,6 +779,7 @@ class _Part:
     def __init__(self, group: str, root: str, key: str) -> None:
         self._group = group
         self._root = root
+        self._lane = "action" if root == "action" else "signal"
         self.key = key
         self._leaves: dict[str, Leaf] = {}
         self._given: dict[str, Any] | None = None
@@ -769,9 +798,9 @@ class _Part:
         for name, channel in lane.items():
             problem = _unusable(channel, episode.length)
             if problem:
-                notes.dropped(name, problem)
+                notes.dropped(f"{self._lane}/{name}", problem)
             elif name.startswith("info/"):
-                others[name] = channel
+                others[f"{self._lane}/{name}"] = channel
             else:
                 usable[name] = channel
         if self._is_new:
@@ -780,14 +809,18 @@ class _Part:
             group.require_group(self._group)
         for name, channel in usable.items():
             leaf = self._leaf(name, channel, notes)
+            block = f"{self._lane}/{name}"
             if leaf is None:
-                others[name] = channel
+                others[block] = channel
                 continue
             path = "/".join((self._group, _Hdf5Store.joined(leaf.path))).rstrip("/")
             _write_channel(group, path, channel, notes)
-            notes.kept(f"{self._root}/{name}", path)
+            is_short = self._lane == "signal" and len(channel) == episode.length
+            notes.kept(block, f"{path}, T entries where Minari has T + 1" if is_short else path)
         for name in self._leaves.keys() - usable.keys():
-            notes.filled(f"{self._group}/{name}", "nothing: this episode does not have it")
+            notes.filled(f"{self._lane}/{name}", "nothing: this episode does not have it")
+            if self._is_bare:
+                group.create_dataset(self._group, (0, *(self._leaves[name].shape or ())))
         return others
 
     def _begin(self, channels: Mapping[str, Channel], given: Any, notes: Notes) -> None:  # noqa: ANN401 - JSON
@@ -892,17 +925,47 @@ def _write_channel(group: Any, path: str, channel: Channel, notes: Notes) -> Non
     if not len(channel) or 0 in channel.step_shape:
         grows = {}
     if channel.layout == "text":
-        group.create_dataset(path, data=channel.data, dtype=h5py.string_dtype(), **grows)
+        texts = [text.replace("\0", "\N{REPLACEMENT CHARACTER}") for text in channel.data]
+        if texts != channel.data:
+            notes.cast(path, "NUL characters", "U+FFFD", "HDF5 has no NUL in strings")
+        dataset = group.create_dataset(path, data=texts, dtype=h5py.string_dtype(), **grows)
+        _describe(dataset, channel, notes)
         return
     dtype = _stored_dtype(channel)
     if dtype != channel.dtype:
         notes.cast(path, channel.dtype_name, dtype, "HDF5 has no such type")
     dataset = group.create_dataset(path, channel.shape, dtype, **grows)
+    _describe(dataset, channel, notes)
     reading = channel.uncached()
     for start, stop in channel.step_ranges(_PIECE):
         dataset[start:stop] = channel.dtype_name.as_numbers(reading.read_steps(start, stop)).astype(
             dtype, copy=False
         )
+
+
+def _describe(dataset: Any, channel: Channel, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Dataset
+    """Writes what is known of a channel beside its data, where Minari does not look."""
+    facts = {key: getattr(channel, key) for key in _FACTS}
+    known = {key: dict(one) if key in _FACT_OBJECTS else one for key, one in facts.items() if one}
+    text = json.dumps(known)
+    if len(text) > _MOST_ATTRIBUTE:
+        notes.dropped(f"{dataset.name}: {', '.join(known)}", "too long for an attribute of HDF5")
+    elif known:
+        dataset.attrs[_CHANNEL_FACTS] = text
+
+
+def _described(dataset: Any) -> dict[str, Any]:  # noqa: ANN401 - an h5py.Dataset
+    """What `_describe` wrote; nothing in datasets that others wrote."""
+    if _CHANNEL_FACTS not in dataset.attrs:
+        return {}
+    facts = parse_json_text(as_json_value(dataset.attrs[_CHANNEL_FACTS]))
+    if not isinstance(facts, dict):
+        return {}
+    return {
+        key: value
+        for key, value in facts.items()
+        if key in _FACTS and isinstance(value, dict if key in _FACT_OBJECTS else str)
+    }
 
 
 def _free_path(
