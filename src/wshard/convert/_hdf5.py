@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from itertools import count
@@ -14,6 +15,7 @@ from shard_format.errors import (
     BadValue,
     InvalidArgument,
     LimitExceeded,
+    ShardError,
     ShardIOError,
     UnsafePath,
 )
@@ -34,6 +36,7 @@ __all__ = [
     "datasets",
     "members",
     "open_hdf5",
+    "reading",
     "rows_channel",
 ]
 
@@ -59,6 +62,17 @@ def open_hdf5(path: str) -> Any:  # noqa: ANN401 - an h5py.File
         raise ShardIOError.wrap(error, "cannot read as HDF5", path) from error
 
 
+@contextlib.contextmanager
+def reading(path: str, entry: str | None = None) -> Iterator[None]:
+    """What libraries raise for damaged files becomes an error of ours; errors of ours get the place."""
+    try:
+        yield
+    except ShardError as error:
+        raise error.located(path=path, entry=entry) from None
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise BadValue(f"the file cannot be read: {error}", path=path, entry=entry) from error
+
+
 def file_of(item: Any) -> str:  # noqa: ANN401 - a group or dataset of h5py
     """The path of its file; cheaper than `item.file.filename`."""
     h5py = require("h5py", "hdf5")
@@ -71,6 +85,8 @@ def check_links(group: Any, name: str) -> None:  # noqa: ANN401 - an h5py.Group
     A soft link within the file is fine; an external link would read any HDF5 file of this machine.
     """
     h5py = require("h5py", "hdf5")
+    if not isinstance(name, str):
+        raise BadValue("a name is not UTF-8", entry=group.name, found=repr(name))
     # Cheaper than `group.get(name, getlink=True)`: this is done for every array of every episode.
     if group.id.links.get_info(name.encode()).type == h5py.h5l.TYPE_EXTERNAL:
         link = group.get(name, getlink=True)
