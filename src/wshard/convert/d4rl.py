@@ -26,6 +26,7 @@ from wshard.convert._hdf5 import (
     attributes,
     datasets,
     open_hdf5,
+    reading,
 )
 from wshard.convert._model import Source
 
@@ -58,10 +59,11 @@ class Reader(Source):
         limit = _limit_of(options, path)
         self._file = open_hdf5(path)
         try:
-            self._open(limit)
-        except ShardError as error:
+            with reading(path):
+                self._open(limit)
+        except ShardError:
             self._file.close()
-            raise error.located(path=path) from None
+            raise
 
     def _open(self, limit: int | None) -> None:
         arrays = dict(datasets(self._file))
@@ -121,10 +123,8 @@ class Reader(Source):
                 notes.kept(name, f"metadata/dataset/{name}")
         for name, problem in self._beside.items():
             notes.dropped(name, problem)
-        try:
+        with reading(self.path, episode.id):
             self._fill(episode, start, stop, notes)
-        except ShardError as error:
-            raise error.located(path=self.path, entry=episode.id) from None
         self._mark_ends(episode, start, stop, notes)
         return episode
 

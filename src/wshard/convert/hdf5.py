@@ -80,6 +80,7 @@ from wshard.convert._hdf5 import (
     check_links,
     members,
     open_hdf5,
+    reading,
 )
 from wshard.convert._model import Source, read_json
 
@@ -231,11 +232,12 @@ class Reader(Source):
         self._file = open_hdf5(path)
         self._shared: dict[str, SharedRows] = {}
         try:
-            self._places = self._find_episodes()
-            self._about = attributes(self._file)
-        except ShardError as error:
+            with reading(path):
+                self._places = self._find_episodes()
+                self._about = attributes(self._file)
+        except ShardError:
             self._file.close()
-            raise error.located(path=path) from None
+            raise
 
     def names(self) -> Sequence[str]:
         return [place.name for place in self._places]
@@ -314,10 +316,8 @@ class Reader(Source):
             env_id=mapping.get("env_id", ""),
             timebase=Timebase(tick_hz=mapping.get("fps")),
         )
-        try:
+        with reading(self.path, place.name):
             _Filling(self, place, number, notes).fill(episode, mapping)
-        except ShardError as error:
-            raise error.located(path=self.path, entry=place.name) from None
         if self._about:
             episode.metadata["dataset"] = dict(self._about)
         return episode
@@ -535,11 +535,8 @@ def suggest_mapping(path: str) -> dict[str, Any]:
 
     Reads no steps, except flags and numbers that say where episodes are.
     """
-    with open_hdf5(path) as file:
-        try:
-            mapping = _suggest(file)
-        except ShardError as error:
-            raise error.located(path=path) from None
+    with open_hdf5(path) as file, reading(path):
+        mapping = _suggest(file)
     check_mapping(mapping)
     return mapping
 

@@ -41,6 +41,7 @@ from wshard.convert._hdf5 import (
     datasets,
     open_hdf5,
     parse_json_text,
+    reading,
     rows_channel,
 )
 from wshard.convert._model import Probe, Source, Target, read_json
@@ -177,8 +178,6 @@ class Reader(Source):
         self._store: _Store
         if form == "hdf5":
             self._store = _Hdf5Store(os.path.join(folder, _MAIN_FILE))
-            # Before 0.5 the facts were attributes of the file.
-            facts = self._store.root_facts() if facts is None else facts
         elif form in ("arrow", "parquet"):
             self._store = _ArrowStore(folder, form)
         else:
@@ -189,14 +188,15 @@ class Reader(Source):
                 expected="hdf5, arrow or parquet",
                 found=str(form),
             )
-        assert facts is not None
-        self._numbers = self._store.numbers()
         self._form = form
         try:
-            self._take(facts)
-        except ShardError as error:
+            with reading(facts_path):
+                self._numbers = self._store.numbers()
+                # Before 0.5 the facts were attributes of the file.
+                self._take(self._store.root_facts() if facts is None else facts)
+        except ShardError:
             self.close()
-            raise error.located(path=facts_path) from None
+            raise
 
     def _take(self, facts: dict[str, Any]) -> None:
         """Reads what the dataset says about itself."""
@@ -235,7 +235,8 @@ class Reader(Source):
 
     def read(self, number: int, notes: Notes) -> Episode:
         name = f"episode_{self._numbers[number]}"
-        facts = self._store.facts(self._numbers[number])
+        with reading(self.path, name):
+            facts = self._store.facts(self._numbers[number])
         if self._missing:
             notes.dropped("episodes", self._missing)
         metadata = self._episode_metadata(facts, notes)
@@ -246,10 +247,8 @@ class Reader(Source):
             timebase=Timebase(tick_hz=rate if isinstance(rate, float) and rate > 0 else None),
             metadata=metadata,
         )
-        try:
+        with reading(self.path, name):
             self._fill(episode, self._numbers[number], facts, notes)
-        except ShardError as error:
-            raise error.located(path=self.path, entry=name) from None
         return episode
 
     def _fill(self, episode: Episode, number: int, facts: Mapping[str, Any], notes: Notes) -> None:
@@ -364,7 +363,7 @@ class _Hdf5Store:
         return attributes(self._file)
 
     def numbers(self) -> list[int]:
-        found = (_EPISODE.fullmatch(name) for name in self._file)
+        found = (_EPISODE.fullmatch(name) for name in self._file if isinstance(name, str))
         return sorted(int(match[1]) for match in found if match)
 
     @staticmethod
@@ -427,6 +426,10 @@ class _ArrowStore:
 
     def close(self) -> None:
         pass
+
+    def root_facts(self) -> dict[str, Any]:
+        """As for HDF5; tables have no place for it."""
+        return {}
 
     def numbers(self) -> list[int]:
         try:
