@@ -230,7 +230,9 @@ class Reader(Source):
         self._mapping = dict(options.mapping)
         check_mapping(self._mapping)
         self._file = open_hdf5(path)
+        self._found: dict[str, Any] = {}
         self._shared: dict[str, SharedRows] = {}
+        self._all: list[tuple[str, str]] | None = None
         try:
             with reading(path):
                 self._places = self._find_episodes()
@@ -322,9 +324,25 @@ class Reader(Source):
             episode.metadata["dataset"] = dict(self._about)
         return episode
 
-    def rows(self, dataset: Any) -> SharedRows:  # noqa: ANN401 - an h5py.Dataset
-        """The rows of a dataset that other episodes use too."""
-        return self._shared.setdefault(dataset.name, SharedRows(dataset))
+    def dataset(self, place: _Place, path: str) -> Any:  # noqa: ANN401 - an h5py.Dataset
+        """The dataset at a path of an episode; looked for once where all episodes have the same."""
+        if place.stop is None:
+            return _dataset(place.group, path)
+        if path not in self._found:
+            self._found[path] = _dataset(place.group, path)
+        return self._found[path]
+
+    def rows(self, path: str) -> SharedRows:
+        """The rows of a dataset that all episodes use."""
+        if path not in self._shared:
+            self._shared[path] = SharedRows(self._found[path])
+        return self._shared[path]
+
+    def datasets(self, place: _Place) -> list[tuple[str, str]]:
+        """All datasets of an episode: their names there, and in the file."""
+        if place.stop is None or self._all is None:
+            self._all = [(name, one.name) for name, one in members(place.group)]
+        return self._all
 
     @property
     def last_stop(self) -> int:
@@ -373,7 +391,7 @@ class _Filling:
         self._note_rest()
 
     def _find(self, path: str) -> Any:  # noqa: ANN401 - an h5py.Dataset
-        dataset = _dataset(self._place.group, path)
+        dataset = self._reader.dataset(self._place, path)
         self._used.add(dataset.name)
         return dataset
 
@@ -398,15 +416,15 @@ class _Filling:
                 raise _unfit(dataset, "encoded images" if is_encoded else "numbers, text or images")
             self._notes.decoded(path, "images to pixels")
             return channel_of(name, EncodedFrames(name, frames), **facts)
-        return channel_of(name, self._rows(dataset), path=self._reader.path, **facts)
+        return channel_of(name, self._rows(path, dataset), path=self._reader.path, **facts)
 
-    def _rows(self, dataset: Any) -> Any:  # noqa: ANN401 - an h5py.Dataset; rows
+    def _rows(self, path: str, dataset: Any) -> Any:  # noqa: ANN401 - an h5py.Dataset; rows
         if self._place.stop is None:
             return DatasetRows(dataset)
         rest = dataset.shape[0] - self._reader.last_stop
         if rest > 0:
             self._notes.dropped(dataset.name, f"{rest} rows after the last episode")
-        return PartOfRows(self._reader.rows(dataset), self._place.start, self._place.stop)
+        return PartOfRows(self._reader.rows(path), self._place.start, self._place.stop)
 
     def _numbers(self, path: str, block: str) -> Channel:
         """One number for each step."""
@@ -418,7 +436,7 @@ class _Filling:
         ):
             raise _unfit(dataset, "one number for each step")
         self._notes.kept(path, block)
-        return Channel(block, data=np.asarray(self._rows(dataset)[:]).reshape(-1))
+        return Channel(block, data=np.asarray(self._rows(path, dataset)[:]).reshape(-1))
 
     def _own_row(self, dataset: Any) -> Any:  # noqa: ANN401 - an h5py.Dataset; rows
         """What belongs to this episode of an array that is not steps."""
@@ -456,8 +474,8 @@ class _Filling:
                 )
 
     def _note_rest(self) -> None:
-        for name, dataset in members(self._place.group):
-            if dataset.name not in self._used:
+        for name, full_name in self._reader.datasets(self._place):
+            if full_name not in self._used:
                 self._notes.dropped(name, "the mapping does not name it")
 
 
