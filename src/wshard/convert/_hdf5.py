@@ -44,8 +44,10 @@ _READ_AHEAD: Final = 1 << 20
 _FRAMES_AT_ONCE: Final = 64
 _DEEPEST: Final = 16
 _MOST_MEMBERS: Final = 1_000_000
-_LARGE: Final = 64 << 20
-_LARGEST_RATIO: Final = 10_000
+# What is not stored is read as zeros: a few bytes can claim terabytes. Deflate reaches 1032.
+_SMALL_CLAIM: Final = 64 << 20
+_MOST_FOLDS: Final = 5000
+_LARGEST_ATTRIBUTE: Final = 16 << 20
 
 
 def open_hdf5(path: str) -> Any:  # noqa: ANN401 - an h5py.File
@@ -109,17 +111,15 @@ def check_dataset(dataset: Any) -> None:  # noqa: ANN401 - an h5py.Dataset
             hint="copy it into one file with h5repack",
         )
     dtype = dataset.dtype
-    if (dataset.nbytes or 0) > _LARGE:
-        # Chunks that were never written have no bytes in the file.
-        size = dataset.file.id.get_filesize()
-        if dataset.nbytes > size * _LARGEST_RATIO:
-            raise LimitExceeded(
-                "a dataset claims far more data than its file holds",
-                path=file_of(dataset),
-                entry=dataset.name,
-                expected=f"at most {size * _LARGEST_RATIO} bytes",
-                found=f"{dataset.nbytes} bytes",
-            )
+    claimed = dataset.nbytes or 0
+    if claimed > _SMALL_CLAIM and claimed > dataset.id.get_storage_size() * _MOST_FOLDS:
+        raise LimitExceeded(
+            "a dataset claims far more data than the file stores",
+            path=file_of(dataset),
+            entry=dataset.name,
+            expected=f"at most {_MOST_FOLDS} times what is stored",
+            found=f"{claimed} bytes, {dataset.id.get_storage_size()} stored",
+        )
     if dtype.kind == "V" and dtype.fields:
         raise InvalidArgument(
             "compound types cannot be stored in an episode",
@@ -262,10 +262,21 @@ class EncodedRows:
 
 def attributes(item: Any) -> dict[str, Any]:  # noqa: ANN401 - a group or dataset of h5py
     """The attributes of a group as JSON values; text that is JSON itself stays text."""
-    found: dict[str, Any] = {}
-    for name, value in item.attrs.items():
-        found[name] = as_json_value(value)
-    return found
+    return {name: as_json_value(read_attribute(item, name)) for name in item.attrs}
+
+
+def read_attribute(item: Any, name: str) -> Any:  # noqa: ANN401 - a group or dataset of h5py; NumPy's values, text
+    """The value of an attribute; refuses one that claims much more than an attribute can be."""
+    claimed = item.attrs.get_id(name).get_storage_size()
+    if claimed > _LARGEST_ATTRIBUTE:
+        raise LimitExceeded(
+            "an attribute is too large",
+            path=file_of(item),
+            entry=f"{item.name}, attribute {name}",
+            expected=f"at most {_LARGEST_ATTRIBUTE} bytes",
+            found=f"{claimed} bytes",
+        )
+    return item.attrs[name]
 
 
 def as_json_value(value: Any) -> Any:  # noqa: ANN401 - NumPy's values, text, lists of them

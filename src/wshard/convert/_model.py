@@ -164,18 +164,13 @@ class Probe:
         """Names at the root of an HDF5 file; empty for any other, and for one that is damaged."""
         if not self.is_hdf5:
             return frozenset()
-        from wshard.convert._hdf5 import open_hdf5, reading
+        from wshard.convert._hdf5 import open_hdf5
 
-<<<<<<< HEAD
         try:
             with open_hdf5(self.path) as file:
-                return frozenset(file.keys())
-        except (OSError, RuntimeError, ValueError):
+                return frozenset(name for name in file if isinstance(name, str))
+        except (OSError, RuntimeError, ValueError, KeyError):
             return frozenset()
-=======
-        with open_hdf5(self.path) as file, reading(self.path):
-            return frozenset(name for name in file if isinstance(name, str))
->>>>>>> 7041949 (HDF5: what the library raises for damaged files becomes an error that names the file)
 
     def json(self, *parts: str) -> dict[str, Any]:
         """A JSON object in a file below the folder; empty if the file is missing or something else."""
