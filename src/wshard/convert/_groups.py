@@ -15,13 +15,12 @@ from wshard.convert._arrays import channel_of
 from wshard.convert._hdf5 import (
     DatasetRows,
     as_json_value,
-    check_dataset,
     check_links,
     rows_channel,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from wshard._channels import Channel
     from wshard._episode import Episode
@@ -50,23 +49,22 @@ class Parts:
         Args:
             lane: `"signal"`, `"action"` or `EXTRA`.
             name: what to call it there.
-            dataset: numbers or text.
+            dataset: numbers or text, as `datasets` gives it.
             field: its name in the file.
 
         Returns:
             The block that it is; empty for text that is in `texts`.
         """
-        check_dataset(dataset)
-        length = self._episode.length
+        length, shape = self._episode.length, dataset.shape
         steps = (length, length + 1) if LANES[lane].may_have_one_more else (length,)
-        is_steps = lane != EXTRA and dataset.ndim and dataset.shape[0] in steps
-        if is_text(dataset) and not (is_steps and dataset.ndim == 1):
+        is_steps = lane != EXTRA and shape and shape[0] in steps
+        if is_text(dataset) and not (is_steps and len(shape) == 1):
             self.texts[field] = as_json_value(dataset[()])
             self.notes.kept(field, "metadata")
             return ""
         if is_steps:
             return self.put(lane, name, rows_channel(name, dataset, **picture(dataset)), field)
-        if dataset.ndim:
+        if shape:
             channel = channel_of(field, DatasetRows(dataset), path=dataset.file.filename)
         else:
             self.scalars.append(field)
@@ -133,14 +131,21 @@ def member_group(parent: Any, name: str) -> Any:  # noqa: ANN401 - groups of h5p
     return member
 
 
-def note_leftovers(group: Any, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Group
-    """Notes what `datasets` does not give: groups without members, and attributes of what is below the group."""
-    h5py = require("h5py", "hdf5")
+def note_leftovers(group: Any, found: Mapping[str, Any], notes: Notes) -> None:  # noqa: ANN401 - an h5py.Group
+    """Notes what is lost besides the datasets below a group: empty groups, and attributes of what is below it.
 
-    def look(name: str, item: Any) -> None:  # noqa: ANN401 - a group or dataset
-        if isinstance(item, h5py.Group) and not len(item):
-            notes.dropped(name, "an empty group")
+    Args:
+        group: of an episode.
+        found: its datasets by their names.
+        notes: to add to.
+    """
+    names: list[str] = []
+    group.visit(names.append)
+    for name in names:
+        item = found.get(name)
+        if item is None:
+            item = group[name]
+            if name not in found and not any(each.startswith(f"{name}/") for each in found):
+                notes.dropped(name, "an empty group")
         if len(item.attrs):
             notes.dropped(f"{name} attributes", ", ".join(item.attrs))
-
-    group.visititems(look)

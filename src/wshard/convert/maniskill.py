@@ -82,7 +82,7 @@ class Reader(Source):
         found = dict(datasets(group))
         row = self._rows.get(name, {})
         episode = Episode(name, length=_length(found, row))
-        note_leftovers(group, notes)
+        note_leftovers(group, found, notes)
         for other in self._file:
             if other not in self._names:
                 notes.dropped(other, "not a trajectory")

@@ -48,6 +48,7 @@ from wshard.convert._hdf5 import (
     datasets,
     open_hdf5,
     parse_json_text,
+    read_attribute,
     rows_channel,
 )
 from wshard.convert._model import Source, Target
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 
 _DEMO: Final = re.compile(r"demo_[0-9]+")
 _PIECE: Final = 8 << 20
+_MOST_IN_MEMORY: Final = 256 << 20
 _UPSIDE_DOWN: Final = "rows run from bottom to top (OpenGL)"
 _LANGUAGE: Final = "language_instruction"
 _ACTIONS: Final = ("action_dict", "actions_abs", "processed_actions")
@@ -109,6 +111,7 @@ class Reader(Source):
     def __init__(self, path: str, options: ReadOptions) -> None:
         super().__init__(path, options)
         self._file = open_hdf5(path)
+        self._memory: dict[WithLast, NDArray[Any]] = {}
         try:
             with reading(path, "data"):
                 self._data = member_group(self._file, "data")
@@ -121,6 +124,7 @@ class Reader(Source):
         return self._names
 
     def close(self) -> None:
+        self._memory.clear()
         self._file.close()
 
     @cached_property
@@ -160,6 +164,7 @@ class Reader(Source):
 
     def read(self, number: int, notes: Notes) -> Episode:
         name = self._names[number]
+        self._memory.clear()
         with reading(self.path, name):
             return self._read(name, member_group(self._data, name), notes)
 
@@ -173,7 +178,7 @@ class Reader(Source):
             length=_length(found, attributes.values),
             timebase=Timebase(tick_hz=facts.rate_hz),
         )
-        note_leftovers(demo, notes)
+        note_leftovers(demo, found, notes)
         for field, why in self._unusual.items():
             notes.dropped(field, why)
         parts, paths, own = Parts(episode, notes), dict[str, str](), dict[str, Any]()
@@ -257,9 +262,11 @@ class Reader(Source):
         for field, after in found.items():
             top, _, key = field.partition("/")
             now = found.get(f"obs/{key}")
-            if top != "next_obs" or now is None or not _follows(now, after):
+            if top != "next_obs" or now is None or not _can_follow(now, after):
                 continue
             rows = WithLast(DatasetRows(now), DatasetRows(after))
+            if not rows.is_repeated(self._memory):
+                continue
             channel = channel_of(key, rows, path=self.path, **picture(now))
             block = parts.put("signal", key, channel, f"obs/{key}")
             parts.notes.kept(field, f"{block} one step later")
@@ -307,8 +314,8 @@ class Attributes:
         self.dropped: list[str] = []
         for name in group.attrs:
             try:
-                value = group.attrs[name]
-            except (OSError, TypeError, ValueError):
+                value = read_attribute(group, name)
+            except (OSError, TypeError):
                 self.dropped.append(name)
                 continue
             if isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in "fiub":
@@ -343,31 +350,45 @@ class WithLast:
     def __init__(self, now: Rows, after: Rows) -> None:
         self._now, self._after = now, after
         self._length = now.shape[0]
+        self._memory: dict[WithLast, NDArray[Any]] = {}
         self.shape = (self._length + 1, *now.shape[1:])
         self.dtype = now.dtype
+        self._row_bytes = math.prod(now.shape[1:]) * now.dtype.itemsize
+
+    def is_repeated(self, memory: dict[WithLast, NDArray[Any]]) -> bool:
+        """Whether each row of those that follow is the next observation, to the bit.
+
+        The observations stay in `memory` until its owner empties it, if there is room: mostly they are wanted next.
+        """
+        room = _MOST_IN_MEMORY - sum(array.nbytes for array in memory.values())
+        now = self._now
+        if self._length * self._row_bytes <= room:
+            memory[self] = now = self._now[0 : self._length]
+            self._memory = memory
+        length, step = self._length - 1, max(1, _PIECE // max(1, self._row_bytes))
+        ranges = ((at, min(at + step, length)) for at in range(0, length, step))
+        return all(
+            np.array_equal(_bits(now[at + 1 : end + 1]), _bits(self._after[at:end]))
+            for at, end in ranges
+        )
 
     def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
         start, stop, _ = rows.indices(self.shape[0])
-        here = self._now[start : min(stop, self._length)]
+        here = self._memory.get(self, self._now)[start : min(stop, self._length)]
         if stop <= self._length:
             return here
         return np.concatenate((here, self._after[self._length - 1 : self._length]))
 
 
-def _follows(now: Any, after: Any) -> bool:  # noqa: ANN401 - datasets of h5py
-    """Whether `after[t]` is `now[t + 1]` everywhere, to the bit. Reads them in pieces."""
-    if now.shape != after.shape or now.dtype != after.dtype or now.dtype.kind not in "fiub":
-        return False
-    if now.ndim == 0 or not len(now):
-        return False
-    row_bytes = max(1, math.prod(now.shape[1:]) * now.dtype.itemsize)
-    first, second = DatasetRows(now), DatasetRows(after)
-    length, step = len(now) - 1, max(1, _PIECE // row_bytes)
-    return all(
-        first[at + 1 : min(at + step, length) + 1].tobytes()
-        == second[at : min(at + step, length)].tobytes()
-        for at in range(0, length, step)
-    )
+def _bits(rows: NDArray[Any]) -> NDArray[np.uint8]:
+    """What is stored: not a number equals itself."""
+    return rows.reshape(-1).view(np.uint8)
+
+
+def _can_follow(now: Any, after: Any) -> bool:  # noqa: ANN401 - datasets of h5py
+    """Whether two datasets have the same form, and steps."""
+    is_same = now.shape == after.shape and now.dtype == after.dtype
+    return is_same and now.dtype.kind in "fiub" and bool(now.shape) and now.shape[0] > 0
 
 
 class Environment(NamedTuple):
