@@ -35,8 +35,9 @@ _DEFINED: Final = frozenset(filter(None, LANES)) | {"meta", "done", "time", "off
 class Parts:
     """Puts datasets into an episode whose length is known."""
 
-    def __init__(self, episode: Episode, notes: Notes) -> None:
+    def __init__(self, episode: Episode, notes: Notes, path: str) -> None:
         self._episode = episode
+        self._path = path
         self.notes = notes
         self.texts: dict[str, Any] = {}
         """By field, text that is not one string a step; for the episode's metadata."""
@@ -62,10 +63,14 @@ class Parts:
             self.texts[field] = as_json_value(dataset[()])
             self.notes.kept(field, "metadata")
             return ""
+        if is_steps and is_text(dataset):
+            return self.put(lane, name, rows_channel(name, dataset), field)
         if is_steps:
-            return self.put(lane, name, rows_channel(name, dataset, **picture(dataset)), field)
+            facts = picture(field, dataset)
+            channel = channel_of(name, DatasetRows(dataset), path=self._path, **facts)
+            return self.put(lane, name, channel, field)
         if shape:
-            channel = channel_of(field, DatasetRows(dataset), path=dataset.file.filename)
+            channel = channel_of(field, DatasetRows(dataset), path=self._path)
         else:
             self.scalars.append(field)
             channel = channel_of(field, np.asarray(dataset[()]).reshape(1))
@@ -102,9 +107,11 @@ def is_text(dataset: Any) -> bool:  # noqa: ANN401 - an h5py.Dataset
     return require("h5py", "hdf5").check_string_dtype(dataset.dtype) is not None
 
 
-def picture(dataset: Any) -> dict[str, Any]:  # noqa: ANN401 - an h5py.Dataset
+def picture(field: str, dataset: Any) -> dict[str, Any]:  # noqa: ANN401 - an h5py.Dataset
     """The modality of a camera, by its last name, type and shape; nothing for other datasets."""
-    name = dataset.name.rpartition("/")[2].lower()
+    if len(dataset.shape) < 3:
+        return {}
+    name = field.rpartition("/")[2].lower()
     if "depth" in name and dataset.ndim in (3, 4):
         return {"modality": Modality.DEPTH}
     if (
@@ -141,11 +148,15 @@ def note_leftovers(group: Any, found: Mapping[str, Any], notes: Notes) -> None: 
     """
     names: list[str] = []
     group.visit(names.append)
+    filled = set(found)
+    for name in found:
+        while name := name.rpartition("/")[0]:
+            filled.add(name)
     for name in names:
         item = found.get(name)
+        if name not in filled:
+            notes.dropped(name, "an empty group")
         if item is None:
             item = group[name]
-            if name not in found and not any(each.startswith(f"{name}/") for each in found):
-                notes.dropped(name, "an empty group")
         if len(item.attrs):
             notes.dropped(f"{name} attributes", ", ".join(item.attrs))

@@ -90,7 +90,7 @@ class Reader(Source):
             length = found["action"].shape[0]
         episode = Episode(name, length=length)
         note_leftovers(file, found, notes)
-        parts = Parts(episode, notes)
+        parts = Parts(episode, notes, file.filename)
         for field, dataset in found.items():
             top, _, rest = field.partition("/")
             if field == "compress_len":

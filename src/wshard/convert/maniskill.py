@@ -42,8 +42,9 @@ class Reader(Source):
         super().__init__(path, options)
         self._file = open_hdf5(path)
         with reading(path, "/"):
-            found = [name for name in self._file if _TRAJECTORY.fullmatch(name)]
-        self._names = sorted(found, key=natural_key)
+            found = sorted(self._file, key=natural_key)
+        self._names = [name for name in found if _TRAJECTORY.fullmatch(name)]
+        self._others = [name for name in found if not _TRAJECTORY.fullmatch(name)]
         self._json = os.path.splitext(path)[0] + ".json"
 
     def names(self) -> Sequence[str]:
@@ -83,10 +84,9 @@ class Reader(Source):
         row = self._rows.get(name, {})
         episode = Episode(name, length=_length(found, row))
         note_leftovers(group, found, notes)
-        for other in self._file:
-            if other not in self._names:
-                notes.dropped(other, "not a trajectory")
-        parts = Parts(episode, notes)
+        for other in self._others:
+            notes.dropped(other, "not a trajectory")
+        parts = Parts(episode, notes, self.path)
         for field, dataset in found.items():
             lane = _FLAT.get(field)
             if lane is not None and dataset.shape == (episode.length,):

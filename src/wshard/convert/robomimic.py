@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 _DEMO: Final = re.compile(r"demo_[0-9]+")
 _PIECE: Final = 8 << 20
 _MOST_IN_MEMORY: Final = 256 << 20
+_LARGEST_TEXT: Final = 16 << 20
 _UPSIDE_DOWN: Final = "rows run from bottom to top (OpenGL)"
 _LANGUAGE: Final = "language_instruction"
 _ACTIONS: Final = ("action_dict", "actions_abs", "processed_actions")
@@ -72,6 +73,7 @@ _ACTIONS: Final = ("action_dict", "actions_abs", "processed_actions")
 _NOT_STEPS: Final = ("initial_state", "src_demo_inds")
 # What says how long a demo is, if it has no actions.
 _STEPS: Final = ("actions", "action_dict", "obs", "states")
+_FLAGS: Final = ("|b1", *(f"{kind}{size}" for kind in ("<i", "<u") for size in "248"), "|i1", "|u1")
 _GYM: Final = 2
 """robomimic's number for environments that are made with Gymnasium."""
 
@@ -146,6 +148,15 @@ class Reader(Source):
         return masks
 
     @cached_property
+    def _splits(self) -> dict[str, list[str]]:
+        """By demo, the filters that list it."""
+        splits: dict[str, list[str]] = {}
+        for mask, demos in self._masks.items():
+            for demo in dict.fromkeys(demos):
+                splits.setdefault(demo, []).append(mask)
+        return splits
+
+    @cached_property
     def _unusual(self) -> dict[str, str]:
         """What is in the file and in no episode, and why."""
         place = {name: at for at, name in enumerate(self._names)}
@@ -181,9 +192,9 @@ class Reader(Source):
         note_leftovers(demo, found, notes)
         for field, why in self._unusual.items():
             notes.dropped(field, why)
-        parts, paths, own = Parts(episode, notes), dict[str, str](), dict[str, Any]()
+        parts, paths, own = Parts(episode, notes, self.path), dict[str, str](), dict[str, Any]()
         own["dones"] = self._add_ends(episode, found, notes)
-        folded = self._fold(parts, found)
+        folded = self._fold(parts, found, episode.length)
         for field, array in found.items():
             if field in folded:
                 continue
@@ -211,19 +222,23 @@ class Reader(Source):
             # Also if nothing else is there: it says that the dataset facts are attributes.
             "robomimic": {"attributes": {}, **{key: value for key, value in own.items() if value}},
         }
-        splits = [mask for mask, demos in self._masks.items() if name in demos]
         if self._masks:
-            episode.metadata["splits"] = splits
-        for mask in splits:
+            episode.metadata["splits"] = list(self._splits.get(name, ()))
+        for mask in self._splits.get(name, ()):
             notes.kept(f"mask/{mask}", "metadata/splits")
-        task = _task(attributes.values, dataset.values)
-        if task:
-            episode.metadata["task"] = task
-            if _LANGUAGE not in episode.observations:
-                episode.observations[_LANGUAGE] = text_channel(
-                    _LANGUAGE, [task] * episode.length, modality=Modality.LANGUAGE
-                )
+        self._add_task(episode, _task(attributes.values, dataset.values), notes)
         return episode
+
+    def _add_task(self, episode: Episode, task: str, notes: Notes) -> None:
+        if not task:
+            return
+        episode.metadata["task"] = task
+        if len(task) * episode.length > _LARGEST_TEXT:
+            notes.dropped(_LANGUAGE, "too long to be repeated at each step; it is in the metadata")
+        elif _LANGUAGE not in episode.observations:
+            episode.observations[_LANGUAGE] = text_channel(
+                _LANGUAGE, [task] * episode.length, modality=Modality.LANGUAGE
+            )
 
     def _add_ends(self, episode: Episode, found: dict[str, Any], notes: Notes) -> str:
         """Rewards and flags, where they are one number a step; the type of `dones`."""
@@ -256,18 +271,20 @@ class Reader(Source):
             del found[field]
         return dones
 
-    def _fold(self, parts: Parts, found: Mapping[str, Any]) -> set[str]:
+    def _fold(self, parts: Parts, found: Mapping[str, Any], length: int) -> set[str]:
         """Adds observations T + 1 where `next_obs` repeats them; returns the fields that are thereby there."""
         folded: set[str] = set()
         for field, after in found.items():
             top, _, key = field.partition("/")
             now = found.get(f"obs/{key}")
-            if top != "next_obs" or now is None or not _can_follow(now, after):
+            if top != "next_obs" or now is None or now.shape[:1] != (length,):
+                continue
+            if not length or not _is_alike(now, after):
                 continue
             rows = WithLast(DatasetRows(now), DatasetRows(after))
             if not rows.is_repeated(self._memory):
                 continue
-            channel = channel_of(key, rows, path=self.path, **picture(now))
+            channel = channel_of(key, rows, path=self.path, **picture(key, now))
             block = parts.put("signal", key, channel, f"obs/{key}")
             parts.notes.kept(field, f"{block} one step later")
             folded |= {field, f"obs/{key}"}
@@ -285,7 +302,9 @@ class Reader(Source):
             episode.extras["model_file"] = values.pop("model_file").encode()
             notes.kept("attrs['model_file']", "model_file")
         for field, array in attributes.arrays.items():
-            Parts(episode, notes).put(EXTRA, field, Channel(field, data=array), f"attrs[{field!r}]")
+            Parts(episode, notes, self.path).put(
+                EXTRA, field, Channel(field, data=array), f"attrs[{field!r}]"
+            )
         for field in attributes.dropped:
             notes.dropped(f"attrs[{field!r}]", "not text, numbers or one number")
         if isinstance(values.get("success"), bool):
@@ -367,10 +386,13 @@ class WithLast:
             self._memory = memory
         length, step = self._length - 1, max(1, _PIECE // max(1, self._row_bytes))
         ranges = ((at, min(at + step, length)) for at in range(0, length, step))
-        return all(
+        is_repeated = all(
             np.array_equal(_bits(now[at + 1 : end + 1]), _bits(self._after[at:end]))
             for at, end in ranges
         )
+        if not is_repeated:
+            memory.pop(self, None)
+        return is_repeated
 
     def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
         start, stop, _ = rows.indices(self.shape[0])
@@ -385,10 +407,9 @@ def _bits(rows: NDArray[Any]) -> NDArray[np.uint8]:
     return rows.reshape(-1).view(np.uint8)
 
 
-def _can_follow(now: Any, after: Any) -> bool:  # noqa: ANN401 - datasets of h5py
-    """Whether two datasets have the same form, and steps."""
-    is_same = now.shape == after.shape and now.dtype == after.dtype
-    return is_same and now.dtype.kind in "fiub" and bool(now.shape) and now.shape[0] > 0
+def _is_alike(now: Any, after: Any) -> bool:  # noqa: ANN401 - datasets of h5py
+    """Whether two datasets hold numbers of the same type in the same shape."""
+    return bool(now.shape == after.shape and now.dtype == after.dtype and now.dtype.kind in "fiub")
 
 
 class Environment(NamedTuple):
@@ -499,11 +520,10 @@ class Writer(Target):
             # Whoever goes on after the error finds no half of a demo.
             del self._data[name]
             raise
-        splits = episode.metadata.get("splits", [])
-        for mask in own_facts(episode).get("masks", []):
-            self._masks.setdefault(str(mask), [])
-        for mask in [splits] if isinstance(splits, str) else splits:
-            self._masks.setdefault(str(mask), []).append(name)
+        for mask in strings(own_facts(episode).get("masks")):
+            self._masks.setdefault(mask, [])
+        for mask in dict.fromkeys(strings(episode.metadata.get("splits"))):
+            self._masks.setdefault(mask, []).append(name)
         self._total += episode.length
 
     def _take_facts(self, episode: Episode, notes: Notes) -> None:
@@ -517,7 +537,7 @@ class Writer(Target):
             facts = {"env_args": json.dumps(env_args), "total": 0}
             notes.filled("env_args", "made of the environment and the rate, as one of Gymnasium")
             if dataset is not None:
-                facts["dataset"] = json.dumps(dataset)
+                facts["dataset"] = json.dumps(as_json_value(dataset))
                 notes.kept("metadata/dataset", "data.attrs['dataset']")
         if self._facts is None:
             self._facts = facts
@@ -547,6 +567,13 @@ def own_facts(episode: Episode) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def strings(value: Any) -> list[str]:  # noqa: ANN401 - of metadata
+    """The strings of a list, or one string; nothing of anything else."""
+    if isinstance(value, str):
+        return [value]
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
 class DemoWriter:
     """Writes one episode into its group."""
 
@@ -554,7 +581,8 @@ class DemoWriter:
         self._demo, self._episode, self._notes = demo, episode, notes
         self._own = own_facts(episode)
         paths = self._own.get("paths")
-        self._paths: dict[str, Any] = paths if isinstance(paths, dict) else {}
+        known = paths.items() if isinstance(paths, dict) else ()
+        self._paths = {block: path for block, path in known if isinstance(path, str)}
         self._length = episode.length
 
     def write(self) -> None:
@@ -581,8 +609,7 @@ class DemoWriter:
         elif lane in ("signal", "action", "omen", "uncert", REWARD, TERMINATED, TRUNCATED):
             self._write_channel(lane, block, part)
         elif lane == TIMESTAMPS:
-            self._demo.create_dataset("timestamps_ns", data=self._episode.timestamps_ns)
-            self._notes.kept(block, "timestamps_ns")
+            self._store("timestamps_ns", Channel(data=self._episode.timestamps_ns), block)
         elif lane != TICKS or not np.array_equal(self._episode.ticks, range(self._length)):
             self._notes.dropped(block, "robomimic has no place for it")
 
@@ -609,7 +636,8 @@ class DemoWriter:
     def _write_steps(self, lane: str, block: str, channel: Channel) -> None:
         length, stated = self._length, self._paths.get(block)
         if lane == TERMINATED:
-            self._store("dones", channel, block, dtype=self._own.get("dones", "<i8"))
+            kind = self._own.get("dones")
+            self._store("dones", channel, block, dtype=kind if kind in _FLAGS else "<i8")
         elif lane in (REWARD, TRUNCATED):
             self._store("rewards" if lane == REWARD else "truncations", channel, block)
         elif lane == "signal" and stated is None and channel.length > length > 0:
@@ -681,10 +709,10 @@ class DemoWriter:
             self._write_text(path, part[:], name)
         elif isinstance(part, RaggedChannel):
             self._notes.dropped(name, "steps have different numbers of items")
-        elif name in self._own.get("array_attributes", ()):
+        elif name in strings(self._own.get("array_attributes")):
             self._demo.attrs[name] = part.data
             self._notes.kept(name, f"attrs[{name!r}]")
-        elif path in self._own.get("scalars", ()) and part.length == 1:
+        elif path in strings(self._own.get("scalars")) and part.length == 1:
             self._demo.create_dataset(free_path(self._demo, path), data=part.data[0])
             self._notes.kept(name, path)
         else:
@@ -719,11 +747,12 @@ class DemoWriter:
         episode, own, notes = self._episode, self._own, self._notes
         kept = own.get("attributes")
         values: dict[str, Any] = dict(kept) if isinstance(kept, dict) else {}
-        rest = {
-            key: value
-            for key, value in episode.metadata.items()
-            if key not in ("dataset", "robomimic", "splits", "task")
-        }
+        rest: dict[str, Any] = as_json_value(episode.metadata)
+        for key in ("dataset", "robomimic"):
+            rest.pop(key, None)
+        for key, kinds in (("splits", (str, list)), ("task", str)):
+            if isinstance(rest.get(key), kinds):
+                del rest[key]
         if not own or "num_samples" in values:
             values["num_samples"] = self._length
         for key in ("success", "seed"):
@@ -771,6 +800,7 @@ def free_path(group: Any, path: str) -> str:  # noqa: ANN401 - an h5py.Group
     """A path below a group at which nothing is; the one that is asked for if possible."""
     h5py = require("h5py", "hdf5")
     path = "/".join(part for part in path.split("/") if part not in ("", ".", ".."))
+    path = path or "unnamed"
     parts = path.split("/")
     above = ("/".join(parts[:count]) for count in range(1, len(parts)))
     if any(isinstance(group.get(each), h5py.Dataset) for each in above):
