@@ -13,6 +13,8 @@ import wshard
 import wshard.convert
 from shard_format.errors import BadValue, LimitExceeded, ShardError, UnsafePath
 from wshard import Channel, Episode, Modality, RaggedChannel, TextChannel, Timebase
+from wshard.convert._model import Probe
+from wshard.convert._registry import format_named, module_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -185,6 +187,33 @@ def test_the_layout_is_recognised(kind: str, tmp_path: Path) -> None:
     assert wshard.convert.detect(str(tmp_path / "x")).name == expected
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["data/demo_0/actions"], "robomimic"),
+        (["data/demo_0/actions", "data/demo_0/initial_state/x"], "isaaclab"),
+        (["traj_0/actions", "traj_0/obs"], "maniskill"),
+        (["action", "observations/qpos"], "aloha"),
+        (["action", "observations/images/top"], "aloha"),
+        (["actions", "observations", "rewards", "terminals"], None),
+        (["episode_0/actions", "episode_0/observations"], None),
+        (["data/x/actions"], None),
+        (["data"], None),
+        (["traj_x"], None),
+        (["action", "observations"], None),
+        ([], None),
+    ],
+)
+def test_layouts_are_told_apart(names: list[str], expected: str | None, tmp_path: Path) -> None:
+    with h5py.File(path := tmp_path / "episode_0.hdf5", "w") as file:
+        for name in names:
+            file[name] = np.zeros((2, 3))
+    probe = Probe(str(path))
+    formats = ("robomimic", "isaaclab", "maniskill", "aloha")
+    taken = [name for name in formats if module_of(format_named(name)).recognises(probe)]
+    assert taken == ([] if expected is None else [expected])
+
+
 def test_demos_are_read_by_number_with_all_that_they_say(tmp_path: Path) -> None:
     robomimic_file(path := tmp_path / "demo.hdf5")
     episodes = list(wshard.convert.read(path))
@@ -317,6 +346,56 @@ def test_an_episode_without_anything_can_be_written(tmp_path: Path) -> None:
     assert [episode.id for episode in wshard.convert.read(path)] == ["demo_3", "demo_5"]
     with h5py.File(path, locking=False) as file:
         assert file["data/demo_5/obs/x"].shape == (1, 2)
+
+
+def test_arrays_that_are_not_as_long_as_the_actions_are_kept_beside_the_steps(
+    tmp_path: Path,
+) -> None:
+    with h5py.File(path := tmp_path / "x.hdf5", "w") as file:
+        demo = file.create_group("data/demo_0")
+        demo["actions"] = np.zeros((3, 2))
+        demo["obs/x"] = np.arange(4.0)  # one more, and no next_obs
+        demo["obs/y"] = demo["next_obs/y"] = np.ones((5, 2))
+        demo["dones"] = np.array([0, 2, 1])
+        demo["rewards"] = np.zeros((3, 1))
+    wshard.convert.write(wshard.convert.read(path), ours := tmp_path / "ours", "wshard")
+    (episode,) = wshard.convert.read(ours)
+    assert episode.observations["x"].length == 4
+    assert set(episode.extras) == {"obs/y", "next_obs/y"}
+    assert episode.rewards is episode.terminations is None
+    wshard.convert.write(wshard.convert.read(ours), back := tmp_path / "back.hdf5", "robomimic")
+    assert content(back) == content(path)
+
+
+def test_facts_that_differ_between_episodes_are_noted(tmp_path: Path) -> None:
+    episodes = [any_episode(), any_episode()]
+    episodes[1].env_id = "Other-v1"
+    report = wshard.convert.write(episodes, path := tmp_path / "x.hdf5", "robomimic")
+    assert "metadata/dataset/env_args" in {c.field for c, _ in report.of_kind("dropped")}
+    with h5py.File(path) as file:
+        assert list(file["data"]) == ["demo_0", "demo_1"]
+        assert file["data"].attrs["total"] == 8
+
+
+def test_metadata_that_makes_no_sense_to_the_writer_does_no_harm(tmp_path: Path) -> None:
+    episode = any_episode()
+    odd: dict[str, Any] = {
+        "attributes": [1],
+        "types": {"num_samples": "nonsense"},
+        "paths": {"signal/cam": "/../..", "action/arm": 3, "signal/pos": "actions/x"},
+        "dones": "O",
+        "masks": {"a": 1},
+        "scalars": 4,
+        "texts": {"note": "a\0b", "/": "x"},
+        "array_attributes": 7,
+        "dataset_types": [],
+    }
+    episode.metadata |= {"robomimic": odd, "splits": 3, "task": {"no": "text"}, "x": np.float32(1)}
+    wshard.convert.write([episode], path := tmp_path / "x.hdf5", "robomimic")
+    with h5py.File(path) as file:
+        assert list(file) == ["data"]
+        assert file["data/demo_0/actions/x"].shape == (5, 3)
+        assert json.loads(file["data/demo_0"].attrs["metadata"])["splits"] == 3
 
 
 # --- hostile files

@@ -548,7 +548,7 @@ class Writer(Target):
                 notes.dropped(f"metadata/dataset/{key}", "the file has that of its first demo")
 
     def finish(self) -> None:
-        facts = self._facts or {"total": 0}
+        facts = {"total": 0} if self._facts is None else self._facts
         for key, count in (("total", self._total), ("num_demos", len(self._data))):
             if key in facts:
                 self._data.attrs[key] = count
