@@ -98,6 +98,7 @@ def mimicgen_file(path: Path) -> None:
         demo["src_demo_inds"] = np.array([3, 1, 4, 1])
         demo["src_demo_labels"] = np.array([[3], [1], [4], [1]])
         demo["note"] = "one text"
+        demo["obs/said"] = ["a", "b", "", "ü"]
         demo["scale"] = np.float32(2)
         demo.attrs["num_samples"] = np.int32(4)
         demo.attrs["quality"] = 1.0
@@ -321,6 +322,7 @@ def test_any_episode_can_be_written_and_what_does_not_fit_is_noted(tmp_path: Pat
         assert json.loads(file["data"].attrs["env_args"])["env_name"] == "Reach-v1"
         assert file["data"].attrs["total"] == demo.attrs["num_samples"] == 4
         assert file["mask/train"][:].tolist() == [b"demo_0"]
+    assert wshard.convert.detect(str(path)).name == "robomimic"
     (episode,) = wshard.convert.read(path)
     assert episode.metadata["task"] == "reach"
     assert episode.metadata["seed"] == 3

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from shard_format.errors import BadValue, ShardIOError, UnsafePath
+from shard_format.errors import BadValue, LimitExceeded, ShardIOError, UnsafePath
 from shard_format.extras import require
 from shard_format.listing import natural_key
 from wshard._blocks import Extra
@@ -98,9 +98,15 @@ def layout(probe: Probe) -> str:
             if first is None:
                 return "robomimic" if "env_args" in data.attrs else ""
             demo = member_group(data, first)
-            is_isaac = "initial_state" in demo or "success" in demo.attrs or "seed" in demo.attrs
-            return "isaaclab" if is_isaac and "env" not in data.attrs else "robomimic"
-    except (ShardIOError, BadValue, UnsafePath):
+            if "initial_state" in demo:
+                return "isaaclab"
+            if not {"success", "seed"} & set(demo.attrs) or "env_args" not in data.attrs:
+                return "robomimic"
+            # Isaac Lab does not say how its environment was made; robomimic cannot do without.
+            env_args = parse_json_text(read_attribute(data, "env_args"))
+            is_made = isinstance(env_args, dict) and "env_kwargs" in env_args
+            return "robomimic" if is_made else "isaaclab"
+    except (ShardIOError, BadValue, LimitExceeded, UnsafePath):
         return ""  # damaged, or something else
 
 
@@ -513,8 +519,9 @@ class Writer(Target):
             while (name := f"demo_{number}") in self._data:
                 number += 1
             notes.renamed("id", "the name of the demo")
+        demo = self._data.create_group(name)
         try:
-            DemoWriter(self._data.create_group(name), episode, notes).write()
+            DemoWriter(demo, episode, notes).write()
             self._take_facts(episode, notes)
         except BaseException:
             # Whoever goes on after the error finds no half of a demo.
@@ -619,7 +626,7 @@ class DemoWriter:
             notes.dropped(block, "it has another clock than the steps")
         elif isinstance(channel, TextChannel):
             if block != f"signal/{_LANGUAGE}" or not self._is_task(channel):
-                self._write_text(self._paths.get(block, block.partition("/")[2]), channel[:], block)
+                self._write_text(self._paths.get(block, _default_path(block)), channel[:], block)
         elif isinstance(channel, RaggedChannel):
             notes.dropped(block, "steps have different numbers of items")
         else:
@@ -719,7 +726,7 @@ class DemoWriter:
             self._store(path, part, name)
 
     def _write_text(self, path: str, texts: Any, source: str) -> None:  # noqa: ANN401 - a string or a list
-        """Strings beside the observations."""
+        """Strings, one a step or not."""
         kind = require("h5py", "hdf5").string_dtype()
         if "\0" in (texts if isinstance(texts, str) else "".join(map(str, texts))):
             self._notes.dropped(source, "HDF5 has no strings with U+0000")
