@@ -16,7 +16,6 @@ import wshard
 from shard_format.errors import BadValue, InvalidArgument, ShardError
 from wshard import Episode
 from wshard.convert import ConvertOptions, convert, read, write
-from wshard.convert import _engine as engine
 from wshard.convert._compare import differences
 
 if TYPE_CHECKING:
@@ -149,14 +148,14 @@ def test_a_killed_conversion_goes_on_without_repeating_what_was_done(
 def test_verifying_notices_a_file_that_differs(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save: Callable[..., None] = engine.save_wshard
+    save: Callable[..., None] = wshard.save_wshard
 
     def save_wrongly(ep: Episode, *args: object, **options: object) -> None:
         ep.actions["ctrl"] = ep.actions["ctrl"].data + 1
         save(ep, *args, **options)
         ep.actions["ctrl"] = ep.actions["ctrl"].data - 1
 
-    monkeypatch.setattr(engine, "save_wshard", save_wrongly)
+    monkeypatch.setattr("wshard.convert._engine.save_wshard", save_wrongly)
     with pytest.raises(BadValue, match="action/ctrl has other values"):
         convert(source, tmp_path / "out", OWN, options=ConvertOptions(verify=True))
 

@@ -53,9 +53,8 @@ def fuzz(target: str, seconds: int) -> tuple[str, list[Path]]:
     )
     new = sorted(set(findings.iterdir()) - before)
     lines = (result.stderr + result.stdout).splitlines()
-    for line in lines:
-        if line.startswith(("stat::number_of_executed_units", "stat::peak_rss_mb")):
-            said.append(f"  {line}")
+    facts = ("stat::number_of_executed_units", "stat::peak_rss_mb")
+    said += [f"  {line}" for line in lines if line.startswith(facts)]
     if result.returncode or new:
         said += lines[-60:]
         said.append(f"  exit code {result.returncode}, findings: {[str(path) for path in new]}")
@@ -65,7 +64,9 @@ def fuzz(target: str, seconds: int) -> tuple[str, list[Path]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=int, default=300, help="for all targets together, one after the other")
+    parser.add_argument(
+        "--seconds", type=int, default=300, help="for all targets together, one after the other"
+    )
     parser.add_argument("targets", nargs="*", default=list(TARGETS), help="which targets")
     arguments = parser.parse_args()
     share = max(1, arguments.seconds // len(arguments.targets))

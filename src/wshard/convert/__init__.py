@@ -14,6 +14,7 @@ from wshard.convert._door import formats, read, read_only_episode, write
 from wshard.convert._engine import ConvertOptions, convert
 from wshard.convert._model import Change, ConvertedEpisode, Format, Report
 from wshard.convert._registry import detect
+from wshard.convert.hdf5 import load_mapping, suggest_mapping
 
 __all__ = [
     "Change",
@@ -24,7 +25,9 @@ __all__ = [
     "convert",
     "detect",
     "formats",
+    "load_mapping",
     "read",
     "read_only_episode",
+    "suggest_mapping",
     "write",
 ]
