@@ -357,7 +357,7 @@ def changed_record(tmp_path: Path, **features: Any) -> Path:  # noqa: ANN401 - a
 
     def change(data: bytes) -> bytes:
         example = parse_example(data[12:-4])
-        lists = {name: example.encoded(name) for name in example.names}
+        lists: dict[str, Any] = {name: example.encoded(name) for name in example.names}
         lists.update({name.replace("__", "/"): value for name, value in features.items()})
         kept = {name: value for name, value in lists.items() if value is not None}
         return record(b"".join(encode_example(kept)))

@@ -23,7 +23,8 @@ from PIL import EpsImagePlugin, Image, WebPImagePlugin
 import shardpack
 from shard_format import Limits
 from shard_format.errors import BadMetadata, BadValue, InvalidArgument, LimitExceeded, ShardError
-from shardpack import Record, ShardPackWriter, _msgpack, images, values
+from shard_format import images
+from shardpack import Record, ShardPackWriter, _msgpack, values
 from shardpack.content_types import ENDINGS, content_type_of, is_compressible
 from tests.shardpack.support import HandMadePack, HandMadeRecord, Part, write_pack
 from wshard import Episode, load_wshard, save_wshard

@@ -246,7 +246,7 @@ class Reader(Source):
     ) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """The rows of each trajectory; those of several workers may alternate."""
         by_id = np.argsort(ids, kind="stable")
-        starts = np.flatnonzero(np.diff(ids[by_id], prepend=ids[by_id[:1]] - 1)) if len(ids) else []
+        starts: Any = np.flatnonzero(np.diff(ids[by_id], prepend=ids[by_id[:1]] - 1)) if len(ids) else []
         groups = [by_id[a:b] for a, b in pairwise([*starts, len(ids)])]
         for group in sorted(groups, key=lambda rows: int(rows[0])):
             yield stream, order[group]
@@ -471,7 +471,7 @@ class WithLast:
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:
         start, stop, _ = rows.indices(self.shape[0])
         count = self.shape[0] - 1
-        found = self._rows[start : min(stop, count)]
+        found: NDArray[Any] = self._rows[start : min(stop, count)]
         if stop <= count or start > count:
             return found
         return np.concatenate((found, self._after[count - 1 : count]))

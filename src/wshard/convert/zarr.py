@@ -349,7 +349,7 @@ def open_store(path: str, blosc: Mapping[str, int]) -> Any:  # noqa: ANN401 - a 
     """
     storage = require("zarr.storage", "zarr")
     is_folder = os.path.isdir(path)
-    base = storage.LocalStore if is_folder else storage.ZipStore
+    base: Any = storage.LocalStore if is_folder else storage.ZipStore
 
     class CheckedStore(base):  # type: ignore[misc] # zarr is imported when it is used
         async def get(self, key: str, *args: Any, **named: Any) -> Any:  # noqa: ANN401 - as zarr has it
