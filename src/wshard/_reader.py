@@ -249,9 +249,9 @@ class _Router:
             else:
                 extras.append(name)
         provenance = self._provenance(extras) if META_PROVENANCE in self._sizes else None
-        for name in extras:
-            if name not in self._taken:
-                parts[EXTRA, name] = self._extra(name)
+        # All of them first: the offsets of an extra come before it.
+        made = {name: self._extra(name) for name in extras}
+        parts |= {(EXTRA, name): part for name, part in made.items() if name not in self._taken}
         return parts, provenance
 
     def _find(self, name: str) -> Block | None:

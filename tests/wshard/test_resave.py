@@ -20,7 +20,7 @@ from tests.wshard.support import (
     ramp,
     save,
 )
-from wshard import Channel, Episode, load_wshard, save_wshard
+from wshard import Channel, Episode, TextChannel, load_wshard, save_wshard
 from wshard.editing import slice_episode
 
 if TYPE_CHECKING:
@@ -273,3 +273,13 @@ class TestCopies:
             with ShardReader(path) as reader:
                 assert reader.read_json("meta/episode")["lab"] == {"room": 3}
                 assert reader.read_json("meta/wshard")["written_by"] == "somebody"
+
+
+def test_text_that_the_format_does_not_define_is_saved_again(tmp_path: Path) -> None:
+    ep = Episode("ep", length=3)
+    ep.extras["notes/text"] = TextChannel("notes/text", ["a", "", "c"])
+    save_wshard(ep, tmp_path / "first.wshard")
+    save_wshard(load_wshard(tmp_path / "first.wshard"), tmp_path / "second.wshard")
+    with load_wshard(tmp_path / "second.wshard") as again:
+        assert list(again.extras) == ["notes/text"]
+        assert again.extras["notes/text"].data == ["a", "", "c"]
