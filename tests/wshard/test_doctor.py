@@ -27,6 +27,7 @@ from wshard import (
 )
 from wshard.chunked import ChunkedEpisodeWriter
 from wshard.doctor import CODES, EpisodeReport, ExamineOptions, Finding, examine
+from wshard.video import VideoChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -506,6 +507,12 @@ class TestJudgement:
         finding = only(examine(ep))
         assert (finding.code, finding.severity) == ("lossy_channel", "warning")
         assert "h264" in finding.message
+
+    def test_video_that_cannot_be_decoded_here_is_a_note(self) -> None:
+        ep = clean()
+        ep.observations["cam"] = VideoChannel.from_packets([b"x"] * T, "video/x-none", (8, 8, 3))
+        finding = only(examine(ep))
+        assert (finding.code, finding.severity) == ("not_decoded", "note")
 
     def test_holes_in_depth_are_a_note(self) -> None:
         ep = clean()
