@@ -92,7 +92,7 @@ def make_flat(path: Path) -> Path:
 def test_groups_become_episodes_as_the_mapping_says(tmp_path: Path) -> None:
     path = make_groups(tmp_path / "a.h5")
     assert detect(str(path)).name == "hdf5"
-    with h5py.File(path, "r", locking=False) as file:
+    with h5py.File(path, "r") as file:
         for number, episode in enumerate(read(path, mapping=GROUPS)):
             save_wshard(episode, tmp_path / "one.wshard")
             own = load_wshard(tmp_path / "one.wshard")

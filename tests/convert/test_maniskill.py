@@ -69,7 +69,7 @@ def test_trajectories_are_read_by_number_with_one_more_observation(tmp_path: Pat
     episodes = []
     for episode in wshard.convert.read(path):
         episodes.append(episode)
-        with h5py.File(path, locking=False) as file:
+        with h5py.File(path) as file:
             group = file[episode.id]
             length = len(group["actions"])
             assert episode.length == length

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -138,21 +139,20 @@ def hdf5(folder: Path) -> None:
             run["command"] = RANDOM.normal(size=(STEPS, 2))
 
 
-def copied(fixture: str, name: str) -> Callable[[Path], None]:
-    import shutil
+def lerobot(folder: Path) -> None:
+    shutil.unpack_archive(FIXTURES / "lerobot_v3.zip", folder / "lerobot" / "pusht")
 
-    def copy(folder: Path) -> None:
-        shutil.copytree(FIXTURES / fixture, folder / name)
 
-    return copy
+def rlds(folder: Path) -> None:
+    shutil.copytree(FIXTURES / "rlds" / "demo" / "1.0.0", folder / "bridge" / "0.1.0")
 
 
 DATASETS: dict[str, Callable[[Path], None]] = {
     "Minari": minari,
     "D4RL": d4rl,
     "robomimic, LIBERO, MimicGen, Isaac Lab, ManiSkill, ALOHA": robomimic,
-    "LeRobot": copied("lerobot_v3", "lerobot/pusht"),
-    "RLDS and TensorFlow Datasets": copied("rlds", "bridge"),
+    "LeRobot": lerobot,
+    "RLDS and TensorFlow Datasets": rlds,
     "MCAP and ROS bags": mcap,
     "Diffusion policy (Zarr)": zarr,
     "DreamerV3": dreamer,

@@ -21,7 +21,7 @@ from wshard import (
     Timebase,
     save_wshard,
 )
-from wshard.types import Interval
+from wshard.types import Interval, VideoChannel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,6 +124,10 @@ def channel_facts(channel: Channel | None) -> Any:  # noqa: ANN401 - a dictionar
         facts["offsets"] = channel.offsets.tolist()
         if isinstance(channel, TextChannel):
             facts["text"] = channel.data
+    elif isinstance(channel, VideoChannel):
+        # Not the pixels: only a decoder could tell them.
+        facts["packets"] = [(bytes(one.data), *one[1:]) for one in channel.packets()]
+        facts["shape"], facts["extradata"] = channel.shape, channel.extradata
     else:
         facts["array"] = (channel.data.shape, bits(channel.data))
     return facts

@@ -61,7 +61,7 @@ def open_hdf5(path: str) -> Any:  # noqa: ANN401 - an h5py.File
     try:
         try:
             return h5py.File(path, "r")
-        except BlockingIOError:  # another program writes it, or the file system has no locks
+        except OSError:  # another program writes it, or the file system has no locks
             return h5py.File(path, "r", locking=False)
     except OSError as error:
         raise ShardIOError.wrap(error, "cannot read as HDF5", path) from error
