@@ -279,6 +279,24 @@ def test_any_episode_can_be_written_and_what_is_lost_is_noted(tmp_path: Path) ->
     assert third["infos"]["calibration"]["matrix"].shape == (3, 3)
 
 
+def test_episodes_with_other_channels_than_the_first_can_be_written(tmp_path: Path) -> None:
+    bare = Episode("a", observations={"observation": np.zeros((3, 2))}, length=3)
+    other = Episode("b", observations={"x": np.arange(3)}, actions={"u": np.ones(3)}, length=3)
+    empty = Episode("c", length=3, metadata={"env_spec": {"a": 1}, "notes": "a" * 100_000})
+    report = write([bare, other, empty], tmp_path / "odd", "minari")
+    _, second, third = episodes_of(tmp_path / "odd")
+    np.testing.assert_array_equal(second["infos"]["x"], np.arange(3))
+    np.testing.assert_array_equal(second["actions"]["u"], np.ones(3))
+    assert third["metadata"]["env_spec"] == {"a": 1}
+    kinds = {(change.kind, change.field) for change in report.changes}
+    assert {("filled", "signal/observation"), ("dropped", "metadata/notes")} <= kinds
+    assert [sorted(one.observations) for one in read(tmp_path / "odd")] == [
+        ["observation"],
+        ["info/x"],
+        [],
+    ]
+
+
 def test_datasets_of_minari_0_4_have_their_facts_in_the_file(tmp_path: Path) -> None:
     source = make(lengths=(2, 3))
     facts_path = os.path.join(source, "data", "metadata.json")

@@ -315,6 +315,9 @@ class _Filling:
         name = leaf.name if leaf else rest.replace("_index_", "") or lane.removesuffix("s")
         channel = self._store.channel(name, item, leaf, self._notes)
         is_action, steps = lane == "actions", self._steps
+        if steps and not len(channel):
+            self._notes.dropped(path, "it has no entries")
+            return
         if len(channel) not in ((steps,) if is_action else (steps, steps + 1)):
             raise BadValue(
                 "an array has another number of steps than the rewards",
@@ -674,11 +677,12 @@ class Writer(Target):
             facts = dict(dataset)
         for key in _SPACES:
             rest.pop(key, None)
-        spec = rest.pop("env_spec", None)
-        if isinstance(spec, str):
-            facts["env_spec"] = spec
+        if isinstance(rest.get("env_spec"), str):
+            facts["env_spec"] = rest.pop("env_spec")
         elif episode.env_id:
             rest["env_id"] = episode.env_id
+        if own is not None and not isinstance(own, dict):
+            rest["minari"] = own
         if isinstance(own, dict):
             rest |= own
             form = rest.pop("data_format", "hdf5")
@@ -823,7 +827,7 @@ class _Part:
         for name in self._leaves.keys() - usable.keys():
             notes.filled(f"{self._lane}/{name}", "nothing: this episode does not have it")
             if self._is_bare:
-                group.create_dataset(self._group, (0, *(self._leaves[name].shape or ())))
+                group.create_dataset(self._group, (0, *(self._leaves[name].shape or ())), "f4")
         return others
 
     def _begin(self, channels: Mapping[str, Channel], given: Any, notes: Notes) -> None:  # noqa: ANN401 - JSON
