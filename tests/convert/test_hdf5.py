@@ -36,6 +36,7 @@ def make_groups(path: Path) -> Path:
     """A group for each episode."""
     with h5py.File(path, "w") as file:
         file.attrs["robot"] = "arm"
+        file["split/train"] = [0, 5]
         for number, steps in enumerate(LENGTHS):
             group = file.create_group(f"runs/take_{number * 5}")
             group.attrs["operator"] = "B"
@@ -119,6 +120,7 @@ def test_groups_become_episodes_as_the_mapping_says(tmp_path: Path) -> None:
             assert own.extras["intrinsics"].data.shape == (3, 3)
             assert {(note.kind, note.field) for note in episode.lost} == {
                 ("dropped", "weird"),
+                ("dropped", "/split"),
                 ("decoded", "obs/png"),
             }
             own.close()

@@ -85,7 +85,7 @@ from wshard.convert._hdf5 import (
 from wshard.convert._model import Source, read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -206,7 +206,7 @@ class _Place(NamedTuple):
     """Where an episode is."""
 
     name: str
-    group: Any
+    group: str
     """The group that its paths start at."""
     start: int = 0
     stop: int | None = None
@@ -233,6 +233,8 @@ class Reader(Source):
         self._found: dict[str, Any] = {}
         self._shared: dict[str, SharedRows] = {}
         self._all: list[tuple[str, str]] | None = None
+        self.beside: list[str] = []
+        """What lies beside the groups of the episodes."""
         try:
             with reading(path):
                 self._places = self._find_episodes()
@@ -250,9 +252,9 @@ class Reader(Source):
     def _find_episodes(self) -> list[_Place]:
         episodes = self._mapping.get("episodes", "")
         if not episodes:
-            return [_Place("episode_0", self._file)]
+            return [_Place("episode_0", "/")]
         if isinstance(episodes, str):
-            found = list(_matching(self._file, episodes.strip("/").split("/")))
+            found, self.beside = _matching(self._file, episodes.strip("/").split("/"))
             if not found:
                 raise InvalidArgument(
                     "no group has the name that the mapping gives",
@@ -264,7 +266,7 @@ class Reader(Source):
         ((kind, value),) = episodes.items()
         bounds = self._bounds(kind, [self._index(path) for path in _paths(value)])
         return [
-            _Place(f"episode_{number}", self._file, start, stop)
+            _Place(f"episode_{number}", "/", start, stop)
             for number, (start, stop) in enumerate(bounds)
         ]
 
@@ -327,9 +329,9 @@ class Reader(Source):
     def dataset(self, place: _Place, path: str) -> Any:  # noqa: ANN401 - an h5py.Dataset
         """The dataset at a path of an episode; looked for once where all episodes have the same."""
         if place.stop is None:
-            return _dataset(place.group, path)
+            return _dataset(self._file[place.group], path)
         if path not in self._found:
-            self._found[path] = _dataset(place.group, path)
+            self._found[path] = _dataset(self._file, path)
         return self._found[path]
 
     def rows(self, path: str) -> SharedRows:
@@ -341,8 +343,13 @@ class Reader(Source):
     def datasets(self, place: _Place) -> list[tuple[str, str]]:
         """All datasets of an episode: their names there, and in the file."""
         if place.stop is None or self._all is None:
-            self._all = [(name, one.name) for name, one in members(place.group)]
+            group = self._file[place.group]
+            self._all = [(name, one.name) for name, one in members(group)]
         return self._all
+
+    def attributes(self, place: _Place) -> dict[str, Any]:
+        """What is known of an episode that has a group of its own."""
+        return {} if place.group == "/" else attributes(self._file[place.group])
 
     @property
     def last_stop(self) -> int:
@@ -383,8 +390,7 @@ class _Filling:
             extra.has_stated_length = True
             episode.extras[name] = extra
             self._notes.kept(path, name)
-        if self._place.stop is None and self._place.group != self._place.group.file:
-            episode.metadata.update(attributes(self._place.group))
+        episode.metadata.update(self._reader.attributes(self._place))
         for key, path in mapping.get("metadata", {}).items():
             episode.metadata[key] = self._value(path)
             self._notes.kept(path, f"metadata/{key}")
@@ -474,27 +480,38 @@ class _Filling:
                 )
 
     def _note_rest(self) -> None:
-        for name, full_name in self._reader.datasets(self._place):
-            if full_name not in self._used:
-                self._notes.dropped(name, "the mapping does not name it")
+        rest = [name for name, path in self._reader.datasets(self._place) if path not in self._used]
+        rest += [
+            path
+            for path in self._reader.beside
+            if not any(f"{one}/".startswith(f"{path}/") for one in self._used)
+        ]
+        for name in rest:
+            self._notes.dropped(name, "the mapping does not name it")
 
 
-def _matching(root: Any, parts: Sequence[str]) -> Iterator[_Place]:  # noqa: ANN401 - an h5py.File
-    """The groups that a pattern finds; an episode is named by the parts that have a `*`."""
+def _matching(file: Any, parts: Sequence[str]) -> tuple[list[_Place], list[str]]:  # noqa: ANN401 - an h5py.File
+    """The groups that a pattern finds, and what else is beside them.
+
+    An episode is named by the parts that have a `*`.
+    """
     h5py = require("h5py", "hdf5")
-    found: list[tuple[tuple[str, ...], Any]] = [((), root)]
+    found: list[tuple[tuple[str, ...], str]] = [((), "")]
+    beside = []
     for part in parts:
         is_pattern = any(mark in part for mark in "*?[")
         below = []
-        for names, group in found:
-            for name in group if is_pattern else [part]:
-                if fnmatchcase(name, part) and name in group:
-                    check_links(group, name)
-                    if isinstance(group[name], h5py.Group):
-                        below.append(((*names, name) if is_pattern else names, group[name]))
+        for names, path in found:
+            group = file[path or "/"]
+            for name in group:
+                if not isinstance(name, str) or not fnmatchcase(name, part):
+                    beside.append(f"{path}/{name}")
+                    continue
+                check_links(group, name)
+                if h5py.h5g.get_objinfo(group.id, name.encode()).type == h5py.h5g.GROUP:
+                    below.append(((*names, name) if is_pattern else names, f"{path}/{name}"))
         found = below
-    for names, group in found:
-        yield _Place("_".join(names) or parts[-1], group)
+    return [_Place("_".join(names) or parts[-1], path) for names, path in found], beside
 
 
 def _dataset(group: Any, path: str) -> Any:  # noqa: ANN401 - a group; a dataset of h5py
