@@ -92,8 +92,8 @@ def rewrite(path: Path, change: Callable[[Any], Any], **options: object) -> None
     pq.write_table(change(pq.read_table(path)), path, **options)
 
 
-def all_of(folder: Path, **options: Any) -> list[ConvertedEpisode]:
-    return [episode.load() for episode in read(folder, **options)]
+def all_of(folder: Path) -> list[ConvertedEpisode]:
+    return [episode.load() for episode in read(folder)]
 
 
 def check_values(episode: Episode, number: int, reader: Reader) -> None:
@@ -158,7 +158,7 @@ def test_a_dataset_comes_back_as_it_was(tmp_path: Path) -> None:
     report = write(map(load_wshard, files), after, "lerobot")
     assert [str(change) for change in report.changes if change.kind != "kept"] == []
 
-    def table(folder: Path, name: str) -> Any:
+    def table(folder: Path, name: str) -> Any:  # noqa: ANN401 - of pyarrow
         return pa.concat_tables(map(pq.read_table, sorted((folder / name).rglob("*.parquet"))))
 
     old, new = table(before, "data"), table(after, "data")
@@ -243,7 +243,7 @@ def test_large_columns_are_read_when_they_are_used(
     read_columns: list[str] = []
     plain = _tables.DataFile.read
 
-    def watched(self: Any, columns: Any, start: int, stop: int) -> Any:
+    def watched(self: Any, columns: Any, start: int, stop: int) -> Any:  # noqa: ANN401 - of pyarrow
         read_columns.extend(columns)
         return plain(self, columns, start, stop)
 
@@ -272,7 +272,7 @@ def test_times_that_are_not_regular_are_kept_there_and_back(tmp_path: Path) -> N
     np.testing.assert_array_equal(table["timestamp"].to_numpy(), times)
 
 
-def replaced(table: Any, name: str, values: Any) -> Any:
+def replaced(table: Any, name: str, values: Any) -> Any:  # noqa: ANN401 - of pyarrow
     return table.set_column(table.schema.get_field_index(name), name, pa.array(values))
 
 
@@ -450,7 +450,7 @@ def test_depth_in_video_goes_there_and_back(tmp_path: Path) -> None:
     assert after.observations["images/top"].extra == camera.extra
 
 
-def write_depth(path: Path, codes: Any) -> None:
+def write_depth(path: Path, codes: Any) -> None:  # noqa: ANN401 - of pyarrow
     with av.open(str(path), "w") as out:
         stream = out.add_stream(
             "libx265", made.FPS, options={"x265-params": "lossless=1:log-level=none"}
@@ -558,7 +558,7 @@ def test_a_wrong_description_is_refused(
 
 
 def test_tables_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
-    def broken(change: Callable[[Path], None], message: str) -> None:
+    def broken(change: Callable[[Path], object], message: str) -> None:
         folder = unpacked(tmp_path, "v3")
         change(folder)
         with pytest.raises(ShardError, match=message):
@@ -568,7 +568,7 @@ def test_tables_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     data = "data/chunk-000/file-000.parquet"
     episodes = "meta/episodes/chunk-000/file-000.parquet"
 
-    def column(file: str, name: str, value: Callable[[list[Any]], list[Any]]) -> Any:
+    def column(file: str, name: str, value: Callable[[list[Any]], list[Any]]) -> Any:  # noqa: ANN401 - of pyarrow
         return lambda folder: rewrite(
             folder / file, lambda table: replaced(table, name, value(table[name].to_pylist()))
         )

@@ -12,8 +12,12 @@ from shard_format.extras import require
 from wshard._channels import Modality, RaggedChannel, TextChannel, is_frames
 from wshard._values import DType, step_ranges
 from wshard._video import VideoChannel
-from wshard.convert.lerobot import _statistics as statistics
 from wshard.convert.lerobot._layout import EXTRA, INSTRUCTION, addresses, parse_feature
+from wshard.convert.lerobot._statistics import (
+    PictureStatistics,
+    sampled_steps,
+    stated_or,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -197,10 +201,10 @@ def picture_statistics(
 ) -> dict[str, NDArray[Any]]:
     if channel is not None and channel.dtype_name is not DType.UINT8:
         return {}
-    seen, steps = statistics.PictureStatistics(), statistics.sampled_steps(length)
+    seen, steps = PictureStatistics(), sampled_steps(length)
     for start, stop, frames in colour_frames(column, channel, length):
         seen.add(frames[steps[(steps >= start) & (steps < stop)] - start])
-    return statistics.stated_or(seen.result(), stated)
+    return stated_or(seen.result(), stated)
 
 
 def pictures_in(

@@ -18,7 +18,7 @@ _FEWEST, _MOST, _POWER = 100, 10_000, 0.75
 _LARGE_PICTURE, _SMALL_PICTURE = 300, 150
 
 
-def of_numbers(values: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def number_statistics(values: NDArray[Any]) -> dict[str, NDArray[Any]]:
     """The statistics of numbers [T, ...], one for each element of the last axis."""
     flat = values.reshape(-1, values.shape[-1] if values.ndim > 1 else 1)
     exact = flat.astype(np.float64)
@@ -90,7 +90,7 @@ def stated_or(
 
     Quantiles of lerobot are estimates: those that came with a dataset go back as they were.
     """
-    given = parsed(stated, found["mean"].shape)
+    given = parse_statistics(stated, found["mean"].shape)
     if given is None:
         return found
     same = all(
@@ -102,7 +102,7 @@ def stated_or(
     return found | {kind: values.astype(found[kind].dtype) for kind, values in given.items()}
 
 
-def parsed(stated: Any, shape: tuple[int, ...]) -> dict[str, NDArray[Any]] | None:  # noqa: ANN401 - checked here
+def parse_statistics(stated: Any, shape: tuple[int, ...]) -> dict[str, NDArray[Any]] | None:  # noqa: ANN401 - checked here
     """Statistics from JSON; None if they are not complete or have another shape."""
     if not isinstance(stated, dict):
         return None
@@ -120,7 +120,7 @@ def parsed(stated: Any, shape: tuple[int, ...]) -> dict[str, NDArray[Any]] | Non
     return given
 
 
-def merged(
+def merged_statistics(
     total: Mapping[str, NDArray[Any]] | None, more: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
     """The statistics of two sets of values together; quantiles are averages, weighted by count."""

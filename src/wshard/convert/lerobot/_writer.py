@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from shard_format.atomic import write_file
 from shard_format.errors import InvalidArgument
 from shard_format.extras import require
 from wshard._channels import TextChannel
@@ -15,7 +16,6 @@ from wshard._lanes import CHANNEL_LANES, TICKS, TIMESTAMPS, block_name
 from wshard._values import step_ranges
 from wshard._video import VideoChannel
 from wshard.convert._model import Target
-from wshard.convert.lerobot import _statistics as statistics
 from wshard.convert.lerobot._columns import (
     Column,
     as_arrow,
@@ -48,6 +48,15 @@ from wshard.convert.lerobot._layout import (
     addresses,
     feature_name,
     parse_feature,
+)
+from wshard.convert.lerobot._statistics import (
+    KINDS,
+    PictureStatistics,
+    merged_statistics,
+    number_statistics,
+    parse_statistics,
+    sampled_steps,
+    stated_or,
 )
 from wshard.convert.lerobot._videos import FILES_IN_FOLDER, MOST_VIDEO_MB, VideoTrack
 
@@ -136,7 +145,7 @@ class Writer(Target):
         for name, array in values.items():
             if not isinstance(array, list):
                 given = stated.get(name) if name not in DEFAULT_FEATURES else None
-                found[name] = statistics.stated_or(statistics.of_numbers(array), given)
+                found[name] = stated_or(number_statistics(array), given)
         self._add_rows(values, pictures, length, row)
         for name in self._tracks:
             column, channel = self._columns[name], channels.get(name)
@@ -156,8 +165,8 @@ class Writer(Target):
             row[name] = value if type(value) is kind else None
         for name in (*self._columns, *DEFAULT_FEATURES):
             if found.get(name):
-                self._totals[name] = statistics.merged(self._totals.get(name), found[name])
-                row |= {f"stats/{name}/{kind}": found[name][kind] for kind in statistics.KINDS}
+                self._totals[name] = merged_statistics(self._totals.get(name), found[name])
+                row |= {f"stats/{name}/{kind}": found[name][kind] for kind in KINDS}
         row |= {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0}
         self._rows.append(row)
         self._episodes += 1
@@ -413,15 +422,15 @@ class Writer(Target):
         notes: Notes,
     ) -> dict[str, NDArray[Any]]:
         track = self._tracks[column.name]
-        given = statistics.parsed(stated, (3, 1, 1))
+        given = parse_statistics(stated, (3, 1, 1))
         copied = self._copied(channel, length)
         if copied is not None:
             place = track.add([copied])
             found = given
-            if found is None or len(found) < len(statistics.KINDS):
+            if found is None or len(found) < len(KINDS):
                 found = picture_statistics(column, channel, length, None)
         else:
-            seen = statistics.PictureStatistics()
+            seen = PictureStatistics()
             place = track.add(self._encoded(column, channel, length, seen))
             found = seen.result()
             if channel is not None and column.address is not None:
@@ -450,7 +459,7 @@ class Writer(Target):
         column: Column,
         channel: Channel | None,
         length: int,
-        seen: statistics.PictureStatistics,
+        seen: PictureStatistics,
     ) -> Iterator[VideoChannel]:
         if is_too_small_to_encode(column.shape):
             raise InvalidArgument(
@@ -459,7 +468,7 @@ class Writer(Target):
                 found=f"{column.shape}",
                 hint="write pictures: video='decode'",
             )
-        looked_at = statistics.sampled_steps(length)
+        looked_at = sampled_steps(length)
         for start, stop, frames in colour_frames(column, channel, length):
             seen.add(frames[looked_at[(looked_at >= start) & (looked_at < stop)] - start])
             yield VideoChannel.encode(
@@ -481,7 +490,7 @@ class Writer(Target):
         if self._subtasks is not None:
             self._write_texts(SUBTASKS, "subtask", self._subtasks)
         totals = {
-            name: {kind: values[kind].tolist() for kind in statistics.KINDS}
+            name: {kind: values[kind].tolist() for kind in KINDS}
             for name, values in self._totals.items()
         }
         self._write_json(STATISTICS, totals)
@@ -517,8 +526,8 @@ class Writer(Target):
         return {name: column.fields for name, column in self._columns.items()} | DEFAULT_FEATURES
 
     def _write_json(self, name: str, value: Any) -> None:  # noqa: ANN401 - JSON
-        with open(os.path.join(self.path, name), "w", encoding="utf-8") as file:
-            json.dump(value, file, indent=4, ensure_ascii=False)
+        text = json.dumps(value, indent=4, ensure_ascii=False)
+        write_file(os.path.join(self.path, name), [text.encode()], fsync=False)
 
     def _write_texts(self, name: str, kind: str, texts: list[str]) -> None:
         """A table of numbers and texts, with the texts as the index of a data frame."""
