@@ -25,7 +25,7 @@ from wshard._video import VideoChannel
 from wshard._video_file import VideoFile
 from wshard.convert._arrays import EncodedFrames, channel_of, image_type, text_channel
 from wshard.convert._hdf5 import as_json_value
-from wshard.convert._model import Source, read_json
+from wshard.convert._model import Source, inside, read_json
 from wshard.convert.lerobot._layout import (
     DEFAULT_FEATURES,
     INSTRUCTION,
@@ -63,9 +63,11 @@ _OPEN_VIDEOS: Final = 16
 _SMALL: Final = 1 << 16
 _ROWS_AT_ONCE: Final = 64
 _KNOWN: Final = (
-    *("episode_index", "tasks", "length", "data/chunk_index", "data/file_index"),
-    *("dataset_from_index", "dataset_to_index"),
+    *("episode_index", "length", "data/chunk_index", "data/file_index", "dataset_from_index"),
 )
+_PLACE: Final = ("chunk_index", "file_index", "from_timestamp")
+_DERIVED: Final = ("tasks", "dataset_to_index", "meta/episodes/", "videos/", "stats/")
+"""Other columns of a table of episodes, which follow from the rest or are read as statistics."""
 # Times are 32-bit seconds: an hour at 30 Hz is exact to a tenth of a millisecond.
 _TOLERANCE_S: Final = 2e-4
 # Decoders scale 12 bits to 16.
@@ -83,9 +85,17 @@ class _Entry(NamedTuple):
     number: int
     length: int
     fields: dict[str, Any]
-    """The whole row, without statistics."""
+    """Its row, or what of it says where its files are."""
     place: tuple[str, int] | None
     """The file and the row with its statistics; None before v3.0."""
+
+
+class _Details(NamedTuple):
+    """What else there is about one episode."""
+
+    statistics: dict[str, Any]
+    more: dict[str, Any]
+    """Columns of the table of episodes that lerobot itself does not write."""
 
 
 class Reader(Source):
@@ -99,14 +109,16 @@ class Reader(Source):
         self._tasks = self._read_tasks()
         self._entries = list(self._read_entries())
         self._names = [f"episode_{entry.number}" for entry in self._entries]
+        if len(set(self._names)) < len(self._names):
+            raise BadMetadata("two episodes have the same number", path=self._file("meta"))
         self._dataset = self._facts()
         # A list, because the keys of metadata have no order.
         features = self._info.fields["features"].items()
         described = [{"name": name, **fields} for name, fields in features]
         self._features = json.dumps(strict_json(described))
         self._subtasks = self._read_subtasks()
-        self._stated: dict[int, Any] | None = None
-        self._stated_rows = BoundedCache[tuple[str, int], list[dict[str, Any]]](count=1)
+        self._lines: dict[int, bytes] | None = None
+        self._blocks = BoundedCache[tuple[str, int], list[_Details]](count=1)
         self._files = BoundedCache[str, DataFile](count=_OPEN_TABLES)
         # Lazy channels hold on to their file: a file that left the cache is closed with the last of them.
         self._used = WeakSet[DataFile]()
@@ -170,26 +182,29 @@ class Reader(Source):
             raise BadMetadata(
                 "no table of episodes", path=self._file("meta", "episodes"), expected="*/*.parquet"
             )
+        cameras = [name for name, each in self._info.features.items() if each.dtype == "video"]
         for path in files:
-            with open_parquet(path) as file:
-                names = file.schema_arrow.names
-            plain = [name for name in names if not name.startswith(("stats/", "meta/episodes/"))]
-            for number, fields in enumerate(rows_of(path, plain)):
+            inside(self.path, os.path.relpath(path, self.path), what="a table of episodes")
+            known = [*_KNOWN, *(f"videos/{key}/{name}" for key in cameras for name in _PLACE)]
+            for number, fields in enumerate(rows_of(path, known)):
                 yield _entry(path, fields, (path, number))
 
-    def _statistics(self, entry: _Entry) -> Any:  # noqa: ANN401 - JSON
+    def _details(self, entry: _Entry) -> _Details:
+        """Statistics and other facts about an episode, which are read when it is."""
         if entry.place is not None:
             path, row = entry.place
             block, number = divmod(row, _ROWS_AT_ONCE)
-            rows = self._stated_rows.get_or_make(
-                (path, block), lambda: _statistics_from(self._table(path), block * _ROWS_AT_ONCE)
+            rows = self._blocks.get_or_make(
+                (path, block), lambda: _details_from(self._table(path), block * _ROWS_AT_ONCE)
             )
-            return strict_json(rows[number])
-        if self._stated is None:
+            return rows[number]
+        if self._lines is None:
             path = self._file("meta/episodes_stats.jsonl")
-            lines = _json_lines(path) if os.path.exists(path) else ()
-            self._stated = {line.get("episode_index", -1): line.get("stats") for line in lines}
-        return strict_json(self._stated.get(entry.number))
+            lines = read_file(path, _MOST_JSON_LINES).splitlines() if os.path.exists(path) else []
+            self._lines = dict(_numbered(path, lines))
+        stated = json.loads(self._lines.get(entry.number, b"{}")).get("stats")
+        more = {name: each for name, each in entry.fields.items() if _is_more(name)}
+        return _Details(stated if isinstance(stated, dict) else {}, more)
 
     # --- episodes
 
@@ -223,21 +238,17 @@ class Reader(Source):
             "episode_index": entry.number,
             "features": json.loads(self._features),
         }
-        more = {
-            name: value
-            for name, value in entry.fields.items()
-            if name not in _KNOWN and not name.startswith("videos/")
-        }
+        statistics, more = self._details(entry)
         if more:
             own["episode"] = strict_json(more)
+            notes.kept("episodes", "metadata/lerobot/episode")
         if self._subtasks is not None:
             own["subtasks"] = self._subtasks
             notes.kept(SUBTASKS, "metadata/lerobot/subtasks")
         found: dict[str, Any] = {"dataset": json.loads(self._dataset), "lerobot": own}
         notes.kept("meta/info.json", "metadata/dataset")
-        statistics = self._statistics(entry)
         if statistics:
-            found["statistics"] = statistics
+            found["statistics"] = strict_json(statistics)
             notes.kept("stats", "metadata/statistics")
         split = _split_of(self._info.fields.get("splits"), entry.number)
         if split:
@@ -596,26 +607,47 @@ def _texts(path: str, number: str) -> list[tuple[Any, Any]]:
 
 def _json_lines(path: str) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(read_file(path, _MOST_JSON_LINES).splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            fields = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise BadMetadata(f"not JSON: {error}", path=path, entry=f"line {number}") from None
-        if not isinstance(fields, dict):
-            raise BadMetadata("not a JSON object", path=path, entry=f"line {number}")
-        yield fields
+        if line.strip():
+            yield _parse_line(path, number, line)
 
 
-def _statistics_from(file: DataFile, start: int) -> list[dict[str, dict[str, Any]]]:
-    """The statistics of some episodes that follow each other in a table of episodes."""
-    names = [name for name in file.schema.names if name.startswith("stats/")]
-    found: list[dict[str, dict[str, Any]]] = [{} for _ in range(_ROWS_AT_ONCE)]
+def _parse_line(path: str, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadMetadata(f"not JSON: {error}", path=path, entry=f"line {number}") from None
+    if not isinstance(fields, dict):
+        raise BadMetadata("not a JSON object", path=path, entry=f"line {number}")
+    return fields
+
+
+def _is_more(name: str) -> bool:
+    """Whether a column of a table of episodes is one that lerobot itself does not write."""
+    return name not in _KNOWN and not name.startswith(_DERIVED)
+
+
+def _details_from(file: DataFile, start: int) -> list[_Details]:
+    """The statistics and other facts of some episodes that follow each other in a table."""
+    names = [name for name in file.schema.names if name.startswith("stats/") or _is_more(name)]
+    found = [_Details({}, {}) for _ in range(_ROWS_AT_ONCE)]
     for name, rows in file.read(names, start, start + _ROWS_AT_ONCE).to_pydict().items():
         feature, _, kind = name.removeprefix("stats/").rpartition("/")
         for row, value in zip(found, rows, strict=False):
-            row.setdefault(feature, {})[kind] = value
+            if name.startswith("stats/"):
+                row.statistics.setdefault(feature, {})[kind] = value
+            else:
+                row.more[name] = value
     return found
+
+
+def _numbered(path: str, lines: list[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Lines of JSON by the number of their episode. They are long, and most are not needed soon."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            fields = _parse_line(path, number, line)
+            episode = fields.get("episode_index")
+            if type(episode) is int:
+                yield episode, line
 
 
 def _frames_at(

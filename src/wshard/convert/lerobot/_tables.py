@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 from contextlib import contextmanager
 from itertools import pairwise
@@ -10,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from shard_format.errors import BadMetadata, BadValue, Closed, ShardIOError, SizeMismatch
+from shard_format.errors import (
+    BadMetadata,
+    BadValue,
+    Closed,
+    LimitExceeded,
+    ShardIOError,
+    SizeMismatch,
+)
 from shard_format.extras import require
 from wshard.convert.lerobot._layout import EXTRA
 
@@ -26,17 +35,38 @@ _FEW_TIMES: Final = 4
 # The numbers of a larger group with many episodes are kept for the next ones.
 _MOST_KEPT: Final = 128 << 20
 _BATCH: Final = 1 << 16
+# Rows with texts or pictures may be large.
+_SMALL_BATCH: Final = 256
+_ALWAYS_FINE: Final = 1 << 20
 
 
 def open_parquet(path: str) -> Any:  # noqa: ANN401 - a pyarrow.parquet.ParquetFile
-    """A Parquet file for reading: close it."""
+    """A Parquet file for reading: close it.
+
+    Raises:
+        LimitExceeded: it states more rows than it can have, such as a billion times the same one.
+    """
     parquet, arrow = require("pyarrow.parquet", EXTRA), require("pyarrow", EXTRA)
     try:
-        return parquet.ParquetFile(path)
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise BadValue("not a file", path=path)
+        size = os.path.getsize(path)
+        file = parquet.ParquetFile(path)
     except OSError as error:
         raise ShardIOError.wrap(error, "cannot read as Parquet", path) from error
     except arrow.ArrowException as error:
         raise BadValue(f"not a Parquet file that can be read: {error}", path=path) from None
+    rows = file.metadata.num_rows
+    # Each row has a time, and no two rows of an episode have the same.
+    if rows > max(size, _ALWAYS_FINE):
+        file.close()
+        raise LimitExceeded(
+            "the file states more rows than it has bytes",
+            path=path,
+            expected=f"at most {size} rows",
+            found=rows,
+        )
+    return file
 
 
 def rows_of(path: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -158,12 +188,13 @@ class DataFile:
     def _part(self, group: int, columns: Sequence[str], low: int, high: int, rows: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
         if rows <= _FEW_TIMES * (high - low) + _FEW_ROWS:
             return self._file.read_row_group(group, list(columns)).slice(low, high - low)
-        if all(self.numbers[name] for name in columns):
-            table = self._kept_group(group, rows)
-            if table is not None:
-                return table.select(list(columns)).slice(low, high - low)
+        is_numeric = all(self.numbers[name] for name in columns)
+        table = self._kept_group(group) if is_numeric else None
+        if table is not None:
+            return table.select(list(columns)).slice(low, high - low)
         parts, at = [], 0
-        for batch in self._file.iter_batches(_BATCH, row_groups=[group], columns=list(columns)):
+        size = _BATCH if is_numeric else _SMALL_BATCH
+        for batch in self._file.iter_batches(size, row_groups=[group], columns=list(columns)):
             first, end = max(low - at, 0), min(high - at, len(batch))
             if first < end:
                 parts.append(batch.slice(first, end - first))
@@ -172,15 +203,18 @@ class DataFile:
                 break
         return self._arrow.Table.from_batches(parts)
 
-    def _kept_group(self, group: int, rows: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
+    def _kept_group(self, group: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
         """All numbers of a group of rows; None if that is too much to keep."""
         if self._kept is not None and self._kept[0] == group:
             return self._kept[1]
         numeric = [name for name, numbers in self.numbers.items() if numbers]
         facts = self._file.metadata.row_group(group)
-        size = sum(facts.column(each).total_uncompressed_size for each in range(facts.num_columns))
+        columns = (facts.column(number) for number in range(facts.num_columns))
         # Repeated values take next to nothing in the file, whatever they take in memory.
-        if max(size, rows * len(numeric) * 8) > _MOST_KEPT:
+        if (
+            sum(max(each.total_uncompressed_size, 8 * each.num_values) for each in columns)
+            > _MOST_KEPT
+        ):
             return None
         self._kept = (group, self._file.read_row_group(group, numeric))
         return self._kept[1]
