@@ -276,6 +276,20 @@ def replaced(table: Any, name: str, values: Any) -> Any:  # noqa: ANN401 - of py
     return table.set_column(table.schema.get_field_index(name), name, pa.array(values))
 
 
+def test_a_video_with_another_rate_than_the_steps_gives_the_nearest_frames(tmp_path: Path) -> None:
+    folder = unpacked(tmp_path, "v21")
+    frames = np.zeros((8, 48, 64, 3), np.uint8)
+    frames += (30 * np.arange(8, dtype=np.uint8))[:, None, None, None]
+    path = folder / f"videos/chunk-000/{TOP}/episode_000001.mp4"
+    VideoChannel.encode(frames, "h264:crf=1").to_file(path, fps=14)
+    notes = Notes()
+    camera = opened(folder).read(1, notes).observations["images/top"]
+    assert TOP in {each.field for each in notes.changes if each.kind == "decoded"}
+    nearest = [round(14 * step / made.FPS) for step in range(5)]
+    assert np.abs(camera.data.astype(int) - frames[nearest]).max() <= CLOSE
+    assert np.abs(camera[2:4].astype(int) - frames[nearest[2:4]]).max() <= CLOSE
+
+
 # --- out
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from shard_format.errors import BadMetadata, UnsupportedVersion
 from wshard._lanes import REWARD, TERMINATED, TRUNCATED
 from wshard._metadata import is_number
+from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import inside, read_json
 
 if TYPE_CHECKING:
@@ -154,6 +155,18 @@ def located(folder: str, template: Any, what: str, **values: int | str) -> str: 
     if set("{}\0") & set(_PLACEHOLDER.sub("", template)):
         raise BadMetadata("not a path with placeholders", path=path, entry=what, found=template)
     return inside(folder, relative, what=f"{what} in {INFO}")
+
+
+def strict_json(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """A value as strict JSON, dictionaries included; not a number becomes text."""
+    if isinstance(value, dict):
+        return {str(name): strict_json(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        # Statistics are long lists of numbers.
+        if set(map(type, value)) <= {float} and all(map(math.isfinite, value)):
+            return list(value)
+        return [strict_json(each) for each in value]
+    return as_json_value(value)
 
 
 # --- names

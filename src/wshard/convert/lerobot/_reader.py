@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import glob
 import json
-import math
-import os
 from itertools import groupby
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import numpy as np
 
 from shard_format.cache import BoundedCache
 from shard_format.errors import BadMetadata, BadValue, SizeMismatch
-from shard_format.listing import natural_key
-from shard_format.sources import read_file
 from wshard._channels import Channel, Modality, RaggedChannel, TextChannel
 from wshard._episode import Episode
 from wshard._lanes import block_name
@@ -24,50 +19,40 @@ from wshard._metadata import Timebase
 from wshard._video import VideoChannel
 from wshard._video_file import VideoFile
 from wshard.convert._arrays import EncodedFrames, channel_of, image_type, text_channel
-from wshard.convert._hdf5 import as_json_value
-from wshard.convert._model import Source, inside, read_json
+from wshard.convert._model import Source
 from wshard.convert.lerobot._layout import (
     DEFAULT_FEATURES,
     INSTRUCTION,
-    STATISTICS,
     SUBTASKS,
     SUCCESS,
-    TASKS,
     TIME,
     Feature,
     addresses,
     located,
     read_info,
+    strict_json,
 )
+from wshard.convert.lerobot._meta import Meta, split_of
 from wshard.convert.lerobot._tables import (
     ColumnRows,
     DataFile,
     Numbers,
     as_array,
-    open_parquet,
     pictures_of,
-    rows_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from wshard._lanes import Address
     from wshard.convert._model import Notes, ReadOptions
+    from wshard.convert.lerobot._meta import Entry
 
-_MOST_JSON_LINES: Final = 1 << 30
-_OPEN_TABLES: Final = 2
+_OPEN_TABLES: Final = 1
 _OPEN_VIDEOS: Final = 16
 _SMALL: Final = 1 << 16
-_ROWS_AT_ONCE: Final = 64
-_KNOWN: Final = (
-    *("episode_index", "length", "data/chunk_index", "data/file_index", "dataset_from_index"),
-)
-_PLACE: Final = ("chunk_index", "file_index", "from_timestamp")
-_DERIVED: Final = ("tasks", "dataset_to_index", "meta/episodes/", "videos/", "stats/")
-"""Other columns of a table of episodes, which follow from the rest or are read as statistics."""
 # Times are 32-bit seconds: an hour at 30 Hz is exact to a tenth of a millisecond.
 _TOLERANCE_S: Final = 2e-4
 # Decoders scale 12 bits to 16.
@@ -79,46 +64,19 @@ _DEPTH: Final = (
 _FOR_RECORDS: Final = "JSON text"
 
 
-class _Entry(NamedTuple):
-    """What `meta/` says about one episode."""
-
-    number: int
-    length: int
-    fields: dict[str, Any]
-    """Its row, or what of it says where its files are."""
-    place: tuple[str, int] | None
-    """The file and the row with its statistics; None before v3.0."""
-
-
-class _Details(NamedTuple):
-    """What else there is about one episode."""
-
-    statistics: dict[str, Any]
-    more: dict[str, Any]
-    """Columns of the table of episodes that lerobot itself does not write."""
-
-
 class Reader(Source):
     """A LeRobot dataset. Parquet and mp4 files are opened when an episode needs them."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
         super().__init__(path, options)
         self._info = read_info(path)
-        self._is_v3 = self._info.version == "v3.0"
         self._addresses = addresses(self._info.features)
-        self._tasks = self._read_tasks()
-        self._entries = list(self._read_entries())
-        self._names = [f"episode_{entry.number}" for entry in self._entries]
-        if len(set(self._names)) < len(self._names):
-            raise BadMetadata("two episodes have the same number", path=self._file("meta"))
-        self._dataset = self._facts()
+        self._meta = Meta(path, self._info)
+        self._names = [f"episode_{entry.number}" for entry in self._meta.entries]
         # A list, because the keys of metadata have no order.
         features = self._info.fields["features"].items()
         described = [{"name": name, **fields} for name, fields in features]
         self._features = json.dumps(strict_json(described))
-        self._subtasks = self._read_subtasks()
-        self._lines: dict[int, bytes] | None = None
-        self._blocks = BoundedCache[tuple[str, int], list[_Details]](count=1)
         self._files = BoundedCache[str, DataFile](count=_OPEN_TABLES)
         # Lazy channels hold on to their file: a file that left the cache is closed with the last of them.
         self._used = WeakSet[DataFile]()
@@ -135,81 +93,10 @@ class Reader(Source):
             file.close()
         self._files.clear()
 
-    # --- meta
-
-    def _file(self, *parts: str) -> str:
-        return os.path.join(self.path, *parts)
-
-    def _facts(self) -> str:
-        """What all episodes have in common, as JSON: each gets a copy of its own."""
-        facts = {name: value for name, value in self._info.fields.items() if name != "features"}
-        path = self._file(STATISTICS)
-        if os.path.exists(path):
-            facts["statistics"] = read_json(path)
-        return json.dumps(strict_json(facts))
-
-    def _read_tasks(self) -> dict[int, str]:
-        if self._is_v3:
-            path = self._file(TASKS)
-            rows = _texts(path, "task_index") if os.path.exists(path) else []
-        else:
-            path = self._file("meta/tasks.jsonl")
-            lines = _json_lines(path) if os.path.exists(path) else ()
-            rows = [(line.get("task_index"), line.get("task")) for line in lines]
-        found: dict[int, str] = {}
-        for number, text in rows:
-            if type(number) is not int or not isinstance(text, str):
-                raise BadMetadata("not a task", path=path, found=f"{number!r}: {text!r}")
-            found[number] = text
-        return found
-
-    def _read_subtasks(self) -> list[str] | None:
-        path = self._file(SUBTASKS)
-        if not os.path.exists(path):
-            return None
-        rows = sorted(_texts(path, "subtask_index"), key=lambda row: row[0])
-        return [text for _, text in rows]
-
-    def _read_entries(self) -> Iterator[_Entry]:
-        if not self._is_v3:
-            path = self._file("meta/episodes.jsonl")
-            for fields in _json_lines(path):
-                yield _entry(path, fields, None)
-            return
-        pattern = os.path.join(glob.escape(self._file("meta", "episodes")), "*", "*.parquet")
-        files = sorted(glob.glob(pattern), key=natural_key)
-        if not files:
-            raise BadMetadata(
-                "no table of episodes", path=self._file("meta", "episodes"), expected="*/*.parquet"
-            )
-        cameras = [name for name, each in self._info.features.items() if each.dtype == "video"]
-        for path in files:
-            inside(self.path, os.path.relpath(path, self.path), what="a table of episodes")
-            known = [*_KNOWN, *(f"videos/{key}/{name}" for key in cameras for name in _PLACE)]
-            for number, fields in enumerate(rows_of(path, known)):
-                yield _entry(path, fields, (path, number))
-
-    def _details(self, entry: _Entry) -> _Details:
-        """Statistics and other facts about an episode, which are read when it is."""
-        if entry.place is not None:
-            path, row = entry.place
-            block, number = divmod(row, _ROWS_AT_ONCE)
-            rows = self._blocks.get_or_make(
-                (path, block), lambda: _details_from(self._table(path), block * _ROWS_AT_ONCE)
-            )
-            return rows[number]
-        if self._lines is None:
-            path = self._file("meta/episodes_stats.jsonl")
-            lines = read_file(path, _MOST_JSON_LINES).splitlines() if os.path.exists(path) else []
-            self._lines = dict(_numbered(path, lines))
-        stated = json.loads(self._lines.get(entry.number, b"{}")).get("stats")
-        more = {name: each for name, each in entry.fields.items() if _is_more(name)}
-        return _Details(stated if isinstance(stated, dict) else {}, more)
-
     # --- episodes
 
     def read(self, number: int, notes: Notes) -> Episode:
-        entry = self._entries[number]
+        entry = self._meta.entries[number]
         file = self._data_file(entry)
         start, stop = file.episode(entry.number)
         if stop - start != entry.length:
@@ -232,25 +119,25 @@ class Reader(Source):
                 self._add_video(episode, name, feature, entry, notes)
         return episode
 
-    def _metadata(self, entry: _Entry, notes: Notes) -> dict[str, Any]:
+    def _metadata(self, entry: Entry, notes: Notes) -> dict[str, Any]:
         own: dict[str, Any] = {
             "version": self._info.version,
             "episode_index": entry.number,
             "features": json.loads(self._features),
         }
-        statistics, more = self._details(entry)
+        statistics, more = self._meta.details(entry)
         if more:
             own["episode"] = strict_json(more)
             notes.kept("episodes", "metadata/lerobot/episode")
-        if self._subtasks is not None:
-            own["subtasks"] = self._subtasks
+        if self._meta.subtasks is not None:
+            own["subtasks"] = list(self._meta.subtasks)
             notes.kept(SUBTASKS, "metadata/lerobot/subtasks")
-        found: dict[str, Any] = {"dataset": json.loads(self._dataset), "lerobot": own}
+        found: dict[str, Any] = {"dataset": json.loads(self._meta.facts), "lerobot": own}
         notes.kept("meta/info.json", "metadata/dataset")
         if statistics:
             found["statistics"] = strict_json(statistics)
             notes.kept("stats", "metadata/statistics")
-        split = _split_of(self._info.fields.get("splits"), entry.number)
+        split = split_of(self._info.fields.get("splits"), entry.number)
         if split:
             found["split"] = split
         return found
@@ -258,7 +145,7 @@ class Reader(Source):
     @property
     def tasks(self) -> dict[int, str]:
         """The tasks of the dataset by their numbers."""
-        return self._tasks
+        return self._meta.tasks
 
     @property
     def fps(self) -> float:
@@ -274,14 +161,10 @@ class Reader(Source):
         """Where an episode has a feature; None if another feature has its place."""
         return self._addresses.get(name)
 
-    def _data_file(self, entry: _Entry) -> DataFile:
-        path = located(
-            self.path, self._info.fields.get("data_path"), "data_path", **self._place(entry, "data")
-        )
+    def _data_file(self, entry: Entry) -> DataFile:
+        template = self._info.fields.get("data_path")
+        path = located(self.path, template, "data_path", **self._place(entry, "data"))
 
-        return self._table(path)
-
-    def _table(self, path: str) -> DataFile:
         def make() -> DataFile:
             file = DataFile(path)
             self._used.add(file)
@@ -289,9 +172,9 @@ class Reader(Source):
 
         return self._files.get_or_make(path, make)
 
-    def _place(self, entry: _Entry, group: str) -> dict[str, int]:
+    def _place(self, entry: Entry, group: str) -> dict[str, int]:
         """The values of placeholders for one kind of file."""
-        if self._is_v3:
+        if self._meta.is_v3:
             found = {
                 name: entry.fields.get(f"{group}/{name}") for name in ("chunk_index", "file_index")
             }
@@ -312,13 +195,13 @@ class Reader(Source):
     # --- video
 
     def _add_video(
-        self, episode: Episode, name: str, feature: Feature, entry: _Entry, notes: Notes
+        self, episode: Episode, name: str, feature: Feature, entry: Entry, notes: Notes
     ) -> None:
         place = self._place(entry, f"videos/{name}")
         template = self._info.fields.get("video_path")
         path = located(self.path, template, "video_path", video_key=name, **place)
         video = self._videos.get_or_make(path, lambda: VideoFile(path))
-        begin = entry.fields.get(f"videos/{name}/from_timestamp") if self._is_v3 else 0.0
+        begin = entry.fields.get(f"videos/{name}/from_timestamp") if self._meta.is_v3 else 0.0
         frames = _frames_at(video, begin, entry.length, self.fps, path, name)
         address = self._addresses.get(name)
         if address is None:
@@ -326,22 +209,17 @@ class Reader(Source):
             return
         facts = _camera_facts(feature)
         first, count = int(frames[0]), int(frames[-1] - frames[0]) + 1
-        kept = VideoChannel.from_file(video, first, count, name=address[1], **facts)
+        kept = VideoChannel.from_file(video, first, count, name=address[-1], **facts)
         target = block_name(address)
-        if count != len(frames):
-            picked = _Decoded(kept, frames - first)
-            put(episode, address, channel_of(address[1], picked, path=path, **facts))
-            notes.decoded(name, f"{target}: steps share or leave out frames of the video")
-        elif self.options.video == "decode":
-            put(
-                episode,
-                address,
-                channel_of(address[1], _Decoded(kept, frames - first), path=path, **facts),
-            )
-            notes.decoded(name, f"{target}: {kept.content_type} to pixels")
-        else:
+        is_whole = bool((np.diff(frames) == 1).all())
+        if is_whole and self.options.video != "decode":
             put(episode, address, kept)
             notes.kept(name, target)
+            return
+        pixels = _Decoded(kept, frames - first)
+        put(episode, address, channel_of(address[-1], pixels, path=path, **facts))
+        why = "" if is_whole else "; steps share or leave out frames of the video"
+        notes.decoded(name, f"{target}: {kept.content_type} to pixels{why}")
 
 
 class _Decoded:
@@ -359,7 +237,7 @@ class _Decoded:
             return np.empty((0, *self.shape[1:]), self.dtype)
         first, stop = int(wanted[0]), int(wanted[-1]) + 1
         frames: NDArray[Any] = self._channel.read_steps(first, stop)
-        return frames if len(frames) == len(wanted) else frames[wanted - first]
+        return frames[wanted - first] if (np.diff(wanted) != 1).any() else frames
 
 
 class _Columns:
@@ -368,7 +246,7 @@ class _Columns:
     def __init__(
         self,
         reader: Reader,
-        entry: _Entry,
+        entry: Entry,
         episode: Episode,
         file: DataFile,
         start: int,
@@ -579,77 +457,6 @@ def put(episode: Episode, address: Address, channel: Channel) -> None:
         episode.uncerts[keys[0]][keys[1]][keys[2]] = channel
 
 
-# --- parts
-
-
-def _entry(path: str, fields: dict[str, Any], place: tuple[str, int] | None) -> _Entry:
-    number, length = fields.get("episode_index"), fields.get("length")
-    if type(number) is not int or type(length) is not int or number < 0 or length < 1:
-        raise BadMetadata(
-            "not an episode",
-            path=path,
-            expected="an episode_index, and a length of at least 1",
-            found=f"{number!r}, {length!r}",
-        )
-    return _Entry(number, length, fields, place)
-
-
-def _texts(path: str, number: str) -> list[tuple[Any, Any]]:
-    """The numbers and texts of a table with two columns, one of which is the index of a data frame."""
-    with open_parquet(path) as file:
-        others = [name for name in file.schema_arrow.names if name != number]
-    if not others:
-        raise BadMetadata("no column with texts", path=path)
-    # Versions of lerobot call it `task` or leave it to pandas to name it.
-    text = next((name for name in others if name in ("task", "subtask")), others[0])
-    return [(row.get(number), row[text]) for row in rows_of(path, [number, text])]
-
-
-def _json_lines(path: str) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(read_file(path, _MOST_JSON_LINES).splitlines(), 1):
-        if line.strip():
-            yield _parse_line(path, number, line)
-
-
-def _parse_line(path: str, number: int, line: bytes) -> dict[str, Any]:
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BadMetadata(f"not JSON: {error}", path=path, entry=f"line {number}") from None
-    if not isinstance(fields, dict):
-        raise BadMetadata("not a JSON object", path=path, entry=f"line {number}")
-    return fields
-
-
-def _is_more(name: str) -> bool:
-    """Whether a column of a table of episodes is one that lerobot itself does not write."""
-    return name not in _KNOWN and not name.startswith(_DERIVED)
-
-
-def _details_from(file: DataFile, start: int) -> list[_Details]:
-    """The statistics and other facts of some episodes that follow each other in a table."""
-    names = [name for name in file.schema.names if name.startswith("stats/") or _is_more(name)]
-    found = [_Details({}, {}) for _ in range(_ROWS_AT_ONCE)]
-    for name, rows in file.read(names, start, start + _ROWS_AT_ONCE).to_pydict().items():
-        feature, _, kind = name.removeprefix("stats/").rpartition("/")
-        for row, value in zip(found, rows, strict=False):
-            if name.startswith("stats/"):
-                row.statistics.setdefault(feature, {})[kind] = value
-            else:
-                row.more[name] = value
-    return found
-
-
-def _numbered(path: str, lines: list[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Lines of JSON by the number of their episode. They are long, and most are not needed soon."""
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            fields = _parse_line(path, number, line)
-            episode = fields.get("episode_index")
-            if type(episode) is int:
-                yield episode, line
-
-
 def _frames_at(
     video: VideoFile, begin: object, count: int, fps: float, path: str, name: str
 ) -> NDArray[np.int64]:
@@ -689,24 +496,3 @@ def _camera_facts(feature: Feature) -> dict[str, Any]:
         facts["extra"] = {"depth": strict_json(dict(feature.info))}
         facts["description"] = _DEPTH if feature.info.get("video.pix_fmt") == "gray12le" else ""
     return facts
-
-
-def _split_of(splits: Any, number: int) -> str | None:  # noqa: ANN401 - whatever info.json has
-    """The split that an episode belongs to."""
-    for name, text in splits.items() if isinstance(splits, dict) else ():
-        first, colon, stop = text.partition(":") if isinstance(text, str) else ("", "", "")
-        if colon and first.isdecimal() and stop.isdecimal() and int(first) <= number < int(stop):
-            return str(name)
-    return None
-
-
-def strict_json(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """A value as strict JSON, dictionaries included; not a number becomes text."""
-    if isinstance(value, dict):
-        return {str(name): strict_json(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        # Statistics are long lists of numbers.
-        if set(map(type, value)) <= {float, int, bool} and all(map(math.isfinite, value)):
-            return list(value)
-        return [strict_json(each) for each in value]
-    return as_json_value(value)
