@@ -246,7 +246,8 @@ class Reader(Source):
     ) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """The rows of each trajectory; those of several workers may alternate."""
         by_id = np.argsort(ids, kind="stable")
-        starts: Any = np.flatnonzero(np.diff(ids[by_id], prepend=ids[by_id[:1]] - 1)) if len(ids) else []
+        changes = np.flatnonzero(np.diff(ids[by_id])) + 1
+        starts = [0, *changes.tolist()] if len(ids) else []
         groups = [by_id[a:b] for a, b in pairwise([*starts, len(ids)])]
         for group in sorted(groups, key=lambda rows: int(rows[0])):
             yield stream, order[group]
