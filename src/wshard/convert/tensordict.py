@@ -478,6 +478,12 @@ class WithLast:
         return np.concatenate((found, self._after[count - 1 : count]))
 
 
+def _bits(rows: NDArray[Any]) -> NDArray[Any]:
+    """The bits of rows as whole numbers, as few as possible."""
+    plain = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+    return plain.view(np.uint64) if plain.size % 8 == 0 else plain
+
+
 def follows(rows: Rows, after: Rows) -> bool:
     """Whether each of `after` is the next of `rows`, bit by bit; there must be one."""
     count = rows.shape[0]
@@ -487,6 +493,6 @@ def follows(rows: Rows, after: Rows) -> bool:
     step = max(1, _PIECE_BYTES // row_bytes)
     for start in range(0, count - 1, step):
         stop = min(start + step, count - 1)
-        if rows[start + 1 : stop + 1].tobytes() != after[start:stop].tobytes():
+        if not np.array_equal(_bits(rows[start + 1 : stop + 1]), _bits(after[start:stop])):
             return False
     return True

@@ -364,15 +364,15 @@ def open_store(path: str, blosc: Mapping[str, int]) -> Any:  # noqa: ANN401 - a 
                 and array
                 and not key.endswith((".zarray", ".zattrs", "zarr.json"))
             ):
-                check_blosc(found.to_bytes(), blosc[array], path, key)
+                check_blosc(found.as_numpy_array(), blosc[array], path, key)
             return found
 
     return CheckedStore(path, read_only=True) if is_folder else CheckedStore(path, mode="r")
 
 
-def check_blosc(chunk: bytes, most: int, path: str, name: str) -> None:
+def check_blosc(chunk: NDArray[np.uint8], most: int, path: str, name: str) -> None:
     """Refuses a Blosc chunk that is not as long as it says, or says that it holds more than it may."""
-    head = chunk[: _BLOSC_SIZES.size]
+    head = chunk[: _BLOSC_SIZES.size].tobytes()
     content, _, whole = _BLOSC_SIZES.unpack(head) if len(head) == _BLOSC_SIZES.size else (0, 0, -1)
     if whole != len(chunk) or content > most:
         raise BadValue(
