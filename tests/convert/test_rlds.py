@@ -255,6 +255,18 @@ def test_an_episode_of_ours_with_one_more_observation_comes_back_as_it_was(tmp_p
         assert other.timestamps_ns.tolist() == one.timestamps_ns.tolist()
 
 
+def test_an_episode_of_ours_whose_last_action_is_zero_keeps_its_length(tmp_path: Path) -> None:
+    episodes = [Episode("a"), Episode("b")]
+    for episode, dtype in zip(episodes, (np.float64, np.float32), strict=True):
+        episode.observations["x"] = np.ones((4, 2), dtype)
+        episode.actions["action"] = np.zeros((4, 2))
+    report = convert.write(episodes, tmp_path / "out", "rlds")
+    assert [change.field for change, _ in report.of_kind("cast")] == ["steps/observation/x"]
+    for found in convert.read(tmp_path / "out"):
+        assert (found.length, found.observations["x"].shape) == (4, (4, 2))
+        assert (found.terminations, found.truncations) == (None, None)
+
+
 def test_what_rlds_cannot_hold_is_noted(tmp_path: Path) -> None:
     first, second = Episode("a"), Episode("b")
     first.observations["x"] = np.zeros((4, 2), np.float32)

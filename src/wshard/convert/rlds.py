@@ -38,7 +38,7 @@ from shard_format.sources import open_regular
 from wshard._blocks import Extra
 from wshard._channels import Channel, Modality, RaggedChannel, TextChannel, is_frames
 from wshard._episode import Episode
-from wshard._values import DType
+from wshard._values import BY_NAME, DType
 from wshard.convert._arrays import EncodedFrames, channel_of, text_channel
 from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import Probe, Source, Target, inside, read_json
@@ -485,7 +485,14 @@ class RecordParser:
         """Numbers and texts beside the steps, by feature."""
         self.channels: dict[str, Channel] = {}
         """The channels of the steps, by feature."""
-        self.is_own = OWN_FACTS in leaves and OWN_FACTS in example.names
+        self._own: dict[str, Any] | None = None
+        if OWN_FACTS in leaves and OWN_FACTS in example.names:
+            self._own = self._own_facts()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether our writer wrote it from an episode of another origin."""
+        return self._own is not None
 
     def episode(self, name: str) -> Episode:
         """The episode."""
@@ -677,6 +684,8 @@ class RecordParser:
             and (is_terminal is None or not is_terminal[:-1].any())
             and all(_is_zero(channel, steps - 1) for channel in beside)
         )
+        if self._own is not None:
+            has_final = 0 <= self._own["length"] == steps - 1
         length = episode.length = steps - 1 if has_final else steps
         for feature, channel in self.channels.items():
             lane, name = address_of(feature)
@@ -705,6 +714,12 @@ class RecordParser:
             episode.terminations = is_terminal[shift:]
             if is_last is not None:
                 episode.truncations = (is_last & ~is_terminal)[shift:]
+        if self._own is not None:
+            # The format needs flags that the episode did not have.
+            if "terminated" not in self._own["ends"]:
+                episode.terminations = None
+            if "truncated" not in self._own["ends"]:
+                episode.truncations = None
         for field in (
             "steps/language_instruction",
             "steps/observation/natural_language_instruction",
@@ -795,18 +810,30 @@ class RecordParser:
             episode.extras[f"rlds/{feature}"] = self._example.encoded(feature)
             self._notes.kept(feature, f"rlds/{feature}, as it is encoded there")
 
-    def _restore_own_facts(self, episode: Episode) -> None:
-        if not self.is_own:
-            return
+    def _own_facts(self) -> dict[str, Any]:
+        """What our writer stored beside the steps, checked."""
         try:
-            facts = json.loads(self.facts.pop(OWN_FACTS))
-            episode.id, episode.env_id = str(facts["id"]), str(facts["env_id"])
-            episode.metadata = {**dict(facts["metadata"]), **episode.metadata}
-            if facts["tick_hz"] is not None:
-                episode.timebase.tick_hz = float(facts["tick_hz"])
-            episode.timebase.epoch_ns = int(facts["epoch_ns"])
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise BadValue(f"not what our writer stores: {error}", entry=OWN_FACTS) from None
+            facts = json.loads(bytes(self._strings(OWN_FACTS)[0]))
+            return {
+                "id": str(facts["id"]),
+                "env_id": str(facts["env_id"]),
+                "length": int(facts["length"]),
+                "ends": list(map(str, facts["ends"])),
+                "tick_hz": None if facts["tick_hz"] is None else float(facts["tick_hz"]),
+                "epoch_ns": int(facts["epoch_ns"]),
+                "metadata": dict(facts["metadata"]),
+            }
+        except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+            raise BadValue(f"not what our writer stores: {error!r}", entry=OWN_FACTS) from None
+
+    def _restore_own_facts(self, episode: Episode) -> None:
+        own = self._own
+        if own is None:
+            return
+        self.facts.pop(OWN_FACTS, None)
+        episode.id, episode.env_id = own["id"], own["env_id"]
+        episode.metadata = {**own["metadata"], **episode.metadata}
+        episode.timebase.tick_hz, episode.timebase.epoch_ns = own["tick_hz"], own["epoch_ns"]
 
 
 def _whole_shape(leaf: Leaf, count: int, feature: str) -> tuple[int, ...]:
@@ -1078,6 +1105,15 @@ class _Plan:
             own = {
                 "id": episode.id,
                 "env_id": episode.env_id,
+                "length": episode.length,
+                "ends": [
+                    name
+                    for name, flags in (
+                        ("terminated", episode.terminations),
+                        ("truncated", episode.truncations),
+                    )
+                    if flags is not None
+                ],
                 "tick_hz": episode.timebase.tick_hz,
                 "epoch_ns": episode.timebase.epoch_ns,
                 "metadata": metadata,
@@ -1104,15 +1140,19 @@ class _Plan:
 
 
 def fits(leaf: Leaf, channel: Channel) -> bool:
-    """Whether a feature holds a channel without a change."""
+    """Whether a feature holds the values of a channel."""
     if leaf.is_text or isinstance(channel, TextChannel):
         return (
             leaf.is_text and isinstance(channel, TextChannel) and not leaf.depth + len(leaf.shape)
         )
-    # A file of ours keeps 64-bit rewards that 32 bits hold exactly in 32 bits.
-    is_narrower = (channel.dtype_name, leaf.dtype) == (DType.FLOAT32, "float64")
-    if leaf.dtype != channel.dtype_name.numpy_dtype.name and not is_narrower:
-        return False
+    if leaf.dtype != channel.dtype_name.numpy_dtype.name:
+        # A wider type is fine: a file of ours keeps 64-bit rewards that 32 bits hold exactly in 32 bits.
+        wide = BY_NAME.get(leaf.dtype)
+        is_number = wide is not None and DType.BFLOAT16 not in (wide, channel.dtype_name)
+        if leaf.kind == "image" or wide is None or not is_number:
+            return False
+        if not np.can_cast(channel.dtype, wide.numpy_dtype, "safe"):
+            return False
     if isinstance(channel, RaggedChannel):
         return leaf.depth == 1 and leaf.encoding == "none" and leaf.shape == channel.step_shape
     shape = leaf.shape if not leaf.depth else (leaf.length, *leaf.shape)
@@ -1215,11 +1255,12 @@ class Writer(Target):
             given = values.pop(name, None)
             source = None if given is None else given[1]
             if given is not None and given[0] != leaf:
-                is_channel = isinstance(source, Channel) and fits(leaf, source)
-                if not is_channel:
-                    notes.dropped(name, f"{given[0].dtype}{list(given[0].shape)} in a dataset of "
-                                  f"{leaf.dtype}{list(leaf.shape)}")  # fmt: skip
+                own = f"{given[0].dtype}{list(given[0].shape)}"
+                if not isinstance(source, Channel) or not fits(leaf, source):
+                    notes.dropped(name, f"{own} in a dataset of {leaf.dtype}{list(leaf.shape)}")
                     source = None
+                elif given[0].dtype != leaf.dtype and name != "steps/reward":
+                    notes.cast(name, given[0].dtype, leaf.dtype, "as in the first episode")
             if source is None:
                 notes.filled(
                     name, "empty values: the first episode of the dataset has this feature"

@@ -707,29 +707,8 @@ class Writer(Target):
             self._start(episode, channels, facts)
         length = episode.length
         for name, growing in self._arrays.items():
-            array = growing.array
             given = channels.pop(name, None)
-            values = None if given is None else _values(given[1], length)
-            if values is not None and given is not None and given[0] == "reward":
-                values = values.astype(np.promote_types(values.dtype, array.dtype), copy=False)
-            shape = tuple(array.shape[1:])
-            if values is not None and (
-                values.shape[1:] != shape or not _is_same_type(values, array)
-            ):
-                notes.dropped(
-                    name,
-                    f"{values.dtype}{list(values.shape[1:])} in a dataset of {array.dtype}{list(shape)}",
-                )
-                values = None
-            if values is None:
-                notes.filled(name, "empty values: the first episode of the dataset has this array")
-                is_text = np.dtype(array.dtype).kind in "OT"
-                values = (
-                    np.full((length, *shape), "", object)
-                    if is_text
-                    else np.zeros((length, *shape), array.dtype)
-                )
-            growing.append(values)
+            growing.append(_fitted(name, given, growing.array, length, notes))
         for name, (block, _) in channels.items():
             notes.dropped(block, f"the first episode of the dataset does not have the array {name}")
         self._ends.append((self._ends[-1] if self._ends else 0) + length)
@@ -909,9 +888,30 @@ def _stored_type(channel: Channel) -> Any:  # noqa: ANN401 - a dtype, or str
     return np.dtype("<f4") if channel.dtype_name is DType.BFLOAT16 else channel.dtype
 
 
-def _is_same_type(values: NDArray[Any], array: Any) -> bool:  # noqa: ANN401 - a zarr.Array
-    kinds = values.dtype.kind, np.dtype(array.dtype).kind
-    return values.dtype == array.dtype or all(kind in "OT" for kind in kinds)
+def _fitted(
+    name: str,
+    given: tuple[str, Channel] | None,
+    array: Any,  # noqa: ANN401 - a zarr.Array
+    length: int,
+    notes: Notes,
+) -> NDArray[Any]:
+    """The steps of a channel as the array holds them; empty values if the episode has none that fit."""
+    shape, dtype = tuple(array.shape[1:]), np.dtype(array.dtype)
+    is_text = dtype.kind in "OT"
+    if given is not None:
+        block, channel = given
+        values = _values(channel, length)
+        if values.shape[1:] == shape and (values.dtype.kind == "O") == is_text:
+            if is_text or values.dtype == dtype:
+                return values
+            if np.can_cast(values.dtype, dtype, "safe"):
+                if block != "reward":
+                    notes.cast(block, values.dtype, dtype, "as in the first episode")
+                return values.astype(dtype)
+        own = f"{values.dtype}{list(values.shape[1:])}"
+        notes.dropped(block, f"{own} in a dataset of {dtype}{list(shape)}")
+    notes.filled(name, "empty values: the first episode of the dataset has this array")
+    return np.full((length, *shape), "" if is_text else 0, object if is_text else dtype)
 
 
 def _values(channel: Channel, length: int) -> NDArray[Any]:
