@@ -468,7 +468,9 @@ def test_an_episode_comes_back_as_it_was(
     if change:
         change(ep)
     report = write([ep], tmp_path / "a.mcap", "mcap")
-    more = {"no_rate": {"filled"}, "before_1970": {"cast"}}.get(getattr(change, "__name__", ""), set())
+    more = {"no_rate": {"filled"}, "before_1970": {"cast"}}.get(
+        getattr(change, "__name__", ""), set()
+    )
     assert {found.kind for found in report.changes} == {"kept"} | more
     back = one(tmp_path / "a.mcap")
     wshard.save_wshard(ep, tmp_path / "a.wshard")

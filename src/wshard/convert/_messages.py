@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 from array import array
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -66,6 +66,9 @@ _TIME_OF: Final = {frozenset(names): names for names in TIMES}
 # Values of a field stay in memory up to this many bytes if messages are larger than `_LARGE`.
 _MOST_KEPT: Final = 1 << 20
 _LARGE: Final = 2048
+# Messages whose values are given to fields at once.
+_ROWS: Final = 512
+_MOST_ROWS: Final = 4 << 20
 _MOST_FIELDS: Final = 1000
 _EXACT: Final = 1 << 53
 _I64: Final = 1 << 63
@@ -93,6 +96,15 @@ class Decoder(Protocol):
     """The dtype of each field whose type the schema states."""
 
     def __call__(self, data: memoryview) -> dict[Path, Value]: ...
+
+
+@runtime_checkable
+class TypedDecoder(Decoder, Protocol):
+    """A decoder whose messages all have the same fields."""
+
+    paths: list[Path]
+
+    def values(self, data: memoryview) -> list[Value]: ...
 
 
 # --- JSON
@@ -287,6 +299,23 @@ class Field:
             if self.values is not None:
                 self.values.append(value)
 
+    def extend(self, first: int, column: Sequence[Any]) -> None:
+        """Takes the values of several messages, which are all of the kind that the schema states."""
+        self.messages.extend(range(first, first + len(column)))
+        if type(column[0]) is not np.ndarray:
+            self.kind = "text" if isinstance(column[0], str) else "number"
+            assert self.values is not None
+            self.values.extend(column)
+            return
+        self.kind = "array"
+        self.dtype = self.dtype or column[0].dtype
+        self.shapes.extend(value.shape for value in column)
+        self.nbytes += sum(value.nbytes for value in column)
+        if self.content is not None:
+            self.content += b"".join(column)
+            if self.nbytes > _MOST_KEPT and self.nbytes > _LARGE * len(self.messages):
+                self.content = None
+
     def _promote(self, value: NDArray[Any]) -> bool:
         """Whether an array of another dtype fits, after the dtype was widened where that is exact."""
         if not value.size:
@@ -330,6 +359,7 @@ class Topic:
         self.schema = schema
         self._path = path
         self._decode = decode
+        self._typed = decode if isinstance(decode, TypedDecoder) else None
         self._data = data
         self.log_times = array("q")
         self.publish_times = array("q")
@@ -339,6 +369,8 @@ class Topic:
         self.fields: dict[Path, Field] = {}
         self.kind = KINDS.get(schema.replace("/msg/", "/"), "")
         self._pictures: set[tuple[str, tuple[int, int] | None]] = set()
+        self._rows: list[list[Value]] = []
+        self._row_bytes = 0
 
     def add(
         self, channel: int, sequence: int, log: int, publish: int, data: memoryview, place: Place
@@ -350,7 +382,36 @@ class Topic:
         self.log_times.append(log)
         self.publish_times.append(publish)
         self._places.extend(place)
-        self._take(number, self._decode(data))
+        typed = self._typed
+        if typed is not None:
+            values = typed.values(data)
+            self._rows.append(values)
+            self._row_bytes += len(data)
+            if self.kind == "compressed" and ("data",) in typed.paths:
+                self._look(values[typed.paths.index(("data",))])
+            if self._row_bytes > _MOST_ROWS or len(self._rows) == _ROWS:
+                self._flush()
+        else:
+            self._take(number, self._decode(data))
+
+    def _flush(self) -> None:
+        """Gives the values of the last messages to the fields."""
+        decode = self._typed
+        if not self._rows or decode is None:
+            return
+        first = len(self.log_times) - len(self._rows)
+        for path, column in zip(decode.paths, zip(*self._rows, strict=True), strict=False):
+            field = self.fields.get(path)
+            if field is None:
+                field = self.fields[path] = Field(decode.types.get(path))
+            field.extend(first, column)
+        self._rows, self._row_bytes = [], 0
+
+    def _look(self, data: Any) -> None:  # noqa: ANN401 - a Value
+        """Remembers what kind of picture a message has."""
+        if isinstance(data, np.ndarray):
+            content = np.ascontiguousarray(data).data
+            self._pictures.add((image_type(content), picture_size(content)))
 
     def _take(self, number: int, found: dict[Path, Value]) -> None:
         fields = self.fields
@@ -365,10 +426,7 @@ class Topic:
             for earlier in range(number + 1):
                 self._take(earlier, self.decoded(earlier))
         if self.kind == "compressed":
-            data: Any = found.get(("data",))
-            if isinstance(data, np.ndarray):
-                content = data.data
-                self._pictures.add((image_type(content), picture_size(content)))
+            self._look(found.get(("data",)))
 
     def decoded(self, number: int) -> dict[Path, Value]:
         """The fields of a message, read again."""
@@ -411,6 +469,7 @@ class Topic:
             notes.reordered(self.name, "messages sorted by log time, which ran backwards")
         if getattr(self._decode, "has_replaced_text", False):
             notes.cast(self.name, "text", "UTF-8", "bytes that are not UTF-8 were replaced")
+        self._flush()
         self._merge_empty_lists()
         special = getattr(self, f"_{self.kind}", None) if self.kind else None
         done = special(episode, notes, names, times) if special else frozenset()

@@ -44,6 +44,7 @@ _NUMBERS: Final = {
 _TIMES: Final = ("builtin_interfaces/msg/Time", "builtin_interfaces/msg/Duration")
 _BASE, _NAME, _ARRAY, _SEQUENCE = 1, 2, 3, 4
 _MOST_FIELDS: Final = 2000
+_LARGE: Final = 1 << 16
 _MOST_TEXT: Final = 4 << 20
 _DUMMY: Final = "structure_needs_at_least_one_member"
 
@@ -158,6 +159,7 @@ class RosDecoder:
             for at, dtype in zip(self._layout.paths, self._layout.types, strict=True)
             if dtype is not None
         }
+        self.paths = self._layout.paths
         self.has_replaced_text = False
 
     # --- from definitions to steps
@@ -216,7 +218,7 @@ class RosDecoder:
         if kind == _BASE:
             base = what[0]
             if base == "string":
-                layout.steps.append(("string",))
+                layout.steps.append(["string", None, (b"", "")])
                 layout.add(path, None, ())
             else:
                 char = self._number(base, path)
@@ -262,7 +264,7 @@ class RosDecoder:
     ) -> None:
         kind, what = item
         if kind == _BASE and what[0] == "string":
-            layout.steps.append(("strings", count, [None, None]))
+            layout.steps.append(["strings", count, (b"", "")])
             layout.add(path, None, ())
         elif kind == _BASE:
             char = self._number(what[0], path)
@@ -283,7 +285,11 @@ class RosDecoder:
     # --- from bytes to values
 
     def __call__(self, data: memoryview) -> dict[Path, Value]:
-        """The fields of one message.
+        """The fields of one message."""
+        return dict(zip(self.paths, self.values(data), strict=True))
+
+    def values(self, data: memoryview) -> list[Value]:
+        """The value of each of `paths` in one message.
 
         Raises:
             BadValue: the message does not have the form that its definition says.
@@ -295,8 +301,10 @@ class RosDecoder:
                 problem = "not plain CDR"
             else:
                 order, start = ("<" if data[1] else ">"), 4
+        # Bytes are cut faster than memory is; pictures are not copied.
+        content = data[start:] if end > _LARGE else bytes(data[start:])
         try:
-            values, used = self._decode(self._layout, data[start:], 0, order)
+            values, used = self._decode(self._layout, content, 0, order)
             # CDR may be padded at its end.
             if end - start - used > (7 if self._is_cdr else 0):
                 problem = problem or f"{end - start - used} bytes are left"
@@ -310,10 +318,10 @@ class RosDecoder:
                 found=f"a message of {end} bytes",
                 hint=None if self._layout.paths else "the definition is missing or empty",
             )
-        return dict(zip(self._layout.paths, values, strict=True))
+        return values
 
     def _decode(
-        self, layout: _Layout, data: memoryview, at: int, order: str
+        self, layout: _Layout, data: bytes | memoryview, at: int, order: str
     ) -> tuple[list[Any], int]:
         values: list[Any] = []
         is_cdr = self._is_cdr
@@ -331,9 +339,19 @@ class RosDecoder:
                         values.append(numbers[first] * 1_000_000_000 + numbers[first + 1])
                 continue
             kind = step[0]
-            if kind == "string":
-                text, at = self._string(data, at, order)
-                values.append(text)
+            if kind in ("string", "strings"):
+                if is_cdr:
+                    at += -at & 3
+                # Names of frames and joints are mostly those of the message before.
+                seen, found = step[2]
+                if seen and data[at : at + len(seen)] == seen:
+                    at += len(seen)
+                else:
+                    start = at
+                    found, at = self._text(kind, step[1], data, at, order)
+                    if at - start < _LARGE:
+                        step[2] = bytes(data[start:at]), found
+                values.append(found)
                 continue
             count = step[1]
             if count is None:
@@ -349,15 +367,6 @@ class RosDecoder:
                 if dtype.kind == "b":  # any byte but 0 is true
                     array = array.view(np.uint8) != 0
                 values.append(array if order == "<" else array.astype(step[2]))
-            elif kind == "strings":
-                texts = []
-                for _ in range(count):
-                    text, at = self._string(data, at, order)
-                    texts.append(text)
-                memory = step[2]
-                if texts != memory[0]:  # the names of joints are the same in every message
-                    memory[:] = texts, json_text(texts)
-                values.append(memory[1])
             else:
                 inner: _Layout = step[2]
                 items = []
@@ -367,12 +376,28 @@ class RosDecoder:
                 values.extend(_columns(inner, items))
         return values, at
 
-    def _count(self, data: memoryview, at: int, order: str) -> tuple[int, int]:
+    def _text(
+        self, kind: str, count: int | None, data: bytes | memoryview, at: int, order: str
+    ) -> tuple[str, int]:
+        """One string, or a list of them as JSON."""
+        if kind == "string":
+            return self._string(data, at, order)
+        if count is None:
+            count, at = self._count(data, at, order)
+        if count > len(data) - at:
+            raise ValueError(f"{count} strings, but {len(data) - at} bytes are left")
+        texts = []
+        for _ in range(count):
+            text, at = self._string(data, at, order)
+            texts.append(text)
+        return json_text(texts), at
+
+    def _count(self, data: bytes | memoryview, at: int, order: str) -> tuple[int, int]:
         if self._is_cdr:
             at += -at & 3
         return struct.unpack_from(f"{order}I", data, at)[0], at + 4
 
-    def _string(self, data: memoryview, at: int, order: str) -> tuple[str, int]:
+    def _string(self, data: bytes | memoryview, at: int, order: str) -> tuple[str, int]:
         length, at = self._count(data, at, order)
         if length > len(data) - at:
             raise ValueError(f"a string of {length} bytes, but {len(data) - at} are left")

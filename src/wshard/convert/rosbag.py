@@ -26,7 +26,7 @@ from shard_format.errors import (
 from shard_format.extras import require
 from shard_format.listing import natural_key
 from shard_format.registry import DEFAULT_LIMITS
-from shard_format.sources import read_file
+from shard_format.sources import open_regular, read_file
 from shard_format.zstd import ZstdError, open_reader
 from wshard._episode import Episode
 from wshard.convert._hdf5 import as_json_value
@@ -212,10 +212,9 @@ class Reader(Source):
         self._folders.append(folder)
         target = os.path.join(folder.name, stem(path))
         try:
-            with open(path, "rb") as source, open(target, "xb") as out:
-                most = (
-                    _MOST_EXPANSION * os.path.getsize(path) + DEFAULT_LIMITS.max_decompressed_bytes
-                )
+            descriptor, status = open_regular(path)
+            most = _MOST_EXPANSION * status.st_size + DEFAULT_LIMITS.max_decompressed_bytes
+            with os.fdopen(descriptor, "rb") as source, open(target, "xb") as out:
                 reader = open_reader(source)
                 while piece := reader.read(_PIECE):
                     out.write(piece)
