@@ -10,7 +10,8 @@ import base64
 import binascii
 import json
 from array import array
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from wshard.convert._sensors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -70,6 +71,8 @@ _LARGE: Final = 2048
 _ROWS: Final = 512
 _MOST_ROWS: Final = 4 << 20
 _MOST_FIELDS: Final = 1000
+_SCALARS: Final = {bool, int, float, type(None)}
+_PLAIN: Final = {*_SCALARS, str}
 _EXACT: Final = 1 << 53
 _I64: Final = 1 << 63
 
@@ -84,6 +87,9 @@ class Json(str):
         return json.loads(self)
 
 
+_TEXTS: Final = {str, Json}
+
+
 def json_text(value: Any) -> Json:  # noqa: ANN401 - any JSON
     """A value as JSON text."""
     return Json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
@@ -96,15 +102,6 @@ class Decoder(Protocol):
     """The dtype of each field whose type the schema states."""
 
     def __call__(self, data: memoryview) -> dict[Path, Value]: ...
-
-
-@runtime_checkable
-class TypedDecoder(Decoder, Protocol):
-    """A decoder whose messages all have the same fields."""
-
-    paths: list[Path]
-
-    def values(self, data: memoryview) -> list[Value]: ...
 
 
 # --- JSON
@@ -164,58 +161,77 @@ def flatten(value: Any, path: Path, found: dict[Path, Value]) -> None:  # noqa: 
     """Adds the flat fields of a JSON value."""
     kind = type(value)
     if kind is dict:
-        keys = frozenset(value)
-        names = VECTOR_OF.get(keys) if path else None
-        if names and all(type(one) in (int, float) for one in value.values()):
-            vector = as_numbers([value[name] for name in names])
-            if vector is not None:
-                found[(*path, names)] = vector
-                return
-        names = _TIME_OF.get(keys) if path else None
-        if names and all(type(one) is int for one in value.values()):
-            seconds, rest = (value[name] for name in names)
-            if 0 <= rest < 1_000_000_000 and abs(seconds) < 1 << 33:
-                found[(*path, names)] = seconds * 1_000_000_000 + rest
+        if path and 2 <= len(value) <= 4:
+            whole = _vector_or_time(value)
+            if whole is not None:
+                names, number = whole
+                found[(*path, names)] = number
                 return
         if not value:
             found[path] = Json("{}")
         for key, one in value.items():
-            flatten(one, (*path, key), found)
+            if type(one) in _PLAIN:
+                found[(*path, key)] = one
+            else:
+                flatten(one, (*path, key), found)
     elif kind is list:
         numbers = as_numbers(value)
         if numbers is not None:
             found[path] = numbers
         elif not _flatten_items(value, path, found):
-            found[path] = json_text(value)
+            is_texts = len(value) < _MOST_FIELDS and set(map(type, value)) == {str}
+            found[path] = _texts(tuple(value)) if is_texts else json_text(value)
     else:
         found[path] = value
 
 
+@lru_cache(64)
+def _texts(texts: tuple[str, ...]) -> Json:
+    """A list of texts as JSON: the names of joints are the same in every message."""
+    return json_text(texts)
+
+
+def _vector_or_time(value: dict[str, Any]) -> tuple[tuple[str, ...], Value] | None:
+    """An object of numbers as one vector, or of integers as nanoseconds, with its keys; None for any other."""
+    keys = frozenset(value)
+    names = VECTOR_OF.get(keys)
+    if names:
+        numbers = [value[name] for name in names]
+        if set(map(type, numbers)) <= {int, float}:
+            vector = as_numbers(numbers)
+            return None if vector is None else (names, vector)
+    names = _TIME_OF.get(keys)
+    if names:
+        seconds, rest = (value[name] for name in names)
+        if type(seconds) is int and type(rest) is int:
+            is_time = 0 <= rest < 1_000_000_000 and abs(seconds) < 1 << 33
+            return (names, seconds * 1_000_000_000 + rest) if is_time else None
+    return None
+
+
 def as_numbers(value: list[Any]) -> NDArray[Any] | None:
-    """A list of numbers, or of lists of them, as an array; None if it is something else."""
-    if not value:
-        return np.zeros(0)
-    try:
-        made = np.array(value)
-    except (ValueError, OverflowError):  # lists of different lengths, large numbers
-        return None
-    if made.dtype == np.float64:
-        # NumPy makes floats of large integers.
-        flat = value if made.ndim == 1 else sum_of(value, made.ndim)
-        is_exact = all(type(one) is float or abs(one) < _EXACT for one in flat)
-        return made if is_exact and not any(type(one) is bool for one in flat) else None
-    if made.dtype == np.int64 and any(
-        type(one) is bool for one in (value if made.ndim == 1 else sum_of(value, made.ndim))
-    ):
-        return None
-    return made if made.dtype in (np.int64, np.bool_) else None
-
-
-def sum_of(value: list[Any], depth: int) -> list[Any]:
-    """The numbers in lists of lists."""
-    for _ in range(depth - 1):
-        value = [one for inner in value for one in inner]
-    return value
+    """A list of numbers, or of lists of them, as an array; None if no array holds it exactly."""
+    flat, shape = value, [len(value)]
+    kinds = set(map(type, flat))
+    while kinds == {list}:
+        lengths = set(map(len, flat))
+        if len(lengths) > 1:
+            return None
+        shape.append(lengths.pop())
+        flat = [one for inner in flat for one in inner]
+        kinds = set(map(type, flat))
+    if not flat:
+        return np.zeros(shape) if len(shape) == 1 else None
+    if kinds == {float}:
+        made = np.array(flat, np.float64)
+        return made if len(shape) == 1 else made.reshape(shape)
+    if kinds == {int, float}:
+        is_exact = all(type(one) is float or -_EXACT < one < _EXACT for one in flat)
+        return np.array(flat, np.float64).reshape(shape) if is_exact else None
+    if kinds == {int}:
+        fits = min(flat) >= -_I64 and max(flat) < _I64
+        return np.array(flat, np.int64).reshape(shape) if fits else None
+    return np.array(flat, np.bool_).reshape(shape) if kinds == {bool} else None
 
 
 def _flatten_items(items: list[Any], path: Path, found: dict[Path, Value]) -> bool:
@@ -260,7 +276,7 @@ class Field:
         """`number`, `text` or `array`; `mixed` if messages differ, and must be decoded again."""
         self.messages = array("q")
         """Which messages have it."""
-        self.values: list[Any] | None = []
+        self.values: list[Any] = []
         """Numbers and texts."""
         self.content: bytearray | None = bytearray()
         """The bytes of arrays; None if they are read again when they are used."""
@@ -286,35 +302,48 @@ class Field:
             self.nbytes += value.nbytes
             if self.content is not None:
                 self.content += value.astype(self.dtype, copy=False).tobytes()
-                if self.nbytes > _MOST_KEPT and self.nbytes > _LARGE * len(self.messages):
-                    self.content = None
+                self._forget_large()
         elif isinstance(value, str):
             if kind != "text":
                 self.kind = "mixed" if kind else "text"
-            if self.values is not None:
-                self.values.append(value)
+            self.values.append(value)
         else:
             if kind != "number":
                 self.kind = "mixed" if kind else "number"
-            if self.values is not None:
-                self.values.append(value)
+            self.values.append(value)
 
     def extend(self, first: int, column: Sequence[Any]) -> None:
-        """Takes the values of several messages, which are all of the kind that the schema states."""
-        self.messages.extend(range(first, first + len(column)))
-        if type(column[0]) is not np.ndarray:
-            self.kind = "text" if isinstance(column[0], str) else "number"
-            assert self.values is not None
+        """Takes the values of several messages, of which `first` is the first."""
+        kinds = set(map(type, column))
+        if kinds == {np.ndarray} and self.kind in ("", "array"):
+            dtype = self.dtype or column[0].dtype
+            if all(value.dtype is dtype for value in column) or all(
+                value.dtype == dtype for value in column
+            ):
+                self.kind, self.dtype = "array", dtype
+                self.messages.extend(range(first, first + len(column)))
+                self.shapes.extend([value.shape for value in column])
+                self.nbytes += sum([value.nbytes for value in column])
+                if self.content is not None:
+                    self.content += b"".join(column)
+                    self._forget_large()
+                return
+        elif kinds <= _TEXTS and self.kind in ("", "text"):
+            self.kind = "text"
+            self.messages.extend(range(first, first + len(column)))
             self.values.extend(column)
             return
-        self.kind = "array"
-        self.dtype = self.dtype or column[0].dtype
-        self.shapes.extend(value.shape for value in column)
-        self.nbytes += sum(value.nbytes for value in column)
-        if self.content is not None:
-            self.content += b"".join(column)
-            if self.nbytes > _MOST_KEPT and self.nbytes > _LARGE * len(self.messages):
-                self.content = None
+        elif kinds <= _SCALARS and self.kind in ("", "number"):
+            self.kind = "number"
+            self.messages.extend(range(first, first + len(column)))
+            self.values.extend(column)
+            return
+        for number, value in enumerate(column, first):
+            self.add(number, value)
+
+    def _forget_large(self) -> None:
+        if self.nbytes > _MOST_KEPT and self.nbytes > _LARGE * len(self.messages):
+            self.content = None
 
     def _promote(self, value: NDArray[Any]) -> bool:
         """Whether an array of another dtype fits, after the dtype was widened where that is exact."""
@@ -359,7 +388,6 @@ class Topic:
         self.schema = schema
         self._path = path
         self._decode = decode
-        self._typed = decode if isinstance(decode, TypedDecoder) else None
         self._data = data
         self.log_times = array("q")
         self.publish_times = array("q")
@@ -369,64 +397,54 @@ class Topic:
         self.fields: dict[Path, Field] = {}
         self.kind = KINDS.get(schema.replace("/msg/", "/"), "")
         self._pictures: set[tuple[str, tuple[int, int] | None]] = set()
-        self._rows: list[list[Value]] = []
+        self._keys: Collection[Path] = ()
+        self._rows: list[Collection[Value]] = []
         self._row_bytes = 0
+        self._given = 0
 
     def add(
         self, channel: int, sequence: int, log: int, publish: int, data: memoryview, place: Place
     ) -> None:
         """Takes the next message of the file."""
-        number = len(self.log_times)
         self.channels.append(channel)
         self.sequences.append(sequence)
         self.log_times.append(log)
         self.publish_times.append(publish)
         self._places.extend(place)
-        typed = self._typed
-        if typed is not None:
-            values = typed.values(data)
-            self._rows.append(values)
-            self._row_bytes += len(data)
-            if self.kind == "compressed" and ("data",) in typed.paths:
-                self._look(values[typed.paths.index(("data",))])
-            if self._row_bytes > _MOST_ROWS or len(self._rows) == _ROWS:
-                self._flush()
-        else:
-            self._take(number, self._decode(data))
+        self._row(self._decode(data), len(data))
+        if len(self.fields) > _MOST_FIELDS and isinstance(self._decode, JsonDecoder):
+            self._decode = WholeJson()
+            self.fields, self._keys, self._rows, self._given = {}, (), [], 0
+            for number in range(len(self.log_times)):
+                self._row(self.decoded(number), len(data))
+
+    def _row(self, found: dict[Path, Value], size: int) -> None:
+        """Takes the fields of the next message; those of messages that have the same fields are kept together."""
+        if self.kind == "compressed":
+            self._look(found.get(("data",)))
+        if found.keys() != self._keys:
+            self._flush()
+            self._keys = found.keys()
+        self._rows.append(found.values())
+        self._row_bytes += size
+        if self._row_bytes > _MOST_ROWS or len(self._rows) == _ROWS:
+            self._flush()
 
     def _flush(self) -> None:
         """Gives the values of the last messages to the fields."""
-        decode = self._typed
-        if not self._rows or decode is None:
-            return
-        first = len(self.log_times) - len(self._rows)
-        for path, column in zip(decode.paths, zip(*self._rows, strict=True), strict=False):
+        rows, self._rows, self._row_bytes = self._rows, [], 0
+        first, self._given = self._given, self._given + len(rows)
+        for path, *column in zip(self._keys, *rows, strict=True):
             field = self.fields.get(path)
             if field is None:
-                field = self.fields[path] = Field(decode.types.get(path))
+                field = self.fields[path] = Field(self._decode.types.get(path))
             field.extend(first, column)
-        self._rows, self._row_bytes = [], 0
 
     def _look(self, data: Any) -> None:  # noqa: ANN401 - a Value
         """Remembers what kind of picture a message has."""
         if isinstance(data, np.ndarray):
             content = np.ascontiguousarray(data).data
             self._pictures.add((image_type(content), picture_size(content)))
-
-    def _take(self, number: int, found: dict[Path, Value]) -> None:
-        fields = self.fields
-        for path, value in found.items():
-            field = fields.get(path)
-            if field is None:
-                field = fields[path] = Field(self._decode.types.get(path))
-            field.add(number, value)
-        if len(fields) > _MOST_FIELDS and isinstance(self._decode, JsonDecoder):
-            self._decode = WholeJson()
-            self.fields = {}
-            for earlier in range(number + 1):
-                self._take(earlier, self.decoded(earlier))
-        if self.kind == "compressed":
-            self._look(found.get(("data",)))
 
     def decoded(self, number: int) -> dict[Path, Value]:
         """The fields of a message, read again."""
@@ -449,7 +467,7 @@ class Topic:
             messages = np.array(field.messages + empty.messages, np.int64)
             order = np.argsort(messages, kind="stable").tolist()
             more: list[Any] = [(0,) if field.kind == "array" else Json("[]")] * len(empty.messages)
-            old: list[Any] = field.shapes if field.kind == "array" else field.values or []
+            old: list[Any] = field.shapes if field.kind == "array" else field.values
             both = [*old, *more]
             merged = [both[at] for at in order]
             field.messages = array("q", messages[order].tolist())
@@ -546,7 +564,7 @@ class Topic:
             numbers = self._numbers(field)
             if numbers is not None:
                 return Channel(name, data=numbers[order], **facts)
-        elif field.kind == "text" and field.values is not None:
+        elif field.kind == "text":
             texts = [field.values[at] for at in order] if moved else field.values
             if not any(isinstance(one, Json) for one in texts):
                 return TextChannel(name, [well_formed(one) for one in texts], **facts)
@@ -565,7 +583,7 @@ class Topic:
     @staticmethod
     def _numbers(field: Field) -> NDArray[Any] | None:
         """Numbers as an array; None if no dtype holds them exactly."""
-        values = field.values or []
+        values = field.values
         if field.dtype is not None:
             return np.array(values, field.dtype)
         kinds = {type(one) for one in values}
@@ -819,7 +837,7 @@ def point_layout(topic: Topic) -> tuple[list[tuple[str, np.dtype[Any], int]], in
             return None
         value: Any = found["fields", None, key]
         if field.kind == "text":
-            if any(one != value for one in field.values or ()):
+            if any(one != value for one in field.values):
                 return None
             keys.append(value.value())
         else:

@@ -42,6 +42,7 @@ _NUMBERS: Final = {
     "byte": "B",
 }
 _TIMES: Final = ("builtin_interfaces/msg/Time", "builtin_interfaces/msg/Duration")
+_COUNTS: Final = {order: struct.Struct(f"{order}I").unpack_from for order in "<>"}
 _BASE, _NAME, _ARRAY, _SEQUENCE = 1, 2, 3, 4
 _MOST_FIELDS: Final = 2000
 _LARGE: Final = 1 << 16
@@ -92,7 +93,7 @@ class _Run:
         self.chars = ""
         self.leaves: list[tuple[str, int, int, Any]] = []
         """Kind, first and last number, dtype."""
-        self._formats: dict[tuple[str, int], struct.Struct] = {}
+        self.formats: dict[tuple[str, int], struct.Struct] = {}
 
     def take(self, kind: str, chars: str, dtype: Any = None) -> None:  # noqa: ANN401 - a dtype or None
         """Adds the numbers of one leaf."""
@@ -102,7 +103,7 @@ class _Run:
 
     def format(self, order: str, at: int, is_aligned: bool) -> struct.Struct:
         """How to unpack it where the position is `at` after a multiple of 8."""
-        found = self._formats.get((order, at))
+        found = self.formats.get((order, at))
         if found is None:
             text, position = order, at
             for char in self.chars:
@@ -110,7 +111,7 @@ class _Run:
                 pad = -position % size if is_aligned else 0
                 text += "x" * pad + char
                 position += pad + size
-            found = self._formats[order, at] = struct.Struct(text)
+            found = self.formats[order, at] = struct.Struct(text)
         return found
 
 
@@ -159,7 +160,6 @@ class RosDecoder:
             for at, dtype in zip(self._layout.paths, self._layout.types, strict=True)
             if dtype is not None
         }
-        self.paths = self._layout.paths
         self.has_replaced_text = False
 
     # --- from definitions to steps
@@ -285,11 +285,7 @@ class RosDecoder:
     # --- from bytes to values
 
     def __call__(self, data: memoryview) -> dict[Path, Value]:
-        """The fields of one message."""
-        return dict(zip(self.paths, self.values(data), strict=True))
-
-    def values(self, data: memoryview) -> list[Value]:
-        """The value of each of `paths` in one message.
+        """The fields of one message.
 
         Raises:
             BadValue: the message does not have the form that its definition says.
@@ -318,7 +314,7 @@ class RosDecoder:
                 found=f"a message of {end} bytes",
                 hint=None if self._layout.paths else "the definition is missing or empty",
             )
-        return values
+        return dict(zip(self._layout.paths, values, strict=True))
 
     def _decode(
         self, layout: _Layout, data: bytes | memoryview, at: int, order: str
@@ -326,8 +322,8 @@ class RosDecoder:
         values: list[Any] = []
         is_cdr = self._is_cdr
         for step in layout.steps:
-            if isinstance(step, _Run):
-                form = step.format(order, at & 7 if is_cdr else 0, is_cdr)
+            if type(step) is _Run:
+                form = step.formats.get((order, at & 7)) or step.format(order, at & 7, is_cdr)
                 numbers = form.unpack_from(data, at)
                 at += form.size
                 for kind, first, last, dtype in step.leaves:
@@ -355,7 +351,10 @@ class RosDecoder:
                 continue
             count = step[1]
             if count is None:
-                count, at = self._count(data, at, order)
+                if is_cdr:
+                    at += -at & 3
+                (count,) = _COUNTS[order](data, at)
+                at += 4
             if count > len(data) - at:
                 raise ValueError(f"{count} items, but {len(data) - at} bytes are left")
             if kind == "numbers":
@@ -395,7 +394,7 @@ class RosDecoder:
     def _count(self, data: bytes | memoryview, at: int, order: str) -> tuple[int, int]:
         if self._is_cdr:
             at += -at & 3
-        return struct.unpack_from(f"{order}I", data, at)[0], at + 4
+        return _COUNTS[order](data, at)[0], at + 4
 
     def _string(self, data: bytes | memoryview, at: int, order: str) -> tuple[str, int]:
         length, at = self._count(data, at, order)

@@ -358,7 +358,7 @@ class BagFile(MessageFile):
             at = stop
 
     def _one(
-        self, content: memoryview, fields: dict[str, memoryview], start: int, stop: int, chunk: int
+        self, content: memoryview, fields: dict[str, bytes], start: int, stop: int, chunk: int
     ) -> Iterator[Message]:
         op = self._number(fields, "op", 1)
         if op == _MESSAGE:
@@ -386,7 +386,7 @@ class BagFile(MessageFile):
                 ) from None
             self.connections.setdefault(number, texts)
 
-    def _record(self, content: memoryview, at: int) -> tuple[dict[str, memoryview], int, int]:
+    def _record(self, content: memoryview, at: int) -> tuple[dict[str, bytes], int, int]:
         """The fields of the record at an offset, and start and end of its data."""
         end = len(content)
         if at + 4 > end:
@@ -400,19 +400,19 @@ class BagFile(MessageFile):
             raise self._cut("a record", at)
         return self._fields(content[at + 4 : at + 4 + size]), start, start + length
 
-    def _fields(self, head: memoryview) -> dict[str, memoryview]:
-        found, at = {}, 0
-        while at < len(head):
-            size = int.from_bytes(head[at : at + 4], "little")
-            field = bytes(head[at + 4 : at + 4 + size])
-            name, equals, _ = field.partition(b"=")
-            if len(field) != size or not equals:
+    def _fields(self, head: memoryview) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        content, at = bytes(head), 0
+        while at < len(content):
+            end = at + 4 + int.from_bytes(content[at : at + 4], "little")
+            equals = content.find(b"=", at + 4, end)
+            if equals < 0 or end > len(content):
                 raise BadValue("a record of the bag has a damaged head", path=self.path)
-            found[name.decode("latin-1")] = memoryview(field)[len(name) + 1 :]
-            at += 4 + size
+            found[content[at + 4 : equals].decode("latin-1")] = content[equals + 1 : end]
+            at = end
         return found
 
-    def _number(self, fields: dict[str, memoryview], name: str, width: int) -> int:
+    def _number(self, fields: dict[str, bytes], name: str, width: int) -> int:
         value = fields.get(name, b"")
         if len(value) != width:
             raise BadValue(
