@@ -17,6 +17,7 @@ the first one. Any other path becomes a folder with a Parquet file for each epis
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -56,7 +57,7 @@ from wshard.convert._npz import modality_of, plain_name
 from wshard.convert._own import file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -67,6 +68,10 @@ _FRAME: Final = "frame_index"
 _ROW: Final = "index"
 _OWN: Final = b"wshard"
 _ENDINGS: Final = (".parquet", ".csv", ".tsv")
+_DAMAGE: Final = (
+    *(OSError, ValueError, TypeError, LookupError, NotImplementedError, OverflowError),
+    *(MemoryError, RecursionError),
+)
 _FLAT: Final = (REWARD, TERMINATED, TRUNCATED)
 _STEPS: Final = ("action", *_FLAT)
 _ELEMENT: Final = re.compile(r"(.+?)\[(\d{1,9}(?:\]\[\d{1,9}){0,7})\]")
@@ -127,21 +132,8 @@ class Reader(Source):
     def _runs(self) -> list[Run]:
         runs: list[Run] = []
         for file in self._files:
-            table = self._table(file)
-            stem = os.path.splitext(os.path.basename(file))[0]
-            column = next((name for name in _EPISODE if name in table.names), None)
-            if column is None:
-                runs.append(Run(stem, file, 0, table.length))
-                continue
-            found = table.runs(column)
-            if len({name for name, _, _ in found}) != len(found):
-                raise BadValue(
-                    "the rows of an episode do not follow each other",
-                    path=file,
-                    entry=column,
-                    hint="sort the table by episode and step",
-                )
-            runs += [Run(name, file, start, stop) for name, start, stop in found]
+            with _errors(file):
+                runs += self._runs_of(self._table(file))
         if len({run.name for run in runs}) == len(runs):
             return runs
         return [
@@ -149,10 +141,23 @@ class Reader(Source):
             for run in runs
         ]
 
+    def _runs_of(self, table: _Table) -> list[Run]:
+        column = next((name for name in _EPISODE if name in table.names), None)
+        if column is None:
+            stem = os.path.splitext(os.path.basename(table.path))[0]
+            return [Run(stem, table.path, 0, table.length)]
+        found = table.runs(column)
+        if len({name for name, _, _ in found}) != len(found):
+            raise BadValue(
+                "the rows of an episode do not follow each other",
+                entry=column,
+                hint="sort the table by episode and step",
+            )
+        return [Run(name, table.path, start, stop) for name, start, stop in found]
+
     def _table(self, file: str) -> _Table:
         if self._last is None or self._last.path != file:
-            if self._last is not None:
-                self._last.close()
+            self.close()
             self._last = open_table(file)
         return self._last
 
@@ -161,12 +166,10 @@ class Reader(Source):
 
     def read(self, number: int, notes: Notes) -> Episode:
         run = self._runs[number]
-        table = self._table(run.file)
-        try:
+        with _errors(run.file):
+            table = self._table(run.file)
             rows = table.rows(run.start, run.stop)
             return _EpisodeOfRows(rows, run, table.described, notes).episode()
-        except ShardError as error:
-            raise error.located(path=run.file) from None
 
     def close(self) -> None:
         if self._last is not None:
@@ -188,12 +191,11 @@ class _Table:
     def _open(self) -> None:
         csv = require("pyarrow.csv", "arrow")
         separator = "\t" if self.path.endswith(".tsv") else ","
-        with _errors(self.path):
-            self._whole = csv.read_csv(
-                self.path,
-                parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True),
-                convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=False),
-            )
+        self._whole = csv.read_csv(
+            self.path,
+            parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+            convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=False),
+        )
         self.length: int = self._whole.num_rows
         self.names: list[str] = self._whole.column_names
 
@@ -209,9 +211,8 @@ class _Table:
         whole = self._column(column).combine_chunks()
         if whole.null_count:
             raise BadValue("a row belongs to no episode", path=self.path, entry=column)
-        with _errors(self.path):
-            encoded = require("pyarrow.compute", "arrow").run_end_encode(whole)
-            values, ends = encoded.values.to_pylist(), encoded.run_ends.to_pylist()
+        encoded = require("pyarrow.compute", "arrow").run_end_encode(whole)
+        values, ends = encoded.values.to_pylist(), encoded.run_ends.to_pylist()
         names = [value if isinstance(value, str) else f"episode_{value}" for value in values]
         return list(zip(names, [0, *ends[:-1]], ends, strict=True))
 
@@ -224,9 +225,8 @@ class _Parquet(_Table):
 
     def _open(self) -> None:
         parquet = require("pyarrow.parquet", "arrow")
-        with _errors(self.path):
-            self._file = parquet.ParquetFile(self.path)
-            self._schema = self._file.schema_arrow
+        self._file = parquet.ParquetFile(self.path)
+        self._schema = self._file.schema_arrow
         facts = self._file.metadata
         self.length = facts.num_rows
         self.names = self._schema.names
@@ -248,8 +248,8 @@ class _Parquet(_Table):
     def _read(self, number: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
         if self._group[0] != number:
             group = self._file.metadata.row_group(number)
-            values = sum(group.column(at).num_values for at in range(group.num_columns))
-            most = max(values, group.total_byte_size)
+            # Not the columns of the group: pyarrow ends the process if their statistics are damaged.
+            most = max(group.num_rows * group.num_columns, group.total_byte_size)
             if most > DEFAULT_LIMITS.max_decompressed_bytes:
                 raise LimitExceeded(
                     "a row group is too large to read at once",
@@ -258,13 +258,11 @@ class _Parquet(_Table):
                     found=f"{most}",
                     hint="write the table with smaller row groups",
                 )
-            with _errors(self.path):
-                self._group = (number, self._file.read_row_group(number))
+            self._group = (number, self._file.read_row_group(number))
         return self._group[1]
 
     def _column(self, name: str) -> Any:  # noqa: ANN401 - a pyarrow.ChunkedArray
-        with _errors(self.path):
-            return self._file.read([name]).column(0)
+        return self._file.read([name]).column(0)
 
     def close(self) -> None:
         self._file.close()
@@ -275,20 +273,16 @@ def open_table(path: str) -> _Table:
     return _Parquet(path) if read_file(path, 4) == b"PAR1" else _Table(path)
 
 
-class _errors:
-    """Turns errors of pyarrow into ours."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, (OSError, ValueError, TypeError, NotImplementedError, KeyError)):
-            if isinstance(error, ShardError):
-                return
-            raise BadValue(f"the table cannot be read: {error}", path=self._path) from None
+@contextlib.contextmanager
+def _errors(path: str) -> Iterator[None]:
+    """Turns errors of pyarrow about damaged tables into ours."""
+    pyarrow = require("pyarrow", "arrow")
+    try:
+        yield
+    except ShardError as error:
+        raise error.located(path=path) from None
+    except (pyarrow.ArrowException, *_DAMAGE) as error:
+        raise BadValue(f"the table cannot be read: {error}", path=path) from None
 
 
 def _described(metadata: dict[bytes, bytes], path: str) -> dict[str, Any]:
@@ -520,8 +514,7 @@ class _EpisodeOfRows:
         if _is_time(column):
             notes.cast(name, kind, "int64", "nanoseconds")
             unit = pyarrow.duration("ns") if types.is_duration(kind) else pyarrow.timestamp("ns")
-            with _errors(self._run.file):
-                column = column.cast(unit).cast(pyarrow.int64())
+            column = column.cast(unit).cast(pyarrow.int64())
         elif types.is_decimal(kind):
             notes.cast(name, kind, "float64")
             column = column.cast(pyarrow.float64())
