@@ -1,7 +1,7 @@
 """Replay buffers of Dreamer.
 
 The packages do not install beside the test tools. The files here have the names and arrays of their own code; that code
-(danijar/dreamerv3 at e3f0224 with `elements` 3.22.4, and release 1.5.0) was run by hand against the same reader and writer.
+(dreamerv3 at e3f0224 with `elements` 3.22.4, its release 1.5.0, and dreamerv2) was run by hand against this reader and writer.
 """
 
 from __future__ import annotations
