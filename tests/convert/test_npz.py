@@ -41,7 +41,8 @@ def full_episode(name: str = "ep_1") -> Episode:
             "arm/camera": Channel(
                 data=random.integers(0, 255, (7, 8, 8, 3), np.uint8), modality="rgb"
             ),
-            "words": TextChannel(data=["go", "", "über\0"] * 2),
+            "words": TextChannel(data=["go", "", "über"] * 2),
+            "odd words": TextChannel(data=["go", "", "über\0"] * 2),
             "points": RaggedChannel(data=[np.full((n, 2), n, np.int16) for n in range(6)]),
             "imu": Channel(data=random.normal(size=(31, 6)), timestamps_ns=np.arange(31) * 7),
             "sound": Channel(data=np.zeros(99, np.int16), start_ns=5, sampling_rate_hz=100.0),
@@ -119,7 +120,7 @@ def test_names_of_arrays_say_what_they_are(tmp_path: Path) -> None:
         "observations/qpos": np.arange(15.0).reshape(5, 3),
         "obs": np.ones((5, 2), np.float32),
         "actions": np.arange(4),
-        "rewards": np.arange(4.0),
+        "rewards": np.arange(4) / 10,
         "terminals": np.array([0, 0, 0, 1.0]),
         "timeouts": np.zeros(4, bool),
         "timestamps": np.array([0, 0.1, 0.2, 0.35]),
@@ -147,7 +148,7 @@ def test_names_of_arrays_say_what_they_are(tmp_path: Path) -> None:
     assert episode.observations["instruction"].data == ["a", "b", "é", ""]
     assert episode.observations["camera/depth"].modality == "depth"
     assert episode.extras["npz/weights"].data.shape == (11, 2)
-    assert episode.metadata["npz"] == {"seed": 7, "robot": "panda"}
+    assert episode.metadata["npz"]["values"] == {"seed": 7, "robot": "panda"}
     assert episode.observations["when"].data[0] == 1767225600
     np.testing.assert_array_equal(episode.observations["climbing"].data, arrays["../climbing"])
     assert {str(change) for change in episode.lost} == {
@@ -158,6 +159,13 @@ def test_names_of_arrays_say_what_they_are(tmp_path: Path) -> None:
     }
     assert {change.field for change in episode.changes} >= arrays.keys()
     save_wshard(episode, tmp_path / "e.wshard")
+    write([load_wshard(tmp_path / "e.wshard")], tmp_path / "back", "npz")
+    changed = {"terminals", "timestamps", "when", "phase", "../climbing"}
+    with np.load(tmp_path / "back" / "run_3.npz") as back:
+        for name in arrays.keys() - changed:
+            assert back[name].dtype == arrays[name].dtype, name
+            np.testing.assert_array_equal(back[name], arrays[name])
+    check_same(load_wshard(tmp_path / "e.wshard"), next(read(tmp_path / "back")))
 
 
 @pytest.mark.parametrize("kind", ["episode_starts", "episode_ends"])
@@ -171,7 +179,7 @@ def test_one_file_can_hold_several_episodes(tmp_path: Path, kind: str) -> None:
     episodes = list(read(tmp_path / "all.npz"))
     assert [episode.length for episode in episodes] == [4, 4, 2]
     assert episodes[2].actions["action"].data.tolist() == [8, 9]
-    assert episodes[2].metadata["npz"] == {"episode_returns": 3.0}
+    assert episodes[2].metadata["npz"]["values"] == {"episode_returns": 3.0}
 
 
 def test_folders_of_npy_files_are_episodes(tmp_path: Path) -> None:

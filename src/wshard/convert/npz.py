@@ -10,15 +10,18 @@ A dataset is one of these:
 
 `wshard.convert._fields.address_of_field` says what the name of an array means; an array with any other name is an
 observation. T is the length of actions, rewards or ends, or else of the observations. Arrays that have neither T entries
-nor T + 1 are extras `npz/<name>`; single numbers and strings are in `metadata["npz"]`.
+nor T + 1 are extras `npz/<name>`; single numbers and strings are in `metadata["npz"]["values"]`. `metadata["npz"]["names"]`
+has what arrays were called, by block; our writer calls them so again.
 
 Our writer makes a folder of uncompressed `.npz` files with the arrays `observations/<name>`, `actions/<name>`, `rewards`,
-`terminations`, `truncations`, `timestamps_ns`, and everything else under the name of its block. Text and ragged channels
-are their items and `offsets/<block>`. The array `wshard` is JSON (UTF-8) and describes the rest, so nothing is lost.
+`terminations`, `truncations`, `timestamps_ns`, and everything else under the name of its block. Text is an array of
+strings. Ragged channels, and text that NumPy cannot hold or would pad too much, are their items and `offsets/<block>`. The
+array `wshard` is JSON (UTF-8) and describes the rest, so nothing is lost.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -33,9 +36,9 @@ from shard_format.errors import BadMetadata, BadValue, InvalidArgument, LimitExc
 from shard_format.listing import natural_key
 from shard_format.registry import DEFAULT_LIMITS
 from shard_format.sources import read_file
-from wshard._blocks import Extra
+from wshard._blocks import ArrayBlock, Extra
 from wshard._channel_rows import channel_from_row, row_fields
-from wshard._channels import Channel, RaggedChannel
+from wshard._channels import Channel, RaggedChannel, TextChannel
 from wshard._episode import Episode
 from wshard._labels import Intervals
 from wshard._lanes import (
@@ -73,6 +76,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from wshard._blocks import Block
+    from wshard._metadata import Row
     from wshard.convert._arrays import Rows
     from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
 
@@ -84,6 +89,8 @@ _FLAT: Final = (REWARD, TERMINATED, TRUNCATED)
 _MOST_TEXT: Final = 1 << 16
 _DEEPEST: Final = 8
 _PIECE: Final = 32 << 20
+_SMALL: Final = 1 << 16
+_MOST_PADDED: Final = 1 << 20
 # What other programs expect, for what our files call a block.
 _MEMBERS: Final = {
     REWARD: "rewards",
@@ -311,8 +318,19 @@ class _Foreign:
         if item.dtype.kind not in "biufUS" or item.nbytes > 4 * _MOST_TEXT:
             self._notes.dropped(name, f"metadata cannot hold {item.dtype}")
             return
-        self._episode.metadata.setdefault("npz", {})[name] = as_json_value(item.item())
-        self._notes.kept(name, f"metadata npz.{name}")
+        self._facts.setdefault("values", {})[name] = as_json_value(item.item())
+        self._facts.setdefault("dtypes", {})[name] = item.dtype.str
+        self._notes.kept(name, f"metadata npz.values.{name}")
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._episode.metadata.setdefault("npz", {})
+        return found
+
+    def _kept(self, name: str, block: str) -> None:
+        self._notes.kept(name, block)
+        if member_of(block) != name:
+            self._facts.setdefault("names", {})[block] = name
 
     def _add_extra(self, name: str, rows: Rows) -> None:
         channel = array_channel(name, rows, self._arrays.path, name, self._notes)
@@ -320,7 +338,7 @@ class _Foreign:
             key = f"npz/{plain_name(name, self._notes)}"
             channel.has_stated_length = True
             self._episode.extras[key] = channel
-            self._notes.kept(name, key)
+            self._kept(name, key)
 
     def _add_steps(self, name: str, rows: Rows) -> None:
         episode, notes, path = self._episode, self._notes, self._arrays.path
@@ -346,7 +364,7 @@ class _Foreign:
             notes.cast(name, channel.dtype_name, "bool")
             channel = Channel(lane, data=channel.data != 0)
         episode.parts[address] = channel
-        notes.kept(name, block_name(address))
+        self._kept(name, block_name(address))
 
 
 def _may_have_one_more(name: str) -> bool:
@@ -375,18 +393,29 @@ def _read_own(arrays: Arrays, notes: Notes) -> Episode:
     episode = Episode.from_facts(facts)
     parts = episode.parts
 
-    def find(block: str) -> RowsBlock | None:
-        return _block(arrays, block, DType.INT64) if member_of(block) in arrays else None
-
     for row in parse_rows({"channels": described["channels"]}):
-        block = _block(arrays, row.block, row.dtype)
+        member = described["members"].get(row.block, member_of(row.block))
+        found: dict[str, Block] = {}
+        for key in ("offsets_block", "time_block"):
+            name = row.fields.get(key)
+            if name is not None and name in arrays:
+                found[name] = _block(arrays, name, name, DType.INT64)
+        if member in arrays and arrays[member].dtype.kind == "U":
+            block = _text_blocks(arrays[member], row, found)
+        else:
+            block = _block(arrays, member, row.block, row.dtype)
         address: Address = (row.block,) if row.block in _FLAT else row.address
-        parts[address] = channel_from_row(row, address[-1], block, facts.length, find)
-        notes.kept(member_of(row.block), row.block)
+        channel = channel_from_row(row, address[-1], block, facts.length, found.get)
+        if block.nbytes <= _SMALL:  # as `channel_of` has it
+            _ = channel.values if isinstance(channel, RaggedChannel) else channel.data
+            _ = channel.timestamps_ns
+        parts[address] = channel
+        notes.kept(member, row.block)
     for lane, dtype in ((TIMESTAMPS, DType.INT64), (TICKS, DType.INT32)):
         if member_of(lane) in arrays:
-            clock = _block(arrays, lane, dtype)
+            clock = _block(arrays, member_of(lane), lane, dtype)
             parts[lane,] = Channel.from_source(lane, clock, dtype, (), facts.length)
+            _ = parts[lane,].data
     for name, fields in described["labels"].items():
         episode.labels[name] = Intervals.from_fields(fields)
     for name, one in described["residuals"].items():
@@ -410,6 +439,7 @@ def _read_own(arrays: Arrays, notes: Notes) -> Episode:
 _PARTS: Final[dict[str, type]] = {
     "episode": dict,
     "channels": list,
+    "members": dict,
     "labels": dict,
     "residuals": dict,
     "extras": dict,
@@ -446,8 +476,17 @@ def _check(found: Any) -> None:  # noqa: ANN401 - any JSON
         raise TypeError("'provenance' is not an object")
 
 
-def _block(arrays: Arrays, block: str, dtype: DType) -> RowsBlock:
-    member = member_of(block)
+def _text_blocks(array: ArrayFile, row: Row, found: dict[str, Block]) -> Block:
+    """The block of a text channel that is stored as strings; puts its offsets into `found`."""
+    texts = [text.encode(errors="replace") for text in np.atleast_1d(array.all()).tolist()]
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum([len(text) for text in texts], out=offsets[1:])
+    name = row.fields.get("offsets_block") or offsets_block(row.block)
+    found[name] = ArrayBlock(name, offsets)
+    return ArrayBlock(row.block, np.frombuffer(b"".join(texts), np.uint8))
+
+
+def _block(arrays: Arrays, member: str, block: str, dtype: DType) -> Block:
     rows: Rows = arrays[member]
     if not rows.shape:
         raise BadValue("an array has no steps", entry=member)
@@ -498,12 +537,14 @@ class Writer(Target):
         described: dict[str, Any] = {
             "episode": {**episode.unknown_fields.episode, **episode_fields(episode.facts)},
             "channels": [],
+            "members": {},
             "labels": {},
             "residuals": {},
             "extras": {},
             "provenance": episode.provenance,
         }
         members: dict[str, _Member] = {}
+        names, values = _former(episode)
         for address, part in episode.parts.items():
             block = block_name(address)
             if isinstance(part, Intervals):
@@ -523,8 +564,14 @@ class Writer(Target):
                 members[member_of(block)] = _member(part.data)
                 notes.kept(block, member_of(block))
             else:
-                described["channels"].append(_describe(address, part, episode.length, members))
-                notes.kept(block, member_of(block))
+                member = names.get(block, member_of(block))
+                if member != member_of(block):
+                    described["members"][block] = member
+                described["channels"].append(
+                    _describe(address, part, episode.length, member, members)
+                )
+                notes.kept(block, member)
+        members |= {name: _member(value) for name, value in values.items() if name not in members}
         members[_OWN] = _member(np.frombuffer(canonical(described), np.uint8))
         write_npz(path, members, compress=False)
 
@@ -536,18 +583,51 @@ def _member(array: NDArray[Any]) -> _Member:
     return array.dtype, array.shape, [array]
 
 
+def _former(episode: Episode) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
+    """What arrays were called, by block, and single values, in the file that an episode was read from."""
+    facts = episode.metadata.get("npz")
+    facts = facts if isinstance(facts, dict) else {}
+    names, stored, dtypes = (facts.get(key) for key in ("names", "values", "dtypes"))
+    blocks = {block_name(address) for address in episode.parts}
+    taken = {_OWN, *(member_of(block) for block in blocks)}
+    found: dict[str, str] = {}
+    for block, name in (names if isinstance(names, dict) else {}).items():
+        if block in blocks and _is_plain(name) and name not in taken:
+            found[block] = name
+            taken.add(name)
+    values: dict[str, NDArray[Any]] = {}
+    for name, value in (stored if isinstance(stored, dict) else {}).items():
+        dtype = dtypes.get(name) if isinstance(dtypes, dict) else None
+        if _is_plain(name) and name not in taken and isinstance(value, (bool, int, float, str)):
+            with contextlib.suppress(TypeError, ValueError, OverflowError):
+                item = np.array(value, dtype if isinstance(dtype, str) else None)
+                if item.dtype.kind in "biufUS" and item.dtype.itemsize:
+                    values[name] = item
+    return found, values
+
+
+def _is_plain(name: object) -> bool:
+    """Whether a member of an archive may be called so."""
+    if not isinstance(name, str) or "\0" in name or "\\" in name:
+        return False
+    return not {"", ".", ".."} & set(name.split("/"))
+
+
 def _describe(
-    address: Address, channel: Channel, length: int, members: dict[str, _Member]
+    address: Address, channel: Channel, length: int, member: str, members: dict[str, _Member]
 ) -> dict[str, Any]:
     """The row of a channel; adds its arrays to `members`."""
     block = block_name(address)
-    member = member_of(block)
     row_id = address[1] if address[0] in ("signal", "action") else block
     fields = row_fields(channel, row_id, block, length)
     if address[0] in ("omen", "uncert"):
         fields.update(zip(("channel", "model", "type"), address[1:], strict=False))
     if isinstance(channel, RaggedChannel):
         fields["offsets_block"] = offsets_block(block)
+    strings = _strings(channel) if isinstance(channel, TextChannel) else None
+    if strings is not None:
+        members[member] = _member(strings)
+    elif isinstance(channel, RaggedChannel):
         members[offsets_block(block)] = _member(channel.offsets)
         members[member] = _member(_bits(channel.values, channel.dtype_name))
     else:
@@ -563,6 +643,17 @@ def _describe(
         assert times is not None
         members[time_block(block)] = _member(times)
     return fields
+
+
+def _strings(channel: TextChannel) -> NDArray[Any] | None:
+    """Text as an array of strings; None if NumPy would lose something, or need much more memory."""
+    texts = channel.data
+    longest = max(map(len, texts), default=0)
+    if not longest or any(text.endswith("\0") for text in texts):
+        return None
+    if 4 * longest * len(texts) > max(_MOST_PADDED, 16 * channel.nbytes):
+        return None
+    return np.array(texts, dtype=f"<U{longest}")
 
 
 def _bits(values: NDArray[Any], dtype: DType) -> NDArray[Any]:

@@ -379,7 +379,8 @@ class _EpisodeOfRows:
         blocks: dict[str, ArrayBlock] = {}
         if fields.get("layout") in ("ragged", "text"):
             values, offsets = _ragged_parts(column, row.dtype, row.shape)
-            blocks[fields.get("offsets_block", "")] = ArrayBlock(name, offsets)
+            stored = fields.get("offsets_block") or offsets_block(row.block)
+            blocks[stored] = ArrayBlock(stored, offsets)
         else:
             dense = _dense(column)
             if dense is None or dense.size != length * prod(row.shape):
