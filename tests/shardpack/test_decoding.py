@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 from PIL import EpsImagePlugin, Image, WebPImagePlugin
 
 import shardpack
-from shard_format import Limits
+from shard_format import Limits, images
 from shard_format.errors import BadMetadata, BadValue, InvalidArgument, LimitExceeded, ShardError
-from shard_format import images
 from shardpack import Record, ShardPackWriter, _msgpack, values
 from shardpack.content_types import ENDINGS, content_type_of, is_compressible
 from tests.shardpack.support import HandMadePack, HandMadeRecord, Part, write_pack
