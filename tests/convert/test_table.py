@@ -169,6 +169,12 @@ def test_columns_of_other_programs_become_channels(tmp_path: Path) -> None:
     known = {change.field.partition(".x")[0].partition(".y")[0] for change in first.changes}
     assert known >= columns.keys()
     save_wshard(first, tmp_path / "a.wshard")
+    write([load_wshard(tmp_path / "a.wshard")], tmp_path / "back.parquet", "table")
+    back = parquet.read_table(tmp_path / "back.parquet").to_pydict()
+    for name in ("observation.state", "action", "next.reward", "next.done", "points"):
+        whole = columns[name]
+        values = whole.to_pylist() if isinstance(whole, pa.Array) else whole
+        assert back[name] == values[:3], name
 
 
 def test_elements_of_vectors_are_put_together(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ step. Any other missing value becomes NaN (integers become floats for it), false
 **Writing.** A path that ends with `.csv` or `.parquet` becomes one file with all episodes, which then have the columns of
 the first one. Any other path becomes a folder with a Parquet file for each episode. Columns are `episode_index`,
 `episode_id`, `frame_index`, `timestamp_ns`, `observation.<name>`, `action.<name>`, `reward`, `terminated`, `truncated`,
-`omen/…`, `uncert/…`. Parquet keeps types, units and metadata, CSV does not.
+`omen/…`, `uncert/…`; a column that was read from a table has its name again (`metadata["table"]["columns"]`). Parquet keeps
+types, units and metadata, CSV does not.
 """
 
 from __future__ import annotations
@@ -421,7 +422,11 @@ class _EpisodeOfRows:
         if address in episode.parts:
             address = ("signal", plain_name(name, notes))
         episode.parts[address] = channel
-        notes.kept(name, block_name(address))
+        block = block_name(address)
+        notes.kept(name, block)
+        if column_of(block) != name:
+            facts = episode.metadata.setdefault("table", {})
+            facts.setdefault("columns", {})[block] = name
 
     def _add_clock(
         self,
@@ -728,6 +733,8 @@ class Writer(Target):
             _FRAME: pyarrow.array(np.arange(rows)),
         }
         metadata: dict[str, dict[bytes, bytes]] = {}
+        former = episode.metadata.get("table")
+        names = former.get("columns") if isinstance(former, dict) else None
         times = episode.timestamps_ns
         if times is not None:
             columns["timestamp_ns"] = _padded(pyarrow.array(times), rows)
@@ -735,6 +742,8 @@ class Writer(Target):
         for address, part in sorted(parts.items(), key=lambda one: one[0][0] in _FLAT):
             block = block_name(address)
             name = column_of(block)
+            if isinstance(names, dict) and _means(names.get(block), address):
+                name = names[block]
             if name in columns:
                 notes.renamed(block, f"{block}, because {name!r} is taken")
                 name = block
@@ -802,6 +811,12 @@ class Writer(Target):
     def abandon(self) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+def _means(column: object, address: Address) -> bool:
+    """Whether a column of that name is read as this part of an episode."""
+    is_free = isinstance(column, str) and column not in (*_EPISODE, _FRAME, _ROW)
+    return is_free and address_of_field(str(column)) == address
 
 
 def column_of(block: str) -> str:
