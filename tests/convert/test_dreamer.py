@@ -212,7 +212,7 @@ def test_any_episode_can_be_written_and_the_report_says_what_is_missing(tmp_path
         "env_id",
     }
     filled = {change.field for change, _ in report.of_kind("filled")}
-    assert filled >= {"signal/pose", "reward", "is_terminal", "is_last"}
+    assert filled >= {"signal/pose", "reward", "terminated", "done"}
     first, second = read(tmp_path / "out")
     np.testing.assert_array_equal(
         first.observations["pose"].data[[0, 1, 2, 3, 3], 1], [1, 3, 5, 7, 7]

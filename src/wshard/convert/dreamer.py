@@ -454,7 +454,9 @@ class Writer(Target):
             block = block_name(address)
             key = _key(address)
             if key in ("stepid", "id"):
-                notes.dropped(block, "it names rows of other chunks; new ones get their own")
+                notes.dropped(block, "it names rows of other chunks")
+                if key == "stepid":
+                    notes.filled(block, "with names of the new rows")
                 continue
             if key in (*_FLAGS, "reward") or key in columns:
                 notes.renamed(block, f"{block}, because {key!r} is taken")
@@ -557,11 +559,11 @@ def _flags(
     if terminations is not None:
         flags["is_terminal"][1:] = flags["is_last"][1:] = terminations.data
     else:
-        notes.filled("is_terminal", "with false")
+        notes.filled("terminated", "with false")
     if truncations is not None:
         flags["is_last"][1:] |= truncations.data
     elif not flags["is_last"][-1]:
-        notes.filled("is_last", "true in the last row")
+        notes.filled("done", "the last row is_last")
         flags["is_last"][-1] = True
     return flags
 
