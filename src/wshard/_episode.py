@@ -34,6 +34,7 @@ from wshard._lanes import (
 )
 from wshard._metadata import LARGEST, EpisodeFacts, Timebase, TimebaseType
 from wshard._values import DType, Strict, as_array, as_times, check_count, convert, regular_times
+from wshard._video import VideoChannel
 from wshard.alignment import (
     Aligned,
     AlignedChannel,
@@ -783,7 +784,7 @@ class Episode(Strict):
         return chain.from_iterable(lanes.values())
 
     def load(self, *, threads: int | None = None) -> Self:
-        """Brings everything into memory, in parallel, and checks it. Uncompressed data stays a view.
+        """Brings everything into memory, in parallel, and checks it. Uncompressed data stays a view, and video encoded.
 
         Args:
             threads: how many; None for one per processor, up to 8.
@@ -969,7 +970,13 @@ def _rate_of(times: NDArray[np.int64]) -> float | None:
 
 
 def _touch(channel: Channel) -> None:
-    _ = channel.values if isinstance(channel, RaggedChannel) else channel.data
+    if isinstance(channel, VideoChannel):
+        _ = (
+            channel.index,
+            channel.stored_array(),
+        )  # checked; frames are decoded when they are asked for
+    else:
+        _ = channel.values if isinstance(channel, RaggedChannel) else channel.data
 
 
 def _start(

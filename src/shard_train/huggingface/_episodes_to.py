@@ -250,13 +250,15 @@ class ChannelColumn:
 
 
 def _form(channel: Channel) -> str:
-    return f"{channel.layout} {channel.dtype_name} {list(channel.step_shape)}"
+    layout = "dense" if channel.layout == "video" else channel.layout  # decoded here
+    return f"{layout} {channel.dtype_name} {list(channel.step_shape)}"
 
 
 def _is_camera(channel: Channel) -> bool:
     shape = channel.step_shape
     is_colour = len(shape) == 3 and shape[2] in _COLOURS and min(shape) > 0
-    return channel.layout == "dense" and channel.dtype_name is DType.UINT8 and is_colour
+    is_array = channel.layout in ("dense", "video")
+    return is_array and channel.dtype_name is DType.UINT8 and is_colour
 
 
 def _joined(steps: list[NDArray[Any]], channel: Channel) -> NDArray[Any]:
