@@ -16,7 +16,7 @@ from shard_format import display
 from shard_format.errors import BadValue, InvalidArgument, ShardError, SizeMismatch
 from shard_format.parallel import available_threads, for_each
 from wshard._blocks import Extra
-from wshard._channels import Channel, Modality, RaggedChannel, as_channel, is_frames
+from wshard._channels import Channel, Modality, as_channel, is_frames
 from wshard._labels import Intervals, as_intervals
 from wshard._lanes import (
     CHANNEL_LANES,
@@ -34,7 +34,6 @@ from wshard._lanes import (
 )
 from wshard._metadata import LARGEST, EpisodeFacts, Timebase, TimebaseType
 from wshard._values import DType, Strict, as_array, as_times, check_count, convert, regular_times
-from wshard._video import VideoChannel
 from wshard.alignment import (
     Aligned,
     AlignedChannel,
@@ -970,13 +969,8 @@ def _rate_of(times: NDArray[np.int64]) -> float | None:
 
 
 def _touch(channel: Channel) -> None:
-    if isinstance(channel, VideoChannel):
-        _ = (
-            channel.index,
-            channel.stored_array(),
-        )  # checked; frames are decoded when they are asked for
-    else:
-        _ = channel.values if isinstance(channel, RaggedChannel) else channel.data
+    # Ragged data stays packed, and video encoded.
+    _ = channel.data if channel.layout == "dense" else channel.stored_array()
 
 
 def _start(

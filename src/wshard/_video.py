@@ -534,6 +534,7 @@ class VideoChannel(Channel):
 
     def stored_array(self) -> NDArray[Any]:
         """The packets, back to back."""
+        self._check_size()
         assert self.source is not None
         return self.source.array(np.dtype(np.uint8), (self.source.nbytes,))
 
