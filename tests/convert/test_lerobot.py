@@ -310,6 +310,9 @@ def test_episodes_of_any_origin_can_be_written_and_what_is_lost_is_noted(tmp_pat
         episode.observations["imu"] = Channel(
             "imu", data=np.zeros((99, 3)), timestamps_ns=np.arange(99)
         )
+        episode.observations["force"] = Channel(
+            "force", data=np.zeros((steps, 2)), unit="N", extra={"names": ["a", "b"]}
+        )
         episode.observations["half"] = Channel("half", "bf16", data=np.ones((steps, 2), np.float32))
         episode.actions["ctrl"] = rng.normal(size=(steps, 1)).astype(np.float32)
         episode.rewards = rng.normal(size=steps)
@@ -324,6 +327,7 @@ def test_episodes_of_any_origin_can_be_written_and_what_is_lost_is_noted(tmp_pat
     for change in (
         *[("dropped", name) for name in ("signal/points", "signal/imu", "env_id", "label/phase")],
         *[("dropped", name) for name in ("metadata/seed", "signal/joint_pos[T]")],
+        ("dropped", "signal/force: unit"),
         *[("filled", name) for name in ("fps", "task_index", "observation.note", "next.success")],
         *[("cast", "signal/half"), ("renamed", "action/ctrl"), ("kept", "reward")],
     ):
@@ -345,6 +349,7 @@ def test_episodes_of_any_origin_can_be_written_and_what_is_lost_is_noted(tmp_pat
             np.testing.assert_array_equal(getattr(after, lane).data, getattr(before, lane).data)
         assert after.omens["joint_pos"]["dreamer"].data.all()
         assert after.terminations is None
+    assert back[0].observations["force"].extra["names"] == ["a", "b"]
     assert list(back[0].observations["note"].data) == ["n0", "n1", "n2", "n3"]
     assert list(back[1].observations["note"].data) == [""] * 5
 
@@ -628,11 +633,14 @@ def test_numbers_that_repeat_do_not_fill_memory(tmp_path: Path) -> None:
 
 def test_other_columns_of_the_table_of_episodes_are_kept(tmp_path: Path) -> None:
     folder = unpacked(tmp_path, "v3")
-    for number, path in enumerate(sorted((folder / "meta/episodes").rglob("*.parquet"))):
-        rewrite(path, lambda table, n=number: table.append_column("who", [[f"{n}"] * len(table)]))
-    write(read(folder), tmp_path / "after", "lerobot")
+    for path in sorted((folder / "meta/episodes").rglob("*.parquet")):
+        rewrite(path, lambda table: table.append_column("who", [["me"] * len(table)]))
+        rewrite(path, lambda table: table.append_column("list", [[[1, 2]] * len(table)]))
+    report = write(read(folder), tmp_path / "after", "lerobot")
+    lost = {change.field for change in report.changes if change.kind == "dropped"}
+    assert lost == {"metadata/lerobot/episode/list"}
     found = [each.metadata["lerobot"]["episode"]["who"] for each in read(tmp_path / "after")]
-    assert found == ["0", "0", "1"]
+    assert found == ["me", "me", "me"]
 
 
 def test_other_folders_are_not_taken_for_lerobot(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ class Meta:
             lines = read_file(path, _MOST_JSON_LINES).splitlines() if os.path.exists(path) else []
             self._lines = dict(_numbered(path, lines))
         stated = json.loads(self._lines.get(entry.number, b"{}")).get("stats")
-        more = {name: each for name, each in entry.fields.items() if _is_more(name)}
+        more = {name: each for name, each in entry.fields.items() if is_more(name)}
         return Details(stated if isinstance(stated, dict) else {}, more)
 
 
@@ -184,7 +184,7 @@ def _parse_line(path: str, number: int, line: bytes) -> dict[str, Any]:
     return fields
 
 
-def _is_more(name: str) -> bool:
+def is_more(name: str) -> bool:
     """Whether a column of a table of episodes is one that lerobot itself does not write."""
     return name not in _KNOWN and not name.startswith(_DERIVED)
 
@@ -193,7 +193,7 @@ def _details_from(path: str, start: int) -> list[Details]:
     """The statistics and other facts of some episodes that follow each other in a table."""
     file = DataFile(path)
     try:
-        names = [name for name in file.schema.names if name.startswith("stats/") or _is_more(name)]
+        names = [name for name in file.schema.names if name.startswith("stats/") or is_more(name)]
         columns = file.read(names, start, start + _ROWS_AT_ONCE).to_pydict()
     finally:
         file.close()

@@ -17,6 +17,7 @@ from shard_format.errors import (
     BadValue,
     Closed,
     LimitExceeded,
+    ShardError,
     ShardIOError,
     SizeMismatch,
 )
@@ -54,7 +55,7 @@ def open_parquet(path: str) -> Any:  # noqa: ANN401 - a pyarrow.parquet.ParquetF
         file = parquet.ParquetFile(path)
     except OSError as error:
         raise ShardIOError.wrap(error, "cannot read as Parquet", path) from error
-    except arrow.ArrowException as error:
+    except (arrow.ArrowException, ValueError) as error:  # names may not be UTF-8
         raise BadValue(f"not a Parquet file that can be read: {error}", path=path) from None
     rows = file.metadata.num_rows
     # Each row has a time, and no two rows of an episode have the same.
@@ -77,7 +78,7 @@ def rows_of(path: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         try:
             for batch in file.iter_batches(1024, columns=there):
                 yield from batch.to_pylist()
-        except (arrow.ArrowException, OSError) as error:
+        except (arrow.ArrowException, OSError, ValueError) as error:
             raise BadValue(f"the table cannot be read: {error}", path=path) from None
 
 
@@ -226,7 +227,9 @@ class DataFile:
             raise Closed("the dataset is closed", path=self.path)
         try:
             yield
-        except (self._arrow.ArrowException, OSError) as error:
+        except ShardError:
+            raise
+        except (self._arrow.ArrowException, OSError, ValueError) as error:
             raise BadValue(
                 f"the data cannot be read: {error}", path=self.path, entry=", ".join(columns)
             ) from None

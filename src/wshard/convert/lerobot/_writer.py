@@ -49,6 +49,7 @@ from wshard.convert.lerobot._layout import (
     feature_name,
     parse_feature,
 )
+from wshard.convert.lerobot._meta import is_more
 from wshard.convert.lerobot._statistics import (
     KINDS,
     PictureStatistics,
@@ -84,6 +85,7 @@ _STANDARD: Final = (
     "statistics",
 )
 _METADATA: Final = ("task", "tasks", "success", "split", "lerobot", "dataset", "statistics")
+_NO_PLACE: Final = "there is no place for it"
 _ONE_SHAPE: Final = "a dataset has the same features in all episodes, and the first has others"
 
 
@@ -99,7 +101,8 @@ class Writer(Target):
         self._fps = 0.0
         self._more: dict[str, Any] = {}
         self._robot: str | None = None
-        self._extras: dict[str, Any] = {}
+        self._original_types: dict[str, str] = {}
+        self._extras: dict[str, type] = {}
         self._subtasks: list[str] | None = None
         self._tasks: dict[str, int] = {}
         self._totals: dict[str, dict[str, NDArray[Any]]] = {}
@@ -150,19 +153,23 @@ class Writer(Target):
         for name in self._tracks:
             column, channel = self._columns[name], channels.get(name)
             found[name] = self._add_video(column, channel, length, row, stated.get(name), notes)
-        self._add_row(row, found, episode)
+        self._add_row(row, found, episode, notes)
 
     def _add_row(
         self,
         row: dict[str, Any],
         found: Mapping[str, dict[str, NDArray[Any]]],
         episode: Episode,
+        notes: Notes,
     ) -> None:
-        own = episode.metadata.get("lerobot")
-        extras = own.get("episode") if isinstance(own, dict) else None
+        extras = _extras(episode)
         for name, kind in self._extras.items():
-            value = extras.get(name) if isinstance(extras, dict) else None
-            row[name] = value if type(value) is kind else None
+            value = extras.get(name)
+            row[name] = value if type(value) is kind and _is_scalar(value) else None
+            if row[name] is None and value is not None:
+                notes.dropped(f"metadata/lerobot/episode/{name}", _ONE_SHAPE)
+        for name in extras.keys() - self._extras.keys():
+            notes.dropped(f"metadata/lerobot/episode/{name}", _NO_PLACE)
         for name in (*self._columns, *DEFAULT_FEATURES):
             if found.get(name):
                 self._totals[name] = merged_statistics(self._totals.get(name), found[name])
@@ -194,13 +201,9 @@ class Writer(Target):
         original: dict[str, dict[str, Any]] = {}
         if isinstance(own, dict):
             original = original_features(own.get("features"))
-            extras = own.get("episode")
-            if isinstance(extras, dict):
-                self._extras = {
-                    name: type(value)
-                    for name, value in extras.items()
-                    if isinstance(value, (str, int, float, bool))
-                }
+            self._extras = {
+                name: type(value) for name, value in _extras(episode).items() if _is_scalar(value)
+            }
             subtasks = own.get("subtasks")
             if isinstance(subtasks, list) and all(isinstance(text, str) for text in subtasks):
                 self._subtasks = subtasks
@@ -232,6 +235,7 @@ class Writer(Target):
                 name += "_2"
             column = column_for(name, address, kind, channel)
             if known is not None:
+                self._original_types[name] = original[known]["dtype"]
                 column.fields.update(stated_fields(original[known], column.fields))
             self._columns[name] = column
         if SUCCESS not in self._columns and isinstance(episode.metadata.get("success"), bool):
@@ -297,8 +301,14 @@ class Writer(Target):
             notes.kept(block, column.name)
         else:
             notes.renamed(block, column.name)
-        if column.kind == "number" and channel.dtype != column.dtype:
+        before, after = self._original_types.get(column.name), column.fields["dtype"]
+        if before is not None and before != after:
+            notes.cast(block, before, after)
+        elif column.kind == "number" and channel.dtype != column.dtype:
             notes.cast(block, channel.dtype_name, column.dtype)
+        for name in ("unit", "semantics", "horizon", *channel.extra):
+            if name not in ("names", "depth") and (name in channel.extra or getattr(channel, name)):
+                notes.dropped(f"{block}: {name}", _NO_PLACE)
         if column.kind == "number" and column.shape == (1,):
             notes.cast(block, "[T, 1]", "[T]", "one number a step is a plain column")
 
@@ -313,7 +323,7 @@ class Writer(Target):
                         TIMESTAMPS, f"steps have the times of a clock of {self._fps:g} Hz"
                     )
             elif address[0] not in CHANNEL_LANES:
-                notes.dropped(block_name(address), "there is no place for it")
+                notes.dropped(block_name(address), _NO_PLACE)
         rate = episode.timebase.tick_hz
         if rate is not None and rate != self._fps:
             notes.cast("timebase", f"{rate:g} Hz", f"{self._fps:g} Hz", "that of the first episode")
@@ -322,11 +332,11 @@ class Writer(Target):
                 "lerobot" in episode.metadata or name not in ("dataset", "statistics")
             )
             if not is_own:
-                notes.dropped(f"metadata/{name}", "there is no place for it")
+                notes.dropped(f"metadata/{name}", _NO_PLACE)
         if episode.env_id:
-            notes.dropped("env_id", "there is no place for it")
+            notes.dropped("env_id", _NO_PLACE)
         if episode.provenance:
-            notes.dropped("meta/provenance", "there is no place for it")
+            notes.dropped("meta/provenance", _NO_PLACE)
         split = episode.metadata.get("split")
         name = split if isinstance(split, str) and split else next(reversed(self._splits), "train")
         if name in self._splits and name != next(reversed(self._splits)):
@@ -633,3 +643,16 @@ class Writer(Target):
         for _ in value.shape:
             scalar = arrow.list_(scalar)
         return scalar
+
+
+def _extras(episode: Episode) -> dict[str, Any]:
+    """What the table of episodes said besides what every dataset has."""
+    own = episode.metadata.get("lerobot")
+    extras = own.get("episode") if isinstance(own, dict) else None
+    found = extras if isinstance(extras, dict) else {}
+    return {name: value for name, value in found.items() if is_more(name)}
+
+
+def _is_scalar(value: object) -> bool:
+    is_large = type(value) is int and abs(value) >= 1 << 63
+    return isinstance(value, (str, int, float, bool)) and not is_large
