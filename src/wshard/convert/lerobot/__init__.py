@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wshard.convert.lerobot._layout import VERSIONS
 from wshard.convert.lerobot._reader import Reader
 from wshard.convert.lerobot._writer import Writer
 
@@ -23,7 +22,6 @@ def recognises(probe: Probe) -> bool:
     if "meta" not in probe.names:
         return False
     info = probe.json("meta", "info.json")
+    # A version that cannot be read is still LeRobot's: the reader says so.
     version = info.get("codebase_version")
-    return isinstance(info.get("features"), dict) and (
-        version in VERSIONS or (isinstance(version, str) and version.startswith("v"))
-    )
+    return isinstance(info.get("features"), dict) and isinstance(version, str)

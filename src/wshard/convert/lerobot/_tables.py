@@ -34,7 +34,9 @@ EPISODE: Final = "episode_index"
 _FEW_ROWS: Final = 16
 _FEW_TIMES: Final = 4
 # The numbers of a larger group with many episodes are kept for the next ones.
-_MOST_KEPT: Final = 128 << 20
+_MOST_KEPT: Final = 256 << 20
+_BYTES: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
+"""Of a number, by its type in Parquet."""
 _BATCH: Final = 1 << 16
 # Rows with texts or pictures may be large.
 _SMALL_BATCH: Final = 256
@@ -211,11 +213,9 @@ class DataFile:
         numeric = [name for name, numbers in self.numbers.items() if numbers]
         facts = self._file.metadata.row_group(group)
         columns = (facts.column(number) for number in range(facts.num_columns))
-        # Repeated values take next to nothing in the file, whatever they take in memory.
-        if (
-            sum(max(each.total_uncompressed_size, 8 * each.num_values) for each in columns)
-            > _MOST_KEPT
-        ):
+        # What they take in memory: repeated values take next to nothing in the file.
+        size = sum(each.num_values * _BYTES.get(each.physical_type, 0) for each in columns)
+        if size > _MOST_KEPT:
             return None
         self._kept = (group, self._file.read_row_group(group, numeric))
         return self._kept[1]
