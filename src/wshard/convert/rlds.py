@@ -410,22 +410,15 @@ class Reader(Source):
                 episode.metadata["rlds"] = {"split": place.split}
             return episode
         episode.metadata["rlds"] = {key: value for key, value in facts.items() if value}
-        dataset = {key: as_json(value) for key, value in self._info.items() if key not in _LAYOUT}
+        dataset = {
+            key: as_json_value(value) for key, value in self._info.items() if key not in _LAYOUT
+        }
         if dataset:
             episode.metadata["dataset"] = dataset
         return episode
 
 
 _LAYOUT: Final = ("splits", "fileFormat", "moduleName")
-
-
-def as_json(value: Any) -> Any:  # noqa: ANN401 - JSON, perhaps with NaN
-    """JSON of a file as strict JSON."""
-    if isinstance(value, dict):
-        return {str(key): as_json(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [as_json(inner) for inner in value]
-    return as_json_value(value)
 
 
 def _check_container(folder: str, form: str) -> None:

@@ -398,7 +398,7 @@ class Reader(Source):
         elif name == "language_instruction" and isinstance(value, str):
             self._add_text(episode, name, [value] * len(rows), notes)
             return
-        facts.setdefault("data", {})[name] = _as_json(value)
+        facts.setdefault("data", {})[name] = as_json_value(value)
         notes.kept(name, f"metadata tensordict.data[{name!r}]")
 
     def _add_text(self, episode: Episode, name: str, texts: list[str], notes: Notes) -> None:
@@ -416,14 +416,6 @@ class _Stack:
 
     def __init__(self, items: Any) -> None:  # noqa: ANN401 - JSON
         self.items: list[Any] = items if isinstance(items, list) else []
-
-
-def _as_json(value: Any) -> Any:  # noqa: ANN401 - JSON, perhaps with NaN
-    if isinstance(value, dict):
-        return {str(key): _as_json(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_as_json(inner) for inner in value]
-    return as_json_value(value)
 
 
 def _shape(stated: Any, path: str, name: str) -> tuple[int, ...]:  # noqa: ANN401 - JSON of a file

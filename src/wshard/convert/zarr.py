@@ -194,7 +194,7 @@ class _Files:
     def attributes(self, folder: str) -> dict[str, Any]:
         """The attributes of a group or array as strict JSON."""
         found = self.json(folder, ".zattrs") or self.json(folder, "zarr.json").get("attributes")
-        return as_json(found) if isinstance(found, dict) else {}
+        return as_json_value(found) if isinstance(found, dict) else {}
 
     def has_files(self, folder: str, count: int) -> bool:
         """Whether there are more than `count` files below a folder."""
@@ -211,15 +211,6 @@ class _Files:
         """Closes the archive."""
         if self._archive is not None:
             self._archive.close()
-
-
-def as_json(value: Any) -> Any:  # noqa: ANN401 - JSON, perhaps with NaN
-    """JSON of a file as strict JSON."""
-    if isinstance(value, dict):
-        return {str(key): as_json(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [as_json(inner) for inner in value]
-    return as_json_value(value)
 
 
 def check_array(facts: Mapping[str, Any], form: int, path: str, name: str) -> int:
@@ -422,6 +413,7 @@ class Reader(Source):
         self._arrays: dict[str, ArrayRows] = {}
         self._attributes: dict[str, dict[str, Any]] = {}
         self._chunks: dict[str, list[int]] = {}
+        self._pictures: dict[str, str] = {}
         self.format = 2
         for group in ("data", "meta"):
             for name, form, facts in self._files.arrays(group):
@@ -441,6 +433,10 @@ class Reader(Source):
                         f"an array cannot be opened: {str(error)[:300]}", path=path, entry=name
                     ) from None
                 self._attributes[name] = self._files.attributes(name)
+                compressor = facts.get("compressor")
+                codec = str(compressor.get("id")) if isinstance(compressor, dict) else ""
+                if codec.startswith(_PICTURES):
+                    self._pictures[name] = codec.removeprefix(_PICTURES)
         self._dataset = self._files.attributes("")
         self._ends = self._read_ends()
         self._own = self._read_own()
@@ -571,6 +567,8 @@ class Reader(Source):
         else:
             (episode.actions if lane == "action" else episode.observations)[key] = channel
         notes.kept(name, block)
+        if name in self._pictures:
+            notes.decoded(name, f"{self._pictures[name]} pictures became pixels")
         if name_of(block) != name:
             facts["fields"][block] = name
         facts["chunks"][name] = self._chunks[name]
