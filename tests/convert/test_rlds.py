@@ -406,22 +406,13 @@ def test_values_that_do_not_fit_their_description_are_refused(
         next(iter(convert.read(path, "rlds"))).load()
 
 
-@pytest.mark.parametrize(
-    ("template", "error"),
-    [
-        ("../../{SPLIT}", UnsafePath),
-        ("/etc/passwd", UnsafePath),
-        ("{SPLIT.__class__}\0", BadMetadata),
-    ],
-)
-def test_a_template_that_leads_elsewhere_is_refused(
-    tmp_path: Path, template: str, error: type[ShardError]
-) -> None:
+@pytest.mark.parametrize("template", ["../../{SPLIT}", "/etc/passwd", "{SPLIT}\0", "\ud800"])
+def test_a_template_that_leads_elsewhere_is_refused(tmp_path: Path, template: str) -> None:
     folder = damaged(tmp_path, lambda data: data).parent
     info = json.loads((folder / "dataset_info.json").read_text())
     info["splits"][0]["filepathTemplate"] = template
     (folder / "dataset_info.json").write_text(json.dumps(info))
-    with pytest.raises(error):
+    with pytest.raises(UnsafePath):
         list(convert.read(folder))
 
 

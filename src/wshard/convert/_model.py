@@ -345,7 +345,10 @@ def check_options(options: ReadOptions | WriteOptions) -> None:
 def inside(folder: str | Path, relative: str, *, what: str) -> str:
     """A path below a folder, as a file of the dataset states it; refuses one that leads elsewhere."""
     root = os.path.realpath(folder)
-    path = os.path.realpath(os.path.join(root, relative))
+    try:
+        path = os.path.realpath(os.path.join(root, relative))
+    except ValueError:  # a zero byte, or half of a character
+        path = os.path.dirname(root)
     if os.path.isabs(relative) or os.path.commonpath([root, path]) != root:
         from shard_format.errors import UnsafePath
 

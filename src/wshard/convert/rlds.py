@@ -354,14 +354,14 @@ class Reader(Source):
                 ) from None
             number = 0
             for shard, length in enumerate(lengths):
-                shard_path = self._shard_path(template, name, shard, len(lengths), path)
+                shard_path = self._shard_path(template, name, shard, len(lengths))
                 _check_length(shard_path, length, path, name)
                 file = RecordFile(shard_path, length)
                 for record in range(length):
                     yield _Place(name, number, file, record)
                     number += 1
 
-    def _shard_path(self, template: str, split: str, shard: int, shards: int, path: str) -> str:
+    def _shard_path(self, template: str, split: str, shard: int, shards: int) -> str:
         index, count = f"{shard:05d}", f"{shards:05d}"
         facts = {
             "DATASET": str(self._info.get("name", "")),
@@ -375,12 +375,7 @@ class Reader(Source):
         # Not `format`: the template comes from the file.
         for field, value in facts.items():
             name = name.replace(f"{{{field}}}", value)
-        try:
-            return inside(self._folder, name, what="the name of a shard")
-        except ShardError as error:
-            raise error.located(entry=split) from None
-        except ValueError as error:
-            raise BadMetadata(f"not the name of a file: {error}", path=path, found=name) from None
+        return inside(self._folder, name, what="the name of a shard")
 
     def names(self) -> Sequence[str]:
         return [f"{place.split}_{place.number}" for place in self._places]
