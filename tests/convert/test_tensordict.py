@@ -159,6 +159,13 @@ def test_a_length_that_the_storage_does_not_have_is_refused(tmp_path: Path, leng
         list(convert.read(folder))
 
 
+def test_a_storage_of_something_else_is_refused(tmp_path: Path) -> None:
+    folder = copy(tmp_path)
+    (folder / "storage" / "meta.json").unlink()
+    with pytest.raises(InvalidArgument, match="LazyMemmapStorage"):
+        list(convert.read(folder))
+
+
 def test_a_file_that_is_too_short_is_refused(tmp_path: Path) -> None:
     folder = copy(tmp_path)
     path = folder / "storage" / "action.memmap"

@@ -232,6 +232,10 @@ def leaves_of(features: Any, path: str) -> dict[str, Leaf]:  # noqa: ANN401 - JS
         name, node, depth, length, level = waiting.pop()
         if level > _MOST_DEPTH:
             raise BadMetadata("features are nested too deeply", path=path, entry=name)
+        if not isinstance(node, dict):
+            raise BadMetadata(
+                "the description of a feature is not an object", path=path, entry=name
+            )
         try:
             if "featuresDict" in node:
                 inner = node["featuresDict"].get("features", {})
@@ -499,26 +503,31 @@ class RecordParser:
 
     def _find(self, feature: str, leaf: Leaf) -> bool:
         """Whether the record has the feature in a form that becomes a channel or a fact."""
-        names = self._example.names
-        if leaf.depth == 1 and {feature + _FLAT, feature + _LENGTHS} <= names:
-            return (
-                leaf.encoding == "none"
-                and leaf.kind != "image"
-                and not leaf.is_text
-                and leaf.is_known
-            )
+        names, in_steps = self._example.names, feature.startswith(_STEPS)
+        is_number = not leaf.is_text and leaf.kind != "image" and leaf.dtype in BY_NAME
+        if in_steps and leaf.depth == 1 and {feature + _FLAT, feature + _LENGTHS} <= names:
+            return is_number and leaf.encoding == "none" and leaf.is_known
         if feature in names:
-            in_steps = feature.startswith(_STEPS)
             if leaf.depth > (0 if in_steps else 1):
                 return False
-            if leaf.encoding != "none":
-                return in_steps and leaf.is_known
             if leaf.kind == "image":
                 return in_steps and all(map(len, self._strings(feature)))
-            return True
+            if leaf.kind == "tensor" and leaf.is_text and in_steps:
+                return not leaf.shape and leaf.encoding == "none" and self._is_utf8(feature)
+            if leaf.encoding != "none":
+                return is_number and in_steps and leaf.is_known
+            return is_number or leaf.is_text
         if any(one.startswith(feature + "/") for one in names):
             return False  # a form that only the same format has; kept as it is
         raise BadValue("the record lacks a feature of features.json", entry=feature)
+
+    def _is_utf8(self, feature: str) -> bool:
+        try:
+            for value in self._strings(feature):
+                str(value, "utf-8")
+        except UnicodeDecodeError:
+            return False
+        return True
 
     def _strings(self, feature: str) -> ByteStrings:
         values = self._example.values(feature)
@@ -1278,6 +1287,8 @@ class Writer(Target):
         self._info.setdefault("version", "1.0.0")
         labels = plan.origin.get("labels")
         for feature, classes in (labels if isinstance(labels, dict) else {}).items():
+            if not isinstance(classes, list):
+                continue
             path = os.path.join(self.path, f"{plain_name(feature.replace('/', '-'))}.labels.txt")
             with open(path, "w", encoding="utf-8") as file:
                 file.write("".join(f"{name}\n" for name in classes))

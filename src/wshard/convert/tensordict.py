@@ -71,6 +71,12 @@ class Reader(Source):
         self._folder = path
         if os.path.isdir(os.path.join(path, "storage")):
             self._folder = os.path.join(path, "storage")
+        if not os.path.exists(os.path.join(self._folder, META)):
+            raise InvalidArgument(
+                f"{META} is missing: only TensorDicts in memory maps can be read",
+                path=self._folder,
+                hint="use LazyMemmapStorage for the replay buffer, or td.memmap(folder)",
+            )
         self._tensors: dict[str, NDArray[Any]] = {}
         self._bfloat16: set[str] = set()
         self._values: dict[str, Any] = {}
