@@ -354,6 +354,32 @@ def test_every_type_of_ros_2_is_read_as_rosbags_reads_it(tmp_path: Path) -> None
         assert json.loads(seen["all/pair/name"][0]) == ["n0", "n1"]
 
 
+IDL = """\
+================================================================================
+IDL: my/msg/Pose
+module my { module msg { struct Pose {
+  double angle;
+  sequence<float> ranges;
+  string label;
+}; }; };
+"""
+
+
+def test_definitions_in_idl_are_understood(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    data = struct.pack("<4sdI3fI4s", b"\0\1\0\0", 0.5, 3, 1, 2, 3, 4, b"abc\0")
+    with path.open("wb") as out:
+        writer = writers.Writer(out)
+        writer.start()
+        schema = writer.register_schema("my/msg/Pose", "ros2idl", IDL.encode())
+        writer.add_message(writer.register_channel("p", "cdr", schema), 1, data, 1)
+        writer.finish()
+    seen = one(path).observations
+    assert seen["p/angle"].data.tolist() == [0.5]
+    assert seen["p/ranges"].data.tolist() == [[1, 2, 3]]
+    assert seen["p/label"].data == ["abc"]
+
+
 # --- protobuf
 
 

@@ -112,6 +112,24 @@ def test_a_bag_of_ros_1_becomes_an_episode(tmp_path: Path, compression: str) -> 
     assert described["/imu"]["schema"]["name"] == "sensor_msgs/Imu"
 
 
+@pytest.mark.parametrize(("storage", "suffix"), [("SQLITE3", "db3"), ("MCAP", "mcap")])
+def test_the_files_of_a_split_bag_are_one_episode(
+    tmp_path: Path, storage: str, suffix: str
+) -> None:
+    messages = robot_messages(HUMBLE.types)
+    path = ros2_bag(tmp_path / "one", messages[:20], storage)
+    more = ros2_bag(tmp_path / "two", messages[20:], storage)
+    (more / f"two.{suffix}").rename(path / f"two.{suffix}")
+    described = path / "metadata.yaml"
+    name = f"- one.{suffix}"
+    text = described.read_text()
+    assert text.count(name) == 1
+    described.write_text(text.replace(name, f"{name}\n  - two.{suffix}"))
+    reader = Reader(str(path), ReadOptions())
+    check_robot(reader.read(0, Notes()), messages)
+    reader.close()
+
+
 def test_a_folder_of_bags_is_a_dataset(tmp_path: Path) -> None:
     string = NOETIC.types["std_msgs/msg/String"]
     for number in (2, 10, 1):

@@ -124,7 +124,7 @@ class JsonDecoder:
 
     def __call__(self, data: memoryview) -> dict[Path, Value]:
         try:
-            value = json.loads(bytes(data))
+            value = json.loads(str(data, "utf-8"))
             found: dict[Path, Value] = {}
             if self._has_bytes and isinstance(value, dict) and isinstance(value.get("data"), str):
                 content = base64.b64decode(value.pop("data"), validate=True)
@@ -397,7 +397,7 @@ class Topic:
         self.fields: dict[Path, Field] = {}
         self.kind = KINDS.get(schema.replace("/msg/", "/"), "")
         self._pictures: set[tuple[str, tuple[int, int] | None]] = set()
-        self._keys: Collection[Path] = ()
+        self._keys: list[Path] = []
         self._rows: list[Collection[Value]] = []
         self._row_bytes = 0
         self._given = 0
@@ -414,7 +414,7 @@ class Topic:
         self._row(self._decode(data), len(data))
         if len(self.fields) > _MOST_FIELDS and isinstance(self._decode, JsonDecoder):
             self._decode = WholeJson()
-            self.fields, self._keys, self._rows, self._given = {}, (), [], 0
+            self.fields, self._keys, self._rows, self._given = {}, [], [], 0
             for number in range(len(self.log_times)):
                 self._row(self.decoded(number), len(data))
 
@@ -422,9 +422,10 @@ class Topic:
         """Takes the fields of the next message; those of messages that have the same fields are kept together."""
         if self.kind == "compressed":
             self._look(found.get(("data",)))
-        if found.keys() != self._keys:
+        keys = list(found)
+        if keys != self._keys:
             self._flush()
-            self._keys = found.keys()
+            self._keys = keys
         self._rows.append(found.values())
         self._row_bytes += size
         if self._row_bytes > _MOST_ROWS or len(self._rows) == _ROWS:
