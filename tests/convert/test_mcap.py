@@ -181,20 +181,52 @@ def test_a_topic_with_too_many_keys_becomes_text(tmp_path: Path) -> None:
     assert listed(tmp_path / "b.mcap") == listed(source)
 
 
-def test_channels_without_a_schema_and_with_unknown_encodings_are_kept(tmp_path: Path) -> None:
+def test_channels_of_all_kinds_go_there_and_back(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     with path.open("wb") as out:
         writer = writers.Writer(out)
         writer.start()
         plain = writer.register_channel("plain", "json", 0)
-        odd = writer.register_channel("odd", "cbor", 0)
-        writer.add_message(plain, 1, b'{"v": 2}', 1)
-        writer.add_message(odd, 1, b"\xa1\x01", 1)
-        writer.add_message(odd, 2, b"\xa1", 1)
+        odd = writer.register_channel("odd", "cbor", writer.register_schema("s", "x", b"\xff"))
+        writer.register_channel("silent", "ros1", writer.register_schema("t", "ros1msg", b"int8 a"))
+        other = writer.register_channel("plain", "json", writer.register_schema("u", "", b""))
+        twins = [writer.register_channel("twin", "json", 0, {"node": node}) for node in "ab"]
+        for number, (channel, data) in enumerate(
+            [
+                (plain, b'{"v": 2}'), (odd, b"\xa1\x01"), (odd, b"\xa1"), (other, b'{"v": "x"}'),
+                (twins[0], b'{"n": 1}'), (twins[1], b'{"n": 2}'), (twins[0], b'{"n": 3}'),
+            ]
+        ):  # fmt: skip
+            writer.add_message(channel, 5, data, 6, number)
         writer.finish()
     episode = one(path)
     assert episode.observations["plain/v"].data.tolist() == [2]
+    assert episode.observations["plain/v_2"].data == ["x"]
     assert [v.tobytes() for v in episode.observations["odd"].data] == [b"\xa1\x01", b"\xa1"]
+    write([episode], tmp_path / "b.mcap", "mcap")
+
+    def everything(path: Path) -> tuple[Any, Any]:
+        with path.open("rb") as file:
+            reader = readers.make_reader(file)
+            found = [
+                (
+                    c.topic,
+                    c.message_encoding,
+                    c.metadata,
+                    s and (s.name, s.encoding, s.data),
+                    m.sequence,
+                    json_or(m.data),
+                )
+                for s, c, m in reader.iter_messages()
+            ]
+            topics = [c.topic for c in reader.get_summary().channels.values()]
+        return sorted(found, key=lambda m: m[4]), sorted(topics)
+
+    assert everything(tmp_path / "b.mcap") == everything(path)
+
+
+def json_or(data: bytes) -> Any:  # noqa: ANN401 - any JSON, or bytes
+    return json.loads(data) if data[:1] == b"{" else data
 
 
 # --- ROS

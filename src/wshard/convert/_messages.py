@@ -386,6 +386,8 @@ class Topic:
     ) -> None:
         self.name = name
         self.schema = schema
+        self.origin: dict[str, Any] = {"topic": name}
+        """What each of its channels says about where it comes from."""
         self._path = path
         self._decode = decode
         self._data = data
@@ -511,14 +513,16 @@ class Topic:
             facts["channel_id"] = self.channels
         if -1 in self.publish_times[:1]:  # bags have no such time
             del facts["publish_time_ns"]
+            if not self.fields:
+                facts["log_time_ns"] = self.log_times
         for key, values in facts.items():
             if key == "sequence" and not any(values):
                 continue
             name = names.take(self.name, (key,), notes)
             order = np.argsort(times, kind="stable")
-            kept = np.array(values, np.int64 if key == "publish_time_ns" else np.uint32)[order]
-            unit = "ns" if key == "publish_time_ns" else ""
-            extra = {"topic": self.name, "record": key}
+            kept = np.array(values, np.int64 if key.endswith("_ns") else np.uint32)[order]
+            unit = "ns" if key.endswith("_ns") else ""
+            extra = {**self.origin, "record": key}
             episode.observations[name] = Channel(
                 name, data=kept, timestamps_ns=times[order], unit=unit, extra=extra
             )
@@ -551,7 +555,7 @@ class Topic:
         facts: dict[str, Any] = {
             "timestamps_ns": own,
             "extra": {
-                "topic": self.name,
+                **self.origin,
                 "path": [list(key) if isinstance(key, tuple) else key for key in path],
             },
         }
@@ -695,7 +699,7 @@ class Topic:
         rows = Pictures(items, height, width, step, channels, dtype, flip, bool(big and big[0]))
         name = names.take(self.name, (), notes)
         modality = Modality.DEPTH if encoding.upper() in DEPTH else Modality.RGB
-        extra = {"topic": self.name, "encoding": encoding}
+        extra = {**self.origin, "encoding": encoding}
         episode.observations[name] = channel_of(
             name, rows, path=self._path, modality=modality, timestamps_ns=own, extra=extra
         )
@@ -716,7 +720,7 @@ class Topic:
         items, own, _ = data
         form = self._same("format")
         name = names.take(self.name, (), notes)
-        extra = {"topic": self.name, **({"format": form[0]} if form else {})}
+        extra = {**self.origin, **({"format": form[0]} if form else {})}
         frames = EncodedFrames(name, Frames(items), self._path)
         is_depth = frames.dtype != np.uint8
         episode.observations[name] = channel_of(
@@ -752,7 +756,7 @@ class Topic:
                 return frozenset()
             name = names.take(self.name, ("points", key) if key else ("points",), notes)
             made = Points(items, offsets, group, stride)
-            extra = {"topic": self.name, "names": [one[0] for one in group], "points": key}
+            extra = {**self.origin, "names": [one[0] for one in group], "points": key}
             facts = {"modality": Modality.POINTCLOUD, "timestamps_ns": own, "extra": extra}
             episode.observations[name] = ragged(name, made, offsets, self._path, facts)
             notes.kept(f"{self.name}.data", f"signal/{name}")

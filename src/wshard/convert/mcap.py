@@ -138,7 +138,10 @@ def read_topics(
                 if key not in topics:
                     decode = decoder_for(name, encoding, schema, file.path, notes)
                     kind = schema.name if schema else ""
+                    group = sum(other[0] == name for other in topics)
                     topics[key] = Topic(name, kind, decode, places.data, file.path)
+                    if group:  # the same topic with messages of another type
+                        topics[key].origin["group"] = group
                 topic = by_channel[channel] = topics[key]
             topic.add(channel, sequence, log, publish, data, places.place(number, place))
     names = Names()
@@ -147,7 +150,9 @@ def read_topics(
     episode.metadata["mcap"] = {
         "profile": files[0].profile,
         "library": files[0].library,
-        "channels": [one for file in files for one in described(file) if one["topic"] not in own],
+        "channels": [
+            one for file in files for one in described(file, topics) if one["topic"] not in own
+        ],
         "metadata": [one for file in files for one in file.metadata if one["name"] != _RECORD],
         "attachments": [],
     }
@@ -179,7 +184,7 @@ def decoder_for(
     return RawDecoder()
 
 
-def described(file: McapFile) -> list[dict[str, Any]]:
+def described(file: McapFile, topics: Mapping[Any, Topic]) -> list[dict[str, Any]]:
     """The channels of a file and their schemas, as JSON."""
     found = []
     for number, (schema_id, topic, encoding, metadata) in file.channels.items():
@@ -187,6 +192,11 @@ def described(file: McapFile) -> list[dict[str, Any]]:
         if metadata:
             one["metadata"] = metadata
         schema = file.schemas.get(schema_id)
+        found_topic = topics.get((topic, encoding, schema))
+        if found_topic is None or number not in found_topic.channels:
+            one["is_empty"] = True
+        elif "group" in found_topic.origin:
+            one["group"] = found_topic.origin["group"]
         if schema is not None:
             one["schema"] = {"name": schema.name, "encoding": schema.encoding}
             try:
@@ -214,6 +224,8 @@ def add_attachments(file: McapFile, episode: Episode, notes: Notes) -> None:
         notes.kept(f"attachment {one['name']}", name)
 
 
+_DECODED: Final = ("json", "protobuf", "cdr", "ros1")
+"""Encodings of messages that are understood; the bytes of others are kept."""
 _WITH_BYTES: Final = (
     "foxglove.RawImage",
     "foxglove.CompressedImage",
@@ -358,17 +370,18 @@ class _EpisodeWriter:
     def write(self) -> None:
         episode, writer = self._episode, self._writer
         own: dict[str, tuple[tuple[str, ...], Channel]] = {}
-        foreign: dict[str, list[Channel]] = {}
-        known = {
-            one.get("topic"): one for one in self._kept.get("channels", ()) if isinstance(one, dict)
-        }
+        foreign: dict[tuple[str, int], list[Channel]] = {}
+        known: dict[Any, list[dict[str, Any]]] = {}
+        for one in self._kept.get("channels", ()):
+            if not one.get("is_empty"):
+                known.setdefault((one["topic"], one.get("group", 0)), []).append(one)
         for address, part in episode.parts.items():
             if address[0] == TICKS and (part.data == np.arange(len(part))).all():
                 continue
             if address[0] in (*CHANNEL_LANES, TICKS, TIMESTAMPS):
-                topic = part.extra.get("topic")
-                if address[0] == "signal" and part.has_own_clock and topic in known:
-                    foreign.setdefault(topic, []).append(part)
+                origin = (part.extra.get("topic"), part.extra.get("group", 0))
+                if address[0] == "signal" and part.has_own_clock and origin in known:
+                    foreign.setdefault(origin, []).append(part)
                 else:
                     own["/" + block_name(address)] = address, part
             elif address[0] == "residual":
@@ -377,9 +390,13 @@ class _EpisodeWriter:
         self._shift = self._shift_of([part for _, part in own.values()], foreign)
         writer.start(self._kept.get("profile") or "", "shard-format")
         for topic, (address, channel) in own.items():
-            self._add_own(topic if topic not in foreign else f"{topic}/own", address, channel)
-        for topic, channels in foreign.items():
-            self._add_foreign(topic, channels, known[topic])
+            is_taken = any(topic == other for other, _ in foreign)
+            self._add_own(f"{topic}/own" if is_taken else topic, address, channel)
+        for origin, channels in foreign.items():
+            self._add_foreign(origin[0], channels, known[origin])
+        for one in self._kept.get("channels", ()):
+            if one.get("is_empty"):
+                self._channel(one["topic"], *schema_of(one), one)
         writer.add_metadata(_RECORD, {"episode": self._facts()})
         for one in self._kept.get("metadata", ()):
             writer.add_metadata(one["name"], one["metadata"])
@@ -417,7 +434,7 @@ class _EpisodeWriter:
             )
         return times
 
-    def _shift_of(self, own: list[Channel], foreign: dict[str, list[Channel]]) -> int:
+    def _shift_of(self, own: list[Channel], foreign: dict[tuple[str, int], list[Channel]]) -> int:
         """What to add to all times so that none is below 0."""
         every = [*own, *(channel for channels in foreign.values() for channel in channels)]
         lowest = min((int(t.min()) for c in every if len(t := self._times(c))), default=0)
@@ -428,13 +445,17 @@ class _EpisodeWriter:
     # --- topics
 
     def _channel(
-        self, topic: str, name: str, encoding: str, schema: bytes, metadata: Mapping[str, str]
+        self, topic: str, name: str, encoding: str, schema: bytes, known: Mapping[str, Any]
     ) -> int:
+        """Registers a channel; `known` has its metadata and the encoding of its messages."""
         key = (name, encoding, schema)
         if name and key not in self._schemas:
             self._schemas[key] = self._writer.register_schema(name, encoding, schema)
         number: int = self._writer.register_channel(
-            topic, "json", self._schemas[key] if name else 0, dict(metadata)
+            topic,
+            known.get("encoding", "json"),
+            self._schemas[key] if name else 0,
+            dict(known.get("metadata", {})),
         )
         return number
 
@@ -468,41 +489,36 @@ class _EpisodeWriter:
             fields.update(encode(entry))
             yield log, number, as_bytes(fields), log, step
 
-    def _add_foreign(self, topic: str, channels: list[Channel], known: dict[str, Any]) -> None:
+    def _add_foreign(
+        self, topic: str, channels: list[Channel], known: list[dict[str, Any]]
+    ) -> None:
         """Makes messages of the channels that came from one topic."""
         made = ForeignTopic(topic, channels)
-        form = made.form
-        schema, encoding = known.get("schema") or {}, known.get("encoding")
-        if form:
-            name, kind, text = (
-                SCHEMAS[form]["title"],
-                "jsonschema",
-                json.dumps(SCHEMAS[form]).encode(),
-            )
-        elif encoding == "json":
-            name, kind = str(schema.get("name", "")), str(schema.get("encoding", ""))
-            text = str(schema.get("text", "")).encode()
-        else:
-            name, kind, text = str(schema.get("name", "")), "jsonschema", b'{"type":"object"}'
-        if encoding != "json":
-            self._notes.cast(topic, f"messages in {encoding}", "messages in JSON")
-        metadata = known.get("metadata") or {}
-        number = self._channel(topic, name, kind, text, metadata)
-        self._streams.append(self._foreign_messages(number, made))
+        encoding = known[0]["encoding"]
+        name, kind, text = schema_of(known[0])
+        if made.form:
+            schema = SCHEMAS[made.form]
+            name, kind, text = schema["title"], "jsonschema", json.dumps(schema).encode()
+        elif encoding in _DECODED and encoding != "json":
+            kind, text = "jsonschema", b'{"type":"object"}'
+        if encoding in _DECODED:
+            if encoding != "json":
+                self._notes.cast(topic, f"messages in {encoding}", "messages in JSON")
+            known = [{**one, "encoding": "json"} for one in known]
+        numbers = {one["id"]: self._channel(topic, name, kind, text, one) for one in known}
+        is_raw = encoding not in _DECODED
+        self._streams.append(self._foreign_messages(numbers, made, is_raw=is_raw))
         for channel in channels:
             self._notes.kept(f"signal/{channel.name}", topic)
 
     def _foreign_messages(
-        self, number: int, topic: ForeignTopic
+        self, numbers: dict[int, int], topic: ForeignTopic, *, is_raw: bool
     ) -> Iterator[tuple[int, int, bytes, int, int]]:
-        for log, publish, sequence, value in topic.messages():
-            yield (
-                log + self._shift,
-                number,
-                as_bytes(value),
-                max(0, publish + self._shift),
-                sequence,
-            )
+        first = next(iter(numbers.values()))
+        for log, publish, sequence, channel, value in topic.messages():
+            data = base64.b64decode(value) if is_raw else as_bytes(value)
+            shifted = max(0, publish + self._shift)
+            yield log + self._shift, numbers.get(channel, first), data, shifted, sequence
 
     # --- what belongs to the whole episode
 
@@ -557,6 +573,16 @@ class _EpisodeWriter:
             self._notes.kept(name, f"attachment {_ATTACHED}{name}")
 
 
+def schema_of(known: Mapping[str, Any]) -> tuple[str, str, bytes]:
+    """Name, encoding and content of the schema that a channel had; an empty name for none."""
+    schema = known.get("schema")
+    if not schema:
+        return "", "", b""
+    if "base64" in schema:
+        return schema["name"], schema["encoding"], base64.b64decode(schema["base64"])
+    return schema["name"], schema["encoding"], schema.get("text", "").encode()
+
+
 def as_bytes(value: Any) -> bytes:  # noqa: ANN401 - any JSON
     """JSON as a message holds it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
@@ -570,23 +596,25 @@ class ForeignTopic:
         records = {channel.extra.get("record"): channel for channel in channels}
         self._publish = records.get("publish_time_ns")
         self._sequence = records.get("sequence")
+        self._channel_id = records.get("channel_id")
         self._fields = [one for one in channels if "record" not in one.extra]
         self._points = [one for one in self._fields if "points" in one.extra]
         self.form = "points" if self._points else ""
         for one in self._fields:
             if "path" not in one.extra and "points" not in one.extra:
                 self.form = form_of(one)
-        clock = self._publish or max(self._fields, key=len)
-        times = clock.timestamps_ns
+        times = (self._publish or max(self._fields or channels, key=len)).timestamps_ns
         assert times is not None
         self._times: NDArray[np.int64] = times
 
-    def messages(self) -> Iterator[tuple[int, int, int, Any]]:
-        """Log time, publish time, sequence number and content of each message."""
+    def messages(self) -> Iterator[tuple[int, int, int, int, Any]]:
+        """Log time, publish time, sequence number, channel and content of each message."""
         times = self._times.tolist()
         publish = times if self._publish is None else self._publish.data.tolist()
-        sequence = self._sequence
-        numbers = [0] * len(times) if sequence is None else sequence.data.tolist()
+        numbers, ids = (
+            [0] * len(times) if one is None else one.data.tolist()
+            for one in (self._sequence, self._channel_id)
+        )
         fields = [(self._setter(one), self._matching(one)) for one in self._fields]
         readers = [
             (put, iter(entries(one)), iter(at))
@@ -605,7 +633,7 @@ class ForeignTopic:
                 message.content.setdefault("timestamp", timestamp(log))
                 message.content.setdefault("frame_id", "")
             content = message.content if message.bare is _NOTHING else message.bare
-            yield log, publish[number], numbers[number], content
+            yield log, publish[number], numbers[number], ids[number], content
 
     def _matching(self, channel: Channel) -> list[int]:
         """Which messages the entries of a channel belong to: the first free one of the same time."""

@@ -248,7 +248,7 @@ class Reader(Source):
         self._open.extend(files)
         places = Places(files)
         topics: dict[Any, Topic] = {}
-        channels: dict[str, dict[str, Any]] = {}
+        channels: list[dict[str, Any]] = []
         for number, file in enumerate(files):
             by_id: dict[int, Topic] = {}
             for channel, sequence, log, publish, data, place in file.messages():
@@ -257,12 +257,15 @@ class Reader(Source):
                     name, kind, encoding = file.topics[channel]
                     if (name, kind) not in topics:
                         decode = self._decoder(file, kind, encoding, notes)
+                        group = sum(other == name for other, _ in topics)
                         topics[name, kind] = Topic(name, kind, decode, places.data, file.path)
-                        channels[name] = file.described(channel)
+                        channels.append(file.described(channel))
+                        if group:
+                            topics[name, kind].origin["group"] = channels[-1]["group"] = group
                     topic = by_id[channel] = topics[name, kind]
                 topic.add(0, sequence, log, publish, data, places.place(number, place))
         _add(topics, episode, notes)
-        episode.metadata["rosbag"] = {"channels": list(channels.values())}
+        episode.metadata["rosbag"] = {"channels": channels}
 
     def _decoder(self, file: SqliteBag, kind: str, encoding: str, notes: Notes) -> RosDecoder:
         if encoding != "cdr":
