@@ -16,6 +16,13 @@ ALLOWED = {
     "wshard/_journal.py": "opens for writing, and refuses what is not a file",
     "wshard/replay/_latents.py": "opens for writing, and refuses what is not a file",
     "wshard/plot/_figure.py": "opens for writing",
+    "wshard/convert/_door.py": "syncs new files",
+    "wshard/convert/_engine.py": "opens for writing",
+    "wshard/convert/_mcap.py": "new files",
+    "wshard/convert/_minari.py": "new files",
+    "wshard/convert/_rlds.py": "new files",
+    "wshard/convert/_rosbag.py": "new files",
+    "wshard/convert/_tensordict.py": "maps a file, and refuses before what is not a file",
     # A user may give a pipe by hand, as the shell's <(…) is one.
     "shardpack/convert/_tar.py": "reads from start to end",
     "shardpack/streaming.py": "reads from start to end",

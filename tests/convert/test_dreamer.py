@@ -17,7 +17,7 @@ import pytest
 from shard_format.errors import BadValue, Closed, InvalidArgument, ShardError, Truncated
 from wshard import Channel, Episode, RaggedChannel, TextChannel
 from wshard.convert import detect, read, write
-from wshard.convert.dreamer import base62
+from wshard.convert._dreamer import base62
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import pytest
 from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, ShardError, UnsafePath
 from wshard import load_wshard, save_wshard
 from wshard.convert import detect, read
-from wshard.convert.hdf5 import load_mapping, suggest_mapping
+from wshard.convert._mapped_hdf5 import load_mapping, suggest_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

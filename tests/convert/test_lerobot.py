@@ -25,8 +25,8 @@ from shard_format.errors import (
 )
 from wshard import Channel, Episode, RaggedChannel, Timebase, load_wshard, save_wshard
 from wshard.convert import detect, read, write
+from wshard.convert._lerobot import Reader, Writer, _columns, _tables, _writer, recognises
 from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
-from wshard.convert.lerobot import Reader, Writer, _columns, _tables, _writer, recognises
 from wshard.video import VideoChannel
 
 if TYPE_CHECKING:
@@ -490,7 +490,7 @@ def test_a_new_file_starts_when_one_is_large_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_writer, "_MOST_DATA_MB", 0)
-    monkeypatch.setattr("wshard.convert.lerobot._videos.MOST_VIDEO_MB", 0)
+    monkeypatch.setattr("wshard.convert._lerobot._videos.MOST_VIDEO_MB", 0)
     folder, after = unpacked(tmp_path, "v3"), tmp_path / "after"
     write(read(folder), after, "lerobot")
     assert len(list((after / "data").rglob("*.parquet"))) == 3

@@ -23,9 +23,9 @@ from tests.convert.mcap_support import made_episode
 from tests.convert.ros_support import check_robot, robot_messages
 from wshard import Channel, Episode, Timebase
 from wshard.convert import detect, read, write
+from wshard.convert._mcap import Reader
 from wshard.convert._messages import flatten
 from wshard.convert._model import Notes, ReadOptions
-from wshard.convert.mcap import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from shard_format.errors import (
 from tests.convert.ros_support import check_robot, robot_messages
 from wshard.convert import detect, read, write
 from wshard.convert._model import Notes, ReadOptions
-from wshard.convert.rosbag import Reader
+from wshard.convert._rosbag import Reader
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,8 @@ import pytest
 from shard_format.errors import BadValue, LimitExceeded, ShardError
 from shard_format.registry import Limits
 from wshard import Channel, Episode, RaggedChannel, TextChannel, Timebase, load_wshard, save_wshard
-from wshard.convert import detect, read, table, write
+from wshard.convert import _table as table
+from wshard.convert import detect, read, write
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import numpy as np
 
 from shard_format import Codec, Role, ShardError, ShardReader
 from shard_format.layout import FILTERED
-from wshard.convert._protobuf import encode_example
+from wshard.convert._tf_example import encode_example
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

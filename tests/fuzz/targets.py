@@ -42,8 +42,7 @@ from wshard import Episode, Intervals, load_wshard, open_partial, recover, valid
 from wshard._chunk_manifest import ChunkManifest, open_chunk
 from wshard._metadata import parse_facts, parse_provenance, parse_rows
 from wshard.convert._model import Notes
-from wshard.convert._protobuf import encode_example, parse_example
-from wshard.convert.rlds import (
+from wshard.convert._rlds import (
     Leaf,
     RecordParser,
     leaves_of,
@@ -51,6 +50,7 @@ from wshard.convert.rlds import (
     record_content,
     scan_records,
 )
+from wshard.convert._tf_example import encode_example, parse_example
 from wshard.doctor import examine
 from wshard.types import Channel
 

@@ -8,7 +8,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from shard_format.atomic import make_parent, sync_folder
+from shard_format.atomic import sync_folder
 from shard_format.errors import (
     DATA_ERRORS,
     FileThere,
@@ -20,6 +20,7 @@ from shard_format.errors import (
 from wshard.convert._model import (
     ConvertedEpisode,
     Notes,
+    Probe,
     ReadOptions,
     Report,
     WriteOptions,
@@ -47,6 +48,8 @@ def open_source(path: str | os.PathLike[str], form: str | None, options: ReadOpt
     """A dataset, open for reading. Close it."""
     check_options(options)
     location = os.fspath(path)
+    # Refuses what is neither a file nor a folder: a library might wait for it.
+    Probe(location).head  # noqa: B018 - read for its errors
     found = detect(location) if form is None else format_named(form)
     if not found.reads:
         raise InvalidArgument(f"{found.title} can be written, not read", path=location)
@@ -182,9 +185,11 @@ def staged(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[str]:
         raise FileThere(
             "something is there already", path=final, hint="choose another name, or overwrite=True"
         )
-    beside = f"{final}.converting-{os.getpid()}"
+    # In a folder of its own, under its final name: writers look at the ending.
+    folder = f"{final}.converting-{os.getpid()}"
     try:
-        make_parent(final)
+        os.makedirs(folder)
+        beside = os.path.join(folder, os.path.basename(final))
         yield beside
         sync_tree(beside)
         put_in_place(beside, final)
@@ -193,7 +198,7 @@ def staged(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[str]:
     except OSError as error:
         raise ShardIOError.wrap(error, "cannot write", final) from error
     finally:
-        remove(beside)
+        remove(folder)
 
 
 def put_in_place(new: str, final: str) -> None:

@@ -221,8 +221,9 @@ class _Run:
             closing(open_source(report.target, report.to, reading)) as other,
         ):
             quiet = _Run(replace(report, failed={}), self._options, _no_progress)
+            numbers = {name: number for number, name in enumerate(other.names())}
             for number, episode in enumerate(quiet._episodes(one)):
-                found = read_one(other, number)
+                found = read_one(other, numbers.get(episode.id, number))
                 for problem in differences(episode, found, only_common=True, leave_out=may_differ):
                     raise BadValue(
                         f"what was written differs from the source: {problem}",

@@ -20,6 +20,7 @@ from shard_format.errors import (
     UnsafePath,
 )
 from shard_format.extras import require
+from shard_format.sources import open_regular
 from wshard.convert._arrays import PartOfRows, channel_of, image_type, text_channel
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def open_hdf5(path: str) -> Any:  # noqa: ANN401 - an h5py.File
         ShardIOError: the file cannot be opened; it may be damaged.
     """
     h5py = require("h5py", "hdf5")
+    # Refuses a pipe, which the library would wait for.
+    os.close(open_regular(path)[0])
     try:
         try:
             return h5py.File(path, "r")

@@ -265,8 +265,8 @@ class Format:
     writes: bool = False
     extra: str = ""
     """What `pip install 'shard-format[…]'` needs."""
-    suffix: str = ""
-    """Of a file that is written; empty for a folder."""
+    suffixes: tuple[str, ...] = ()
+    """Endings of the paths that are written in this format."""
     lost: str = ""
     """What it cannot hold, for people."""
     example: str = ""

@@ -18,52 +18,54 @@ __all__ = ["FORMATS", "detect", "format_named", "format_of", "module_of"]
 FORMATS: Final[dict[str, Format]] = {
     one.name: one
     for one in (
-        Format(name="wshard", title="WShard", module="_own", writes=True, suffix=".wshard", example="episodes/"),
-        Format(name="minari", title="Minari", module="minari", writes=True, extra="minari", example="D4RL/door/human-v2",
+        Format(name="wshard", title="WShard", module="_own", writes=True, suffixes=(".wshard",), example="episodes/"),
+        Format(name="minari", title="Minari", module="_minari", writes=True, extra="minari", example="D4RL/door/human-v2",
                steps="T + 1 observations and infos; T actions, and the reward, termination and truncation that answer each",
                lost="channels with a clock of their own, ragged channels, labels, residuals; written with the HDF5 back end, images as pixels"),
-        Format(name="lerobot", title="LeRobot v2.0, v2.1, v3.0", module="lerobot", writes=True, extra="lerobot", example="lerobot/pusht",
+        Format(name="lerobot", title="LeRobot v2.0, v2.1, v3.0", module="_lerobot", writes=True, extra="lerobot", example="lerobot/pusht",
                steps="T rows of observation, action, and the reward after it (next.reward, next.done)",
                lost="writes v3.0; the observation after the last step, ragged channels, channels with clocks of their own, recorded times, labels, "
                "residuals and other metadata; cameras that are pixels become AV1, which is lossy"),
-        Format(name="rlds", title="RLDS (TFDS TFRecord)", module="rlds", writes=True, extra="images", example="bridge/0.1.0",
+        Format(name="rlds", title="RLDS (TFDS TFRecord)", module="_rlds", writes=True, extra="images", example="bridge/0.1.0",
                steps="observation, action and reward of a step in one row; a last row that is_last and has only zeros beside the observation is observation T + 1",
                lost="labels, residuals, channels with their own clock; JPEG pictures become PNG with the same pixels; ragged float64 is rounded to float32"),
-        Format(name="robomimic", title="robomimic, LIBERO, MimicGen, robosuite", module="robomimic", writes=True, extra="hdf5", suffix=".hdf5",
+        Format(name="robomimic", title="robomimic, LIBERO, MimicGen, robosuite", module="_robomimic", writes=True, extra="hdf5", suffixes=(".hdf5",),
                example="demo_v15.hdf5",
                steps="obs[t], action[t], then reward[t], done[t], next_obs[t]; T + 1 observations where next_obs repeats obs",
                lost="ragged channels, channels with clocks of their own, labels, residuals, units; one set of dataset facts"),
-        Format(name="isaaclab", title="Isaac Lab", module="isaaclab", extra="hdf5", example="dataset.hdf5",
+        Format(name="isaaclab", title="Isaac Lab", module="_isaaclab", extra="hdf5", example="dataset.hdf5",
                steps="obs[t], action[t]; T observations, no rewards or ends"),
-        Format(name="maniskill", title="ManiSkill", module="maniskill", extra="hdf5", example="trajectory.h5",
+        Format(name="maniskill", title="ManiSkill", module="_maniskill", extra="hdf5", example="trajectory.h5",
                steps="obs[t], action[t], then reward[t], terminated[t]; T + 1 observations and states"),
-        Format(name="aloha", title="ALOHA, ACT, Mobile ALOHA", module="aloha", extra="hdf5", example="episode_0.hdf5",
+        Format(name="aloha", title="ALOHA, ACT, Mobile ALOHA", module="_aloha", extra="hdf5", example="episode_0.hdf5",
                steps="obs[t], action[t]; T observations, no rewards or ends"),
-        Format(name="d4rl", title="D4RL", module="d4rl", extra="hdf5", example="hopper-medium-v2.hdf5",
+        Format(name="d4rl", title="D4RL", module="_d4rl", extra="hdf5", example="hopper-medium-v2.hdf5",
                steps="all episodes back to back, split at terminals and timeouts; T + 1 observations where next_observations repeats the next step, else T"),
-        Format(name="hdf5", title="HDF5 with a mapping", module="hdf5", extra="hdf5", example="data.h5",
+        Format(name="hdf5", title="HDF5 with a mapping", module="_mapped_hdf5", extra="hdf5", example="data.h5",
                steps="as the mapping says; T or T + 1 observations, T actions"),
-        Format(name="mcap", title="MCAP", module="mcap", writes=True, extra="mcap", suffix=".mcap", example="drive.mcap",
-               steps="each topic has its own clock"),
-        Format(name="rosbag", title="ROS 1 and ROS 2 bags", module="rosbag", extra="ros", example="rosbag2_2026_03_01",
-               steps="each topic has its own clock"),
-        Format(name="dreamer", title="DreamerV3 replay, DreamerV2 episodes", module="dreamer", writes=True, example="logdir/replay",
+        Format(name="mcap", title="MCAP", module="_mcap", writes=True, extra="mcap", suffixes=(".mcap",), example="drive.mcap",
+               steps="no steps: each topic has the clock of its messages, T is 0; files of this library keep their steps",
+               lost="residuals, bits of NaN; protobuf and ROS messages are written as JSON"),
+        Format(name="rosbag", title="ROS 1 and ROS 2 bags", module="_rosbag", extra="ros", example="rosbag2_2026_03_01",
+               steps="no steps: each topic has the clock of its messages, T is 0"),
+        Format(name="dreamer", title="DreamerV3 replay, DreamerV2 episodes", module="_dreamer", writes=True, example="logdir/replay",
                steps="V3: row t has observation t, the reward that came with it and the action after it: N rows are N observations, action[:-1], reward[1:]. "
                "V2: the action before it, action[1:]",
                lost="text, ragged data, channels with their own clock, labels, metadata, clocks; `stepid` is new"),
-        Format(name="zarr", title="Zarr (diffusion policy)", module="zarr", writes=True, extra="zarr", suffix=".zarr", example="pusht.zarr",
+        Format(name="zarr", title="Zarr (diffusion policy)", module="_zarr", writes=True, extra="zarr", suffixes=(".zarr",), example="pusht.zarr",
                steps="row t is step t: T observations, T actions",
                lost="the observation after the last action, labels, residuals, ragged channels, channels with their own clock; bf16 becomes float32"),
-        Format(name="tensordict", title="TensorDict, TorchRL", module="tensordict", example="buffer/",
+        Format(name="tensordict", title="TensorDict, TorchRL", module="_tensordict", example="buffer/",
                steps="row t has the observation before action t, next/ its reward, ends and next observation: T + 1 observations where next/ repeats them",
                lost="objects that are not JSON (pickles are never loaded), nested and complex tensors"),
-        Format(name="npz", title="NPZ and NPY", module="npz", writes=True, example="episodes_npz/",
+        Format(name="npz", title="NPZ and NPY", module="_npz_folder", writes=True, example="episodes_npz/",
                steps="T actions and rewards; T or T + 1 observations"),
-        Format(name="table", title="CSV and Parquet", module="table", writes=True, extra="arrow", example="runs.parquet",
+        Format(name="table", title="CSV and Parquet", module="_table", writes=True, extra="arrow", suffixes=(".parquet", ".csv"), example="runs.parquet",
                steps="row t has observation t, the action after it and its reward; a last row without them is observation T + 1",
                lost="Parquet: channels with their own clock, residuals, extras. CSV: also types, lists, metadata, pictures"),
-        Format(name="rerun", title="Rerun", module="rerun", reads=False, writes=True, extra="rerun", suffix=".rrd", example="episode.rrd",
-               steps="every channel on the timelines step and time"),
+        Format(name="rerun", title="Rerun", module="_rerun", reads=False, writes=True, extra="rerun", suffixes=(".rrd",), example="episode.rrd",
+               steps="observations, actions and rewards on the timelines step and time",
+               lost="residuals, extras, fields of points besides x, y, z; numbers in plots are 64-bit floats"),
     )
 }  # fmt: skip
 
@@ -91,12 +93,14 @@ def format_of(path: str) -> Format:
         InvalidArgument: it stands for none.
     """
     for form in FORMATS.values():
-        if form.writes and form.suffix and path.lower().endswith(form.suffix):
+        if form.writes and path.lower().endswith(form.suffixes):
             return form
     raise InvalidArgument(
         "no format is known for this ending",
         path=path,
-        expected=", ".join(form.suffix for form in FORMATS.values() if form.writes and form.suffix),
+        expected=", ".join(
+            one for form in FORMATS.values() if form.writes for one in form.suffixes
+        ),
         hint="name the format: format=…, --to FORMAT",
     )
 

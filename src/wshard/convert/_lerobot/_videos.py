@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shard_format.extras import require
-from wshard.convert.lerobot._layout import EXTRA, VIDEOS
+from wshard.convert._lerobot._layout import EXTRA, VIDEOS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -42,7 +42,7 @@ from wshard._values import BY_NAME, DType
 from wshard.convert._arrays import EncodedFrames, channel_of, text_channel
 from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import Probe, Source, Target, inside, read_json
-from wshard.convert._protobuf import ByteStrings, Example, encode_example, parse_example
+from wshard.convert._tf_example import ByteStrings, Example, encode_example, parse_example
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -15,8 +15,7 @@ from wshard._channels import TextChannel
 from wshard._lanes import CHANNEL_LANES, TICKS, TIMESTAMPS, block_name
 from wshard._values import step_ranges
 from wshard._video import VideoChannel
-from wshard.convert._model import Target
-from wshard.convert.lerobot._columns import (
+from wshard.convert._lerobot._columns import (
     Column,
     as_arrow,
     colour_frames,
@@ -33,7 +32,7 @@ from wshard.convert.lerobot._columns import (
     stated_fields,
     task_channel,
 )
-from wshard.convert.lerobot._layout import (
+from wshard.convert._lerobot._layout import (
     DATA,
     DEFAULT_FEATURES,
     EPISODES,
@@ -49,8 +48,8 @@ from wshard.convert.lerobot._layout import (
     feature_name,
     parse_feature,
 )
-from wshard.convert.lerobot._meta import is_more
-from wshard.convert.lerobot._statistics import (
+from wshard.convert._lerobot._meta import is_more
+from wshard.convert._lerobot._statistics import (
     KINDS,
     PictureStatistics,
     merged_statistics,
@@ -59,7 +58,8 @@ from wshard.convert.lerobot._statistics import (
     sampled_steps,
     stated_or,
 )
-from wshard.convert.lerobot._videos import FILES_IN_FOLDER, MOST_VIDEO_MB, VideoTrack
+from wshard.convert._lerobot._videos import FILES_IN_FOLDER, MOST_VIDEO_MB, VideoTrack
+from wshard.convert._model import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

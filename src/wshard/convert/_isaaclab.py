@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wshard.convert.robomimic import Reader, layout
+from wshard.convert._robomimic import Reader, layout
 
 if TYPE_CHECKING:
     from wshard.convert._model import Probe

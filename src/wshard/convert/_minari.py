@@ -775,7 +775,7 @@ _PREDICTED: Final = ("omen/", "uncert/")
 
 def _dataset_id(path: str) -> str:
     """An id that Minari takes, from the name of the folder."""
-    name = os.path.basename(os.path.normpath(path)).partition(".converting-")[0]
+    name = os.path.basename(os.path.normpath(path))
     plain = re.sub(r"[^-\w]", "_", name) or "dataset"
     return plain if re.search(r"-v\d+$", plain) else f"{plain}-v0"
 

@@ -22,7 +22,7 @@ from shard_format.errors import (
     SizeMismatch,
 )
 from shard_format.extras import require
-from wshard.convert.lerobot._layout import EXTRA
+from wshard.convert._lerobot._layout import EXTRA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

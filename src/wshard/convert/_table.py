@@ -76,7 +76,6 @@ _DAMAGE: Final = (
 _FLAT: Final = (REWARD, TERMINATED, TRUNCATED)
 _STEPS: Final = ("action", *_FLAT)
 _ELEMENT: Final = re.compile(r"(.+?)\[(\d{1,9}(?:\]\[\d{1,9}){0,7})\]")
-_STAGED: Final = re.compile(r"\.converting-\d+$")
 # More numbers a step than this do not become columns of a CSV file.
 _MOST_COLUMNS: Final = 256
 
@@ -655,9 +654,8 @@ class Writer(Target):
     def __init__(self, path: str, options: WriteOptions) -> None:
         super().__init__(path, options)
         require("pyarrow", "arrow")
-        name = _STAGED.sub("", path)
-        self._is_csv = name.endswith(".csv")
-        self._is_one_file = name.endswith((".csv", ".parquet"))
+        self._is_csv = path.endswith(".csv")
+        self._is_one_file = path.endswith((".csv", ".parquet"))
         self._writer: Any = None
         self._schema: Any = None
         self._number = 0

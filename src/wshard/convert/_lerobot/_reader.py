@@ -19,8 +19,7 @@ from wshard._metadata import Timebase
 from wshard._video import VideoChannel
 from wshard._video_file import VideoFile
 from wshard.convert._arrays import EncodedFrames, channel_of, image_type, text_channel
-from wshard.convert._model import Source
-from wshard.convert.lerobot._layout import (
+from wshard.convert._lerobot._layout import (
     DEFAULT_FEATURES,
     INSTRUCTION,
     SUBTASKS,
@@ -32,14 +31,15 @@ from wshard.convert.lerobot._layout import (
     read_info,
     strict_json,
 )
-from wshard.convert.lerobot._meta import Meta, split_of
-from wshard.convert.lerobot._tables import (
+from wshard.convert._lerobot._meta import Meta, split_of
+from wshard.convert._lerobot._tables import (
     ColumnRows,
     DataFile,
     Numbers,
     as_array,
     pictures_of,
 )
+from wshard.convert._model import Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wshard._lanes import Address
+    from wshard.convert._lerobot._meta import Entry
     from wshard.convert._model import Notes, ReadOptions
-    from wshard.convert.lerobot._meta import Entry
 
 _OPEN_TABLES: Final = 1
 _OPEN_VIDEOS: Final = 16

@@ -52,7 +52,7 @@ from wshard.convert._messages import (
 )
 from wshard.convert._model import Notes, Probe, ReadOptions, Source, Target, WriteOptions
 from wshard.convert._per_file import next_path, stem
-from wshard.convert._protobuf_messages import ProtobufDecoder
+from wshard.convert._protobuf import ProtobufDecoder
 from wshard.convert._ros import RosDecoder, definitions
 
 if TYPE_CHECKING:

@@ -30,12 +30,12 @@ from shard_format.sources import open_regular, read_file
 from shard_format.zstd import ZstdError, open_reader
 from wshard._episode import Episode
 from wshard.convert._hdf5 import as_json_value
+from wshard.convert._mcap import read_topics
 from wshard.convert._mcap_file import McapFile, MessageFile, decompress
 from wshard.convert._messages import Names, Places, Topic
 from wshard.convert._model import Notes, Probe, ReadOptions, Source, inside
 from wshard.convert._per_file import stem
 from wshard.convert._ros import RosDecoder, definitions, humble_definitions
-from wshard.convert.mcap import read_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

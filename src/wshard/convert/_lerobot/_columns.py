@@ -12,8 +12,8 @@ from shard_format.extras import require
 from wshard._channels import Modality, RaggedChannel, TextChannel, is_frames
 from wshard._values import DType, step_ranges
 from wshard._video import VideoChannel
-from wshard.convert.lerobot._layout import EXTRA, INSTRUCTION, addresses, parse_feature
-from wshard.convert.lerobot._statistics import (
+from wshard.convert._lerobot._layout import EXTRA, INSTRUCTION, addresses, parse_feature
+from wshard.convert._lerobot._statistics import (
     PictureStatistics,
     sampled_steps,
     stated_or,

@@ -9,7 +9,7 @@ Pictures stay as they are stored: where LIBERO says `macros_image_convention = "
 top. The observations of LIBERO's own script were taken after the action of the same row, its `states` before it.
 
 What is no part of every episode is in `metadata["dataset"]` (attributes of `data`) and `metadata["robomimic"]` (what
-the writer needs to make the same file again). Isaac Lab has nearly the same layout, see `wshard.convert.isaaclab`.
+the writer needs to make the same file again). Isaac Lab has nearly the same layout, see `wshard.convert._isaaclab`.
 """
 
 from __future__ import annotations

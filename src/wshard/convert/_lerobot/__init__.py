@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wshard.convert.lerobot._reader import Reader
-from wshard.convert.lerobot._writer import Writer
+from wshard.convert._lerobot._reader import Reader
+from wshard.convert._lerobot._writer import Writer
 
 if TYPE_CHECKING:
     from wshard.convert._model import Probe

@@ -11,14 +11,14 @@ from shard_format.cache import BoundedCache
 from shard_format.errors import BadMetadata
 from shard_format.listing import natural_key
 from shard_format.sources import read_file
+from wshard.convert._lerobot._layout import STATISTICS, SUBTASKS, TASKS, strict_json
+from wshard.convert._lerobot._tables import DataFile, open_parquet, rows_of
 from wshard.convert._model import inside, read_json
-from wshard.convert.lerobot._layout import STATISTICS, SUBTASKS, TASKS, strict_json
-from wshard.convert.lerobot._tables import DataFile, open_parquet, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from wshard.convert.lerobot._layout import Info
+    from wshard.convert._lerobot._layout import Info
 
 _MOST_JSON_LINES: Final = 1 << 30
 _ROWS_AT_ONCE: Final = 64
