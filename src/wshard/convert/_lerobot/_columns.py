@@ -12,7 +12,7 @@ from shard_format.extras import require
 from wshard._channels import Modality, RaggedChannel, TextChannel, is_frames
 from wshard._values import DType, step_ranges
 from wshard._video import VideoChannel
-from wshard.convert._lerobot._layout import EXTRA, INSTRUCTION, addresses, parse_feature
+from wshard.convert._lerobot._layout import INSTRUCTION, addresses, parse_feature
 from wshard.convert._lerobot._statistics import (
     PictureStatistics,
     sampled_steps,
@@ -216,7 +216,7 @@ def pictures_in(
         ending = _ENDINGS[channel.content_type or ""]
         data += [bytes(packet.data) for packet in channel.packets(start, stop)]
     else:
-        image = require("PIL.Image", EXTRA)
+        image = require("PIL.Image", "lerobot")
         piece = None if channel is None else channel.sliced(start, stop)
         for _, _, frames in colour_frames(column, piece, stop - start):
             for frame in frames:
@@ -230,7 +230,7 @@ def pictures_in(
 
 
 def as_arrow(values: Any, kind: Any) -> Any:  # noqa: ANN401 - an array or texts, as one of pyarrow
-    arrow = require("pyarrow", EXTRA)
+    arrow = require("pyarrow", "lerobot")
     if isinstance(values, list):
         return arrow.array(values, kind)
     flat = arrow.array(np.ascontiguousarray(values).reshape(-1))

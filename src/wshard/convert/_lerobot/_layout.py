@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from wshard._lanes import Address
 
-EXTRA: Final = "lerobot"
 VERSIONS: Final = ("v2.0", "v2.1", "v3.0")
 INFO: Final = "meta/info.json"
 STATISTICS: Final = "meta/stats.json"

@@ -22,7 +22,6 @@ from shard_format.errors import (
     SizeMismatch,
 )
 from shard_format.extras import require
-from wshard.convert._lerobot._layout import EXTRA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,7 +48,7 @@ def open_parquet(path: str) -> Any:  # noqa: ANN401 - a pyarrow.parquet.ParquetF
     Raises:
         LimitExceeded: it states more rows than it can have, such as a billion times the same one.
     """
-    parquet, arrow = require("pyarrow.parquet", EXTRA), require("pyarrow", EXTRA)
+    parquet, arrow = require("pyarrow.parquet", "lerobot"), require("pyarrow", "lerobot")
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise BadValue("not a file", path=path)
@@ -74,7 +73,7 @@ def open_parquet(path: str) -> Any:  # noqa: ANN401 - a pyarrow.parquet.ParquetF
 
 def rows_of(path: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The rows of a small table, a few at a time; columns that it does not have are left out."""
-    arrow = require("pyarrow", EXTRA)
+    arrow = require("pyarrow", "lerobot")
     with open_parquet(path) as file:
         there = [name for name in columns if name in file.schema_arrow.names]
         try:
@@ -94,7 +93,7 @@ class Numbers(NamedTuple):
 
 def numbers_of(kind: Any) -> Numbers | None:  # noqa: ANN401 - a type of pyarrow
     """What a column holds, if that is numbers or arrays of them."""
-    arrow = require("pyarrow", EXTRA)
+    arrow = require("pyarrow", "lerobot")
     types, shape = arrow.types, list[int | None]()
     if isinstance(kind, arrow.BaseExtensionType):
         kind = kind.storage_type
@@ -111,7 +110,7 @@ class DataFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._arrow = require("pyarrow", EXTRA)
+        self._arrow = require("pyarrow", "lerobot")
         self._file = open_parquet(path)
         self._lock = threading.Lock()
         self._kept: tuple[int, Any] | None = None
@@ -237,7 +236,7 @@ class DataFile:
 
 def as_array(values: Any, shape: Sequence[int], path: str, name: str) -> NDArray[Any]:  # noqa: ANN401 - an array of pyarrow
     """A column of numbers as an array; each row must have the shape that the dataset states."""
-    arrow, compute = require("pyarrow", EXTRA), require("pyarrow.compute", EXTRA)
+    arrow, compute = require("pyarrow", "lerobot"), require("pyarrow.compute", "lerobot")
     rows = len(values)
     if isinstance(values, arrow.ChunkedArray):
         values = values.combine_chunks()

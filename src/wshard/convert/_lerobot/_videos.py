@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shard_format.extras import require
-from wshard.convert._lerobot._layout import EXTRA, VIDEOS
+from wshard.convert._lerobot._layout import VIDEOS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +35,7 @@ class VideoTrack:
         self._folder, self._name = folder, name
         self._fps = fps
         self._rate = Fraction(fps).limit_denominator(100_000)
-        self._av = require("av", EXTRA)
+        self._av = require("av", "lerobot")
         self._output: Any = None
         self._stream: Any = None
         self._form: Any = None

@@ -36,7 +36,6 @@ from wshard.convert._lerobot._layout import (
     DATA,
     DEFAULT_FEATURES,
     EPISODES,
-    EXTRA,
     INFO,
     STATISTICS,
     SUBTASKS,
@@ -94,8 +93,8 @@ class Writer(Target):
 
     def __init__(self, path: str, options: WriteOptions) -> None:
         super().__init__(path, options)
-        self._arrow = require("pyarrow", EXTRA)
-        self._parquet = require("pyarrow.parquet", EXTRA)
+        self._arrow = require("pyarrow", "lerobot")
+        self._parquet = require("pyarrow.parquet", "lerobot")
         os.makedirs(os.path.join(path, "meta"))
         self._columns: dict[str, Column] = {}
         self._fps = 0.0
