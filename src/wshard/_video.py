@@ -7,7 +7,7 @@ import binascii
 import operator
 from collections import deque
 from contextlib import suppress
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -509,7 +509,11 @@ class VideoChannel(Channel):
         decoders = self._decoders
         try:
             decoder = decoders.take(self)
-            yield from decoder.decode(self._packet_bytes(keyframe, max(wanted) + 1), wanted)
+            # Frames before the keyframe in time need the group before, and no frame after it needs them.
+            steps, end = self.index.steps, max(wanted) + 1
+            is_after = (steps[keyframe:end] >= steps[keyframe]).tolist()
+            packets = compress(self._packet_bytes(keyframe, end), is_after)
+            yield from decoder.decode(packets, wanted)
             decoders.give_back(decoder)
         except (BadValue, UnknownCodec) as error:
             path = None if self.source is None else self.source.path

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from fractions import Fraction
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -41,6 +42,7 @@ _CODECS: Final = {
     "h264": "h264",
     "hevc": "h265",
     "libdav1d": "av1",
+    "libvpx-vp9": "vp9",
     "mjpeg": "jpeg",
     "png": "png",
     "vp9": "vp9",
@@ -54,6 +56,10 @@ _MATROSKA_NAMES: Final = {
     "jpeg": b"V_MJPEG",
     "vp9": b"V_VP9",
 }
+
+
+_PacketKey: TypeAlias = "tuple[int | None, int | None, int]"
+"""What tells one packet of a file from the others: its times, and its size."""
 
 
 class VideoFile:
@@ -80,7 +86,8 @@ class VideoFile:
         try:
             self._open()
             self._describe()
-            self._index, self._dts, self._times = self._scan()
+            self._index, self._keys, self._times = self._scan()
+            self._numbers = {key: number for number, key in enumerate(self._keys)}
         except BaseException:
             self.close()
             raise
@@ -141,8 +148,8 @@ class VideoFile:
         except (self._av.FFmpegError, ValueError) as error:
             raise BadValue(f"the video file is damaged: {error}", path=self._path) from None
 
-    def _scan(self) -> tuple[FrameIndex, list[Any], NDArray[np.int64]]:
-        sizes, flags, times, decode_times = [0], [], [], []
+    def _scan(self) -> tuple[FrameIndex, list[_PacketKey], NDArray[np.int64]]:
+        sizes, flags, times, keys = [0], [], [], list[_PacketKey]()
         for number, packet in enumerate(self._packets()):
             if packet.has_sidedata("new_extradata") and number:
                 raise InvalidArgument(
@@ -156,7 +163,7 @@ class VideoFile:
             # A raw stream has no times: its frames are in order.
             known = [time for time in (packet.pts, packet.dts, number) if time is not None]
             times.append(known[0])
-            decode_times.append((packet.dts, packet.pts, packet.size))
+            keys.append(_key_of(packet))
         base = self._stream.time_base or Fraction(1)
         shown_at, marks = np.array(times, np.int64), np.array(flags, np.int64)
         shown = np.sort(shown_at[marks & HIDDEN == 0])
@@ -168,7 +175,7 @@ class VideoFile:
         except BadValue as error:
             raise error.located(path=self._path) from None
         self._position = len(times)
-        return index, decode_times, np.array(times_ns, np.int64)
+        return index, keys, np.array(times_ns, np.int64)
 
     @property
     def timestamps_ns(self) -> NDArray[np.int64]:
@@ -221,21 +228,18 @@ class VideoFile:
 
     def _seek(self, first: int) -> None:
         """Goes to a keyframe, or to a packet before it."""
-        dts, pts, _ = self._dts[first]
+        dts, pts, _ = self._keys[first]
         time = pts if dts is None else dts
         if time is not None:
-            try:
+            with suppress(self._av.FFmpegError):  # some formats cannot seek
                 self._container.seek(time, stream=self._stream)
                 packet = next(self._packets(), None)
-                key = None if packet is None else (packet.dts, packet.pts, packet.size)
-                if key in self._dts:
-                    self._position = self._dts.index(key)
+                found = None if packet is None else self._numbers.get(_key_of(packet))
+                if found is not None and found <= first:
                     # The packet that told us where we are is gone: once more from there.
-                    if self._position <= first:
-                        self._container.seek(time, stream=self._stream)
-                        return
-            except self._av.FFmpegError:
-                pass  # some formats cannot seek
+                    self._container.seek(time, stream=self._stream)
+                    self._position = found
+                    return
         self._open()
 
     def close(self) -> None:
@@ -254,6 +258,10 @@ class VideoFile:
     def __repr__(self) -> str:
         size = " x ".join(map(str, self.shape[1::-1]))
         return f"<VideoFile {self._path!r}: {len(self)} frames of {size}, {self.content_type}>"
+
+
+def _key_of(packet: Any) -> _PacketKey:  # noqa: ANN401 - a packet of PyAV
+    return packet.dts, packet.pts, packet.size
 
 
 def write_video_file(video: EncodedVideo, path: str | os.PathLike[str], fps: float) -> None:

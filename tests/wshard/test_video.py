@@ -63,13 +63,14 @@ def h264() -> VideoChannel:
     return VideoChannel.encode(FRAMES, keyframe_every=8, sampling_rate_hz=20.0, name="cam")
 
 
-@pytest.fixture(scope="module")
-def open_groups() -> VideoChannel:
-    """H.265 whose groups of pictures need each other, and with frames out of order."""
-    context = av.CodecContext.create("libx265", "w")
+@pytest.fixture(scope="module", params=["h264", "h265"])
+def open_groups(request: pytest.FixtureRequest) -> VideoChannel:
+    """Video whose groups of pictures need each other, and with frames out of order."""
+    name = request.param.replace("h", "libx")
+    context = av.CodecContext.create(name, "w")
     context.width, context.height, context.pix_fmt = WIDTH, HEIGHT, "yuv420p"
     context.framerate, context.time_base, context.gop_size = 20, Fraction(1, 20), 8
-    context.options = {"x265-params": "open-gop=1:bframes=3:b-adapt=0:scenecut=0:log-level=none"}
+    context.options = {f"{name[3:]}-params": "open-gop=1:bframes=3:b-adapt=0:scenecut=0:keyint=8"}
     packets: list[Any] = []
     for number, picture in enumerate(FRAMES):
         frame = av.VideoFrame.from_ndarray(picture, "rgb24")
@@ -78,7 +79,7 @@ def open_groups() -> VideoChannel:
     packets += context.encode(None)
     return VideoChannel.from_packets(
         [bytes(packet) for packet in packets],
-        "video/h265",
+        f"video/{request.param}",
         (HEIGHT, WIDTH, 3),
         steps=[packet.pts for packet in packets],
         keyframes=[packet.is_keyframe for packet in packets],
