@@ -579,6 +579,27 @@ def test_lanes_that_were_added_to_a_recording_go_out_with_it(tmp_path: Path) -> 
     assert [m for m in listed(tmp_path / "b.mcap") if m[0] == "/a"] == listed(source)
 
 
+def test_a_channel_that_was_moved_in_time_is_a_topic_of_its_own(tmp_path: Path) -> None:
+    episode = one(json_file(tmp_path / "a.mcap", [("/a", 10 * n, {"v": n}) for n in range(5)]))
+    episode.observations["a/v"].timestamps_ns = np.arange(5) * 10 + 3
+    write([episode], tmp_path / "b.mcap", "mcap")
+    moved = one(tmp_path / "b.mcap").observations["a/v"]
+    assert moved.data.tolist() == [0, 1, 2, 3, 4]
+    assert moved.timestamps_ns is not None
+    assert moved.timestamps_ns.tolist() == [3, 13, 23, 33, 43]
+
+
+@pytest.mark.parametrize("kept", ["text", {}, {"channels": [{"topic": 5}]}, {"channels": 7}])
+def test_metadata_that_only_looks_like_that_of_a_file_does_no_harm(
+    tmp_path: Path, kept: object
+) -> None:
+    episode = Episode("a", actions={"a": np.arange(3)}, metadata={"mcap": kept})
+    write([episode], tmp_path / "a.mcap", "mcap")
+    back = one(tmp_path / "a.mcap")
+    assert back.actions["a"].data.tolist() == [0, 1, 2]
+    assert back.metadata == {"mcap": kept}
+
+
 # --- laziness
 
 
@@ -714,6 +735,13 @@ def ros_message(path: Path, definition: str, data: bytes, name: str = "my/msg/T"
     return path
 
 
+# Each type has ten of the next: 10 to the 20th parts.
+BUSHY = "my/T0 a\n" + "".join(
+    f"{'=' * 80}\nMSG: my/T{n}\n" + "".join(f"my/T{n + 1} f{k}\n" for k in range(10 * (n < 20)))
+    for n in range(21)
+)
+
+
 @pytest.mark.parametrize(
     ("definition", "data", "error"),
     [
@@ -726,6 +754,7 @@ def ros_message(path: Path, definition: str, data: bytes, name: str = "my/msg/T"
         ("float64[1000000000] v", b"\0" * 8, BadValue),
         ("float64 v", b"\0" * 4, BadValue),
         ("int8 v", b"\0" * 40, BadValue),
+        (BUSHY, b"\0" * 8, LimitExceeded),
         ("this is not a definition ((", b"\0" * 8, BadMetadata),
     ],
 )

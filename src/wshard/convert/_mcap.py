@@ -307,6 +307,8 @@ def read_own(file: McapFile, record: dict[str, str], notes: Notes) -> Episode:
         ) from None
     if not episode.metadata["mcap"]["channels"]:
         del episode.metadata["mcap"]
+        if "mcap" in facts["metadata"]:
+            episode.metadata["mcap"] = facts["metadata"]["mcap"]
     return episode
 
 
@@ -364,8 +366,7 @@ class _EpisodeWriter:
         self._streams: list[Iterator[tuple[int, int, bytes, int, int]]] = []
         """Messages of each topic: log time, channel, data, publish time, sequence number."""
         self._shift = 0
-        kept = episode.metadata.get("mcap") or episode.metadata.get("rosbag")
-        self._kept: dict[str, Any] = kept if isinstance(kept, dict) else {}
+        self._kept = kept_facts(episode.metadata)
 
     def write(self) -> None:
         episode, writer = self._episode, self._writer
@@ -386,6 +387,15 @@ class _EpisodeWriter:
                     own["/" + block_name(address)] = address, part
             elif address[0] == "residual":
                 self._notes.dropped(block_name(address), "compute it again from the signals")
+        topics = {origin: ForeignTopic(channels) for origin, channels in foreign.items()}
+        for origin, made in topics.items():
+            if not made.fits:
+                own.update(
+                    {
+                        f"/signal/{one.name}": (("signal", one.name), one)
+                        for one in foreign.pop(origin)
+                    }
+                )
         self._times_of_steps = self._step_times(own)
         self._shift = self._shift_of([part for _, part in own.values()], foreign)
         writer.start(self._kept.get("profile") or "", "shard-format")
@@ -393,7 +403,7 @@ class _EpisodeWriter:
             is_taken = any(topic == other for other, _ in foreign)
             self._add_own(f"{topic}/own" if is_taken else topic, address, channel)
         for origin, channels in foreign.items():
-            self._add_foreign(origin[0], channels, known[origin])
+            self._add_foreign(origin[0], channels, topics[origin], known[origin])
         for one in self._kept.get("channels", ()):
             if one.get("is_empty"):
                 self._channel(one["topic"], *schema_of(one), one)
@@ -490,10 +500,13 @@ class _EpisodeWriter:
             yield log, number, as_bytes(fields), log, step
 
     def _add_foreign(
-        self, topic: str, channels: list[Channel], known: list[dict[str, Any]]
+        self,
+        topic: str,
+        channels: list[Channel],
+        made: ForeignTopic,
+        known: list[dict[str, Any]],
     ) -> None:
         """Makes messages of the channels that came from one topic."""
-        made = ForeignTopic(topic, channels)
         encoding = known[0]["encoding"]
         name, kind, text = schema_of(known[0])
         if made.form:
@@ -535,7 +548,9 @@ class _EpisodeWriter:
                 "tick_hz": base.tick_hz,
                 "epoch_ns": base.epoch_ns,
             },
-            "metadata": {k: v for k, v in episode.metadata.items() if k != "mcap"},
+            "metadata": {
+                k: v for k, v in episode.metadata.items() if k != "mcap" or not self._kept
+            },
             "provenance": episode.provenance,
             "labels": {name: label.to_fields() for name, label in episode.labels.items()},
             "shift": self._shift,
@@ -573,6 +588,27 @@ class _EpisodeWriter:
             self._notes.kept(name, f"attachment {_ATTACHED}{name}")
 
 
+def kept_facts(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reader of MCAP files or bags noted about the file; nothing if it has another form."""
+    for key in ("mcap", "rosbag"):
+        facts: Any = metadata.get(key)
+        try:
+            for one in facts["channels"]:
+                _ = one["topic"] + one["encoding"], int(one["id"]), schema_of(one)
+                _ = {**one.get("metadata", {})}
+            for one in facts.get("metadata", ()):
+                _ = one["name"] + "", {**one["metadata"]}
+            for one in facts.get("attachments", ()):
+                _ = (
+                    one["extra"] + one["name"] + one["media_type"],
+                    int(one["log_time"] + one["create_time"]),
+                )
+        except (TypeError, KeyError, ValueError, AttributeError):
+            continue
+        return dict(facts)
+    return {}
+
+
 def schema_of(known: Mapping[str, Any]) -> tuple[str, str, bytes]:
     """Name, encoding and content of the schema that a channel had; an empty name for none."""
     schema = known.get("schema")
@@ -591,8 +627,7 @@ def as_bytes(value: Any) -> bytes:  # noqa: ANN401 - any JSON
 class ForeignTopic:
     """The channels that the messages of one topic became, as messages in JSON again."""
 
-    def __init__(self, topic: str, channels: list[Channel]) -> None:
-        self._topic = topic
+    def __init__(self, channels: list[Channel]) -> None:
         records = {channel.extra.get("record"): channel for channel in channels}
         self._publish = records.get("publish_time_ns")
         self._sequence = records.get("sequence")
@@ -606,6 +641,10 @@ class ForeignTopic:
         times = (self._publish or max(self._fields or channels, key=len)).timestamps_ns
         assert times is not None
         self._times: NDArray[np.int64] = times
+        self._matches = [self._matching(one) for one in self._fields]
+        lengths = {len(one) for key, one in records.items() if key}
+        self.fits = None not in self._matches and lengths <= {len(times)}
+        """Whether the entries of its channels still are at the times of messages."""
 
     def messages(self) -> Iterator[tuple[int, int, int, int, Any]]:
         """Log time, publish time, sequence number, channel and content of each message."""
@@ -615,10 +654,9 @@ class ForeignTopic:
             [0] * len(times) if one is None else one.data.tolist()
             for one in (self._sequence, self._channel_id)
         )
-        fields = [(self._setter(one), self._matching(one)) for one in self._fields]
         readers = [
-            (put, iter(entries(one)), iter(at))
-            for (put, at), one in zip(fields, self._fields, strict=True)
+            (self._setter(one), iter(entries(one)), iter(at or ()))
+            for one, at in zip(self._fields, self._matches, strict=True)
         ]
         waiting = [next(at, -1) for _, _, at in readers]
         for number, log in enumerate(times):
@@ -635,22 +673,17 @@ class ForeignTopic:
             content = message.content if message.bare is _NOTHING else message.bare
             yield log, publish[number], numbers[number], ids[number], content
 
-    def _matching(self, channel: Channel) -> list[int]:
-        """Which messages the entries of a channel belong to: the first free one of the same time."""
+    def _matching(self, channel: Channel) -> list[int] | None:
+        """Which messages the entries of a channel belong to: the first free one of the same time; None without one."""
         own = channel.timestamps_ns
         assert own is not None
-        if len(own) == len(self._times) and (own == self._times).all():
+        if np.array_equal(own, self._times):
             return list(range(len(own)))
         found, last = [], -1
-        for at in np.searchsorted(self._times, own).tolist():
+        for at, time in zip(np.searchsorted(self._times, own).tolist(), own.tolist(), strict=True):
             last = max(at, last + 1)
-            if last >= len(self._times):
-                raise InvalidArgument(
-                    "a channel has times at which its topic has no message",
-                    entry=channel.name,
-                    found=self._topic,
-                    hint="remove 'topic' from the channel's extra to write it as a topic of its own",
-                )
+            if last >= len(self._times) or self._times[last] != time:
+                return None
             found.append(last)
         return found
 

@@ -31,24 +31,27 @@ class ProtobufDecoder:
         pb2 = require("google.protobuf.descriptor_pb2", "mcap")
         pools = require("google.protobuf.descriptor_pool", "mcap")
         factory = require("google.protobuf.message_factory", "mcap")
-        self._errors = require("google.protobuf.message", "mcap").DecodeError
-        self._to_json = require("google.protobuf.json_format", "mcap").MessageToJson
+        to_json = require("google.protobuf.json_format", "mcap")
+        self._errors = (require("google.protobuf.message", "mcap").Error, to_json.Error)
+        self._to_json = to_json.MessageToJson
         self._name = name
         self._path = path
         self.types: dict[Path, np.dtype[Any]] = {}
+        self._plans: dict[str, list[Any] | None] = {}
         try:
             files = pb2.FileDescriptorSet.FromString(descriptors)
             pool = pools.DescriptorPool()
             by_name = {file.name: file for file in files.file}
+            done: set[str] = set()
             for file in files.file:
-                self._add_file(pool, file, by_name, set())
+                self._add_file(pool, file, by_name, done)
             descriptor = pool.FindMessageTypeByName(name)
             self._class = factory.GetMessageClass(descriptor)
-        except (self._errors, TypeError, KeyError, ValueError, RecursionError) as error:
+            self._plan = self._compile(descriptor)
+        except (*self._errors, TypeError, KeyError, ValueError, RecursionError) as error:
             raise BadMetadata(
                 f"not a usable protobuf schema: {error}", path=path, entry=name
             ) from None
-        self._plan = self._compile(descriptor, ())
 
     def _add_file(self, pool: Any, file: Any, files: dict[str, Any], done: set[str]) -> None:  # noqa: ANN401 - of protobuf
         """Adds a file to the pool after those that it imports."""
@@ -60,24 +63,23 @@ class ProtobufDecoder:
                 self._add_file(pool, files[name], files, done)
         pool.Add(file)
 
-    def _compile(self, descriptor: Any, above: tuple[str, ...]) -> list[Any]:  # noqa: ANN401 - of protobuf
-        """What to do with each field: name, action, and what that needs."""
+    def _compile(self, descriptor: Any) -> list[Any]:  # noqa: ANN401 - of protobuf
+        """What to do with each field: name, action, and what that needs. Once for each type."""
         plan: list[Any] = []
-        if descriptor.full_name in above or len(above) > 50:
-            return [("", "json", None, False)]
-        above = (*above, descriptor.full_name)
+        self._plans[descriptor.full_name] = None  # until it is complete
         for field in descriptor.fields:
             is_list = _is_repeated(field)
             inner = field.message_type
             if inner is not None:
-                if inner.GetOptions().map_entry or inner.full_name in above:
+                name = inner.full_name
+                steps = self._plans[name] if name in self._plans else self._compile(inner)
+                if inner.GetOptions().map_entry or steps is None:  # a type that contains itself
                     plan.append((field.name, "json", None, not is_list))
                 elif inner.full_name in _JSON_TYPES and not is_list:
                     plan.append((field.name, "any", None, True))
                 elif inner.full_name in _TIME_TYPES and not is_list:
                     plan.append((field.name, "time", None, True))
                 else:
-                    steps = self._compile(inner, above)
                     vector = self._vector(inner)
                     kind = "items" if is_list else "vector" if vector else "message"
                     plan.append((field.name, kind, (steps, vector), not is_list))
@@ -89,6 +91,7 @@ class ProtobufDecoder:
                 dtype = _CPP_TYPES[field.cpp_type]
                 kind = "numbers" if is_list else "value"
                 plan.append((field.name, kind, dtype, field.has_presence))
+        self._plans[descriptor.full_name] = plan
         return plan
 
     @staticmethod
@@ -102,24 +105,21 @@ class ProtobufDecoder:
 
     def __call__(self, data: memoryview) -> dict[Path, Value]:
         message = self._class()
+        found: dict[Path, Value] = {}
         try:
             message.ParseFromString(bytes(data))
-        except self._errors as error:
+            self._flatten(message, self._plan, (), found)
+        except (*self._errors, ValueError, RecursionError) as error:
             raise BadValue(
                 f"a message is not of its protobuf type: {error}",
                 path=self._path,
                 entry=self._name,
                 found=f"a message of {len(data)} bytes",
             ) from None
-        found: dict[Path, Value] = {}
-        self._flatten(message, self._plan, (), found)
         return found
 
     def _flatten(self, message: Any, plan: list[Any], path: Path, found: dict[Path, Value]) -> None:  # noqa: ANN401 - of protobuf
         for name, kind, what, has_presence in plan:
-            if not name:
-                found[path] = self._json(message)
-                continue
             if has_presence and not message.HasField(name):
                 continue
             at = (*path, name)

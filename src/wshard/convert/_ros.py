@@ -45,6 +45,7 @@ _TIMES: Final = ("builtin_interfaces/msg/Time", "builtin_interfaces/msg/Duration
 _COUNTS: Final = {order: struct.Struct(f"{order}I").unpack_from for order in "<>"}
 _BASE, _NAME, _ARRAY, _SEQUENCE = 1, 2, 3, 4
 _MOST_FIELDS: Final = 2000
+_MOST_PARTS: Final = 20_000
 _LARGE: Final = 1 << 16
 _MOST_TEXT: Final = 4 << 20
 _DUMMY: Final = "structure_needs_at_least_one_member"
@@ -154,6 +155,7 @@ class RosDecoder:
         self._name = normal_name(name)
         self._path = path
         self._is_cdr = is_cdr
+        self._parts = 0
         self._layout = self._compile(self._name, types)
         self.types: dict[Path, np.dtype[Any]] = {
             at: dtype
@@ -215,6 +217,11 @@ class RosDecoder:
         above: tuple[str, ...],
     ) -> None:
         kind, what = desc
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            raise LimitExceeded(
+                "a message type has too many parts", path=self._path, entry=self._name
+            )
         if kind == _BASE:
             base = what[0]
             if base == "string":
