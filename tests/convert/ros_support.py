@@ -55,13 +55,10 @@ def robot_messages(types: dict[str, Any], *, ros1: bool = False) -> list[tuple[s
             header(n), 4, 8, "16UC1", 1, 16, depth.view(np.uint8).reshape(-1)
         )
         found.append(("/cam/depth", log + 3, big))
-        found.append(
-            (
-                "/cam/jpg",
-                log + 3,
-                types["sensor_msgs/msg/CompressedImage"](header(n), "png", png(n)),
-            )
-        )
+        compressed = types["sensor_msgs/msg/CompressedImage"]
+        for form in ("png", "jpeg"):
+            picture = compressed(header(n), form, encoded_picture(form, 5, n))
+            found.append((f"/cam/{form}", log + 3, picture))
         count = n + 1
         cloud = rng.normal(size=(count, 4)).astype("<f4")
         points = types["sensor_msgs/msg/PointCloud2"](
@@ -73,10 +70,10 @@ def robot_messages(types: dict[str, Any], *, ros1: bool = False) -> list[tuple[s
     return found
 
 
-def png(n: int) -> Any:  # noqa: ANN401 - an array
+def encoded_picture(form: str, height: int, value: int) -> Any:  # noqa: ANN401 - an array
     image = pytest.importorskip("PIL.Image")
     out = io.BytesIO()
-    image.fromarray(np.full((5, 6, 3), n, np.uint8)).save(out, "png")
+    image.fromarray(np.full((height, 6, 3), value, np.uint8)).save(out, form)
     return np.frombuffer(out.getvalue(), np.uint8)
 
 
@@ -113,7 +110,9 @@ def check_robot(episode: Episode, messages: list[tuple[str, int, Any]]) -> None:
     depth = by_topic["/cam/depth"][3].data.view(">u2").reshape(4, 8)
     assert (seen["cam/depth"][3] == depth).all()
     assert seen["cam/depth"].modality == Modality.DEPTH
-    assert (seen["cam/jpg"].data == np.arange(6)[:, None, None, None]).all()
+    wanted = np.broadcast_to(np.arange(6)[:, None, None, None], (6, 5, 6, 3))
+    assert np.array_equal(seen["cam/png"].data, wanted)
+    assert np.abs(seen["cam/jpeg"].data.astype(int) - wanted).max() <= 2
     points = seen["points/points"]
     ring = seen["points/points/ring"]
     assert points.modality == Modality.POINTCLOUD

@@ -20,7 +20,7 @@ from shard_format.errors import (
     Truncated,
 )
 from tests.convert.mcap_support import made_episode
-from tests.convert.ros_support import check_robot, robot_messages
+from tests.convert.ros_support import check_robot, encoded_picture, robot_messages
 from wshard import Channel, Episode, Timebase
 from wshard.convert import detect, read, write
 from wshard.convert._mcap import Reader
@@ -284,6 +284,34 @@ def test_what_was_ros_is_written_as_json_with_the_same_topics_and_times(tmp_path
     (joints,) = (m[4] for m in found if m[0] == "/joint_states" and m[1] == SECOND)
     assert joints["name"] == ["a", "bé", "c"]
     assert joints["header"]["stamp"] == {"sec": 1, "nsec": 5}
+
+
+def test_numbers_that_json_does_not_know_become_null_and_infinity_is_noted(tmp_path: Path) -> None:
+    array = typestore().types["sensor_msgs/msg/JointState"]
+    header = typestore().types["std_msgs/msg/Header"]
+    stamp = header(typestore().types["builtin_interfaces/msg/Time"](0, 0), "")
+    odd = np.array([np.nan, 1.5, np.inf])
+    message = array(stamp, [], odd, odd[:2], np.arange(2.0))
+    report = write(
+        read(ros_file(tmp_path / "a.mcap", [("/j", 1, message)])), tmp_path / "b.mcap", "mcap"
+    )
+    assert any("infinite" in change.field for change in report.changes if change.kind == "cast")
+    seen = one(tmp_path / "b.mcap").observations
+    assert np.array_equal(seen["j/velocity"].data, [odd[:2]], equal_nan=True)
+    assert np.array_equal(seen["j/position"].data, [[np.nan, 1.5, np.nan]], equal_nan=True)
+
+
+@pytest.mark.parametrize("form", ["png", "jpeg"])
+def test_pictures_of_different_sizes_are_kept_as_bytes(tmp_path: Path, form: str) -> None:
+    types = typestore().types
+    header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](0, 0), "")
+    pictures = [encoded_picture(form, 5 + n, n) for n in range(3)]
+    make = types["sensor_msgs/msg/CompressedImage"]
+    messages = [("/c", n, make(header, form, data)) for n, data in enumerate(pictures)]
+    episode = one(ros_file(tmp_path / "a.mcap", messages))
+    found = episode.observations["c/data"].data
+    assert [data.tobytes() for data in found] == [data.tobytes() for data in pictures]
+    assert [change.kind for change in episode.lost] == ["dropped"]
 
 
 def test_the_decoder_of_mcap_reads_the_same(tmp_path: Path) -> None:

@@ -520,18 +520,20 @@ class _EpisodeWriter:
             known = [{**one, "encoding": "json"} for one in known]
         numbers = {one["id"]: self._channel(topic, name, kind, text, one) for one in known}
         is_raw = encoding not in _DECODED
-        self._streams.append(self._foreign_messages(numbers, made, is_raw=is_raw))
+        self._streams.append(self._foreign_messages(topic, numbers, made, is_raw=is_raw))
         for channel in channels:
             self._notes.kept(f"signal/{channel.name}", topic)
 
     def _foreign_messages(
-        self, numbers: dict[int, int], topic: ForeignTopic, *, is_raw: bool
+        self, name: str, numbers: dict[int, int], topic: ForeignTopic, *, is_raw: bool
     ) -> Iterator[tuple[int, int, bytes, int, int]]:
         first = next(iter(numbers.values()))
         for log, publish, sequence, channel, value in topic.messages():
             data = base64.b64decode(value) if is_raw else as_bytes(value)
             shifted = max(0, publish + self._shift)
             yield log + self._shift, numbers.get(channel, first), data, shifted, sequence
+        if topic.has_infinity:
+            self._notes.cast(f"{name}, infinite numbers", "infinity", "null", "as JSON has none")
 
     # --- what belongs to the whole episode
 
@@ -645,6 +647,8 @@ class ForeignTopic:
         lengths = {len(one) for key, one in records.items() if key}
         self.fits = None not in self._matches and lengths <= {len(times)}
         """Whether the entries of its channels still are at the times of messages."""
+        self.has_infinity = False
+        """Whether a message that was made had an infinite number, which JSON does not know."""
 
     def messages(self) -> Iterator[tuple[int, int, int, int, Any]]:
         """Log time, publish time, sequence number, channel and content of each message."""
@@ -663,7 +667,10 @@ class ForeignTopic:
             message = _Message()
             for index, (put, values, at) in enumerate(readers):
                 if waiting[index] == number:
-                    put(message, next(values))
+                    entry = next(values)
+                    if isinstance(entry, (np.ndarray, np.floating)) and entry.dtype.kind == "f":
+                        self.has_infinity = self.has_infinity or bool(np.isinf(entry).any())
+                    put(message, entry)
                     waiting[index] = next(at, -1)
             if message.points:
                 message.content.update(points(message.points))

@@ -222,6 +222,9 @@ def as_numbers(value: list[Any]) -> NDArray[Any] | None:
         kinds = set(map(type, flat))
     if not flat:
         return np.zeros(shape) if len(shape) == 1 else None
+    if type(None) in kinds and float in kinds:  # as JavaScript writes NaN
+        flat = [np.nan if one is None else one for one in flat]
+        kinds = set(map(type, flat))
     if kinds == {float}:
         made = np.array(flat, np.float64)
         return made if len(shape) == 1 else made.reshape(shape)
@@ -704,7 +707,7 @@ class Topic:
             name, rows, path=self._path, modality=modality, timestamps_ns=own, extra=extra
         )
         if flip:
-            notes.reordered(self.name, f"{encoding} to RGB")
+            notes.reordered(f"{self.name}.data", f"{encoding} to RGB")
         notes.kept(f"{self.name}.data", f"signal/{name}")
         return frozenset(
             (key,) for key in ("data", "height", "width", "encoding", "step", "is_bigendian")
