@@ -25,6 +25,7 @@ from shard_format.errors import (
 )
 from wshard import Channel, Episode, Modality, RaggedChannel, convert, load_wshard, save_wshard
 from wshard.convert._model import Notes, ReadOptions
+from wshard.convert._rlds import Reader
 from wshard.convert._tf_example import (
     ByteStrings,
     decode_varints,
@@ -33,7 +34,6 @@ from wshard.convert._tf_example import (
     parse_example,
 )
 from wshard.convert._tfds import RecordFile, masked_crc32c
-from wshard.convert._rlds import Reader
 
 FIXTURES = Path(__file__).parent / "fixtures" / "rlds"
 DEMO = FIXTURES / "demo" / "1.0.0"

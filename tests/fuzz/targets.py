@@ -42,9 +42,9 @@ from wshard import Episode, Intervals, load_wshard, open_partial, recover, valid
 from wshard._chunk_manifest import ChunkManifest, open_chunk
 from wshard._metadata import parse_facts, parse_provenance, parse_rows
 from wshard.convert._model import Notes
+from wshard.convert._rlds import RecordParser
 from wshard.convert._tf_example import encode_example, parse_example
 from wshard.convert._tfds import Leaf, leaves_of, masked_crc32c, record_content, scan_records
-from wshard.convert._rlds import RecordParser
 from wshard.doctor import examine
 from wshard.types import Channel
 

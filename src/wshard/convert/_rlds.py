@@ -34,8 +34,8 @@ from wshard._values import BY_NAME, DType
 from wshard.convert._arrays import EncodedFrames, channel_of, text_channel
 from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import Probe, Source, inside, read_json
-from wshard.convert._tf_example import ByteStrings, Example, parse_example
 from wshard.convert._rlds_writer import Writer
+from wshard.convert._tf_example import ByteStrings, Example, parse_example
 from wshard.convert._tfds import (
     FEATURES,
     FLAT_VALUES,
