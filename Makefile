@@ -9,7 +9,7 @@ ENV := .env
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
 INPUTS := pyproject.toml constraints.txt
 # Variables, because a comma would end an argument of `call`.
-DEMO_EXTRAS := gym,plot
+DEMO_EXTRAS := gym,minari,plot
 TEST_EXTRAS := dev,convert,converters,rerun
 
 .DEFAULT_GOAL := help
@@ -46,7 +46,7 @@ endef
 
 # Without compiling every module of every package: the demo imports a small part of them.
 $(ENV)/demo/.ready: $(INPUTS)
-	$(call make_environment,$(ENV)/demo,--no-compile -c constraints.txt -e '.[$(DEMO_EXTRAS)]')
+	$(call make_environment,$(ENV)/demo,--no-compile -c constraints.txt -e '.[$(DEMO_EXTRAS)]' minari)
 
 $(ENV)/test/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/test,-c constraints.txt -e '.[$(TEST_EXTRAS)]')
@@ -87,6 +87,7 @@ demo: $(ENV)/demo/.ready
 	$(call show,An episode,episode.py,demo-out)
 	$(call show,A recording that is killed,crash_recovery.py,demo-out)
 	$(call show,A world model trained on recorded episodes,pendulum_world_model.py,demo-out/episodes)
+	$(call show,A dataset of Minari,import_minari.py,demo-out)
 	$(call show,Packs of samples and of these episodes,packs.py,demo-out demo-out/episodes)
 	@printf '\nDone. Pictures to look at: demo-out/ep_001.png, demo-out/episodes.png\n'
 

@@ -282,6 +282,9 @@ class Decoder:
 # --- encoding
 
 
+_SMALLEST_AV1: Final = 32
+
+
 def encode_frames(
     frames: Frames,
     choice: CodecChoice,
@@ -308,6 +311,14 @@ def encode_frames(
             expected="uint8 [T, H, W], [T, H, W, 1], [T, H, W, 3] or [T, H, W, 4], or uint16 [T, H, W]; "
             "keyframe_every and fps above 0",
             found=f"{dtype} {[frames.length, *shape]}, {keyframe_every}, {fps}",
+        )
+    if choice.name == "av1" and min(shape[:2]) < _SMALLEST_AV1:
+        # The encoder does not return for some of them.
+        raise InvalidArgument(
+            "av1 cannot encode pictures this small",
+            expected=f"at least {_SMALLEST_AV1} × {_SMALLEST_AV1} pixels",
+            found=f"{shape[0]} × {shape[1]}",
+            hint="use h264, or png for a few pixels",
         )
     codec = CODECS[choice.name]
     try:

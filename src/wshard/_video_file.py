@@ -94,13 +94,14 @@ class VideoFile:
 
     def _describe(self) -> None:
         context = self._stream.codec_context
-        name = _CODECS.get(context.name)
+        found = "an unknown codec" if context is None else context.name
+        name = _CODECS.get(found)
         if name is None:
             raise InvalidArgument(
                 "the video has a codec that a channel cannot hold",
                 path=self._path,
                 expected=" or ".join(CODECS),
-                found=context.name,
+                found=found,
             )
         self.content_type = CODECS[name].content_type
         """Such as `video/h264`."""

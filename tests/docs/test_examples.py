@@ -19,6 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 TESTED_HERE = {
     "control_loop.py",
     "crash_recovery.py",
+    "import_minari.py",
     "packs.py",
     "pendulum_world_model.py",
     "record_cartpole.py",
@@ -60,6 +61,13 @@ def test_cartpole_is_recorded(tmp_path: Path) -> None:
             assert line.startswith(
                 f"{path.name}: {ep.length} actions, {ep.length + 1} observations"
             )
+
+
+def test_a_minari_dataset_is_converted(tmp_path: Path) -> None:
+    said = run(tmp_path, "import_minari.py", "out")
+    assert "20 episodes" in said
+    assert "kept observations: signal/observation (20 episodes)" in said
+    assert len(list((tmp_path / "out" / "cartpole").iterdir())) == 20
 
 
 def test_the_control_loop_keeps_up(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format.errors import InvalidArgument, did_you_mean
@@ -52,7 +53,7 @@ FORMATS: Final[dict[str, Format]] = {
                steps="V3: row t has observation t, the reward that came with it and the action after it: N rows are N observations, action[:-1], reward[1:]. "
                "V2: the action before it, action[1:]",
                lost="text, ragged data, channels with their own clock, labels, metadata, clocks; `stepid` is new"),
-        Format(name="zarr", title="Zarr (diffusion policy)", module="_zarr", writes=True, extra="zarr", suffixes=(".zarr",), example="pusht.zarr",
+        Format(name="zarr", title="Zarr (diffusion policy)", module="_zarr", writes=True, extra="zarr", suffixes=(".zarr", ".zarr.zip"), example="pusht.zarr",
                steps="row t is step t: T observations, T actions",
                lost="the observation after the last action, labels, residuals, ragged channels, channels with their own clock; bf16 becomes float32"),
         Format(name="tensordict", title="TensorDict, TorchRL", module="_tensordict", example="buffer/",
@@ -110,19 +111,20 @@ def module_of(form: Format) -> Any:  # noqa: ANN401 - a module
     return importlib.import_module(f"wshard.convert.{form.module}")
 
 
-def detect(path: str) -> Format:
+def detect(path: str | os.PathLike[str]) -> Format:
     """Which format a file or folder is in, by its content.
 
     Raises:
         InvalidArgument: it is in none of the formats that can be read; says what it looks like.
     """
-    probe = Probe(path)
+    location = os.fspath(path)
+    probe = Probe(location)
     for form in readable():
         if module_of(form).recognises(probe):
             return form
     raise InvalidArgument(
         "not a dataset in a format that can be read",
-        path=path,
+        path=location,
         found=looks_like(probe.head)
         or ("a folder" if probe.is_folder else "a file of unknown kind"),
         hint="name the format if you know it: format=…, --from FORMAT",
