@@ -895,7 +895,7 @@ def _fitted(
 ) -> NDArray[Any]:
     """The steps of a channel as the array holds them; empty values if the episode has none that fit."""
     shape, dtype = tuple(array.shape[1:]), np.dtype(array.dtype)
-    is_text = dtype.kind in "OT"
+    is_text = dtype.kind in ("O", "T")
     if given is not None:
         block, channel = given
         values = _values(channel, length)
