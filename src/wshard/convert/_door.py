@@ -183,7 +183,9 @@ def staged(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[str]:
     there = os.path.lexists(final)
     if there and not overwrite:
         raise FileThere(
-            "something is there already", path=final, hint="choose another name, or overwrite=True"
+            "something is there already",
+            path=final,
+            hint="choose another name, or replace it: overwrite=True, --force",
         )
     # In a folder of its own, under its final name: writers look at the ending.
     folder = f"{final}.converting-{os.getpid()}"

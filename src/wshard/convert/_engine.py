@@ -140,7 +140,9 @@ def convert(
     wanted = format_named(to)
     if os.path.lexists(final) and not chosen.overwrite:
         raise FileThere(
-            "something is there already", path=final, hint="choose another name, or overwrite=True"
+            "something is there already",
+            path=final,
+            hint="choose another name, or replace it: overwrite=True, --force",
         )
     run = _Run(Report(origin, final, kind.name, wanted.name), chosen, progress or _no_progress)
     if wanted.name == _OWN:

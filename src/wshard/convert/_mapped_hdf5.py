@@ -219,6 +219,7 @@ class Reader(Source):
     def __init__(self, path: str, options: ReadOptions) -> None:
         super().__init__(path, options)
         if options.mapping is None:
+            open_hdf5(path).close()  # a damaged file has no layout, either
             raise InvalidArgument(
                 "this HDF5 file has no layout that is known",
                 path=path,
