@@ -22,7 +22,7 @@ from wshard._metadata import BASIC_FIELDS, DEFAULT_RATE_HZ
 from wshard._values import DType, as_array, convert
 from wshard._video import VIDEO_FIELD, extradata_text
 from wshard._video_codec import (
-    Frames,
+    VideoFrames,
     encode_frames,
     is_codec,
     parse_codec,
@@ -212,7 +212,7 @@ class CameraEncoding:
                 found=f"{channel.layout} {channel.dtype} {list(channel.shape)}",
             )
         blank = np.zeros((1, *channel.shape), channel.stored)
-        tried = encode_frames(Frames.of(blank), choice, fps, in_order=True)
+        tried = encode_frames(VideoFrames.of(blank), choice, fps, in_order=True)
         self._extradata = tried.extradata
         name = channel.row["id"]
         self.packets = RecordedChannel(channel.block, name, DType.UINT8, (), layout="ragged")
@@ -229,7 +229,7 @@ class CameraEncoding:
         """The packets of some frames, which begin with a keyframe, and what encoding has changed."""
         dtype, shape = self._form
         frames = np.frombuffer(content, dtype.stored_dtype).reshape(entries, *shape)
-        video = encode_frames(Frames.of(frames), self._choice, self._fps, in_order=True)
+        video = encode_frames(VideoFrames.of(frames), self._choice, self._fps, in_order=True)
         if video.extradata != self._extradata:
             raise InvalidArgument("the encoder has changed its parameters", found=self._choice.name)
         lossy = video.lossy or {}

@@ -22,9 +22,9 @@ from wshard._values import DType, as_array, read_only, step_ranges
 from wshard._video_codec import (
     BY_CONTENT_TYPE,
     CodecChoice,
-    Decoder,
     EncodedVideo,
-    Frames,
+    VideoDecoder,
+    VideoFrames,
     encode_frames,
     has_only_keyframes,
     is_keyframe,
@@ -76,16 +76,16 @@ class _Decoders:
     __slots__ = ("_idle",)
 
     def __init__(self) -> None:
-        self._idle: deque[Decoder] = deque()
+        self._idle: deque[VideoDecoder] = deque()
 
-    def take(self, channel: VideoChannel) -> Decoder:
+    def take(self, channel: VideoChannel) -> VideoDecoder:
         with suppress(IndexError):  # another thread may be faster
             return self._idle.pop()
-        return Decoder(
+        return VideoDecoder(
             channel.content_type or "", channel.extradata, channel.dtype_name, channel.step_shape
         )
 
-    def give_back(self, decoder: Decoder) -> None:
+    def give_back(self, decoder: VideoDecoder) -> None:
         self._idle.append(decoder)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -198,7 +198,7 @@ class VideoChannel(Channel):
             InvalidArgument: the codec cannot store these frames.
         """
         try:
-            given = Frames.of(as_array(frames))
+            given = VideoFrames.of(as_array(frames))
             video = encode_frames(given, parse_codec(codec), fps, keyframe_every)
         except InvalidArgument as error:
             raise error.located(entry=name or None) from None
@@ -231,7 +231,7 @@ class VideoChannel(Channel):
                 found=repr(channel),
             )
         reading, form = channel.uncached(), (channel.dtype_name, channel.step_shape)
-        frames = Frames(reading.read_steps, channel.length, *form)
+        frames = VideoFrames(reading.read_steps, channel.length, *form)
         try:
             video = encode_frames(frames, choice, fps, keyframe_every)
         except InvalidArgument as error:
@@ -503,7 +503,7 @@ class VideoChannel(Channel):
     def _decoded(
         self, keyframe: int, wanted: Mapping[int, int]
     ) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Pictures of packets after a keyframe, as `Decoder.decode` yields them."""
+        """Pictures of packets after a keyframe, as `VideoDecoder.decode` yields them."""
         if self._decoders is None:
             self._decoders = _Decoders()
         decoders = self._decoders

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["CODECS", "CodecChoice", "Decoder", "EncodedVideo", "encode_frames", "parse_codec"]
+__all__ = ["CODECS", "CodecChoice", "EncodedVideo", "VideoDecoder", "encode_frames", "parse_codec"]
 
 KEYFRAME_EVERY: Final = 32
 """Steps between keyframes, if the caller does not say."""
@@ -30,7 +30,7 @@ _LARGEST_CODED_BLOCK: Final = 128
 _PIECE_BYTES: Final = 16 << 20
 
 
-class Codec(NamedTuple):
+class VideoCodec(NamedTuple):
     """A way to encode pictures."""
 
     content_type: str
@@ -47,8 +47,8 @@ class Codec(NamedTuple):
 
 
 # B-frames and scene cuts must not move keyframes from where windows start, and each group of pictures stands alone.
-CODECS: Final[dict[str, Codec]] = {
-    "h264": Codec(
+CODECS: Final[dict[str, VideoCodec]] = {
+    "h264": VideoCodec(
         "video/h264",
         "h264",
         "libx264",
@@ -56,7 +56,7 @@ CODECS: Final[dict[str, Codec]] = {
         {"crf": "23", "preset": "medium", "x264-params": "scenecut=0:open-gop=0:min-keyint=1"},
         ("yuv420p", "yuv444p"),
     ),
-    "h265": Codec(
+    "h265": VideoCodec(
         "video/h265",
         "hevc",
         "libx265",
@@ -64,7 +64,7 @@ CODECS: Final[dict[str, Codec]] = {
         {"crf": "28", "x265-params": "scenecut=0:open-gop=0:min-keyint=1:log-level=none"},
         ("yuv420p", "yuv444p"),
     ),
-    "av1": Codec(
+    "av1": VideoCodec(
         "video/av1",
         "libdav1d",
         "libsvtav1",
@@ -72,10 +72,12 @@ CODECS: Final[dict[str, Codec]] = {
         {"crf": "30", "preset": "8", "svtav1-params": "scd=0"},
         ("yuv420p",),
     ),
-    "vp9": Codec("video/vp9", "vp9"),
-    "ffv1": Codec("video/ffv1", "ffv1", "ffv1", (), {"level": "3"}, ("bgr0",)),
-    "jpeg": Codec("image/jpeg", "mjpeg", "mjpeg", ("quality",), {"quality": "95"}, ("yuvj420p",)),
-    "png": Codec("image/png", "png", "png", (), {}, ("rgb24",)),
+    "vp9": VideoCodec("video/vp9", "vp9"),
+    "ffv1": VideoCodec("video/ffv1", "ffv1", "ffv1", (), {"level": "3"}, ("bgr0",)),
+    "jpeg": VideoCodec(
+        "image/jpeg", "mjpeg", "mjpeg", ("quality",), {"quality": "95"}, ("yuvj420p",)
+    ),
+    "png": VideoCodec("image/png", "png", "png", (), {}, ("rgb24",)),
 }
 BY_CONTENT_TYPE: Final = {codec.content_type: name for name, codec in CODECS.items()}
 _INTRA: Final = ("ffv1", "jpeg", "png")
@@ -99,7 +101,7 @@ class CodecChoice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Frames:
+class VideoFrames:
     """Pictures to encode, read a few at a time."""
 
     read: Callable[[int, int], NDArray[Any]]
@@ -110,7 +112,7 @@ class Frames:
     """Of one picture."""
 
     @classmethod
-    def of(cls, array: NDArray[Any]) -> Frames:
+    def of(cls, array: NDArray[Any]) -> VideoFrames:
         """Pictures [T, H, W] or [T, H, W, C] in memory."""
         if array.ndim < 3:
             raise InvalidArgument(
@@ -179,7 +181,7 @@ def picture_format(dtype: DType, shape: Sequence[int]) -> str | None:
 # --- decoding
 
 
-class Decoder:
+class VideoDecoder:
     """Decodes packets of one channel into arrays. One thread may use it at a time.
 
     It has no threads of its own: callers decode several groups of pictures at once, each with its own decoder.
@@ -286,7 +288,7 @@ _SMALLEST_AV1: Final = 32
 
 
 def encode_frames(
-    frames: Frames,
+    frames: VideoFrames,
     choice: CodecChoice,
     fps: float,
     keyframe_every: int | None = None,
@@ -359,7 +361,7 @@ def encode_frames(
 
 def _encoder(
     av: Any,  # noqa: ANN401 - a module
-    frames: Frames,
+    frames: VideoFrames,
     given: str,
     choice: CodecChoice,
     fps: Fraction,
@@ -384,7 +386,7 @@ def _encoder(
     return context
 
 
-def _encode(av: Any, context: Any, frames: Frames, given: str) -> list[Any]:  # noqa: ANN401 - PyAV
+def _encode(av: Any, context: Any, frames: VideoFrames, given: str) -> list[Any]:  # noqa: ANN401 - PyAV
     stored = context.pix_fmt
     reformatter = av.video.reformatter.VideoReformatter()
     packets: list[Any] = []
@@ -398,7 +400,7 @@ def _encode(av: Any, context: Any, frames: Frames, given: str) -> list[Any]:  # 
     return packets + (context.encode(None) if frames.length else [])
 
 
-def _stored_format(codec: Codec, given: str, height: int, width: int, name: str) -> str:
+def _stored_format(codec: VideoCodec, given: str, height: int, width: int, name: str) -> str:
     """The pixel format in which to encode."""
     if given.startswith("gray"):
         dtype = DType.UINT16 if given.startswith("gray16") else DType.UINT8
@@ -434,9 +436,11 @@ def _jpeg_scale(quality: str) -> int:
     return min(31, max(1, round(percent * 8 / 100)))
 
 
-def _measured(video: EncodedVideo, frames: Frames, choice: CodecChoice) -> dict[str, Any] | None:
+def _measured(
+    video: EncodedVideo, frames: VideoFrames, choice: CodecChoice
+) -> dict[str, Any] | None:
     """What encoding changed, as a row says it; None if nothing."""
-    decoder = Decoder(video.content_type, video.extradata, video.dtype, video.shape)
+    decoder = VideoDecoder(video.content_type, video.extradata, video.dtype, video.shape)
     squares, largest = 0.0, 0
     wanted = dict(enumerate(video.steps.tolist()))
     packets = zip(wanted, video.packets, video.is_keyframe.tolist(), strict=True)

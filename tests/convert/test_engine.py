@@ -16,7 +16,7 @@ import wshard
 from shard_format.errors import BadValue, InvalidArgument, ShardError
 from wshard import Episode
 from wshard.convert import ConvertOptions, convert, read, write
-from wshard.convert._compare import differences
+from wshard.convert._engine import differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable

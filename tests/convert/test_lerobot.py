@@ -25,7 +25,14 @@ from shard_format.errors import (
 )
 from wshard import Channel, Episode, RaggedChannel, Timebase, load_wshard, save_wshard
 from wshard.convert import detect, read, write
-from wshard.convert._lerobot import Reader, Writer, _columns, _tables, _writer, recognises
+from wshard.convert._lerobot import (
+    LeRobotReader,
+    LeRobotWriter,
+    _columns,
+    _tables,
+    _writer,
+    recognises,
+)
 from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
 from wshard.video import VideoChannel
 
@@ -50,14 +57,14 @@ TOP = "observation.images.top"
 CLOSE = 12
 
 
-def opened(path: Path, video: str = "keep") -> Reader:
+def opened(path: Path, video: str = "keep") -> LeRobotReader:
     """A dataset that is closed when the test is over."""
-    reader = Reader(str(path), ReadOptions(video=video))
+    reader = LeRobotReader(str(path), ReadOptions(video=video))
     _open.append(reader)
     return reader
 
 
-_open: list[Reader] = []
+_open: list[LeRobotReader] = []
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +103,7 @@ def all_of(folder: Path) -> list[ConvertedEpisode]:
     return [episode.load() for episode in read(folder)]
 
 
-def check_values(episode: Episode, number: int, reader: Reader) -> None:
+def check_values(episode: Episode, number: int, reader: LeRobotReader) -> None:
     for name, expected in made.frames(number).items():
         address = reader.address(name)
         assert address is not None
@@ -504,7 +511,7 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="at least one episode"):
         write([], tmp_path / "d", "lerobot")
     assert not os.listdir(tmp_path)
-    writer = Writer(str(tmp_path / "open"), WriteOptions())
+    writer = LeRobotWriter(str(tmp_path / "open"), WriteOptions())
     episode = Episode("e", observations={"cam": np.zeros((3, 48, 64, 3), np.uint8)})
     writer.write(episode, Notes())
     writer.abandon()

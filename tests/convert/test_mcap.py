@@ -23,7 +23,7 @@ from tests.convert.mcap_support import made_episode
 from tests.convert.ros_support import check_robot, encoded_picture, robot_messages
 from wshard import Channel, Episode, Timebase
 from wshard.convert import detect, read, write
-from wshard.convert._mcap import Reader
+from wshard.convert._mcap import McapReader
 from wshard.convert._messages import flatten
 from wshard.convert._model import Notes, ReadOptions
 
@@ -644,7 +644,7 @@ def test_pictures_and_points_stay_in_the_file_until_they_are_used(
         for n, frame in enumerate(frames)
     ]
     path = ros_file(tmp_path / "a.mcap", messages)
-    reader = Reader(str(path), ReadOptions())
+    reader = McapReader(str(path), ReadOptions())
     episode = reader.read(0, Notes())
     camera = episode.observations["cam"]
     assert not camera.is_loaded

@@ -25,7 +25,7 @@ from shard_format.errors import (
 )
 from wshard import Channel, Episode, Modality, RaggedChannel, convert, load_wshard, save_wshard
 from wshard.convert._model import Notes, ReadOptions
-from wshard.convert._rlds import Reader
+from wshard.convert._rlds import RldsReader
 from wshard.convert._tf_example import (
     ByteStrings,
     decode_varints,
@@ -33,7 +33,7 @@ from wshard.convert._tf_example import (
     encode_varints,
     parse_example,
 )
-from wshard.convert._tfds import RecordFile, masked_crc32c
+from wshard.convert._tfds import TFRecordFile, masked_crc32c
 
 FIXTURES = Path(__file__).parent / "fixtures" / "rlds"
 DEMO = FIXTURES / "demo" / "1.0.0"
@@ -75,7 +75,7 @@ def records(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """The lists of every record of a dataset, by split."""
     found: dict[str, list[dict[str, Any]]] = {}
     for path in sorted(folder.glob("*.tfrecord-*")):
-        file = RecordFile(str(path))
+        file = TFRecordFile(str(path))
         for number in range(len(file.starts) - 1):
             example = parse_example(file.read(number))
             values = {name: example.values(name) for name in example.names}
@@ -155,7 +155,7 @@ def test_one_file_of_a_dataset_can_be_read_alone() -> None:
 
 
 def test_episodes_are_read_in_any_order_and_pictures_when_they_are_used() -> None:
-    source = Reader(str(DEMO), ReadOptions())
+    source = RldsReader(str(DEMO), ReadOptions())
     assert list(source.names()) == list(NUMBERS)
     one, again = (source.read(1, Notes()) for _ in range(2))
     assert np.array_equal(one.observations["wrist"].data, again.observations["wrist"].data)

@@ -184,7 +184,7 @@ def test_a_file_comes_back_as_it_was(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", FILES)
 def test_the_layout_is_recognised(kind: str, tmp_path: Path) -> None:
     FILES[kind](tmp_path / "x")
-    expected = "isaaclab" if kind == "isaaclab" else "robomimic"
+    expected = "robomimic"
     assert wshard.convert.detect(str(tmp_path / "x")).name == expected
 
 
@@ -192,7 +192,7 @@ def test_the_layout_is_recognised(kind: str, tmp_path: Path) -> None:
     ("names", "expected"),
     [
         (["data/demo_0/actions"], "robomimic"),
-        (["data/demo_0/actions", "data/demo_0/initial_state/x"], "isaaclab"),
+        (["data/demo_0/actions", "data/demo_0/initial_state/x"], "robomimic"),
         (["traj_0/actions", "traj_0/obs"], "maniskill"),
         (["action", "observations/qpos"], "aloha"),
         (["action", "observations/images/top"], "aloha"),
@@ -210,7 +210,7 @@ def test_layouts_are_told_apart(names: list[str], expected: str | None, tmp_path
         for name in names:
             file[name] = np.zeros((2, 3))
     probe = Probe(str(path))
-    formats = ("robomimic", "isaaclab", "maniskill", "aloha")
+    formats = ("robomimic", "maniskill", "aloha")
     taken = [name for name in formats if module_of(format_named(name)).recognises(probe)]
     assert taken == ([] if expected is None else [expected])
 

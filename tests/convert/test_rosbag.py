@@ -23,7 +23,7 @@ from shard_format.errors import (
 from tests.convert.ros_support import check_robot, robot_messages
 from wshard.convert import detect, read, write
 from wshard.convert._model import Notes, ReadOptions
-from wshard.convert._rosbag import Reader
+from wshard.convert._rosbag import RosbagReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +86,7 @@ def test_a_bag_of_ros_2_becomes_an_episode(tmp_path: Path, storage: str, mode: s
     messages = robot_messages(HUMBLE.types)
     path = ros2_bag(tmp_path / "run_7", messages, storage, mode)
     assert detect(str(path)).name == "rosbag"
-    reader = Reader(str(path), ReadOptions())
+    reader = RosbagReader(str(path), ReadOptions())
     assert reader.names() == ["run_7"]
     episode = reader.read(0, Notes())
     assert episode.id == "run_7"
@@ -105,7 +105,7 @@ def test_a_bag_of_ros_1_becomes_an_episode(tmp_path: Path, compression: str) -> 
     assert detect(str(path)).name == "rosbag"
     episode = one(path)
     assert episode.id == "run"
-    reader = Reader(str(path), ReadOptions())
+    reader = RosbagReader(str(path), ReadOptions())
     check_robot(reader.read(0, Notes()), messages)
     reader.close()
     described = {one["topic"]: one for one in episode.metadata["rosbag"]["channels"]}
@@ -125,7 +125,7 @@ def test_the_files_of_a_split_bag_are_one_episode(
     text = described.read_text()
     assert text.count(name) == 1
     described.write_text(text.replace(name, f"{name}\n  - two.{suffix}"))
-    reader = Reader(str(path), ReadOptions())
+    reader = RosbagReader(str(path), ReadOptions())
     check_robot(reader.read(0, Notes()), messages)
     reader.close()
 
@@ -162,7 +162,7 @@ def test_an_old_bag_without_definitions_is_read_as_humble_defines_its_messages(
     messages = robot_messages(HUMBLE.types)
     path = ros2_bag(tmp_path / "a", messages, "SQLITE3")
     change(path, "DROP TABLE message_definitions", "DROP TABLE schema")
-    reader = Reader(str(path), ReadOptions())
+    reader = RosbagReader(str(path), ReadOptions())
     notes = Notes()
     check_robot(reader.read(0, notes), messages)
     reader.close()

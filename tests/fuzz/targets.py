@@ -44,7 +44,7 @@ from wshard._metadata import parse_facts, parse_provenance, parse_rows
 from wshard.convert._model import Notes
 from wshard.convert._rlds import RecordParser
 from wshard.convert._tf_example import encode_example, parse_example
-from wshard.convert._tfds import Leaf, leaves_of, masked_crc32c, record_content, scan_records
+from wshard.convert._tfds import FeatureLeaf, leaves_of, masked_crc32c, record_content, scan_records
 from wshard.doctor import examine
 from wshard.types import Channel
 
@@ -554,7 +554,7 @@ def fuzz_example(data: bytes) -> None:
 
 
 @functools.cache
-def _demo_leaves() -> dict[str, Leaf]:
+def _demo_leaves() -> dict[str, FeatureLeaf]:
     features = Path(__file__).parents[1] / "convert/fixtures/rlds/demo/1.0.0/features.json"
     leaves = leaves_of(json.loads(features.read_text("utf-8")), str(features))
     # Features that a mutation takes away would end every run.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
 
     from shard_cli.console import Console
-    from wshard.convert import Change, ConvertOptions, Report
+    from wshard.convert import ConversionReport, ConvertOptions, FieldChange
 
 _RANGE: Final = re.compile(r"(-?[0-9]{1,18})?:(-?[0-9]{1,18})?")
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
@@ -70,7 +70,7 @@ def _episodes(text: str | None) -> slice:
 
 def _convert(
     args: argparse.Namespace, console: Console, options: ConvertOptions, target: str
-) -> Report:
+) -> ConversionReport:
     from wshard.convert import convert
 
     with console.progress(f"convert {args.source}", "episodes") as bar:
@@ -115,7 +115,7 @@ def _pack(args: argparse.Namespace, console: Console, options: ConvertOptions) -
     return _report(report, console)
 
 
-def _report(report: Report, console: Console) -> Exit:
+def _report(report: ConversionReport, console: Console) -> Exit:
     amounts = (count(report.episodes, "episode"), count(report.steps, "step"))
     lines = [f"{printable(report.target)}: {', '.join(amounts)}, {size(report.bytes_written)}"]
     if report.skipped:
@@ -162,7 +162,7 @@ def _show_fields(args: argparse.Namespace, console: Console, options: ConvertOpt
     return Exit.OK
 
 
-def _row(change: Change) -> dict[str, str]:
+def _row(change: FieldChange) -> dict[str, str]:
     return {"field": change.field, "kind": change.kind, "detail": change.detail}
 
 

@@ -23,10 +23,10 @@ from wshard._episode import Episode
 from wshard.convert._arrays import EncodedFrames, channel_of, image_type
 from wshard.convert._groups import Parts, member_group, note_leftovers, reading
 from wshard.convert._hdf5 import DatasetRows, attributes, datasets, open_hdf5
-from wshard.convert._model import Probe, Source
+from wshard.convert._model import DatasetReader, Probe
 
 if TYPE_CHECKING:
-    from wshard.convert._arrays import Rows
+    from wshard.convert._arrays import ForeignRows
     from wshard.convert._model import Notes, ReadOptions
 
 _EPISODE: Final = re.compile(r"episode_[0-9]+\.(hdf5|h5)")
@@ -55,7 +55,7 @@ def _has_joints(path: str) -> bool:
         return False
 
 
-class Reader(Source):
+class AlohaReader(DatasetReader):
     """Episodes, each in a file of its own."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -96,7 +96,7 @@ class Reader(Source):
             if field == "compress_len":
                 notes.dropped(field, "the lengths of JPEG files, which end by themselves")
             elif field.startswith(_IMAGES) and _is_encoded(dataset, length):
-                frames = EncodedFrames(field, EncodedRows(dataset), dataset.file.filename)
+                frames = EncodedFrames(field, PaddedPictures(dataset), dataset.file.filename)
                 rows = Reversed(frames) if frames.shape[3:] == (3,) else frames
                 camera = channel_of(rest, rows, path=file.filename, modality=Modality.RGB)
                 parts.put("signal", rest, camera, field)
@@ -121,7 +121,7 @@ def _is_encoded(dataset: Any, length: int) -> bool:  # noqa: ANN401 - an h5py.Da
     return bool(image_type(dataset[0].tobytes()))
 
 
-class EncodedRows(Sequence[Any]):
+class PaddedPictures(Sequence[Any]):
     """Encoded pictures in rows that are padded with zeros."""
 
     def __init__(self, dataset: Any) -> None:  # noqa: ANN401 - an h5py.Dataset
@@ -139,7 +139,7 @@ class EncodedRows(Sequence[Any]):
 class Reversed:
     """Pictures of three channels, newly decoded, with the first and the last exchanged."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: ForeignRows) -> None:
         self._rows = rows
         self.shape, self.dtype = rows.shape, rows.dtype
 

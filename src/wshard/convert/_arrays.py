@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EncodedFrames",
+    "ForeignRows",
     "PartOfRows",
-    "Rows",
     "channel_of",
     "image_type",
     "splits",
@@ -34,7 +34,7 @@ __all__ = [
 _SMALL: Final = 1 << 16
 
 
-class Rows(Protocol):
+class ForeignRows(Protocol):
     """An array of another library that reads the rows it is asked for, such as an `h5py.Dataset` or a part of one."""
 
     @property
@@ -49,7 +49,7 @@ class Rows(Protocol):
 class PartOfRows:
     """The rows from `start` to `stop` of an array that is shared by many episodes."""
 
-    def __init__(self, rows: Rows, start: int, stop: int) -> None:
+    def __init__(self, rows: ForeignRows, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= rows.shape[0]:
             raise SizeMismatch(
                 "an episode has steps that the dataset does not have",
@@ -72,7 +72,7 @@ class RowsBlock:
     is_compressed = True
     is_cut_cheaply = True
 
-    def __init__(self, name: str, rows: Rows, dtype: DType, path: str | None) -> None:
+    def __init__(self, name: str, rows: ForeignRows, dtype: DType, path: str | None) -> None:
         self.name = name
         self.path = path
         self._rows = rows
@@ -118,7 +118,7 @@ class RowsBlock:
 
 def channel_of(
     name: str,
-    rows: Rows,
+    rows: ForeignRows,
     *,
     path: str | None = None,
     **facts: Any,  # noqa: ANN401 - of Channel

@@ -28,14 +28,14 @@ from wshard.convert._hdf5 import (
     open_hdf5,
     reading,
 )
-from wshard.convert._model import Source
+from wshard.convert._model import DatasetReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from wshard.convert._arrays import Rows
+    from wshard.convert._arrays import ForeignRows
     from wshard.convert._model import Notes, Probe, ReadOptions
 
 _NEEDED: Final = frozenset(("observations", "actions", "rewards", "terminals"))
@@ -51,7 +51,7 @@ def recognises(probe: Probe) -> bool:
     return probe.hdf5_names >= _NEEDED
 
 
-class Reader(Source):
+class D4rlReader(DatasetReader):
     """The episodes of one file. Owns: the open file, and which steps end an episode."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -76,7 +76,7 @@ class Reader(Source):
                 "too many steps", expected=f"at most {_MOST_STEPS}", found=str(count)
             )
         self._about: dict[str, Any] = attributes(self._file)
-        self._steps: dict[str, Rows] = {}
+        self._steps: dict[str, ForeignRows] = {}
         self._beside: dict[str, str] = {}
         for name, array in arrays.items():
             if name in ("terminals", "timeouts"):
@@ -147,7 +147,7 @@ class Reader(Source):
             notes.kept(name, f"signal/{plain}")
 
     def _put_observations(
-        self, episode: Episode, here: Rows, following: Rows | None, notes: Notes
+        self, episode: Episode, here: ForeignRows, following: ForeignRows | None, notes: Notes
     ) -> None:
         name = "observation"
         if following is not None and _follows(here, following):
@@ -218,7 +218,7 @@ def _flags(arrays: dict[str, Any], name: str, count: int) -> NDArray[np.bool_]:
     return flags
 
 
-def _follows(here: Rows, following: Rows) -> bool:
+def _follows(here: ForeignRows, following: ForeignRows) -> bool:
     """Whether each next observation is the observation of the next step, to the last bit."""
     if here.shape != following.shape or here.dtype != following.dtype:
         return False
@@ -234,7 +234,7 @@ def _follows(here: Rows, following: Rows) -> bool:
 class _OneMore:
     """The observations of an episode, and the one after its last step."""
 
-    def __init__(self, here: Rows, following: Rows) -> None:
+    def __init__(self, here: ForeignRows, following: ForeignRows) -> None:
         self._here = here
         self._following = following
         self.shape = (here.shape[0] + 1, *here.shape[1:])

@@ -18,11 +18,11 @@ from shard_format.errors import (
     check_choice,
 )
 from wshard.convert._model import (
+    ConversionReport,
     ConvertedEpisode,
     Notes,
     Probe,
     ReadOptions,
-    Report,
     WriteOptions,
     check_options,
 )
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from wshard._episode import Episode
-    from wshard.convert._model import Format, Source, Target
+    from wshard.convert._model import DatasetReader, DatasetWriter, Format
 
 __all__ = ["formats", "open_source", "read", "write"]
 
@@ -44,7 +44,9 @@ def formats() -> tuple[Format, ...]:
     return tuple(FORMATS.values())
 
 
-def open_source(path: str | os.PathLike[str], form: str | None, options: ReadOptions) -> Source:
+def open_source(
+    path: str | os.PathLike[str], form: str | None, options: ReadOptions
+) -> DatasetReader:
     """A dataset, open for reading. Close it."""
     check_options(options)
     location = os.fspath(path)
@@ -53,7 +55,7 @@ def open_source(path: str | os.PathLike[str], form: str | None, options: ReadOpt
     found = detect(location) if form is None else format_named(form)
     if not found.reads:
         raise InvalidArgument(f"{found.title} can be written, not read", path=location)
-    source: Source = module_of(found).Reader(location, options)
+    source: DatasetReader = getattr(module_of(found), found.reader)(location, options)
     return source
 
 
@@ -121,7 +123,7 @@ def read_only_episode(path: str, **options: Any) -> ConvertedEpisode:  # noqa: A
     return episode
 
 
-def read_one(source: Source, number: int) -> ConvertedEpisode:
+def read_one(source: DatasetReader, number: int) -> ConvertedEpisode:
     """One episode of an open dataset, with what became of its fields."""
     notes = Notes()
     episode = source.read(number, notes)
@@ -135,7 +137,7 @@ def write(
     *,
     video: str = "keep",
     overwrite: bool = False,
-) -> Report:
+) -> ConversionReport:
     """Writes episodes as a dataset in another format, which appears at its path when it is complete.
 
     Args:
@@ -157,9 +159,9 @@ def write(
     check_options(options)
     if not form.writes:
         raise InvalidArgument(f"{form.title} can be read, not written", path=os.fspath(path))
-    report = Report(source="", target=os.fspath(path), format="wshard", to=form.name)
+    report = ConversionReport(source="", target=os.fspath(path), format="wshard", to=form.name)
     with staged(path, overwrite=overwrite) as beside:
-        target: Target = module_of(form).Writer(beside, options)
+        target: DatasetWriter = getattr(module_of(form), form.writer)(beside, options)
         try:
             for episode in episodes:
                 notes = Notes()

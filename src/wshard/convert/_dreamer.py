@@ -48,7 +48,7 @@ from wshard._lanes import TICKS, block_name
 from wshard._values import DType
 from wshard.convert._arrays import PartOfRows, splits
 from wshard.convert._fields import note_ambiguous, prediction_address
-from wshard.convert._model import Source, Target
+from wshard.convert._model import DatasetReader, DatasetWriter
 from wshard.convert._npz import JoinedRows, NpzFile, array_channel, plain_name, write_npz
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from wshard.convert._arrays import Rows
+    from wshard.convert._arrays import ForeignRows
     from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
 
 MODEL: Final = "dreamer"
@@ -118,7 +118,7 @@ class Found(NamedTuple):
     rows: int
 
 
-class Reader(Source):
+class DreamerReader(DatasetReader):
     """Episodes of a replay buffer. Reads `is_first` of all chunks to find them."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -253,7 +253,11 @@ class Reader(Source):
         return Found(0, (Piece(path, 0, rows),), rows)
 
     def _add_ends(
-        self, episode: Episode, flags: dict[str, JoinedRows], discount: Rows | None, notes: Notes
+        self,
+        episode: Episode,
+        flags: dict[str, JoinedRows],
+        discount: ForeignRows | None,
+        notes: Notes,
     ) -> dict[str, Any]:
         """Sets terminations and truncations; returns what the first row says."""
         values: dict[str, NDArray[np.bool_]] = {}
@@ -325,7 +329,7 @@ def is_action(key: str) -> bool:
     return key == "action" or key.startswith("action/")
 
 
-def _is_flat(rows: Rows | None) -> bool:
+def _is_flat(rows: ForeignRows | None) -> bool:
     return rows is not None and len(rows.shape) == 1 and rows.dtype.kind in "biuf"
 
 
@@ -364,7 +368,7 @@ def chained(chunks: Sequence[Chunk]) -> list[list[Chunk]]:
 # --- writing
 
 
-class Column(NamedTuple):
+class DreamerColumn(NamedTuple):
     """One array of the episode as rows: a channel, and the row before or after it."""
 
     channel: Channel
@@ -393,7 +397,7 @@ def _numbers(channel: Channel, start: int, stop: int) -> NDArray[Any]:
     return channel.dtype_name.as_numbers(steps) if is_brain else steps
 
 
-class Writer(Target):
+class DreamerWriter(DatasetWriter):
     """A folder of DreamerV3 chunks. Each episode has chunks of its own, which follow those of the one before."""
 
     def __init__(self, path: str, options: WriteOptions) -> None:
@@ -443,8 +447,8 @@ class Writer(Target):
 
     def _columns(
         self, episode: Episode, first_row: dict[str, Any], notes: Notes
-    ) -> dict[str, Column]:
-        columns: dict[str, Column] = {}
+    ) -> dict[str, DreamerColumn]:
+        columns: dict[str, DreamerColumn] = {}
         length = episode.length
         for address, part in episode.parts.items():
             if not isinstance(part, Channel) or address[0] not in (
@@ -475,7 +479,7 @@ class Writer(Target):
                 after = _numbers(part, length - 1, length) if length else _zeros(part)
             if key == block:
                 note_ambiguous(address, notes)
-            columns[key] = Column(part, after=after)
+            columns[key] = DreamerColumn(part, after=after)
             notes.kept(block, key)
         rewards = episode.rewards
         if rewards is None:
@@ -484,7 +488,7 @@ class Writer(Target):
         else:
             notes.kept("reward", "reward")
         before = np.array([first_row.get("reward", 0)]).astype(rewards.dtype)
-        columns["reward"] = Column(rewards, before=before)
+        columns["reward"] = DreamerColumn(rewards, before=before)
         return columns
 
     def _note_rest(self, episode: Episode, facts: dict[str, Any], notes: Notes) -> None:

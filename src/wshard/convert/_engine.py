@@ -16,6 +16,7 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from xxhash import xxh3_128
 
 from shard_format.atomic import make_parent, write_all, write_file
 from shard_format.errors import (
@@ -31,18 +32,19 @@ from shard_format.parallel import available_threads
 from shard_format.sources import read_file
 from wshard._files import save_wshard
 from wshard._formats import load_wshard
+from wshard._plan_episode import plan_entries
 from wshard.catalogue import EpisodeInfo, parse_where
-from wshard.convert._compare import differences
 from wshard.convert._door import open_source, put_in_place, read_one, remove, write
-from wshard.convert._model import Change, ReadOptions, Report
+from wshard.convert._model import ConversionReport, FieldChange, ReadOptions
 from wshard.convert._own import SUFFIX, file_name
 from wshard.convert._registry import detect, format_named, format_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from wshard._episode import Episode
-    from wshard.convert._model import ConvertedEpisode, Format, Source
+    from wshard._plan_episode import PlannedEntry
+    from wshard.convert._model import ConvertedEpisode, DatasetReader, Format
 
 __all__ = ["ConvertOptions", "convert"]
 
@@ -51,6 +53,8 @@ _OWN: Final = "wshard"
 _WORK: Final = ".converting"
 _JOURNAL: Final = ".converting.jsonl"
 # What a comparison cannot expect to be the same.
+_PIECE_BYTES: Final = 16 << 20
+_DESCRIPTIONS: Final = "meta/"
 _CHANGING: Final = ("cast", "reordered", "decoded", "filled")
 
 
@@ -94,7 +98,7 @@ class _Done:
     name: str
     steps: int = 0
     nbytes: int = 0
-    changes: tuple[Change, ...] = ()
+    changes: tuple[FieldChange, ...] = ()
     problem: str = ""
     """Why it could not be converted."""
     is_chosen: bool = True
@@ -109,7 +113,7 @@ def convert(
     *,
     options: ConvertOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Report:
+) -> ConversionReport:
     """Converts a dataset. The target appears when it is complete, with a report beside it.
 
     Episodes become files `<name>.wshard` of a folder, or a dataset in another format. Until all are there, the folder is
@@ -144,7 +148,9 @@ def convert(
             path=final,
             hint="choose another name, or replace it: overwrite=True, --force",
         )
-    run = _Run(Report(origin, final, kind.name, wanted.name), chosen, progress or _no_progress)
+    run = _Conversion(
+        ConversionReport(origin, final, kind.name, wanted.name), chosen, progress or _no_progress
+    )
     if wanted.name == _OWN:
         run.to_own_files()
     else:
@@ -157,11 +163,14 @@ def _no_progress(_done: int, _total: int) -> None:
     pass
 
 
-class _Run:
+class _Conversion:
     """One conversion."""
 
     def __init__(
-        self, report: Report, options: ConvertOptions, progress: Callable[[int, int], None]
+        self,
+        report: ConversionReport,
+        options: ConvertOptions,
+        progress: Callable[[int, int], None],
     ) -> None:
         self.report = report
         self._options = options
@@ -191,7 +200,7 @@ class _Run:
         if chosen.verify:
             self._check_written(written)
 
-    def _episodes(self, source: Source) -> Iterator[ConvertedEpisode]:
+    def _episodes(self, source: DatasetReader) -> Iterator[ConvertedEpisode]:
         names = source.names()
         numbers = range(len(names))[self._options.episodes]
         is_meant = _condition(self._options.where)
@@ -213,7 +222,7 @@ class _Run:
             raise error
         self.report.failed[name] = str(error)
 
-    def _check_written(self, written: Report) -> None:
+    def _check_written(self, written: ConversionReport) -> None:
         """Compares what was written with the source, as far as both have the same blocks."""
         report = self.report
         may_differ = {change.field for change, _ in written.of_kind(*_CHANGING)}
@@ -222,7 +231,7 @@ class _Run:
             closing(open_source(report.source, report.format, self._options.reading())) as one,
             closing(open_source(report.target, report.to, reading)) as other,
         ):
-            quiet = _Run(replace(report, failed={}), self._options, _no_progress)
+            quiet = _Conversion(replace(report, failed={}), self._options, _no_progress)
             numbers = {name: number for number, name in enumerate(other.names())}
             for number, episode in enumerate(quiet._episodes(one)):
                 found = read_one(other, numbers.get(episode.id, number))
@@ -419,6 +428,45 @@ def _convert_one(task: tuple[int, str, str]) -> _Done:
     return _worker.convert(*task)
 
 
+# --- comparing
+
+
+def differences(
+    wanted: Episode, found: Episode, *, only_common: bool = False, leave_out: Container[str] = ()
+) -> Iterator[str]:
+    """How the blocks of two episodes differ, bit for bit; nothing if they are the same.
+
+    Args:
+        wanted: what should be there.
+        found: what is there.
+        only_common: whether to compare only arrays that both have, and no descriptions.
+        leave_out: blocks that may differ.
+    """
+    if wanted.length != found.length:
+        yield f"{found.length} steps instead of {wanted.length}"
+    mine, yours = ({entry.name: entry for entry in plan_entries(one)} for one in (wanted, found))
+    for name in dict.fromkeys([*mine, *yours]):
+        if name in leave_out or (only_common and name.startswith(_DESCRIPTIONS)):
+            continue
+        if name not in mine or name not in yours:
+            if not only_common:
+                yield f"{name} is {'new' if name in yours else 'missing'}"
+        elif mine[name].nbytes != yours[name].nbytes:
+            yield f"{name} has {yours[name].nbytes} bytes instead of {mine[name].nbytes}"
+        elif _hash_of(mine[name]) != _hash_of(yours[name]):
+            yield f"{name} has other values"
+
+
+def _hash_of(entry: PlannedEntry) -> bytes:
+    state = xxh3_128()
+    if entry.pieces is not None:
+        for piece in entry.pieces(_PIECE_BYTES):
+            state.update(memoryview(piece).cast("B"))
+    else:
+        state.update(entry.flat().data)
+    return state.digest()
+
+
 # --- what is done, and reports
 
 
@@ -476,14 +524,14 @@ def _read_journal(path: str) -> tuple[dict[str, Any], dict[str, _Done]]:
             fields = json.loads(line)
             if number:
                 file = fields.pop("file")
-                changes = tuple(Change(**one) for one in fields.pop("changes"))
+                changes = tuple(FieldChange(**one) for one in fields.pop("changes"))
                 done[file] = _Done(changes=changes, **fields)
             else:
                 plan = fields
     return plan, done
 
 
-def _write_reports(report: Report) -> None:
+def _write_reports(report: ConversionReport) -> None:
     """The report as JSON and as text, beside the target."""
     for ending, text in (
         ("json", json.dumps(report.as_json(), indent=1)),

@@ -18,7 +18,7 @@ from wshard._episode import Episode
 from wshard._lanes import REWARD, TERMINATED, TRUNCATED
 from wshard.convert._groups import Parts, member_group, note_leftovers, reading
 from wshard.convert._hdf5 import as_json_value, attributes, datasets, open_hdf5, rows_channel
-from wshard.convert._model import Source, read_json
+from wshard.convert._model import DatasetReader, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ def recognises(probe: Probe) -> bool:
     return any(_TRAJECTORY.fullmatch(name) for name in probe.hdf5_names)
 
 
-class Reader(Source):
+class ManiSkillReader(DatasetReader):
     """The trajectories of a file, by number."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:

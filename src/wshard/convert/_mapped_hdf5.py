@@ -82,7 +82,7 @@ from wshard.convert._hdf5 import (
     open_hdf5,
     reading,
 )
-from wshard.convert._model import Source, read_json
+from wshard.convert._model import DatasetReader, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,7 +91,7 @@ if TYPE_CHECKING:
 
     from wshard.convert._model import Notes, Probe, ReadOptions
 
-__all__ = ["Reader", "load_mapping", "recognises", "suggest_mapping"]
+__all__ = ["MappedHdf5Reader", "load_mapping", "recognises", "suggest_mapping"]
 
 _LANES: Final = ("observations", "actions")
 _STEPS: Final = {
@@ -202,7 +202,7 @@ def _paths(value: Any) -> list[Any]:  # noqa: ANN401 - one path or several
 # --- reading
 
 
-class _Place(NamedTuple):
+class _EpisodePlace(NamedTuple):
     """Where an episode is."""
 
     name: str
@@ -213,7 +213,7 @@ class _Place(NamedTuple):
     """Its steps, where episodes lie back to back; None where arrays are its own."""
 
 
-class Reader(Source):
+class MappedHdf5Reader(DatasetReader):
     """The episodes that a mapping finds. Owns: the open file."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -250,10 +250,10 @@ class Reader(Source):
     def close(self) -> None:
         self._file.close()
 
-    def _find_episodes(self) -> list[_Place]:
+    def _find_episodes(self) -> list[_EpisodePlace]:
         episodes = self._mapping.get("episodes", "")
         if not episodes:
-            return [_Place("episode_0", "/")]
+            return [_EpisodePlace("episode_0", "/")]
         if isinstance(episodes, str):
             found, self.beside = _matching(self._file, episodes.strip("/").split("/"))
             if not found:
@@ -267,7 +267,7 @@ class Reader(Source):
         ((kind, value),) = episodes.items()
         bounds = self._bounds(kind, [self._index(path) for path in _paths(value)])
         return [
-            _Place(f"episode_{number}", "/", start, stop)
+            _EpisodePlace(f"episode_{number}", "/", start, stop)
             for number, (start, stop) in enumerate(bounds)
         ]
 
@@ -327,7 +327,7 @@ class Reader(Source):
             episode.metadata["dataset"] = dict(self._about)
         return episode
 
-    def dataset(self, place: _Place, path: str) -> Any:  # noqa: ANN401 - an h5py.Dataset
+    def dataset(self, place: _EpisodePlace, path: str) -> Any:  # noqa: ANN401 - an h5py.Dataset
         """The dataset at a path of an episode; looked for once where all episodes have the same."""
         if place.stop is None:
             return _dataset(self._file[place.group], path)
@@ -341,14 +341,14 @@ class Reader(Source):
             self._shared[path] = SharedRows(self._found[path])
         return self._shared[path]
 
-    def datasets(self, place: _Place) -> list[tuple[str, str]]:
+    def datasets(self, place: _EpisodePlace) -> list[tuple[str, str]]:
         """All datasets of an episode: their names there, and in the file."""
         if place.stop is None or self._all is None:
             group = self._file[place.group]
             self._all = [(name, one.name) for name, one in members(group)]
         return self._all
 
-    def attributes(self, place: _Place) -> dict[str, Any]:
+    def attributes(self, place: _EpisodePlace) -> dict[str, Any]:
         """What is known of an episode that has a group of its own."""
         return {} if place.group == "/" else attributes(self._file[place.group])
 
@@ -366,7 +366,9 @@ class Reader(Source):
 class _Filling:
     """Puts the datasets of one episode where the mapping wants them."""
 
-    def __init__(self, reader: Reader, place: _Place, number: int, notes: Notes) -> None:
+    def __init__(
+        self, reader: MappedHdf5Reader, place: _EpisodePlace, number: int, notes: Notes
+    ) -> None:
         self._reader = reader
         self._place = place
         self._number = number
@@ -491,7 +493,7 @@ class _Filling:
             self._notes.dropped(name, "the mapping does not name it")
 
 
-def _matching(file: Any, parts: Sequence[str]) -> tuple[list[_Place], list[str]]:  # noqa: ANN401 - an h5py.File
+def _matching(file: Any, parts: Sequence[str]) -> tuple[list[_EpisodePlace], list[str]]:  # noqa: ANN401 - an h5py.File
     """The groups that a pattern finds, and what else is beside them.
 
     An episode is named by the parts that have a `*`.
@@ -512,7 +514,7 @@ def _matching(file: Any, parts: Sequence[str]) -> tuple[list[_Place], list[str]]
                 if h5py.h5g.get_objinfo(group.id, name.encode()).type == h5py.h5g.GROUP:
                     below.append(((*names, name) if is_pattern else names, f"{path}/{name}"))
         found = below
-    return [_Place("_".join(names) or parts[-1], path) for names, path in found], beside
+    return [_EpisodePlace("_".join(names) or parts[-1], path) for names, path in found], beside
 
 
 def _dataset(group: Any, path: str) -> Any:  # noqa: ANN401 - a group; a dataset of h5py

@@ -44,13 +44,20 @@ from wshard.convert._mcap_json import (
 )
 from wshard.convert._messages import (
     TIMES,
+    FieldNames,
     JsonDecoder,
-    Names,
     Places,
     RawDecoder,
     Topic,
 )
-from wshard.convert._model import Notes, Probe, ReadOptions, Source, Target, WriteOptions
+from wshard.convert._model import (
+    DatasetReader,
+    DatasetWriter,
+    Notes,
+    Probe,
+    ReadOptions,
+    WriteOptions,
+)
 from wshard.convert._per_file import next_path, stem
 from wshard.convert._protobuf import ProtobufDecoder
 from wshard.convert._ros import RosDecoder, definitions
@@ -61,9 +68,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wshard.convert._mcap_file import McapSchema, MessageFile, Place
-    from wshard.convert._messages import Decoder
+    from wshard.convert._messages import MessageDecoder
 
-__all__ = ["Reader", "Writer", "recognises"]
+__all__ = ["McapReader", "McapWriter", "recognises"]
 
 
 def recognises(probe: Probe) -> bool:
@@ -73,7 +80,7 @@ def recognises(probe: Probe) -> bool:
     return "metadata.yaml" not in probe.names and any(n.endswith(".mcap") for n in probe.names)
 
 
-class Reader(Source):
+class McapReader(DatasetReader):
     """An MCAP file, or a folder of MCAP files."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -144,7 +151,7 @@ def read_topics(
                         topics[key].origin["group"] = group
                 topic = by_channel[channel] = topics[key]
             topic.add(channel, sequence, log, publish, data, places.place(number, place))
-    names = Names()
+    names = FieldNames()
     for topic in topics.values():
         topic.add_to(episode, notes, names)
     episode.metadata["mcap"] = {
@@ -162,7 +169,7 @@ def read_topics(
 
 def decoder_for(
     topic: str, encoding: str, schema: McapSchema | None, path: str, notes: Notes
-) -> Decoder:
+) -> MessageDecoder:
     """What decodes the messages of a channel."""
     if encoding == "json":
         is_known = schema is not None and schema.name in _WITH_BYTES
@@ -335,7 +342,7 @@ def put(episode: Episode, address: tuple[str, ...], channel: Channel) -> None:
 # --- writing
 
 
-class Writer(Target):
+class McapWriter(DatasetWriter):
     """Writes each episode as an MCAP file: one file, or a folder of them if there are several."""
 
     def __init__(self, path: str, options: WriteOptions) -> None:

@@ -23,11 +23,11 @@ from wshard.convert._sensors import (
     FOXGLOVE_POINTS,
     KINDS,
     ROS_POINTS,
-    Frames,
-    Items,
-    Pictures,
     Points,
-    Steps,
+    SensorFrames,
+    SensorItems,
+    SensorPictures,
+    SensorSteps,
     picture_size,
     pixel_layout,
     ragged,
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "VECTORS",
-    "Decoder",
     "Json",
     "JsonDecoder",
+    "MessageDecoder",
     "Path",
     "RawDecoder",
     "Topic",
@@ -95,7 +95,7 @@ def json_text(value: Any) -> Json:  # noqa: ANN401 - any JSON
     return Json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-class Decoder(Protocol):
+class MessageDecoder(Protocol):
     """Makes flat fields of the bytes of a message."""
 
     types: dict[Path, np.dtype[Any]]
@@ -383,7 +383,7 @@ class Topic:
         self,
         name: str,
         schema: str,
-        decode: Decoder,
+        decode: MessageDecoder,
         data: Callable[[Place], memoryview],
         path: str,
     ) -> None:
@@ -486,7 +486,7 @@ class Topic:
 
     # --- channels
 
-    def add_to(self, episode: Episode, notes: Notes, names: Names) -> None:
+    def add_to(self, episode: Episode, notes: Notes, names: FieldNames) -> None:
         """Adds the channels of the topic to an episode."""
         times = np.array(self.log_times, np.int64)
         if len(times) and (times[1:] < times[:-1]).any():
@@ -632,11 +632,11 @@ class Topic:
             is_dense = False
         if field.content is None:
             messages = np.array(field.messages, np.int64)[order]
-            items: Any = Items(
+            items: Any = SensorItems(
                 lambda message: self.decoded(message)[path], messages, offsets, tail, dtype
             )
             if is_dense:
-                rows = Steps(items, (len(shapes), *shapes[0]))
+                rows = SensorSteps(items, (len(shapes), *shapes[0]))
                 return channel_of(name, rows, path=self._path, **facts)
             return ragged(name, items, offsets, self._path, facts)
         values = np.frombuffer(bytes(field.content), dtype).reshape(-1, *tail)
@@ -661,7 +661,9 @@ class Topic:
             found.append(field.values[0])
         return found
 
-    def _bytes(self, times: NDArray[np.int64]) -> tuple[Items, NDArray[np.int64], list[int]] | None:
+    def _bytes(
+        self, times: NDArray[np.int64]
+    ) -> tuple[SensorItems, NDArray[np.int64], list[int]] | None:
         """The field `data` of all messages, in the order of their times, and its lengths."""
         field = self.fields.get(("data",))
         if field is None or field.kind != "array" or len(field.messages) != len(times):
@@ -682,10 +684,10 @@ class Topic:
             def get(message: int) -> Any:  # noqa: ANN401 - an array
                 return whole[starts[message] : starts[message + 1]]
 
-        return Items(get, order, offsets, (), np.dtype(np.uint8)), own, counts
+        return SensorItems(get, order, offsets, (), np.dtype(np.uint8)), own, counts
 
     def _image(
-        self, episode: Episode, notes: Notes, names: Names, times: NDArray[np.int64]
+        self, episode: Episode, notes: Notes, names: FieldNames, times: NDArray[np.int64]
     ) -> frozenset[Path]:
         facts, data = self._same("height", "width", "encoding", "step"), self._bytes(times)
         if facts is None or data is None:
@@ -699,7 +701,9 @@ class Topic:
         dtype, channels, flip = layout
         if step < width * channels * dtype.itemsize:
             return frozenset()
-        rows = Pictures(items, height, width, step, channels, dtype, flip, bool(big and big[0]))
+        rows = SensorPictures(
+            items, height, width, step, channels, dtype, flip, bool(big and big[0])
+        )
         name = names.take(self.name, (), notes)
         modality = Modality.DEPTH if encoding.upper() in DEPTH else Modality.RGB
         extra = {**self.origin, "encoding": encoding}
@@ -714,7 +718,7 @@ class Topic:
         )
 
     def _compressed(
-        self, episode: Episode, notes: Notes, names: Names, times: NDArray[np.int64]
+        self, episode: Episode, notes: Notes, names: FieldNames, times: NDArray[np.int64]
     ) -> frozenset[Path]:
         data = self._bytes(times)
         kinds = {kind for kind, _ in self._pictures}
@@ -724,7 +728,7 @@ class Topic:
         form = self._same("format")
         name = names.take(self.name, (), notes)
         extra = {**self.origin, **({"format": form[0]} if form else {})}
-        frames = EncodedFrames(name, Frames(items), self._path)
+        frames = EncodedFrames(name, SensorFrames(items), self._path)
         is_depth = frames.dtype != np.uint8
         episode.observations[name] = channel_of(
             name,
@@ -738,7 +742,7 @@ class Topic:
         return frozenset((("data",), ("format",)) if form else (("data",),))
 
     def _points(
-        self, episode: Episode, notes: Notes, names: Names, times: NDArray[np.int64]
+        self, episode: Episode, notes: Notes, names: FieldNames, times: NDArray[np.int64]
     ) -> frozenset[Path]:
         data = self._bytes(times)
         described = point_layout(self)
@@ -785,7 +789,7 @@ class Places:
         return self._files[number].data((chunk, place[1], place[2]))
 
 
-class Names:
+class FieldNames:
     """The names of the channels of an episode, each used once."""
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ from wshard.convert._hdf5 import (
     reading,
     rows_channel,
 )
-from wshard.convert._model import Probe, Source, Target, read_json
+from wshard.convert._model import DatasetReader, DatasetWriter, Probe, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ _LARGEST_RATIO: Final = 1000
 # --- spaces
 
 
-class Leaf(NamedTuple):
+class SpaceLeaf(NamedTuple):
     """A part of a space that is one array."""
 
     name: str
@@ -92,12 +92,12 @@ class Leaf(NamedTuple):
         return None
 
 
-def leaves(space: Mapping[str, Any], root: str) -> list[Leaf]:
+def leaves(space: Mapping[str, Any], root: str) -> list[SpaceLeaf]:
     """The arrays of a space; `root` is what to call one that is not a dictionary. Named as `wshard.gym` does."""
     return list(_leaves(space, root, "", ()))
 
 
-def _leaves(space: Any, root: str, name: str, path: tuple[str | int, ...]) -> Iterator[Leaf]:  # noqa: ANN401 - JSON
+def _leaves(space: Any, root: str, name: str, path: tuple[str | int, ...]) -> Iterator[SpaceLeaf]:  # noqa: ANN401 - JSON
     kind = space.get("type") if isinstance(space, dict) else None
     parts: Any = space.get("subspaces") if kind in ("Dict", "Tuple") else None
     if kind == "Dict" and isinstance(parts, dict):
@@ -107,7 +107,7 @@ def _leaves(space: Any, root: str, name: str, path: tuple[str | int, ...]) -> It
         for number, part in enumerate(parts):
             yield from _leaves(part, root, f"{name or root}/{number}", (*path, number))
     elif isinstance(kind, str) and parts is None and kind not in ("Dict", "Tuple"):
-        yield Leaf(name or root, path, space)
+        yield SpaceLeaf(name or root, path, space)
     else:
         raise BadMetadata("not a space", entry=name or root, found=str(space)[:80])
 
@@ -163,7 +163,7 @@ def recognises(probe: Probe) -> bool:
     return False
 
 
-class Reader(Source):
+class MinariReader(DatasetReader):
     """A dataset of any back end."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -253,7 +253,7 @@ class Reader(Source):
 
     def _fill(self, episode: Episode, number: int, facts: Mapping[str, Any], notes: Notes) -> None:
         steps, arrays = self._store.arrays(number, facts)
-        filling = _Filling(episode, steps, self._store, notes)
+        filling = _SpaceFilling(episode, steps, self._store, notes)
         for path, item in arrays.items():
             lane, _, rest = path.partition("/")
             if path in _STEPS:
@@ -294,7 +294,7 @@ _STEPS: Final = {
 }
 
 
-class _Filling:
+class _SpaceFilling:
     """Puts the arrays of one episode where they belong."""
 
     def __init__(self, episode: Episode, steps: int, store: _Store, notes: Notes) -> None:
@@ -309,7 +309,7 @@ class _Filling:
         setattr(self._episode, attribute, self._store.channel(block, item, None, self._notes))
         self._notes.kept(path, block)
 
-    def put_part(self, path: str, item: Any, leaf: Leaf | None) -> None:  # noqa: ANN401 - of a store
+    def put_part(self, path: str, item: Any, leaf: SpaceLeaf | None) -> None:  # noqa: ANN401 - of a store
         """A part of an observation or action."""
         lane, _, rest = path.partition("/")
         name = leaf.name if leaf else rest.replace("_index_", "") or lane.removesuffix("s")
@@ -402,7 +402,7 @@ class _Hdf5Store:
             raise BadValue("an episode has no rewards")
         return rewards.shape[0], arrays
 
-    def channel(self, name: str, dataset: Any, leaf: Leaf | None, notes: Notes) -> Channel:  # noqa: ANN401 - an h5py.Dataset
+    def channel(self, name: str, dataset: Any, leaf: SpaceLeaf | None, notes: Notes) -> Channel:  # noqa: ANN401 - an h5py.Dataset
         dtype, stated, found = dataset.dtype, leaf and leaf.shape, dataset.shape
         # Encoded images are bytes of any length. If all have the same length, they are rows of bytes.
         is_rows = dtype == np.uint8 and len(found) == 2 and stated is not None and len(stated) > 1
@@ -492,7 +492,9 @@ class _ArrowStore:
             raise BadValue("an episode has no rewards")
         return steps, arrays
 
-    def channel(self, name: str, item: tuple[Any, Any], leaf: Leaf | None, notes: Notes) -> Channel:
+    def channel(
+        self, name: str, item: tuple[Any, Any], leaf: SpaceLeaf | None, notes: Notes
+    ) -> Channel:
         field, array = item
         types = require("pyarrow", "minari").types
         try:
@@ -558,7 +560,7 @@ def _arrow_leaves(path: str, field: Any, array: Any) -> Iterator[tuple[str, Any,
         yield path, field, array
 
 
-def _shape_in_table(field: Any, array: Any, leaf: Leaf | None) -> tuple[int, ...]:  # noqa: ANN401 - of pyarrow
+def _shape_in_table(field: Any, array: Any, leaf: SpaceLeaf | None) -> tuple[int, ...]:  # noqa: ANN401 - of pyarrow
     """The shape of one row: from the space, or for infos from the metadata of the field."""
     if not require("pyarrow", "minari").types.is_fixed_size_list(array.type):
         return ()
@@ -624,7 +626,7 @@ def _modality(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Modality | None:
 # --- writing
 
 
-class Writer(Target):
+class MinariWriter(DatasetWriter):
     """A dataset of the HDF5 back end, with images as they are. Owns: the open file."""
 
     def __init__(self, path: str, options: WriteOptions) -> None:
@@ -633,7 +635,7 @@ class Writer(Target):
         self._folder = os.path.join(path, "data")
         os.makedirs(self._folder)
         self._file = h5py.File(os.path.join(self._folder, _MAIN_FILE), "w")
-        self._parts = [_Part(*lane) for lane in _LANES]
+        self._parts = [_SpacePart(*lane) for lane in _LANES]
         self._facts: dict[str, Any] | None = None
         self._episodes = 0
         self._steps = 0
@@ -780,7 +782,7 @@ def _dataset_id(path: str) -> str:
     return plain if re.search(r"-v\d+$", plain) else f"{plain}-v0"
 
 
-class _Part:
+class _SpacePart:
     """The observations or the actions of all episodes: which channel goes where, and the space that says so."""
 
     def __init__(self, group: str, root: str, key: str) -> None:
@@ -788,7 +790,7 @@ class _Part:
         self._root = root
         self._lane = "action" if root == "action" else "signal"
         self.key = key
-        self._leaves: dict[str, Leaf] = {}
+        self._leaves: dict[str, SpaceLeaf] = {}
         self._given: dict[str, Any] | None = None
         self._is_bare = False
         self._is_new = True
@@ -846,7 +848,7 @@ class _Part:
             notes.dropped(f"metadata/{self.key}", "it does not fit the channels")
         self._is_bare = set(channels) == {self._root}
 
-    def _leaf(self, name: str, channel: Channel, notes: Notes) -> Leaf | None:
+    def _leaf(self, name: str, channel: Channel, notes: Notes) -> SpaceLeaf | None:
         """Where a channel goes; None if the space has no place for it."""
         leaf = self._leaves.get(name)
         if leaf is not None:
@@ -859,7 +861,7 @@ class _Part:
             return None
         taken = [leaf.path for leaf in self._leaves.values()]
         path = () if self._is_bare else _free_path(name, taken, notes)
-        leaf = self._leaves[name] = Leaf(name, path, _space_of(channel))
+        leaf = self._leaves[name] = SpaceLeaf(name, path, _space_of(channel))
         return leaf
 
     def space(self) -> dict[str, Any]:
@@ -886,7 +888,7 @@ def _unusable(channel: Channel, steps: int) -> str:
     return "" if len(channel) in (steps, steps + 1) else "it does not have one entry a step"
 
 
-def _fits(channel: Channel | None, leaf: Leaf) -> bool:
+def _fits(channel: Channel | None, leaf: SpaceLeaf) -> bool:
     """Whether the space of a part says what the channel is."""
     if channel is None:
         return False

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
 __all__ = [
-    "Change",
     "ConvertedEpisode",
+    "DatasetReader",
+    "DatasetWriter",
+    "FieldChange",
     "Format",
     "Notes",
     "Probe",
     "ReadOptions",
-    "Source",
-    "Target",
     "WriteOptions",
 ]
 
@@ -45,7 +45,7 @@ _MOST_JSON: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FieldChange:
     """What became of one field of an episode."""
 
     kind: Kind
@@ -62,7 +62,7 @@ class Notes:
     """Collects what becomes of the fields of one episode."""
 
     def __init__(self) -> None:
-        self._changes: dict[tuple[str, str], Change] = {}
+        self._changes: dict[tuple[str, str], FieldChange] = {}
 
     def kept(self, name: str, target: str) -> None:
         """The field is there, unchanged, as `target`."""
@@ -94,10 +94,10 @@ class Notes:
 
     def _add(self, kind: Kind, name: str, detail: str) -> None:
         # One note of each kind for a field: a note that comes with every step would be thousands.
-        self._changes.setdefault((kind, name), Change(kind, name, detail))
+        self._changes.setdefault((kind, name), FieldChange(kind, name, detail))
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[FieldChange, ...]:
         """All notes, in the order in which they came."""
         return tuple(self._changes.values())
 
@@ -107,12 +107,12 @@ class ConvertedEpisode(Episode):
 
     __slots__ = ("changes", "source")
 
-    changes: tuple[Change, ...]
+    changes: tuple[FieldChange, ...]
     """What became of the fields that it had there."""
-    source: Source | None
+    source: DatasetReader | None
     """The dataset that it closes; None if others still read it."""
 
-    def __init__(self, episode: Episode, changes: Sequence[Change]) -> None:
+    def __init__(self, episode: Episode, changes: Sequence[FieldChange]) -> None:
         self.become(episode)
         self.changes = tuple(changes)
         self.source = None
@@ -123,7 +123,7 @@ class ConvertedEpisode(Episode):
             self.source.close()
 
     @property
-    def lost(self) -> tuple[Change, ...]:
+    def lost(self) -> tuple[FieldChange, ...]:
         """The changes that lose something."""
         return tuple(
             change for change in self.changes if change.kind not in ("kept", "renamed", "filled")
@@ -212,7 +212,7 @@ class WriteOptions:
     encoded streams, `"encode"` encodes all, `"decode"` writes pixels."""
 
 
-class Source(ABC):
+class DatasetReader(ABC):
     """A dataset in another format, open for reading."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -231,7 +231,7 @@ class Source(ABC):
         """Closes its files. Episodes that were read cannot be used any more."""
 
 
-class Target(ABC):
+class DatasetWriter(ABC):
     """A dataset in another format that is being written, at a path where nothing is yet.
 
     The caller chooses a temporary path and moves what was written to its place when `finish` returned.
@@ -260,9 +260,11 @@ class Format:
     name: str
     title: str
     module: str
-    """Of `wshard.convert`. Has `recognises(probe)` and `Reader` if it reads, and `Writer` if it writes."""
-    reads: bool = True
-    writes: bool = False
+    """Of `wshard.convert`. Has the two classes, and `recognises(probe)` if it reads."""
+    reader: str = ""
+    """The class that reads it; empty if none does."""
+    writer: str = ""
+    """The class that writes it; empty if none does."""
     extra: str = ""
     """What `pip install 'shard-format[…]'` needs."""
     suffixes: tuple[str, ...] = ()
@@ -274,12 +276,22 @@ class Format:
     steps: str = ""
     """How observations, actions and rewards lie beside each other there."""
 
+    @property
+    def reads(self) -> bool:
+        """Whether it can be read."""
+        return bool(self.reader)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it can be written."""
+        return bool(self.writer)
+
 
 # --- reports
 
 
 @dataclass(slots=True)
-class Report:
+class ConversionReport:
     """What a conversion did."""
 
     source: str
@@ -293,14 +305,14 @@ class Report:
     """Episodes that an earlier run had finished."""
     failed: dict[str, str] = field(default_factory=dict)
     """By the name of an episode, why it could not be converted."""
-    changes: Counter[Change] = field(default_factory=Counter)
+    changes: Counter[FieldChange] = field(default_factory=Counter)
     """How many episodes have each change."""
 
-    def add(self, changes: Sequence[Change]) -> None:
+    def add(self, changes: Sequence[FieldChange]) -> None:
         """Counts the changes of one more episode."""
         self.changes.update(changes)
 
-    def of_kind(self, *kinds: Kind) -> Iterator[tuple[Change, int]]:
+    def of_kind(self, *kinds: Kind) -> Iterator[tuple[FieldChange, int]]:
         """Changes of these kinds, and the number of episodes that have them."""
         return ((change, count) for change, count in self.changes.items() if change.kind in kinds)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from wshard.convert._arrays import Rows
+    from wshard.convert._arrays import ForeignRows
     from wshard.convert._model import Notes
 
 __all__ = [
@@ -232,7 +232,7 @@ def is_zip(head: bytes) -> bool:
 class JoinedRows:
     """Rows that are stored in several places, one after the other."""
 
-    def __init__(self, parts: Sequence[Rows], path: str, entry: str) -> None:
+    def __init__(self, parts: Sequence[ForeignRows], path: str, entry: str) -> None:
         self._parts = parts
         forms = {(part.dtype, part.shape[1:]) for part in parts}
         if len(forms) != 1:
@@ -259,7 +259,9 @@ class JoinedRows:
         return np.concatenate(found) if found else np.zeros((0, *self.shape[1:]), self.dtype)
 
 
-def array_channel(name: str, rows: Rows, path: str, field: str, notes: Notes) -> Channel | None:
+def array_channel(
+    name: str, rows: ForeignRows, path: str, field: str, notes: Notes
+) -> Channel | None:
     """A channel of an array of numbers or text; None, with a note, if an episode cannot hold it.
 
     Args:
@@ -291,7 +293,7 @@ def array_channel(name: str, rows: Rows, path: str, field: str, notes: Notes) ->
     return channel_of(name, rows, path=path, modality=modality_of(name, rows))
 
 
-def modality_of(name: str, rows: Rows) -> Modality | None:
+def modality_of(name: str, rows: ForeignRows) -> Modality | None:
     """What kind of camera an array is, by its form and name; None for anything else."""
     step = rows.shape[1:]
     if len(step) not in (2, 3) or min(step[:2]) < 8:

@@ -58,7 +58,7 @@ from wshard._values import DType
 from wshard.convert._arrays import PartOfRows, RowsBlock, splits
 from wshard.convert._fields import SECONDS, address_of_field, seconds_as_ns
 from wshard.convert._hdf5 import as_json_value
-from wshard.convert._model import Source, Target
+from wshard.convert._model import DatasetReader, DatasetWriter
 from wshard.convert._npz import (
     ArrayFile,
     NpzFile,
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
     from wshard._blocks import Block
     from wshard._metadata import Row
-    from wshard.convert._arrays import Rows
+    from wshard.convert._arrays import ForeignRows
     from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
 
 _OWN: Final = "wshard"
@@ -180,7 +180,7 @@ def _npy_files(folder: str, prefix: str, others: list[str]) -> Iterator[tuple[st
             others.append(f"{prefix}{name}")
 
 
-class Reader(Source):
+class NpzReader(DatasetReader):
     """Episodes in NumPy's files."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -296,7 +296,7 @@ class _Foreign:
         start, stop = self._bounds or (0, total)
         self._episode.length = stop - start
         for name, shape in shapes.items():
-            rows: Rows = arrays[name]
+            rows: ForeignRows = arrays[name]
             if not shape:
                 self._add_fact(name, arrays[name].all())
             elif self._bounds is not None and name in (*_STARTS, _ENDS):
@@ -332,7 +332,7 @@ class _Foreign:
         if member_of(block) != name:
             self._facts.setdefault("names", {})[block] = name
 
-    def _add_extra(self, name: str, rows: Rows) -> None:
+    def _add_extra(self, name: str, rows: ForeignRows) -> None:
         channel = array_channel(name, rows, self._arrays.path, name, self._notes)
         if channel is not None:
             key = f"npz/{plain_name(name, self._notes)}"
@@ -340,7 +340,7 @@ class _Foreign:
             self._episode.extras[key] = channel
             self._kept(name, key)
 
-    def _add_steps(self, name: str, rows: Rows) -> None:
+    def _add_steps(self, name: str, rows: ForeignRows) -> None:
         episode, notes, path = self._episode, self._notes, self._arrays.path
         address = address_of_field(name)
         if len(address) == 1 and (len(rows.shape) != 1 or rows.dtype.kind not in "biuf"):
@@ -487,7 +487,7 @@ def _text_blocks(array: ArrayFile, row: Row, found: dict[str, Block]) -> Block:
 
 
 def _block(arrays: Arrays, member: str, block: str, dtype: DType) -> Block:
-    rows: Rows = arrays[member]
+    rows: ForeignRows = arrays[member]
     if not rows.shape:
         raise BadValue("an array has no steps", entry=member)
     if dtype is DType.BFLOAT16:
@@ -498,7 +498,7 @@ def _block(arrays: Arrays, member: str, block: str, dtype: DType) -> Block:
 class _Bits:
     """Rows of bf16, which NumPy's files cannot hold, from the bits that they hold instead."""
 
-    def __init__(self, rows: Rows, dtype: np.dtype[Any]) -> None:
+    def __init__(self, rows: ForeignRows, dtype: np.dtype[Any]) -> None:
         if rows.dtype.itemsize != dtype.itemsize:
             raise BadValue("bits of another width", expected=dtype, found=rows.dtype)
         self._rows, self.shape, self.dtype = rows, rows.shape, dtype
@@ -523,7 +523,7 @@ _Member = tuple[np.dtype[Any], tuple[int, ...], "Iterator[Any] | list[Any]"]
 # --- writing
 
 
-class Writer(Target):
+class NpzWriter(DatasetWriter):
     """A folder with an `.npz` file for each episode."""
 
     def __init__(self, path: str, options: WriteOptions) -> None:

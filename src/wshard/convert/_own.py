@@ -10,7 +10,7 @@ from shard_format.listing import natural_key
 from wshard._files import save_wshard
 from wshard._formats import load_wshard
 from wshard._journal import MAGIC as JOURNAL_MAGIC
-from wshard.convert._model import Source, Target
+from wshard.convert._model import DatasetReader, DatasetWriter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ def recognises(probe: Probe) -> bool:
     return probe.head.startswith((b"SHRD", JOURNAL_MAGIC))
 
 
-class Reader(Source):
+class OwnReader(DatasetReader):
     """Episodes, each opened when it is read."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -45,7 +45,7 @@ class Reader(Source):
         return load_wshard(self._files[number])
 
 
-class Writer(Target):
+class OwnWriter(DatasetWriter):
     """A folder with one file for each episode."""
 
     def __init__(self, path: str, options: WriteOptions) -> None:

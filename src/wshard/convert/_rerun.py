@@ -11,7 +11,7 @@ from shard_format.errors import InvalidArgument
 from shard_format.extras import require
 from wshard._channels import Channel, Modality, RaggedChannel, TextChannel, is_frames
 from wshard._lanes import CHANNEL_LANES, TICKS, TIMESTAMPS, block_name
-from wshard.convert._model import Notes, Target, WriteOptions
+from wshard.convert._model import DatasetWriter, Notes, WriteOptions
 from wshard.convert._per_file import next_path
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from wshard._episode import Episode
 
-__all__ = ["Writer"]
+__all__ = ["RerunWriter"]
 
 _WINDOW: Final = 16 << 20
 # Vectors with more elements than this are tensors: nobody reads a plot with so many lines.
@@ -29,7 +29,7 @@ _MOST_LINES: Final = 256
 _EXACT: Final = ("f8", "f4", "f2", "b1", "i1", "u1", "i2", "u2", "i4", "u4")
 
 
-class Writer(Target):
+class RerunWriter(DatasetWriter):
     """Writes each episode as a recording: one file, or a folder of them if there are several."""
 
     def __init__(self, path: str, options: WriteOptions) -> None:
@@ -48,7 +48,7 @@ class Writer(Target):
         was_strict = rerun.strict_mode()
         rerun.set_strict_mode(True)
         try:
-            _Recording(rerun, stream, episode, notes).write()
+            _RerunRecording(rerun, stream, episode, notes).write()
         finally:
             rerun.set_strict_mode(was_strict)
             stream.flush()
@@ -59,7 +59,7 @@ class Writer(Target):
             raise InvalidArgument("there are no episodes to write", path=self.path)
 
 
-class _Recording:
+class _RerunRecording:
     """Writes one episode."""
 
     def __init__(self, rerun: Any, stream: Any, episode: Episode, notes: Notes) -> None:  # noqa: ANN401 - of rerun

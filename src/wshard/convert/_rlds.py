@@ -33,8 +33,8 @@ from wshard._episode import Episode
 from wshard._values import BY_NAME, DType
 from wshard.convert._arrays import EncodedFrames, channel_of, text_channel
 from wshard.convert._hdf5 import as_json_value
-from wshard.convert._model import Probe, Source, inside, read_json
-from wshard.convert._rlds_writer import Writer
+from wshard.convert._model import DatasetReader, Probe, inside, read_json
+from wshard.convert._rlds_writer import RldsWriter
 from wshard.convert._tf_example import ByteStrings, Example, parse_example
 from wshard.convert._tfds import (
     FEATURES,
@@ -46,8 +46,8 @@ from wshard.convert._tfds import (
     ROW_LENGTHS,
     STEPS,
     TEMPLATE,
-    Leaf,
-    RecordFile,
+    FeatureLeaf,
+    TFRecordFile,
     address_of,
     feature_of,
     leaves_of,
@@ -59,10 +59,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from wshard.convert._arrays import Rows
+    from wshard.convert._arrays import ForeignRows
     from wshard.convert._model import Notes, ReadOptions
 
-__all__ = ["Reader", "Writer", "recognises"]
+__all__ = ["RldsReader", "RldsWriter", "recognises"]
 
 _MOST_UNSEEN: Final = 1_000_000
 
@@ -84,17 +84,17 @@ def _has_steps(features: dict[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _RecordPlace:
     """Where one episode is."""
 
     split: str
     number: int
     """In its split."""
-    file: RecordFile
+    file: TFRecordFile
     record: int
 
 
-class Reader(Source):
+class RldsReader(DatasetReader):
     """Episodes of a version folder, such as `bridge/0.1.0`, or of one TFRecord file in it."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -119,20 +119,20 @@ class Reader(Source):
         if is_folder:
             self._places = list(self._of_splits(info, info_path))
         else:
-            file = RecordFile(path)
+            file = TFRecordFile(path)
             split = os.path.basename(path).partition(".tfrecord")[0].rpartition("-")[2] or "data"
-            self._places = [_Place(split, n, file, n) for n in range(len(file.starts) - 1)]
+            self._places = [_RecordPlace(split, n, file, n) for n in range(len(file.starts) - 1)]
         self._labels = _read_labels(self._folder, self._leaves)
 
-    def _of_splits(self, info: dict[str, Any], path: str) -> Iterator[_Place]:
+    def _of_splits(self, info: dict[str, Any], path: str) -> Iterator[_RecordPlace]:
         splits = info.get("splits")
         if not splits:
             names = sorted(name for name in os.listdir(self._folder) if ".tfrecord" in name)
             for name in names:
                 # Without numbers of shards, each file counts as a split of its own.
-                file = RecordFile(os.path.join(self._folder, name))
+                file = TFRecordFile(os.path.join(self._folder, name))
                 stem = name.replace(".tfrecord", "")
-                yield from (_Place(stem, n, file, n) for n in range(len(file.starts) - 1))
+                yield from (_RecordPlace(stem, n, file, n) for n in range(len(file.starts) - 1))
             return
         for split in splits if isinstance(splits, list) else ():
             try:
@@ -147,9 +147,9 @@ class Reader(Source):
             for shard, length in enumerate(lengths):
                 shard_path = self._shard_path(template, name, shard, len(lengths))
                 _check_length(shard_path, length, path, name)
-                file = RecordFile(shard_path, length)
+                file = TFRecordFile(shard_path, length)
                 for record in range(length):
-                    yield _Place(name, number, file, record)
+                    yield _RecordPlace(name, number, file, record)
                     number += 1
 
     def _shard_path(self, template: str, split: str, shard: int, shards: int) -> str:
@@ -236,7 +236,7 @@ def _check_length(shard: str, length: int, path: str, split: str) -> None:
         )
 
 
-def _read_labels(folder: str, leaves: dict[str, Leaf]) -> dict[str, list[str]]:
+def _read_labels(folder: str, leaves: dict[str, FeatureLeaf]) -> dict[str, list[str]]:
     """The names of classes, by feature."""
     found: dict[str, list[str]] = {}
     for name, leaf in leaves.items():
@@ -252,7 +252,9 @@ def _read_labels(folder: str, leaves: dict[str, Leaf]) -> dict[str, list[str]]:
 class RecordParser:
     """One record on its way to an episode."""
 
-    def __init__(self, example: Example, leaves: dict[str, Leaf], path: str, notes: Notes) -> None:
+    def __init__(
+        self, example: Example, leaves: dict[str, FeatureLeaf], path: str, notes: Notes
+    ) -> None:
         self._example = example
         self._leaves = leaves
         self._path = path
@@ -288,7 +290,7 @@ class RecordParser:
         self._restore_own_facts(episode)
         return episode
 
-    def _find(self, feature: str, leaf: Leaf) -> bool:
+    def _find(self, feature: str, leaf: FeatureLeaf) -> bool:
         """Whether the record has the feature in a form that becomes a channel or a fact."""
         names, in_steps = self._example.names, feature.startswith(STEPS)
         is_number = not leaf.is_text and leaf.kind != "image" and leaf.dtype in BY_NAME
@@ -324,7 +326,7 @@ class RecordParser:
             )
         return values
 
-    def _numbers(self, feature: str, leaf: Leaf) -> NDArray[Any]:
+    def _numbers(self, feature: str, leaf: FeatureLeaf) -> NDArray[Any]:
         """All numbers of a feature in the type that `features.json` says."""
         self._used.add(feature)
         values = self._example.values(feature)
@@ -354,7 +356,7 @@ class RecordParser:
                 )
         return values.astype(dtype.numpy_dtype, copy=False)
 
-    def _channel(self, feature: str, leaf: Leaf) -> Channel:
+    def _channel(self, feature: str, leaf: FeatureLeaf) -> Channel:
         """The values of all steps, whatever their number is."""
         name = feature
         if leaf.depth:
@@ -379,7 +381,7 @@ class RecordParser:
                 found=len(values),
             ) from None
 
-    def _rows(self, leaf: Leaf, count: int) -> int:
+    def _rows(self, leaf: FeatureLeaf, count: int) -> int:
         """How many steps there are, where one dimension of a step is not known."""
         if not leaf.is_known:
             firsts = ("steps/is_first", "steps/is_last", "steps/is_terminal", "steps/reward")
@@ -388,9 +390,9 @@ class RecordParser:
                     return len(self._example.values(first))
         return count // prod(leaf.shape) if prod(leaf.shape) else 0
 
-    def _ragged(self, feature: str, leaf: Leaf) -> Channel:
+    def _ragged(self, feature: str, leaf: FeatureLeaf) -> Channel:
         values = self._numbers(feature + FLAT_VALUES, leaf)
-        lengths = self._numbers(feature + ROW_LENGTHS, Leaf("tensor", "int64"))
+        lengths = self._numbers(feature + ROW_LENGTHS, FeatureLeaf("tensor", "int64"))
         self._used |= {feature + FLAT_VALUES, feature + ROW_LENGTHS}
         items = len(values) // max(1, prod(leaf.shape))
         if len(lengths) and (lengths.min() < 0 or lengths.max() > items or lengths.sum() != items):
@@ -414,13 +416,13 @@ class RecordParser:
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         return RaggedChannel(feature, values=rows, offsets=offsets)
 
-    def _pictures(self, feature: str, leaf: Leaf) -> Channel:
+    def _pictures(self, feature: str, leaf: FeatureLeaf) -> Channel:
         self._used.add(feature)
         frames = self._strings(feature)
         if not len(frames):
             shape = tuple(max(0, size) for size in leaf.shape)
             return Channel(feature, data=np.zeros((0, *shape), leaf.dtype))
-        rows = Pictures(feature, frames, leaf, self._path)
+        rows = StoredPictures(feature, frames, leaf, self._path)
         is_colour = rows.shape[-1] in (3, 4) and leaf.dtype == "uint8"
         modality = Modality.RGB if is_colour else Modality.DEPTH if leaf.dtype != "uint8" else None
         channel = channel_of(feature, rows, path=self._path, modality=modality)
@@ -551,7 +553,7 @@ class RecordParser:
             self.fields[block] = feature
         lane[name] = _renamed(channel, name, length)
 
-    def _place_fact(self, episode: Episode, feature: str, leaf: Leaf) -> None:
+    def _place_fact(self, episode: Episode, feature: str, leaf: FeatureLeaf) -> None:
         """A feature beside the steps: a number or text becomes metadata, an array an extra."""
         self._used.add(feature)
         if leaf.is_text:
@@ -620,7 +622,7 @@ class RecordParser:
         episode.timebase.tick_hz, episode.timebase.epoch_ns = own["tick_hz"], own["epoch_ns"]
 
 
-def _whole_shape(leaf: Leaf, count: int, feature: str) -> tuple[int, ...]:
+def _whole_shape(leaf: FeatureLeaf, count: int, feature: str) -> tuple[int, ...]:
     """The shape of an array beside the steps of which one dimension is not stated."""
     known = prod(size for size in leaf.shape if size >= 0)
     if (
@@ -655,7 +657,7 @@ def _is_zero(channel: Channel, step: int) -> bool:
 class EncodedTensors:
     """Tensors of known shape, each stored as one string, decoded when they are used."""
 
-    def __init__(self, name: str, strings: ByteStrings, leaf: Leaf, path: str) -> None:
+    def __init__(self, name: str, strings: ByteStrings, leaf: FeatureLeaf, path: str) -> None:
         self._name = name
         self._strings = strings
         self._is_compressed = leaf.encoding == "zlib"
@@ -693,11 +695,11 @@ class EncodedTensors:
         return data
 
 
-class Pictures:
+class StoredPictures:
     """Pictures with the channels and the type that `features.json` says, decoded when they are used."""
 
-    def __init__(self, name: str, frames: ByteStrings, leaf: Leaf, path: str) -> None:
-        self._frames: Rows = EncodedFrames(name, frames, path)
+    def __init__(self, name: str, frames: ByteStrings, leaf: FeatureLeaf, path: str) -> None:
+        self._frames: ForeignRows = EncodedFrames(name, frames, path)
         self._name = name
         self._path = path
         self._channels = leaf.shape[-1] if len(leaf.shape) == 3 else -1

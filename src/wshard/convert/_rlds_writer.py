@@ -19,7 +19,7 @@ from shard_format.extras import require
 from wshard._blocks import Extra
 from wshard._channels import Channel, RaggedChannel, TextChannel, is_frames
 from wshard._values import BY_NAME, DType
-from wshard.convert._model import Target
+from wshard.convert._model import DatasetWriter
 from wshard.convert._tf_example import encode_example
 from wshard.convert._tfds import (
     FEATURES,
@@ -30,7 +30,7 @@ from wshard.convert._tfds import (
     ROW_LENGTHS,
     STEPS,
     TEMPLATE,
-    Leaf,
+    FeatureLeaf,
     feature_of,
     leaves_of,
     masked,
@@ -51,7 +51,7 @@ _SHARD_BYTES: Final = 512 << 20
 _PIECE_BYTES: Final = 16 << 20
 
 
-class _Plan:
+class _FeaturePlan:
     """What the features of one episode are when it is written."""
 
     def __init__(self, episode: Episode, notes: Notes) -> None:
@@ -61,9 +61,9 @@ class _Plan:
         self.origin: dict[str, Any] = origin if isinstance(origin, dict) else {}
         self.is_own = not isinstance(self.origin.get("features"), dict)
         self._known = {} if self.is_own else leaves_of(self.origin["features"], "metadata rlds")
-        self.channels: dict[str, tuple[Leaf, Channel]] = {}
+        self.channels: dict[str, tuple[FeatureLeaf, Channel]] = {}
         """Of the steps, by feature."""
-        self.facts: dict[str, tuple[Leaf, Any]] = {}
+        self.facts: dict[str, tuple[FeatureLeaf, Any]] = {}
         """Beside the steps, by feature."""
         self.encoded: dict[str, bytes] = {}
         """Lists that are written as they are, by their names in a record."""
@@ -128,7 +128,7 @@ class _Plan:
             leaf = default_leaf(channel)
             if block == "reward" and leaf.dtype == "float32":
                 # The next episode may need more bits: a file of ours stores rewards in as few as hold them.
-                leaf = Leaf("tensor", "float64", leaf.shape, "bytes")
+                leaf = FeatureLeaf("tensor", "float64", leaf.shape, "bytes")
         if channel.dtype_name is DType.BFLOAT16 and leaf.dtype == "float32":
             self.notes.cast(block, "bf16", "float32", "TensorFlow Datasets has no such type")
         self.channels[free] = (leaf, channel)
@@ -157,7 +157,7 @@ class _Plan:
         for name, flag in flags.items():
             feature = f"steps/{name}"
             if feature not in self.channels and (self.is_own or feature in self._known):
-                self.channels[feature] = (Leaf("tensor", "bool"), Channel(data=flag))
+                self.channels[feature] = (FeatureLeaf("tensor", "bool"), Channel(data=flag))
 
     def _plan_facts(self) -> None:
         episode, notes = self.episode, self.notes
@@ -194,7 +194,7 @@ class _Plan:
                 "metadata": metadata,
             }
             text = json.dumps(own, ensure_ascii=False)
-            self.facts[OWN_FACTS] = (Leaf("text", "string"), text)
+            self.facts[OWN_FACTS] = (FeatureLeaf("text", "string"), text)
             notes.kept("metadata", OWN_FACTS)
         else:
             for key in metadata.keys() - {"dataset", "task", "success", "seed"}:
@@ -214,7 +214,7 @@ class _Plan:
         return root
 
 
-def fits(leaf: Leaf, channel: Channel) -> bool:
+def fits(leaf: FeatureLeaf, channel: Channel) -> bool:
     """Whether a feature holds the values of a channel."""
     if leaf.is_text or isinstance(channel, TextChannel):
         return (
@@ -236,31 +236,31 @@ def fits(leaf: Leaf, channel: Channel) -> bool:
     return all(size in (-1, found) for size, found in zip(shape, channel.step_shape, strict=True))
 
 
-def default_leaf(channel: Channel) -> Leaf:
+def default_leaf(channel: Channel) -> FeatureLeaf:
     """How a channel is stored that did not come from RLDS: as it is, or rounded if there is no other way."""
     if isinstance(channel, TextChannel):
-        return Leaf("text", "string")
+        return FeatureLeaf("text", "string")
     dtype, shape = channel.dtype_name, channel.step_shape
     name = "float32" if dtype is DType.BFLOAT16 else dtype.numpy_dtype.name
     if isinstance(channel, RaggedChannel):
-        return Leaf("tensor", name, shape, depth=1)
+        return FeatureLeaf("tensor", name, shape, depth=1)
     is_picture = len(shape) == 3 and is_frames(channel)
     if is_picture and dtype is DType.UINT8 and shape[2] in (1, 3, 4):
-        return Leaf("image", name, shape)
+        return FeatureLeaf("image", name, shape)
     if is_picture and dtype is DType.UINT16 and shape[2] == 1:
-        return Leaf("image", name, shape)
+        return FeatureLeaf("image", name, shape)
     # The lists of an example hold 32-bit floats and 64-bit integers; large arrays of bytes would take twice the room.
     is_plain = name in ("float32", "bool") or (
         dtype is not DType.UINT64 and not dtype.is_float and prod(shape) <= _SMALL_STEP
     )
-    return Leaf("tensor", name, shape, "none" if is_plain else "bytes")
+    return FeatureLeaf("tensor", name, shape, "none" if is_plain else "bytes")
 
 
 def _node(name: str, **content: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     return {"pythonClassName": _CLASSES + name, **content}
 
 
-def _describe(leaf: Leaf) -> dict[str, Any]:
+def _describe(leaf: FeatureLeaf) -> dict[str, Any]:
     """The node of a feature in `features.json`."""
     shape = {"dimensions": [str(size) for size in leaf.shape]} if leaf.shape else {}
     if leaf.is_text:
@@ -292,7 +292,7 @@ def _prune(node: dict[str, Any], name: str, names: set[str]) -> bool:
     return any(one == name or one.startswith(f"{name}/") for one in names)
 
 
-def _insert(root: dict[str, Any], name: str, leaf: Leaf) -> None:
+def _insert(root: dict[str, Any], name: str, leaf: FeatureLeaf) -> None:
     node, parts = root, name.split("/")
     for depth, part in enumerate(parts):
         inner = node["featuresDict"].setdefault("features", {})
@@ -308,20 +308,20 @@ def _insert(root: dict[str, Any], name: str, leaf: Leaf) -> None:
             node = inner.setdefault(part, empty)
 
 
-class Writer(Target):
+class RldsWriter(DatasetWriter):
     """A version folder of TensorFlow Datasets. The first episode decides which features there are."""
 
     def __init__(self, path: str, options: WriteOptions) -> None:
         super().__init__(path, options)
         os.makedirs(path)
         self._features: dict[str, Any] = {}
-        self._leaves: dict[str, Leaf] = {}
+        self._leaves: dict[str, FeatureLeaf] = {}
         self._info: dict[str, Any] = {}
         self._encoded: set[str] = set()
         self._splits: dict[str, _Split] = {}
 
     def write(self, episode: Episode, notes: Notes) -> None:
-        plan = _Plan(episode, notes)
+        plan = _FeaturePlan(episode, notes)
         if not self._features:
             self._start(plan)
         features: dict[str, Any] = {}
@@ -354,7 +354,7 @@ class Writer(Target):
         split = plan.origin.get("split")
         self._split(split if isinstance(split, str) else "train").write(encode_example(features))
 
-    def _start(self, plan: _Plan) -> None:
+    def _start(self, plan: _FeaturePlan) -> None:
         self._features = plan.features()
         everything = (*plan.channels.items(), *plan.facts.items())
         self._leaves = {name: leaf for name, (leaf, _) in everything}
@@ -450,7 +450,7 @@ class _Split:
             os.rename(path, f"{path}-of-{len(self._paths):05d}")
 
 
-def _encode(name: str, leaf: Leaf, source: Any, rows: int, notes: Notes) -> dict[str, Any]:  # noqa: ANN401 - a channel, a fact, or None
+def _encode(name: str, leaf: FeatureLeaf, source: Any, rows: int, notes: Notes) -> dict[str, Any]:  # noqa: ANN401 - a channel, a fact, or None
     """The lists of a record that hold one feature; empty values if there is no source."""
     is_step = name.startswith(STEPS)
     if not is_step and not isinstance(source, Channel):
@@ -500,7 +500,7 @@ def _encode(name: str, leaf: Leaf, source: Any, rows: int, notes: Notes) -> dict
     return {name: _as_list(name, leaf, values, notes)}
 
 
-def _as_list(name: str, leaf: Leaf, values: NDArray[Any], notes: Notes) -> NDArray[Any]:
+def _as_list(name: str, leaf: FeatureLeaf, values: NDArray[Any], notes: Notes) -> NDArray[Any]:
     """Numbers in one of the two types that a list can have."""
     flat = values.reshape(-1)
     if flat.dtype.kind in "iub":
@@ -516,7 +516,7 @@ def _as_list(name: str, leaf: Leaf, values: NDArray[Any], notes: Notes) -> NDArr
     return narrow
 
 
-def _encode_fact(leaf: Leaf, value: Any) -> Any:  # noqa: ANN401 - JSON or an array
+def _encode_fact(leaf: FeatureLeaf, value: Any) -> Any:  # noqa: ANN401 - JSON or an array
     if leaf.is_text:
         texts = value if isinstance(value, list) else ["" if value is None else value]
         return [str(text).encode() for text in texts]
@@ -527,7 +527,7 @@ def _encode_fact(leaf: Leaf, value: Any) -> Any:  # noqa: ANN401 - JSON or an ar
     return values.astype(np.float32 if is_float else np.int64)
 
 
-def _empty(leaf: Leaf, rows: int) -> Channel:
+def _empty(leaf: FeatureLeaf, rows: int) -> Channel:
     """A channel of zeros for a feature that an episode does not have."""
     if leaf.is_text:
         return TextChannel(data=[""] * rows)
@@ -541,7 +541,7 @@ def _empty(leaf: Leaf, rows: int) -> Channel:
     return Channel(data=np.zeros((rows, *lists, *shape), dtype))
 
 
-def _packed(leaf: Leaf) -> Callable[[NDArray[Any]], bytes]:
+def _packed(leaf: FeatureLeaf) -> Callable[[NDArray[Any]], bytes]:
     dtype = DType.parse(leaf.dtype).numpy_dtype
     if leaf.encoding == "zlib":
         return lambda step: zlib.compress(step.astype(dtype, copy=False).tobytes())

@@ -9,7 +9,8 @@ Pictures stay as they are stored: where LIBERO says `macros_image_convention = "
 top. The observations of LIBERO's own script were taken after the action of the same row, its `states` before it.
 
 What is no part of every episode is in `metadata["dataset"]` (attributes of `data`) and `metadata["robomimic"]` (what
-the writer needs to make the same file again). Isaac Lab has nearly the same layout, see `wshard.convert._isaaclab`.
+the writer needs to make the same file again). Isaac Lab has the same layout, with `states/<kind>/<name>/…` as groups and without rewards and ends; its `initial_state/…`, which has one row,
+is in the episode's extras. Its `obs` often holds an `actions` in another representation than the actions themselves.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from wshard.convert._hdf5 import (
     read_attribute,
     rows_channel,
 )
-from wshard.convert._model import Source, Target
+from wshard.convert._model import DatasetReader, DatasetWriter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wshard._lanes import Address
-    from wshard.convert._arrays import Rows
+    from wshard.convert._arrays import ForeignRows
     from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
 
 _DEMO: Final = re.compile(r"demo_[0-9]+")
@@ -82,38 +83,22 @@ _GYM: Final = 2
 
 
 def recognises(probe: Probe) -> bool:
-    """Whether it has demos as robomimic stores them; Isaac Lab's are not."""
-    return layout(probe) == "robomimic"
-
-
-def layout(probe: Probe) -> str:
-    """`"robomimic"` or `"isaaclab"` for a file with demos, empty for any other."""
+    """Whether it has demos as robomimic and Isaac Lab store them."""
     h5py = require("h5py", "hdf5") if probe.is_hdf5 else None
     try:
         if h5py is None or "data" not in probe.hdf5_names:
-            return ""
+            return False
         with open_hdf5(probe.path) as file, reading(probe.path, "data"):
             data = member_group(file, "data")
-            first = next((name for name in data if _DEMO.fullmatch(name)), None)
-            if first is None:
-                return "robomimic" if "env_args" in data.attrs else ""
-            demo = member_group(data, first)
-            if "initial_state" in demo:
-                return "isaaclab"
-            if not {"success", "seed"} & set(demo.attrs) or "env_args" not in data.attrs:
-                return "robomimic"
-            # Isaac Lab does not say how its environment was made; robomimic cannot do without.
-            env_args = parse_json_text(read_attribute(data, "env_args"))
-            is_made = isinstance(env_args, dict) and "env_kwargs" in env_args
-            return "robomimic" if is_made else "isaaclab"
+            return "env_args" in data.attrs or any(_DEMO.fullmatch(name) for name in data)
     except (ShardIOError, BadValue, LimitExceeded, UnsafePath):
-        return ""  # damaged, or something else
+        return False  # damaged, or something else
 
 
 # --- reading
 
 
-class Reader(Source):
+class RobomimicReader(DatasetReader):
     """The demos of a file, by number."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -372,7 +357,7 @@ def _is_odd(value: Any) -> bool:  # noqa: ANN401 - of an attribute
 class WithLast:
     """Observations, and after them the last row of those that follow the actions."""
 
-    def __init__(self, now: Rows, after: Rows) -> None:
+    def __init__(self, now: ForeignRows, after: ForeignRows) -> None:
         self._now, self._after = now, after
         self._length = now.shape[0]
         self._memory: dict[WithLast, NDArray[Any]] = {}
@@ -497,7 +482,7 @@ def _add_prediction(episode: Episode, field: str, dataset: Any) -> bool:  # noqa
 # --- writing
 
 
-class Writer(Target):
+class RobomimicWriter(DatasetWriter):
     """A file with one demo for each episode."""
 
     def __init__(self, path: str, options: WriteOptions) -> None:

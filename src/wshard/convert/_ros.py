@@ -87,7 +87,7 @@ def normal_name(name: str) -> str:
     return name if "/" in rest or not rest else f"{package}/msg/{rest}"
 
 
-class _Run:
+class _MessageRun:
     """Numbers one after the other, read with one call."""
 
     def __init__(self) -> None:
@@ -134,10 +134,10 @@ class _Layout:
         self.types.append(None if dtype is None else np.dtype(dtype))
         self.shapes.append(shape)
 
-    def run(self) -> _Run:
-        if not self.steps or not isinstance(self.steps[-1], _Run):
-            self.steps.append(_Run())
-        last: _Run = self.steps[-1]
+    def run(self) -> _MessageRun:
+        if not self.steps or not isinstance(self.steps[-1], _MessageRun):
+            self.steps.append(_MessageRun())
+        last: _MessageRun = self.steps[-1]
         return last
 
 
@@ -329,7 +329,7 @@ class RosDecoder:
         values: list[Any] = []
         is_cdr = self._is_cdr
         for step in layout.steps:
-            if type(step) is _Run:
+            if type(step) is _MessageRun:
                 form = step.formats.get((order, at & 7)) or step.format(order, at & 7, is_cdr)
                 numbers = form.unpack_from(data, at)
                 at += form.size

@@ -32,8 +32,8 @@ from wshard._episode import Episode
 from wshard.convert._hdf5 import as_json_value
 from wshard.convert._mcap import read_topics
 from wshard.convert._mcap_file import McapFile, MessageFile, decompress
-from wshard.convert._messages import Names, Places, Topic
-from wshard.convert._model import Notes, Probe, ReadOptions, Source, inside
+from wshard.convert._messages import FieldNames, Places, Topic
+from wshard.convert._model import DatasetReader, Notes, Probe, ReadOptions, inside
 from wshard.convert._per_file import stem
 from wshard.convert._ros import RosDecoder, definitions, humble_definitions
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from wshard.convert._mcap_file import Message, Place
 
-__all__ = ["Reader", "recognises"]
+__all__ = ["RosbagReader", "recognises"]
 
 _MAGIC: Final = b"#ROSBAG V2.0\n"
 _SQLITE: Final = b"SQLite format 3\0"
@@ -94,7 +94,7 @@ def _is_bag(path: str) -> bool:
         return False
 
 
-class Reader(Source):
+class RosbagReader(DatasetReader):
     """A bag, or a folder of bags."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -288,7 +288,7 @@ class Reader(Source):
 
 
 def _add(topics: Mapping[Any, Topic], episode: Episode, notes: Notes) -> None:
-    names = Names()
+    names = FieldNames()
     for topic in topics.values():
         topic.add_to(episode, notes, names)
 

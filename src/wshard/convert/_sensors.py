@@ -24,11 +24,11 @@ __all__ = [
     "FOXGLOVE_POINTS",
     "KINDS",
     "ROS_POINTS",
-    "Frames",
-    "Items",
-    "Pictures",
     "Points",
-    "Steps",
+    "SensorFrames",
+    "SensorItems",
+    "SensorPictures",
+    "SensorSteps",
     "picture_size",
     "pixel_layout",
     "ragged",
@@ -52,7 +52,7 @@ def ragged(
 # --- rows that are read when they are used
 
 
-class Items:
+class SensorItems:
     """The items of all messages back to back."""
 
     def __init__(
@@ -93,10 +93,10 @@ class Items:
         return out
 
 
-class Steps:
+class SensorSteps:
     """Items of which each message has equally many, as one array for each message."""
 
-    def __init__(self, items: Items, shape: tuple[int, ...]) -> None:
+    def __init__(self, items: SensorItems, shape: tuple[int, ...]) -> None:
         self._items = items
         self.shape = shape
         self.dtype = items.dtype
@@ -107,10 +107,10 @@ class Steps:
         return self._items[start * each : max(start, stop) * each].reshape(-1, *self.shape[1:])
 
 
-class Frames(Sequence[bytes]):
+class SensorFrames(Sequence[bytes]):
     """The bytes of each message."""
 
-    def __init__(self, items: Items) -> None:
+    def __init__(self, items: SensorItems) -> None:
         self._items = items
 
     def __len__(self) -> int:
@@ -120,12 +120,12 @@ class Frames(Sequence[bytes]):
         return self._items.message(step).tobytes()
 
 
-class Pictures:
+class SensorPictures:
     """Raw pictures, one a message."""
 
     def __init__(
         self,
-        items: Items,
+        items: SensorItems,
         height: int,
         width: int,
         step: int,
@@ -161,7 +161,7 @@ class Points:
 
     def __init__(
         self,
-        items: Items,
+        items: SensorItems,
         offsets: NDArray[np.int64],
         fields: list[tuple[str, np.dtype[Any], int]],
         stride: int,
@@ -175,7 +175,7 @@ class Points:
                 "itemsize": stride,
             }
         )
-        self._items = Items(
+        self._items = SensorItems(
             self._decode, np.arange(len(items)), offsets, (len(fields),), dtype.newbyteorder("=")
         )
         self._bytes = items

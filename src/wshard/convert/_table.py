@@ -53,7 +53,7 @@ from wshard._metadata import complete_provenance, episode_fields, parse_facts, p
 from wshard._values import DType, as_times
 from wshard.convert._arrays import EncodedFrames, channel_of, image_type, text_channel
 from wshard.convert._fields import SECONDS, address_of_field, note_ambiguous, seconds_as_ns
-from wshard.convert._model import Source, Target
+from wshard.convert._model import DatasetReader, DatasetWriter
 from wshard.convert._npz import modality_of, plain_name
 from wshard.convert._own import file_name
 
@@ -105,7 +105,7 @@ def _looks_like_csv(path: str, head: bytes) -> bool:
 # --- reading
 
 
-class Run(NamedTuple):
+class RowRun(NamedTuple):
     """The rows of one episode."""
 
     name: str
@@ -114,7 +114,7 @@ class Run(NamedTuple):
     stop: int
 
 
-class Reader(Source):
+class TableReader(DatasetReader):
     """Episodes of tables. Keeps one table, or one row group of a Parquet file, in memory."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -126,11 +126,11 @@ class Reader(Source):
             self._files = [os.path.join(path, name) for name in names if name.endswith(_ENDINGS)]
             if not self._files:
                 raise InvalidArgument("no tables in this folder", path=path, expected=_ENDINGS)
-        self._last: _Table | None = None
+        self._last: _StepTable | None = None
 
     @cached_property
-    def _runs(self) -> list[Run]:
-        runs: list[Run] = []
+    def _runs(self) -> list[RowRun]:
+        runs: list[RowRun] = []
         for file in self._files:
             with _errors(file):
                 runs += self._runs_of(self._table(file))
@@ -141,11 +141,11 @@ class Reader(Source):
             for run in runs
         ]
 
-    def _runs_of(self, table: _Table) -> list[Run]:
+    def _runs_of(self, table: _StepTable) -> list[RowRun]:
         column = next((name for name in _EPISODE if name in table.names), None)
         if column is None:
             stem = os.path.splitext(os.path.basename(table.path))[0]
-            return [Run(stem, table.path, 0, table.length)]
+            return [RowRun(stem, table.path, 0, table.length)]
         found = table.runs(column)
         if len({name for name, _, _ in found}) != len(found):
             raise BadValue(
@@ -153,9 +153,9 @@ class Reader(Source):
                 entry=column,
                 hint="sort the table by episode and step",
             )
-        return [Run(name, table.path, start, stop) for name, start, stop in found]
+        return [RowRun(name, table.path, start, stop) for name, start, stop in found]
 
-    def _table(self, file: str) -> _Table:
+    def _table(self, file: str) -> _StepTable:
         if self._last is None or self._last.path != file:
             self.close()
             self._last = open_table(file)
@@ -177,7 +177,7 @@ class Reader(Source):
             self._last = None
 
 
-class _Table:
+class _StepTable:
     """A CSV file: read as a whole."""
 
     described: dict[str, Any]
@@ -220,7 +220,7 @@ class _Table:
         """Closes its file."""
 
 
-class _Parquet(_Table):
+class _Parquet(_StepTable):
     """A Parquet file: row groups are read when they are needed."""
 
     def _open(self) -> None:
@@ -268,9 +268,9 @@ class _Parquet(_Table):
         self._file.close()
 
 
-def open_table(path: str) -> _Table:
+def open_table(path: str) -> _StepTable:
     """A table, by the first bytes of its file."""
-    return _Parquet(path) if read_file(path, 4) == b"PAR1" else _Table(path)
+    return _Parquet(path) if read_file(path, 4) == b"PAR1" else _StepTable(path)
 
 
 @contextlib.contextmanager
@@ -297,7 +297,7 @@ def _described(metadata: dict[bytes, bytes], path: str) -> dict[str, Any]:
 class _EpisodeOfRows:
     """Makes an episode of some rows."""
 
-    def __init__(self, rows: Any, run: Run, described: dict[str, Any], notes: Notes) -> None:  # noqa: ANN401 - a pyarrow.Table
+    def __init__(self, rows: Any, run: RowRun, described: dict[str, Any], notes: Notes) -> None:  # noqa: ANN401 - a pyarrow.Table
         self._run, self._notes = run, notes
         self._count = run.stop - run.start
         facts = described.get(run.name)
@@ -648,7 +648,7 @@ def _lengths(column: Any) -> list[int | None]:  # noqa: ANN401 - a pyarrow array
 # --- writing
 
 
-class Writer(Target):
+class TableWriter(DatasetWriter):
     """One CSV or Parquet file, or a folder of Parquet files, as the path says."""
 
     def __init__(self, path: str, options: WriteOptions) -> None:

@@ -26,14 +26,14 @@ from wshard._episode import Episode
 from wshard._values import BY_NAME, DType
 from wshard.convert._arrays import channel_of, splits, text_channel
 from wshard.convert._hdf5 import as_json_value
-from wshard.convert._model import Source, inside, read_json
+from wshard.convert._model import DatasetReader, inside, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from wshard.convert._arrays import Rows
+    from wshard.convert._arrays import ForeignRows
     from wshard.convert._model import Notes, Probe, ReadOptions
 
 META: Final = "meta.json"
@@ -63,7 +63,7 @@ def _is_tensordict(meta: dict[str, Any]) -> bool:
     )
 
 
-class Reader(Source):
+class TensorDictReader(DatasetReader):
     """Trajectories of a replay buffer, or of a TensorDict with a time axis."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -351,7 +351,7 @@ class Reader(Source):
         self, episode: Episode, name: str, rest: dict[str, ChosenRows], notes: Notes
     ) -> None:
         """A tensor of the root, together with the one of the same name under `next`."""
-        rows: Rows = rest.pop(name)
+        rows: ForeignRows = rest.pop(name)
         is_end = name in ("done", "terminated", "truncated") and rows.dtype == np.bool_
         if is_end and not np.any(rows[:]):
             # Whether the state before an action was an end: never within an episode.
@@ -365,12 +365,12 @@ class Reader(Source):
             and after.dtype == rows.dtype
             and follows(rows, after)
         ):
-            rows = WithLast(rows, after)
+            rows = WithNext(rows, after)
             notes.kept(f"next/{name}", f"signal/{name}, the observation after")
             del rest[f"next/{name}"]
         self._add(episode, name, rows, notes)
 
-    def _add(self, episode: Episode, name: str, rows: Rows, notes: Notes) -> None:
+    def _add(self, episode: Episode, name: str, rows: ForeignRows, notes: Notes) -> None:
         is_picture = len(rows.shape) == 4 and rows.shape[-1] == 3 and rows.dtype == np.uint8
         key = name.removeprefix("action/") if is_action(name) else name
         channel = channel_of(
@@ -458,10 +458,10 @@ class ChosenRows:
         return np.asarray(self._tensor[self._rows[start:stop]])
 
 
-class WithLast:
+class WithNext:
     """Observations and the one after the last step."""
 
-    def __init__(self, rows: Rows, after: Rows) -> None:
+    def __init__(self, rows: ForeignRows, after: ForeignRows) -> None:
         self._rows = rows
         self._after = after
         self.shape = (rows.shape[0] + 1, *rows.shape[1:])
@@ -482,7 +482,7 @@ def _bits(rows: NDArray[Any]) -> NDArray[Any]:
     return plain.view(np.uint64) if plain.size % 8 == 0 else plain
 
 
-def follows(rows: Rows, after: Rows) -> bool:
+def follows(rows: ForeignRows, after: ForeignRows) -> bool:
     """Whether each of `after` is the next of `rows`, bit by bit; there must be one."""
     count = rows.shape[0]
     if not count:

@@ -111,7 +111,7 @@ def record_content(record: bytes, offset: int, path: str | None) -> memoryview:
     return content
 
 
-class RecordFile:
+class TFRecordFile:
     """One TFRecord file. Its records are found when the first is read.
 
     Args:
@@ -162,7 +162,7 @@ class RecordFile:
 # --- features.json
 
 
-class Leaf(NamedTuple):
+class FeatureLeaf(NamedTuple):
     """One feature that has values, as `features.json` describes it."""
 
     kind: str
@@ -188,14 +188,14 @@ class Leaf(NamedTuple):
         return -1 not in self.shape
 
 
-def leaves_of(features: Any, path: str) -> dict[str, Leaf]:  # noqa: ANN401 - JSON of a file
+def leaves_of(features: Any, path: str) -> dict[str, FeatureLeaf]:  # noqa: ANN401 - JSON of a file
     """Every feature that has values, by its name in a record.
 
     Args:
         features: `features.json`.
         path: the file, for errors.
     """
-    found: dict[str, Leaf] = {}
+    found: dict[str, FeatureLeaf] = {}
     waiting: list[tuple[str, Any, int, int, int]] = [("", features, 0, -1, 0)]
     while waiting:
         name, node, depth, length, level = waiting.pop()
@@ -228,11 +228,11 @@ def leaves_of(features: Any, path: str) -> dict[str, Leaf]:  # noqa: ANN401 - JS
     return found
 
 
-def _leaf(node: dict[str, Any], depth: int, length: int) -> Leaf | None:
+def _leaf(node: dict[str, Any], depth: int, length: int) -> FeatureLeaf | None:
     if "text" in node:
-        return Leaf("text", "string", depth=depth, length=length)
+        return FeatureLeaf("text", "string", depth=depth, length=length)
     if "classLabel" in node:
-        return Leaf("label", "int64", depth=depth, length=length)
+        return FeatureLeaf("label", "int64", depth=depth, length=length)
     kind = next((kind for kind in ("tensor", "image") if kind in node), None)
     if kind is None:
         return None
@@ -243,7 +243,7 @@ def _leaf(node: dict[str, Any], depth: int, length: int) -> Leaf | None:
     encoding = inner.get("encoding") or "none"
     if encoding not in ("none", "bytes", "zlib"):
         raise ValueError(f"unknown encoding {encoding!r}")
-    return Leaf(kind, str(inner["dtype"]), shape, encoding, depth, length)
+    return FeatureLeaf(kind, str(inner["dtype"]), shape, encoding, depth, length)
 
 
 # --- names

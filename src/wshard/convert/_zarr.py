@@ -36,7 +36,7 @@ from wshard._episode import Episode
 from wshard._values import DType
 from wshard.convert._arrays import PartOfRows, channel_of, text_channel
 from wshard.convert._hdf5 import as_json_value
-from wshard.convert._model import Source, Target, inside
+from wshard.convert._model import DatasetReader, DatasetWriter, inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -401,7 +401,7 @@ class ArrayRows:
 # --- reading
 
 
-class Reader(Source):
+class ZarrReader(DatasetReader):
     """Episodes of one replay buffer."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -679,7 +679,7 @@ class _Growing:
         self._flush(self._count)
 
 
-class Writer(Target):
+class ZarrWriter(DatasetWriter):
     """A replay buffer of diffusion policy, Zarr format 2. The first episode decides which arrays there are."""
 
     def __init__(self, path: str, options: WriteOptions) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wshard.convert._lerobot._reader import Reader
-from wshard.convert._lerobot._writer import Writer
+from wshard.convert._lerobot._reader import LeRobotReader
+from wshard.convert._lerobot._writer import LeRobotWriter
 
 if TYPE_CHECKING:
     from wshard.convert._model import Probe
 
-__all__ = ["Reader", "Writer", "recognises"]
+__all__ = ["LeRobotReader", "LeRobotWriter", "recognises"]
 
 
 def recognises(probe: Probe) -> bool:

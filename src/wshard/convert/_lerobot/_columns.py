@@ -33,7 +33,7 @@ _SMALLEST_SIDE: Final = 32
 _FRAME_BYTES: Final = 64 << 20
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """One feature that is written."""
 
     name: str
@@ -124,7 +124,7 @@ def is_pictures(channel: Channel) -> bool:
     return isinstance(channel, VideoChannel) and channel.content_type in _ENDINGS
 
 
-def column_for(name: str, address: Address, kind: str, channel: Channel) -> Column:
+def column_for(name: str, address: Address, kind: str, channel: Channel) -> TableColumn:
     fields: dict[str, Any]
     shape, dtype = channel.step_shape, np.dtype(np.uint8)
     if kind in ("video", "image"):
@@ -136,7 +136,7 @@ def column_for(name: str, address: Address, kind: str, channel: Channel) -> Colu
         dtype, names = stored_dtype(channel), channel.extra.get("names")
         fields = {"dtype": dtype.name, "shape": list(shape) or [1], "names": None}
         fields["names"] = names if isinstance(names, list) else None
-    return Column(name, address, kind, dtype, shape, fields)
+    return TableColumn(name, address, kind, dtype, shape, fields)
 
 
 def stored_dtype(channel: Channel) -> np.dtype[Any]:
@@ -145,7 +145,7 @@ def stored_dtype(channel: Channel) -> np.dtype[Any]:
     return np.dtype(np.float32) if is_short else channel.dtype
 
 
-def fits(column: Column, channel: Channel) -> bool:
+def fits(column: TableColumn, channel: Channel) -> bool:
     """Whether the channel of another episode can be stored as the first one was."""
     if isinstance(channel, TextChannel) or column.kind == "text":
         return isinstance(channel, TextChannel) and column.kind == "text"
@@ -157,7 +157,7 @@ def fits(column: Column, channel: Channel) -> bool:
 
 
 def numbers_in(
-    column: Column, channel: Channel | None, episode: Episode, length: int
+    column: TableColumn, channel: Channel | None, episode: Episode, length: int
 ) -> NDArray[Any]:
     shape = () if column.shape == (1,) else column.shape
     if channel is None:
@@ -173,7 +173,7 @@ def numbers_in(
 
 
 def colour_frames(
-    column: Column, channel: Channel | None, length: int
+    column: TableColumn, channel: Channel | None, length: int
 ) -> Iterator[tuple[int, int, NDArray[np.uint8]]]:
     """The pictures of an episode in colour, some at a time: where they start and stop, and an array [N, H, W, 3]."""
     height, width = column.shape[:2]
@@ -194,7 +194,7 @@ def colour_frames(
 
 
 def picture_statistics(
-    column: Column,
+    column: TableColumn,
     channel: Channel | None,
     length: int,
     stated: Any,  # noqa: ANN401 - checked where it is used
@@ -208,7 +208,7 @@ def picture_statistics(
 
 
 def pictures_in(
-    column: Column, channel: Channel | None, start: int, stop: int
+    column: TableColumn, channel: Channel | None, start: int, stop: int
 ) -> list[dict[str, Any]]:
     """The pictures of some steps as files, for a table."""
     ending, data = "png", list[bytes]()

@@ -30,7 +30,7 @@ _DERIVED: Final = ("tasks", "dataset_to_index", "meta/episodes/", "videos/", "st
 """Other columns of a table of episodes, which follow from the rest or are read as statistics."""
 
 
-class Entry(NamedTuple):
+class MetaEntry(NamedTuple):
     """What `meta/` says about one episode."""
 
     number: int
@@ -99,7 +99,7 @@ class Meta:
         found = _checked(path, _texts(path, "subtask_index"))
         return [found[number] for number in sorted(found)]
 
-    def _read_entries(self) -> Iterator[Entry]:
+    def _read_entries(self) -> Iterator[MetaEntry]:
         if not self.is_v3:
             path = self._file("meta/episodes.jsonl")
             for fields in _json_lines(path):
@@ -118,7 +118,7 @@ class Meta:
             for number, fields in enumerate(rows_of(path, known)):
                 yield _entry(path, fields, (path, number))
 
-    def details(self, entry: Entry) -> Details:
+    def details(self, entry: MetaEntry) -> Details:
         """Statistics and other facts about an episode, which are read when it is."""
         if entry.place is not None:
             path, row = entry.place
@@ -136,7 +136,7 @@ class Meta:
         return Details(stated if isinstance(stated, dict) else {}, more)
 
 
-def _entry(path: str, fields: dict[str, Any], place: tuple[str, int] | None) -> Entry:
+def _entry(path: str, fields: dict[str, Any], place: tuple[str, int] | None) -> MetaEntry:
     number, length = fields.get("episode_index"), fields.get("length")
     if type(number) is not int or type(length) is not int or number < 0 or length < 1:
         raise BadMetadata(
@@ -145,7 +145,7 @@ def _entry(path: str, fields: dict[str, Any], place: tuple[str, int] | None) -> 
             expected="an episode_index, and a length of at least 1",
             found=f"{number!r}, {length!r}",
         )
-    return Entry(number, length, fields, place)
+    return MetaEntry(number, length, fields, place)
 
 
 def _texts(path: str, number: str) -> list[tuple[Any, Any]]:

@@ -35,11 +35,11 @@ from wshard.convert._lerobot._meta import Meta, split_of
 from wshard.convert._lerobot._tables import (
     ColumnRows,
     DataFile,
-    Numbers,
+    NumberColumn,
     as_array,
     pictures_of,
 )
-from wshard.convert._model import Source
+from wshard.convert._model import DatasetReader
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wshard._lanes import Address
-    from wshard.convert._lerobot._meta import Entry
+    from wshard.convert._lerobot._meta import MetaEntry
     from wshard.convert._model import Notes, ReadOptions
 
 _OPEN_TABLES: Final = 1
@@ -64,7 +64,7 @@ _DEPTH: Final = (
 _FOR_RECORDS: Final = "JSON text"
 
 
-class Reader(Source):
+class LeRobotReader(DatasetReader):
     """A LeRobot dataset. Parquet and mp4 files are opened when an episode needs them."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
@@ -119,7 +119,7 @@ class Reader(Source):
                 self._add_video(episode, name, feature, entry, notes)
         return episode
 
-    def _metadata(self, entry: Entry, notes: Notes) -> dict[str, Any]:
+    def _metadata(self, entry: MetaEntry, notes: Notes) -> dict[str, Any]:
         own: dict[str, Any] = {
             "version": self._info.version,
             "episode_index": entry.number,
@@ -161,7 +161,7 @@ class Reader(Source):
         """Where an episode has a feature; None if another feature has its place."""
         return self._addresses.get(name)
 
-    def _data_file(self, entry: Entry) -> DataFile:
+    def _data_file(self, entry: MetaEntry) -> DataFile:
         template = self._info.fields.get("data_path")
         path = located(self.path, template, "data_path", **self._place(entry, "data"))
 
@@ -172,7 +172,7 @@ class Reader(Source):
 
         return self._files.get_or_make(path, make)
 
-    def _place(self, entry: Entry, group: str) -> dict[str, int]:
+    def _place(self, entry: MetaEntry, group: str) -> dict[str, int]:
         """The values of placeholders for one kind of file."""
         if self._meta.is_v3:
             found = {
@@ -195,7 +195,7 @@ class Reader(Source):
     # --- video
 
     def _add_video(
-        self, episode: Episode, name: str, feature: Feature, entry: Entry, notes: Notes
+        self, episode: Episode, name: str, feature: Feature, entry: MetaEntry, notes: Notes
     ) -> None:
         place = self._place(entry, f"videos/{name}")
         template = self._info.fields.get("video_path")
@@ -245,8 +245,8 @@ class _Columns:
 
     def __init__(
         self,
-        reader: Reader,
-        entry: Entry,
+        reader: LeRobotReader,
+        entry: MetaEntry,
         episode: Episode,
         file: DataFile,
         start: int,
@@ -278,7 +278,7 @@ class _Columns:
                 self._add_default(name, self._array(given[name], (), name))
         self._add_success()
 
-    def _is_small(self, name: str, numbers: Numbers | None) -> bool:
+    def _is_small(self, name: str, numbers: NumberColumn | None) -> bool:
         if name in DEFAULT_FEATURES:
             return True
         shape = self._shape(name, numbers)
@@ -288,7 +288,7 @@ class _Columns:
             and self._entry.length * prod(shape) * numbers.dtype.itemsize <= _SMALL
         )
 
-    def _shape(self, name: str, numbers: Numbers | None) -> tuple[int, ...] | None:
+    def _shape(self, name: str, numbers: NumberColumn | None) -> tuple[int, ...] | None:
         """The shape of one step; None if it is not known or not the same for all."""
         if numbers is None:
             return None
@@ -311,7 +311,7 @@ class _Columns:
     def _array(self, values: Any, shape: tuple[int, ...], name: str) -> NDArray[Any]:  # noqa: ANN401 - of pyarrow
         return as_array(values, shape, self._file.path, name)
 
-    def _add_column(self, name: str, numbers: Numbers | None, given: Any) -> None:  # noqa: ANN401 - of pyarrow
+    def _add_column(self, name: str, numbers: NumberColumn | None, given: Any) -> None:  # noqa: ANN401 - of pyarrow
         feature = self._reader.features.get(name)
         address = self._reader.address(name)
         if feature is None:
@@ -340,7 +340,7 @@ class _Columns:
         key: str,
         facts: dict[str, Any],
         feature: Feature | None,
-        numbers: Numbers | None,
+        numbers: NumberColumn | None,
     ) -> Channel:
         """A column that is not an array of numbers."""
         kind = self._file.schema.field(name).type

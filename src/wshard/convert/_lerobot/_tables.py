@@ -83,7 +83,7 @@ def rows_of(path: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
             raise BadValue(f"the table cannot be read: {error}", path=path) from None
 
 
-class Numbers(NamedTuple):
+class NumberColumn(NamedTuple):
     """What a column of numbers holds in each row."""
 
     dtype: np.dtype[Any]
@@ -91,7 +91,7 @@ class Numbers(NamedTuple):
     """None where the number of elements is not the same by type."""
 
 
-def numbers_of(kind: Any) -> Numbers | None:  # noqa: ANN401 - a type of pyarrow
+def numbers_of(kind: Any) -> NumberColumn | None:  # noqa: ANN401 - a type of pyarrow
     """What a column holds, if that is numbers or arrays of them."""
     arrow = require("pyarrow", "lerobot")
     types, shape = arrow.types, list[int | None]()
@@ -101,7 +101,7 @@ def numbers_of(kind: Any) -> Numbers | None:  # noqa: ANN401 - a type of pyarrow
         shape.append(kind.list_size if types.is_fixed_size_list(kind) else None)
         kind = kind.value_type
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
-        return Numbers(np.dtype(kind.to_pandas_dtype()), tuple(shape))
+        return NumberColumn(np.dtype(kind.to_pandas_dtype()), tuple(shape))
     return None
 
 

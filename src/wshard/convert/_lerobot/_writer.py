@@ -16,7 +16,7 @@ from wshard._lanes import CHANNEL_LANES, TICKS, TIMESTAMPS, block_name
 from wshard._values import step_ranges
 from wshard._video import VideoChannel
 from wshard.convert._lerobot._columns import (
-    Column,
+    TableColumn,
     as_arrow,
     colour_frames,
     column_for,
@@ -58,7 +58,7 @@ from wshard.convert._lerobot._statistics import (
     stated_or,
 )
 from wshard.convert._lerobot._videos import FILES_IN_FOLDER, MOST_VIDEO_MB, VideoTrack
-from wshard.convert._model import Target
+from wshard.convert._model import DatasetWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -88,7 +88,7 @@ _NO_PLACE: Final = "there is no place for it"
 _ONE_SHAPE: Final = "a dataset has the same features in all episodes, and the first has others"
 
 
-class Writer(Target):
+class LeRobotWriter(DatasetWriter):
     """A LeRobot v3.0 dataset. The first episode decides which features it has, and its rate."""
 
     def __init__(self, path: str, options: WriteOptions) -> None:
@@ -96,7 +96,7 @@ class Writer(Target):
         self._arrow = require("pyarrow", "lerobot")
         self._parquet = require("pyarrow.parquet", "lerobot")
         os.makedirs(os.path.join(path, "meta"))
-        self._columns: dict[str, Column] = {}
+        self._columns: dict[str, TableColumn] = {}
         self._fps = 0.0
         self._more: dict[str, Any] = {}
         self._robot: str | None = None
@@ -239,7 +239,9 @@ class Writer(Target):
             self._columns[name] = column
         if SUCCESS not in self._columns and isinstance(episode.metadata.get("success"), bool):
             fields = {"dtype": "bool", "shape": [1], "names": None}
-            self._columns[SUCCESS] = Column(SUCCESS, None, "number", np.dtype(np.bool_), (), fields)
+            self._columns[SUCCESS] = TableColumn(
+                SUCCESS, None, "number", np.dtype(np.bool_), (), fields
+            )
         for name, column in self._columns.items():
             if column.kind == "video":
                 self._tracks[name] = VideoTrack(self.path, name, self._fps)
@@ -294,7 +296,7 @@ class Writer(Target):
             notes.filled(SUCCESS, "true at the last step of an episode with success")
         return found
 
-    def _note_kept(self, column: Column, channel: Channel, block: str, notes: Notes) -> None:
+    def _note_kept(self, column: TableColumn, channel: Channel, block: str, notes: Notes) -> None:
         address = addresses({column.name: parse_feature("", column.name, column.fields)})
         if address.get(column.name) == column.address:
             notes.kept(block, column.name)
@@ -423,7 +425,7 @@ class Writer(Target):
 
     def _add_video(
         self,
-        column: Column,
+        column: TableColumn,
         channel: Channel | None,
         length: int,
         row: dict[str, Any],
@@ -465,7 +467,7 @@ class Writer(Target):
 
     def _encoded(
         self,
-        column: Column,
+        column: TableColumn,
         channel: Channel | None,
         length: int,
         seen: PictureStatistics,
