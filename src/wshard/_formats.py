@@ -37,7 +37,7 @@ def detect_format(path: str | os.PathLike[str]) -> str:
         that was not finished, or the name of another format that `wshard.convert` reads.
 
     Raises:
-        ShardError: it is none of these; says what it looks like.
+        ShardError: the format is not known; says what the file looks like.
     """
     location = os.fspath(path)
     if not os.path.isdir(location) and is_journal(location):

@@ -406,7 +406,7 @@ class VideoChannel(Channel):
 
     @property
     def keyframes(self) -> NDArray[np.int64]:
-        """The steps that are keyframes: a window that starts at one decodes nothing in vain."""
+        """The steps that are keyframes: a window that starts at one needs no frames before it."""
         steps = self.index.steps[self.index.flags == KEYFRAME]
         return np.sort(steps)
 
@@ -474,7 +474,7 @@ class VideoChannel(Channel):
             most = self.source.reader.limits.max_decompressed_bytes
             if steps * self.step_bytes > most:
                 raise LimitExceeded(
-                    "decoding so many frames at once takes more memory than the limit",
+                    "decoding these frames at once takes more memory than the limit",
                     path=self.source.path,
                     entry=self.block,
                     expected=f"at most {most} bytes",

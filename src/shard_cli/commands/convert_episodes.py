@@ -26,7 +26,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     if args.target is None and not args.dry_run:
         from shard_format.errors import InvalidArgument
 
-        raise InvalidArgument("there is no target", expected="SRC and DST")
+        raise InvalidArgument("no target is given", expected="SRC and DST")
     options = _options(args)
     if args.dry_run:
         return _show_fields(args, console, options)

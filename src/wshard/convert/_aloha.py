@@ -115,7 +115,7 @@ class AlohaReader(DatasetReader):
 
 
 def _is_encoded(dataset: Any, length: int) -> bool:  # noqa: ANN401 - an h5py.Dataset
-    """Whether a camera has an encoded picture in each row; `compress` says so too, but not in all files."""
+    """Whether a camera has an encoded picture in each row; `compress` states that too, but not in all files."""
     if dataset.ndim != 2 or dataset.dtype != np.uint8 or dataset.shape[0] != length or not length:
         return False
     return bool(image_type(dataset[0].tobytes()))

@@ -163,7 +163,7 @@ def text_channel(name: str, texts: Iterable[bytes | str | None], **facts: Any) -
 
 
 def image_type(data: bytes | memoryview) -> str:
-    """The content type of an encoded picture by its first bytes; empty if it is none that can be decoded."""
+    """The content type of an encoded picture by its first bytes; empty if it cannot be decoded."""
     head = bytes(data[:12])
     for content_type, magic in _MAGIC.items():
         if head.startswith(magic):

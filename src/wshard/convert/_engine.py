@@ -188,7 +188,7 @@ class _Conversion:
         report, chosen = self.report, self._options
         with closing(open_source(report.source, report.format, chosen.reading())) as opened:
             written = write(
-                self._episodes(opened),
+                self.episodes(opened),
                 report.target,
                 form.name,
                 video=chosen.video,
@@ -200,7 +200,7 @@ class _Conversion:
         if chosen.verify:
             self._check_written(written)
 
-    def _episodes(self, source: DatasetReader) -> Iterator[ConvertedEpisode]:
+    def episodes(self, source: DatasetReader) -> Iterator[ConvertedEpisode]:
         names = source.names()
         numbers = range(len(names))[self._options.episodes]
         is_meant = _condition(self._options.where)
@@ -233,7 +233,7 @@ class _Conversion:
         ):
             quiet = _Conversion(replace(report, failed={}), self._options, _no_progress)
             numbers = {name: number for number, name in enumerate(other.names())}
-            for number, episode in enumerate(quiet._episodes(one)):
+            for number, episode in enumerate(quiet.episodes(one)):
                 found = read_one(other, numbers.get(episode.id, number))
                 for problem in differences(episode, found, only_common=True, leave_out=may_differ):
                     raise BadValue(

@@ -358,7 +358,7 @@ class McapWriter(DatasetWriter):
 
     def finish(self) -> None:
         if not self._names:
-            raise InvalidArgument("there are no episodes to write", path=self.path)
+            raise InvalidArgument("no episodes were given", path=self.path)
 
 
 class _EpisodeWriter:

@@ -121,13 +121,17 @@ class _Fields:
     def number(self, width: int) -> int:
         return int.from_bytes(self.take(width), "little")
 
+    @property
+    def is_at_end(self) -> bool:
+        return self._at >= len(self._content)
+
     def text(self) -> str:
         return str(self.take(self.number(4)), "utf-8")
 
     def texts(self) -> dict[str, str]:
         inner = _Fields(self.take(self.number(4)))
         found = {}
-        while inner._at < len(inner._content):
+        while not inner.is_at_end:
             key = inner.text()
             found[key] = inner.text()
         return found

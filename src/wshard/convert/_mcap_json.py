@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMAS", "channel_from", "encoded", "entries", "form_of", "row_of", "timestamp"]
 
-# Steps with more numbers than this are base64: lists of them are slow to parse, and nobody plots them.
+# Steps with more numbers than this are base64: lists of them are slow to parse.
 _MOST_NUMBERS: Final = 1024
 _WINDOW: Final = 1 << 20
 

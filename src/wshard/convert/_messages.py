@@ -649,7 +649,7 @@ class Topic:
 
     # --- pictures and points
 
-    def _same(self, *keys: str) -> list[Any] | None:
+    def same(self, *keys: str) -> list[Any] | None:
         """The values that fields have in all messages; None if one of them is missing or differs."""
         found = []
         for key in keys:
@@ -689,12 +689,12 @@ class Topic:
     def _image(
         self, episode: Episode, notes: Notes, names: FieldNames, times: NDArray[np.int64]
     ) -> frozenset[Path]:
-        facts, data = self._same("height", "width", "encoding", "step"), self._bytes(times)
+        facts, data = self.same("height", "width", "encoding", "step"), self._bytes(times)
         if facts is None or data is None:
             return frozenset()
         height, width, encoding, step = facts
         layout = pixel_layout(encoding)
-        big = self._same("is_bigendian")
+        big = self.same("is_bigendian")
         items, own, counts = data
         if layout is None or set(counts) != {step * height}:
             return frozenset()
@@ -725,7 +725,7 @@ class Topic:
         if data is None or len(self._pictures) != 1 or not all(kinds):
             return frozenset()
         items, own, _ = data
-        form = self._same("format")
+        form = self.same("format")
         name = names.take(self.name, (), notes)
         extra = {**self.origin, **({"format": form[0]} if form else {})}
         frames = EncodedFrames(name, SensorFrames(items), self._path)
@@ -833,8 +833,8 @@ def well_formed(text: str) -> str:
 def point_layout(topic: Topic) -> tuple[list[tuple[str, np.dtype[Any], int]], int] | None:
     """Name, dtype and offset of the fields of points, and the bytes of one point; None if messages differ."""
     is_ros = ("point_step",) in topic.fields
-    facts = topic._same("point_step" if is_ros else "point_stride")
-    big = topic._same("is_bigendian")
+    facts = topic.same("point_step" if is_ros else "point_stride")
+    big = topic.same("is_bigendian")
     if facts is None or not facts[0]:
         return None
     stride = facts[0]

@@ -783,7 +783,7 @@ def _dataset_id(path: str) -> str:
 
 
 class _SpacePart:
-    """The observations or the actions of all episodes: which channel goes where, and the space that says so."""
+    """The observations or the actions of all episodes: which channel goes where, and the space that describes it."""
 
     def __init__(self, group: str, root: str, key: str) -> None:
         self._group = group

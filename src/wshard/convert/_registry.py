@@ -73,7 +73,7 @@ def format_named(name: str) -> Format:
     """The format of that name.
 
     Raises:
-        InvalidArgument: there is none; suggests similar names.
+        InvalidArgument: the name is not known; suggests similar names.
     """
     found = FORMATS.get(name)
     if found is None:

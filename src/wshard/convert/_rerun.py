@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["RerunWriter"]
 
 _WINDOW: Final = 16 << 20
-# Vectors with more elements than this are tensors: nobody reads a plot with so many lines.
+# Vectors with more elements than this are tensors: a plot with more lines is hard to read.
 _MOST_LINES: Final = 256
 _EXACT: Final = ("f8", "f4", "f2", "b1", "i1", "u1", "i2", "u2", "i4", "u4")
 
@@ -56,7 +56,7 @@ class RerunWriter(DatasetWriter):
 
     def finish(self) -> None:
         if not self._names:
-            raise InvalidArgument("there are no episodes to write", path=self.path)
+            raise InvalidArgument("no episodes were given", path=self.path)
 
 
 class _RerunRecording:

@@ -223,9 +223,7 @@ def _check_length(shard: str, length: int, path: str, split: str) -> None:
     try:
         most = os.stat(shard).st_size // RECORD_BYTES
     except OSError:
-        most = (
-            _MOST_UNSEEN  # some shards were not downloaded: reading one of their episodes says so
-        )
+        most = _MOST_UNSEEN  # some shards were not downloaded: reading one of their episodes raises an error
     if not 0 <= length <= most:
         raise BadMetadata(
             "a shard cannot have as many records as this",

@@ -237,7 +237,7 @@ def fits(leaf: FeatureLeaf, channel: Channel) -> bool:
 
 
 def default_leaf(channel: Channel) -> FeatureLeaf:
-    """How a channel is stored that did not come from RLDS: as it is, or rounded if there is no other way."""
+    """How a channel is stored that did not come from RLDS: as it is, or rounded if nothing else fits."""
     if isinstance(channel, TextChannel):
         return FeatureLeaf("text", "string")
     dtype, shape = channel.dtype_name, channel.step_shape
@@ -451,7 +451,7 @@ class _Split:
 
 
 def _encode(name: str, leaf: FeatureLeaf, source: Any, rows: int, notes: Notes) -> dict[str, Any]:  # noqa: ANN401 - a channel, a fact, or None
-    """The lists of a record that hold one feature; empty values if there is no source."""
+    """The lists of a record that hold one feature; empty values without a source."""
     is_step = name.startswith(STEPS)
     if not is_step and not isinstance(source, Channel):
         return {name: _encode_fact(leaf, source)}

@@ -8,7 +8,7 @@ it does so to the bit, the episode has T + 1 observations instead. `rewards[t]` 
 Pictures stay as they are stored: where LIBERO says `macros_image_convention = "opengl"`, their rows run from bottom to
 top. The observations of LIBERO's own script were taken after the action of the same row, its `states` before it.
 
-What is no part of every episode is in `metadata["dataset"]` (attributes of `data`) and `metadata["robomimic"]` (what
+What not every episode has is in `metadata["dataset"]` (attributes of `data`) and `metadata["robomimic"]` (what
 the writer needs to make the same file again). Isaac Lab has the same layout, with `states/<kind>/<name>/…` as groups and without rewards and ends; its `initial_state/…`, which has one row,
 is in the episode's extras. Its `obs` often holds an `actions` in another representation than the actions themselves.
 """

@@ -116,7 +116,7 @@ class TFRecordFile:
 
     Args:
         path: the file.
-        count: how many records it must have; None if nothing says so.
+        count: how many records it must have; None if it is not stated.
     """
 
     def __init__(self, path: str, count: int | None = None) -> None:

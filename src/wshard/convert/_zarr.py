@@ -156,7 +156,7 @@ class _Files:
         return sorted(os.listdir(place)) if os.path.isdir(place) else []
 
     def json(self, folder: str, name: str) -> dict[str, Any]:
-        """A JSON object; empty if there is none."""
+        """A JSON object; empty if the file is missing."""
         path = f"{folder}/{name}" if folder else name
         if name not in self.names(folder):
             return {}

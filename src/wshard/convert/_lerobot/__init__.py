@@ -22,6 +22,6 @@ def recognises(probe: Probe) -> bool:
     if "meta" not in probe.names:
         return False
     info = probe.json("meta", "info.json")
-    # A version that cannot be read is still LeRobot's: the reader says so.
+    # A version that cannot be read is still LeRobot's: the reader raises an error that names it.
     version = info.get("codebase_version")
     return isinstance(info.get("features"), dict) and isinstance(version, str)

@@ -84,7 +84,7 @@ _STANDARD: Final = (
     "statistics",
 )
 _METADATA: Final = ("task", "tasks", "success", "split", "lerobot", "dataset", "statistics")
-_NO_PLACE: Final = "there is no place for it"
+_NO_PLACE: Final = "the format has no field for it"
 _ONE_SHAPE: Final = "a dataset has the same features in all episodes, and the first has others"
 
 
