@@ -226,7 +226,7 @@ CONVERT = arg.Command(
         arg.force("replace DST if it exists"),
     ),
     """
-convert datasets of other formats to episodes, and episodes to other formats
+convert datasets of other formats, and back
 
 Finds the format of SRC by its content. DST appears when it is complete; until then the episodes are
 in DST.converting, where --resume goes on. A report beside DST (DST.report.txt, .json) names every

@@ -26,7 +26,7 @@ from shard_cli.kinds.model import (
     open_episode,
 )
 from shard_cli.text import count, coverage, duration, exact_size, percent, printable, rate, size
-from shard_format.errors import DATA_ERRORS, ShardError
+from shard_format.errors import DATA_ERRORS, MissingExtra, ShardError, UnknownCodec
 from shard_format.findings import SEVERITIES, Finding
 from shard_format.identity import stored_identity
 from wshard import Channel, RaggedChannel
@@ -313,6 +313,8 @@ def _statistics(channel: Channel, *, whole: bool) -> dict[str, Any] | None:
                 finite += values.size
                 total += float(values.sum(dtype="f8"))
                 low, high = min(low, values.min().item()), max(high, values.max().item())
+    except (MissingExtra, UnknownCodec):
+        return None  # video without a decoder
     except ShardError as error:
         return {"error": error_fields(error)}
     return {
