@@ -91,9 +91,9 @@ demo: $(ENV)/demo/.ready
 	$(call show,Packs of samples and of these episodes,packs.py,demo-out demo-out/episodes)
 	@printf '\nDone. Pictures to look at: demo-out/ep_001.png, demo-out/episodes.png\n'
 
-# Types are checked while the tests run.
-test: lint-files
-	@$(MAKE) --no-print-directory -j 2 lint-types test-quick
+# Types and files are checked while the tests run.
+test: $(ENV)/test/.ready
+	@$(MAKE) --no-print-directory -j 3 lint-types lint-files test-quick
 	@echo
 	@echo "Not run here: exhaustive damage tests (-m slow), converters, other Pythons, oldest dependencies, wheel, fuzzing. Run 'make test-all'."
 

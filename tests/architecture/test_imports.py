@@ -10,6 +10,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,7 @@ NOT_LOADED = {
 }
 
 
+@cache
 def imported_names(path: Path, *, at_run_time: bool = False, on_import: bool = False) -> set[str]:
     """What a file imports, anywhere in it, with dots: modules, and names that may be modules.
 

@@ -84,6 +84,7 @@ def problem_with(data: bytes | bytearray, expected: dict[str, Content]) -> str |
     return next((problem for problem in problems if problem), None)
 
 
+@pytest.mark.slow
 def test_every_flipped_byte_is_noticed_or_harmless(shard: bytes) -> None:
     expected = contents(list(shardpack.open(shard)))
     assert problem_with(shard, expected) is None
@@ -99,6 +100,7 @@ def test_every_flipped_byte_is_noticed_or_harmless(shard: bytes) -> None:
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_every_flipped_byte_of_a_stream_is_noticed_or_harmless(shard: bytes) -> None:
     expected = contents(list(shardpack.open(shard)))
     data = bytearray(shard)

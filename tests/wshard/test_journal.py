@@ -115,6 +115,7 @@ def nothing_in(journal: Path) -> type[ShardError]:
     return FormatError if journal.stat().st_size else InvalidArgument
 
 
+@pytest.mark.slow
 class TestDamage:
     """A small recording, spoilt at every byte."""
 

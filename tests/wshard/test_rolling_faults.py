@@ -188,6 +188,7 @@ class TestKilled:
         print(steps)
     """)
 
+    @pytest.mark.slow
     def test_at_20_random_moments_all_flushed_steps_come_back(self, path: Path) -> None:
         assert int(check_python(self.SCRIPT, path, "a few", 20)) > 0
 
