@@ -115,7 +115,7 @@ test-pythons: $(ENV)/test/.ready $(ENV)/newer-pythons/.ready
 
 test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-convert test-bridges test-pythons
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --ignore=tests/convert
-	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/shard_format tests/conformance -k "not generator_makes"
+	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/conformance -k "not generator_makes"
 	$(ENV)/test/bin/python tests/packaging/check_wheel.py
 	$(MAKE) fuzz FUZZ_SECONDS=40
 
