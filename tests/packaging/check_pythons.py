@@ -22,7 +22,7 @@ TOOLS = (
     *("backports.zstd; python_version < '3.14'", "ml_dtypes", "urllib3"),
     *("hypothesis", "pytest", "pytest-timeout", "pytest-xdist"),
 )
-# The vectors of containers and episodes, and what depends most on the interpreter: codecs, recording, saving again.
+# The vectors of containers, and what depends most on the interpreter: codecs, recording, saving again.
 TESTS = (
     "conformance/test_vectors.py",
     "shard_format/test_zstd.py",
