@@ -164,15 +164,14 @@ def test_a_flip_in_a_large_header_or_index_is_an_error_or_harmless() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(16))
-def test_a_flip_of_any_byte_in_a_large_index_is_an_error_or_harmless(part: int) -> None:
-    end = index_end(LARGE)
-    positions = range(end * part // 16, end * (part + 1) // 16)
-    assert check_large(positions, flips=(0xFF,)) == []
+@pytest.mark.parametrize("first", [0, 11])
+def test_a_flip_of_any_field_in_a_large_index_is_an_error_or_harmless(first: int) -> None:
+    # 22 and 48 have only the factor 2 in common, and 11 has none: together every byte of a row is met.
+    assert check_large(range(first, index_end(LARGE), 22), flips=(0xFF,)) == []
 
 
 @pytest.mark.slow
-def test_a_flip_of_any_byte_in_a_large_string_table_is_an_error_or_harmless() -> None:
+def test_a_flip_in_a_large_string_table_is_an_error_or_harmless() -> None:
     expected = contents(LARGE)
     names = list(expected)
     data = bytearray(LARGE.read_bytes())
@@ -180,7 +179,7 @@ def test_a_flip_of_any_byte_in_a_large_string_table_is_an_error_or_harmless() ->
         start, end = reader.header.string_table_offset, reader.header.data_section_offset
         name_offsets = reader.index["name_offset"].tolist()
     assert name_offsets == sorted(name_offsets)
-    for position in range(start, end):
+    for position in range(start, end, 7):
         # Most flips keep the names ASCII; the search for a name that is not UTF-8 takes its time.
         flip = 0x01 if position % 97 else 0xFF
         data[position] ^= flip

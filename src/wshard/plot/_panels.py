@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from shard_format.display import picture_of, value_range
+from shard_format.errors import MissingExtra, UnknownCodec
 from wshard._lanes import DELTA_RESIDUAL
 from wshard.multimodal import is_frames
 from wshard.plot._predictions import LEVELS, SPREADS, as_deviations, measure
@@ -560,7 +561,11 @@ class Panels:
         """Some frames of a channel, each at its time."""
         entries, times, word = self._chosen(channel)
         reading = channel.uncached()
-        pictures = [_thumbnail(reading, entry) for entry in entries]
+        try:
+            pictures = [_thumbnail(reading, entry) for entry in entries]
+        except (MissingExtra, UnknownCodec):
+            say(axes, f"{channel.content_type}: no decoder is installed")
+            return
         cmap = "gray" if _is_grey(channel) else "viridis"
         self._draw_pictures(axes, times, pictures, cmap)
         if word:
