@@ -113,9 +113,9 @@ test-pythons: $(ENV)/test/.ready $(ENV)/newer-pythons/.ready
 	$(ENV)/test/bin/python tests/packaging/check_pythons.py $(PYTHONS)
 	tests/packaging/newer_pythons test $(ENV)/newer-pythons
 
-test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-convert test-bridges test-pythons
+test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-pythons test-convert test-bridges
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --ignore=tests/convert
-	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/conformance -k "not generator_makes"
+	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/conformance
 	$(ENV)/test/bin/python tests/packaging/check_wheel.py
 	$(MAKE) fuzz FUZZ_SECONDS=40
 
