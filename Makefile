@@ -9,7 +9,7 @@ ENV := .env
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
 INPUTS := pyproject.toml constraints.txt
 # Variables, because a comma would end an argument of `call`.
-DEMO_EXTRAS := gym,minari,plot
+DEMO_EXTRAS := gym,hdf5,plot
 TEST_EXTRAS := dev,convert,converters,rerun
 
 .DEFAULT_GOAL := help
