@@ -16,7 +16,7 @@ TEST_EXTRAS := dev,convert,converters,rerun
 .PHONY: help environments demo test test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz clean
 
 help:
-	@echo "make demo      install into its own environment and show everything at work (less than a minute)"
+	@echo "make demo      install into its own environment and show everything at work (about a minute)"
 	@echo "make test      lint, types and all tests that need only light packages (a few minutes)"
 	@echo "make test-all  the rest: exhaustive tests, oldest dependencies, wheel, bounded fuzzing"
 	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
