@@ -20,13 +20,21 @@ from wshard.convert._hdf5 import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from wshard._channels import Channel
     from wshard._episode import Episode
     from wshard.convert._model import Notes
 
-__all__ = ["Parts", "is_text", "member_group", "note_leftovers", "picture", "reading"]
+__all__ = [
+    "Parts",
+    "count_steps",
+    "is_text",
+    "member_group",
+    "note_leftovers",
+    "picture",
+    "reading",
+]
 
 # The first part of the name of a block that the format defines.
 _DEFINED: Final = frozenset(filter(None, LANES)) | {"meta", "done", "time", "offsets"}
@@ -160,3 +168,12 @@ def note_leftovers(group: Any, found: Mapping[str, Any], notes: Notes) -> None: 
             item = group[name]
         if len(item.attrs):
             notes.dropped(f"{name} attributes", ", ".join(item.attrs))
+
+
+def count_steps(found: Mapping[str, Any], tops: Sequence[str], stated: object) -> int:
+    """The steps of an episode: as long as the first dataset of these groups, or else as stated."""
+    for top in tops:
+        for field, dataset in found.items():
+            if field.partition("/")[0] == top and dataset.ndim:
+                return int(dataset.shape[0])
+    return stated if type(stated) is int and 0 <= stated < 1 << 31 else 0

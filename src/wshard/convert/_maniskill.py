@@ -16,7 +16,7 @@ from shard_format.errors import BadMetadata
 from shard_format.listing import natural_key
 from wshard._episode import Episode
 from wshard._lanes import REWARD, TERMINATED, TRUNCATED
-from wshard.convert._groups import Parts, member_group, note_leftovers, reading
+from wshard.convert._groups import Parts, count_steps, member_group, note_leftovers, reading
 from wshard.convert._hdf5 import as_json_value, attributes, datasets, open_hdf5, rows_channel
 from wshard.convert._model import DatasetReader, read_json
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _TRAJECTORY: Final = re.compile(r"traj_[0-9]+")
 _FLAT: Final = {"rewards": REWARD, "terminated": TERMINATED, "truncated": TRUNCATED}
 _VIEWS: Final = {REWARD: "rewards", TERMINATED: "terminations", TRUNCATED: "truncations"}
+# What has one row for each step, the surest first.
+_STEPS: Final = ("actions", "terminated", "rewards")
 
 
 def recognises(probe: Probe) -> bool:
@@ -82,7 +84,7 @@ class ManiSkillReader(DatasetReader):
     def _read(self, name: str, group: Any, notes: Notes) -> Episode:  # noqa: ANN401 - an h5py.Group
         found = dict(datasets(group))
         row = self._rows.get(name, {})
-        episode = Episode(name, length=_length(found, row))
+        episode = Episode(name, length=count_steps(found, _STEPS, row.get("elapsed_steps")))
         note_leftovers(group, found, notes)
         for other in self._others:
             notes.dropped(other, "not a trajectory")
@@ -129,15 +131,6 @@ class ManiSkillReader(DatasetReader):
         metadata["maniskill"] |= own
         for key in own:
             notes.kept(f"{described} {key}", "metadata/maniskill")
-
-
-def _length(found: Mapping[str, Any], row: Mapping[str, Any]) -> int:
-    for top in ("actions", "terminated", "rewards"):
-        for field, dataset in found.items():
-            if field.partition("/")[0] == top and dataset.ndim:
-                return int(dataset.shape[0])
-    stated = row.get("elapsed_steps", 0)
-    return stated if type(stated) is int and 0 <= stated < 1 << 31 else 0
 
 
 def _place(field: str) -> tuple[str, str]:

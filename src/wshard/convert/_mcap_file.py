@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from abc import ABC, abstractmethod
 from bz2 import BZ2Decompressor
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -28,7 +29,16 @@ from shard_format.sources import FileSource
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["MAGIC", "McapFile", "McapSchema", "Message", "MessageFile", "Place", "decompress"]
+__all__ = [
+    "MAGIC",
+    "ChunkedFile",
+    "McapFile",
+    "McapSchema",
+    "Message",
+    "MessageFile",
+    "Place",
+    "decompress",
+]
 
 MAGIC: Final = b"\x89MCAP0\r\n"
 _HEADER, _FOOTER, _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK = 1, 2, 3, 4, 5, 6
@@ -71,8 +81,26 @@ class Chunks:
         return chunk
 
 
-class MessageFile:
+class MessageFile(ABC):
     """A file of messages. Gives them in the order of the file, and each of them again by its place."""
+
+    path: str
+
+    @abstractmethod
+    def messages(self) -> Iterator[Message]:
+        """All messages, as they come in the file."""
+
+    @abstractmethod
+    def data(self, place: Place) -> memoryview:
+        """The data of a message."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes the file."""
+
+
+class ChunkedFile(MessageFile):
+    """A file of messages that are collected in chunks, some of them compressed."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -81,16 +109,11 @@ class MessageFile:
         self._file = self._source.view(0, self._size)
         self._chunks = Chunks()
 
-    def messages(self) -> Iterator[Message]:
-        """All messages, as they come in the file."""
-        raise NotImplementedError
-
+    @abstractmethod
     def _chunk(self, offset: int) -> memoryview:
         """The content of the chunk whose record starts at an offset."""
-        raise NotImplementedError
 
     def data(self, place: Place) -> memoryview:
-        """The data of a message."""
         chunk, start, stop = place
         if not chunk:
             return self._file[start:stop]
@@ -100,7 +123,6 @@ class MessageFile:
         return content[start:stop]
 
     def close(self) -> None:
-        """Closes the file."""
         self._source.close()
 
     def _cut(self, what: str, offset: int) -> Truncated:
@@ -144,7 +166,7 @@ class _Fields:
         return taken
 
 
-class McapFile(MessageFile):
+class McapFile(ChunkedFile):
     """An MCAP file. Needs neither a summary nor indexes nor chunks."""
 
     def __init__(self, path: str) -> None:

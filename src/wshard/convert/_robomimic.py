@@ -42,7 +42,15 @@ from wshard._lanes import (
 from wshard._metadata import Timebase
 from wshard._values import DType
 from wshard.convert._arrays import channel_of, text_channel
-from wshard.convert._groups import Parts, is_text, member_group, note_leftovers, picture, reading
+from wshard.convert._groups import (
+    Parts,
+    count_steps,
+    is_text,
+    member_group,
+    note_leftovers,
+    picture,
+    reading,
+)
 from wshard.convert._hdf5 import (
     DatasetRows,
     as_json_value,
@@ -177,7 +185,7 @@ class RobomimicReader(DatasetReader):
         episode = Episode(
             name,
             env_id=facts.env_id,
-            length=_length(found, attributes.values),
+            length=count_steps(found, _STEPS, attributes.values.get("num_samples")),
             timebase=Timebase(tick_hz=facts.rate_hz),
         )
         note_leftovers(demo, found, notes)
@@ -440,15 +448,6 @@ def _task(attributes: Mapping[str, Any], dataset: Mapping[str, Any]) -> str:
         if isinstance(told, str) and told:
             return told.strip('"')
     return ""
-
-
-def _length(found: Mapping[str, Any], attributes: Mapping[str, Any]) -> int:
-    for top in _STEPS:
-        for field, dataset in found.items():
-            if field.partition("/")[0] == top and dataset.ndim:
-                return int(dataset.shape[0])
-    stated = attributes.get("num_samples", 0)
-    return stated if type(stated) is int and 0 <= stated < 1 << 31 else 0
 
 
 def _place(field: str) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from shard_format.zstd import ZstdError, open_reader
 from wshard._episode import Episode
 from wshard.convert._hdf5 import as_json_value
 from wshard.convert._mcap import read_topics
-from wshard.convert._mcap_file import McapFile, MessageFile, decompress
+from wshard.convert._mcap_file import ChunkedFile, McapFile, MessageFile, decompress
 from wshard.convert._messages import FieldNames, Places, Topic
 from wshard.convert._model import DatasetReader, Notes, Probe, ReadOptions, inside
 from wshard.convert._per_file import stem
@@ -335,7 +335,7 @@ class _CompressedMcap(McapFile):
 # --- files of ROS 1
 
 
-class BagFile(MessageFile):
+class BagFile(ChunkedFile):
     """A bag of ROS 1, version 2.0. Needs no index."""
 
     def __init__(self, path: str) -> None:
