@@ -11,7 +11,6 @@ import math
 import struct
 import zlib
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
@@ -31,7 +30,7 @@ from _episode_json import (
     timebase_of,
 )
 from _metadata import EPISODE_ENTRY, ROLE_WSHARD, JsonObject
-from _primitives import sha256_hex
+from _primitives import sha256_hex, step_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,9 +95,8 @@ class Channel:
         if self.sampling_rate_hz is not None:
             told["sampling_rate_hz"] = self.sampling_rate_hz
         if self.start_ns is not None and self.sampling_rate_hz is not None:
-            rate = Fraction(self.sampling_rate_hz)
             told["times_ns"] = [
-                str(self.start_ns + round(10**9 * i / rate)) for i in range(self.length)
+                str(self.start_ns + step_time(i, self.sampling_rate_hz)) for i in range(self.length)
             ]
         return told
 

@@ -126,12 +126,14 @@ def _footers() -> Iterator[InvalidPack]:
         "index_offset_largest", "2^64 - 1.", "P-FTR-6", "bad_offset", index_offset=LARGEST_U64
     )
     yield footer("record_count", "One too many.", "P-FTR-6", "bad_offset", record_count=4)
-    yield footer(
+    wrapped = footer(
         "record_count_wraps",
-        "So many records that their 20 bytes each wrap around 2^64 to the right size.",
+        "The number of records wraps around 2^64, at 20 bytes each, to the right size.",
         *("P-FTR-6", "bad_offset"),
         record_count=3 + (1 << 62),
     )
+    # More records than a shard can have: a reader may notice that first.
+    yield replace(wrapped, also=("limit_exceeded",), rules_also=("P-IDX-1",))
     yield footer(
         "index_metadata_size_largest",
         "2^64 - 1.",

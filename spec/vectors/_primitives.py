@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -115,18 +116,56 @@ def fnv1a64(data: bytes) -> int:
     return state
 
 
+def step_time(step: int, rate_hz: float) -> int:
+    """Nanoseconds from the start of a regular clock, in 64-bit floats (spec/wshard.md, section 5)."""
+    return round(step * 1e9 / rate_hz)
+
+
 def sha256_hex(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def canonical_number(value: float) -> str:
+    """A float as RFC 8785 has it. Python's `repr` gives the right digits in another layout."""
+    if value == 0:
+        return "0"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    text = "".join(map(str, digits))
+    count, point = len(text), len(text) + exponent
+    if count <= point <= 21:
+        shown = text + "0" * (point - count)
+    elif 0 < point <= 21:
+        shown = f"{text[:point]}.{text[point:]}"
+    elif -6 < point <= 0:
+        shown = f"0.{'0' * -point}{text}"
+    else:
+        fraction = f".{text[1:]}" if count > 1 else ""
+        shown = f"{text[0]}{fraction}e{point - 1:+d}"
+    return "-" * sign + shown
+
+
 def canonical_json(value: object) -> bytes:
-    """Canonical JSON of values without fractions.
+    """Canonical JSON.
 
     Python orders strings by code point, which is the order of their UTF-8 bytes, and escapes just
     what the registry asks for.
     """
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return text.encode()
+    return _canonical_text(value).encode()
+
+
+def _canonical_text(value: object) -> str:
+    if isinstance(value, float):
+        return canonical_number(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(_canonical_text, value))}]"
+    if isinstance(value, dict):
+        pairs = (
+            f"{json.dumps(k, ensure_ascii=False)}:{_canonical_text(value[k])}"
+            for k in sorted(value)
+        )
+        return f"{{{','.join(pairs)}}}"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def identity_text(contents: Mapping[str, bytes]) -> bytes:

@@ -35,6 +35,7 @@ ROLE_NAMES = {
     6: "model_variant",
     7: "unassigned",
     8: "columns",
+    16: "vector_index",
     200: "private",
 }
 

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import struct
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from _canonical import Canonical, canonical_problems
+from _canonical_cases import canonical_cases
 from _decode import BrokenRuleError, open_file
 from _describe import describe
 from _episode_sets import load
@@ -40,7 +43,7 @@ from _pack_sets import (
     pack_set_problems,
     valid_pack_sets,
 )
-from _primitives import crc32c, sha256_hex, xxh64
+from _primitives import canonical_json, canonical_number, crc32c, sha256_hex, step_time, xxh64
 from _selfcheck import problems, rules_of
 from _selfcheck_episodes import episode_problems
 from _selfcheck_journals import describe_journal, journal_problems
@@ -79,11 +82,12 @@ VALID_PACKS = "valid_packs"
 INVALID_PACKS = "invalid_packs"
 VALID_PACK_SETS = "valid_sets"
 INVALID_PACK_SETS = "invalid_sets"
+CANONICAL = "canonical"
 JOURNAL_SUFFIX = ".wshard.partial"
 MADE_FOLDERS = (
     *("valid", "invalid", VALID_SETS, INVALID_EPISODES),
     *(VALID_JOURNALS, INVALID_JOURNALS, VALID_PACKS, INVALID_PACKS),
-    *(VALID_PACK_SETS, INVALID_PACK_SETS),
+    *(VALID_PACK_SETS, INVALID_PACK_SETS, CANONICAL),
 )
 PRIMITIVES = "primitives.json"
 
@@ -116,6 +120,45 @@ DTYPE_SIZES = {
     "u8": 1,
     "bool": 1,
 }
+# As bits: ties, powers of two, subnormal numbers, the ends of the layouts, and the ends of the range.
+DOUBLES = (
+    *("0000000000000000", "8000000000000000", "0000000000000001", "8000000000000001"),
+    *("000fffffffffffff", "0010000000000000", "7fefffffffffffff", "ffefffffffffffff"),
+    *("0060000000000000", "4317ba8e0eac8921", "430313cd83498afa", "3ff0000000000000"),
+    *("bff0000000000000", "403e000000000000", "403df851eb851eb8", "3fb999999999999a"),
+    *("3fd3333333333333", "3fd3333333333334", "433fffffffffffff", "4340000000000000"),
+    *("4340000000000001", "43e0000000000000", "444b1ae4d6e2ef50", "444b1ae4d6e2ef4f"),
+    *("44b52d02c7e14af6", "3eb0c6f7a0b5ed8d", "3e7ad7f29abcaf48", "3ee4f8b588e368f1"),
+    *("4415af1d78b58c40", "3ff3c0ca428c59fb", "c024000000000000", "400921fb54442d18"),
+)
+JSON_NUMBERS = (
+    *("0", "-0", "0.0", "-0.0", "1", "1.0", "1e0", "1E+2", "-12e-1", "1e-400", "-1e-400"),
+    *("9007199254740991", "9007199254740992", "9007199254740993", "18446744073709551616"),
+    *(
+        "9007199254740993.0",
+        "1e21",
+        "1e22",
+        "0.1",
+        "4.9e-324",
+        "2.4e-324",
+        "1.7976931348623157e308",
+    ),
+    "1" + "0" * 100,
+)
+REFUSED_NUMBERS = (
+    *("1e400", "-1e400", "1.8e308", "01", "+1", ".5", "5.", "1e", "0x10", "1_000", "- 1"),
+    *("NaN", "Infinity", "-Infinity", "-"),
+)
+JSON_STRINGS = (
+    *("", "a", '"', "\\", "/", "\b\f\n\r\t", "\0", "\x01", "\x1f", "\x7f", "\x80", "<script>"),
+    *("\u2028\u2029", "\ufeff", "\uffff", "\U0010ffff", "größe/🤖", "e\u0301", "\u00e9"),
+)
+ORDERED_KEYS = (
+    *("", " ", "A", "Z", "a", "aa", "a/b", "a.b", "\x7f", "\u00e9", "e\u0301", "\u07ff"),
+    *("\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "🤖", "\U0010ffff"),
+)
+RATES = (0.5, 1.0, 10.0, 29.97, 30.0, 59.94, 1000.0, 44100.0, 1e9, 3e9)
+TIMED_STEPS = (0, 1, 2, 3, 7, 1000, 100_001, 12_345_678, 2**31 - 1)
 ALIGNED_OFFSETS = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 1000, 2**32 - 1, 2**53 + 1)
 
 
@@ -132,6 +175,19 @@ def _hashes(data: bytes) -> dict[str, str]:
     }
 
 
+def _double(bits: str) -> float:
+    (value,) = struct.unpack(">d", bytes.fromhex(bits))
+    return float(value)
+
+
+def _json_number(text: str) -> dict[str, str]:
+    """What a number in JSON text is: an integer, or the bits of a 64-bit float."""
+    if set(text) & set(".eE"):
+        value = float(text)
+        return {"bits": struct.pack(">d", value).hex(), "text": text}
+    return {"integer": str(int(text)), "text": text}
+
+
 def primitives() -> dict[str, object]:
     return {
         "align": [
@@ -146,7 +202,21 @@ def primitives() -> dict[str, object]:
         "dtype_sizes": {name: str(size) for name, size in DTYPE_SIZES.items()},
         "hashes_of_ramps": [_hashes(byte_ramp(size)) for size in RAMP_SIZES],
         "hashes_of_texts": [{"text": text} | _hashes(text.encode()) for text in HASHED_TEXTS],
+        "json_keys_in_order": sorted(ORDERED_KEYS),
+        "json_numbers": [_json_number(text) for text in JSON_NUMBERS],
+        "json_numbers_refused": list(REFUSED_NUMBERS),
+        "json_strings": [
+            {"canonical_hex": canonical_json(text).hex(), "value": text} for text in JSON_STRINGS
+        ],
         "made_with": VERSIONS,
+        "numbers": [
+            {"bits": bits, "canonical": canonical_number(_double(bits))} for bits in DOUBLES
+        ],
+        "step_times": [
+            {"nanoseconds": str(step_time(step, rate)), "rate_hz": rate, "step": str(step)}
+            for rate in RATES
+            for step in TIMED_STEPS
+        ],
     }
 
 
@@ -265,6 +335,7 @@ class Vectors:
     invalid_packs: list[InvalidPack]
     valid_pack_sets: list[ValidPackSet]
     invalid_pack_sets: list[InvalidPackSet]
+    canonical: list[Canonical]
 
     def __str__(self) -> str:
         episodes = sum(vector.episode is not None for vector in self.valid)
@@ -274,7 +345,8 @@ class Vectors:
             f"{len(self.invalid_episodes)} invalid episodes, {len(self.valid_journals)} valid and "
             f"{len(self.invalid_journals)} invalid journals, {len(self.valid_packs)} valid and "
             f"{len(self.invalid_packs)} invalid shards of datasets, {len(self.valid_pack_sets)} "
-            f"valid and {len(self.invalid_pack_sets)} invalid sets of shards"
+            f"valid and {len(self.invalid_pack_sets)} invalid sets of shards, {len(self.canonical)} "
+            "cases for writers"
         )
 
 
@@ -305,6 +377,7 @@ def all_vectors() -> Vectors:
         invalid_packs=[*invalid_pack_vectors(), *invalid_pack_entry_vectors()],
         valid_pack_sets=list(valid_pack_sets()),
         invalid_pack_sets=list(invalid_pack_sets()),
+        canonical=list(canonical_cases()),
     )
 
 
@@ -326,6 +399,7 @@ def problems_of(vectors: Vectors) -> list[str]:
             {(vector.rule, vector.error) for vector in vectors.invalid_pack_sets},
         ),
         *pack_set_problems(vectors.valid_pack_sets, vectors.invalid_pack_sets, rules),
+        *canonical_problems(vectors.canonical, rules),
     ]
 
 
@@ -376,6 +450,8 @@ def make_files(vectors: Vectors) -> dict[Path, bytes]:
         files[FOLDER / folder / f"{listed.name}.json"] = to_json(describe_set(listed))
         for name, data in listed.files.items():
             files[FOLDER / folder / listed.name / name] = data
+    for case in vectors.canonical:
+        files[FOLDER / CANONICAL / f"{case.name}.json"] = to_json(case.describe())
     return files
 
 

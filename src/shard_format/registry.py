@@ -22,6 +22,7 @@ class Role(IntEnum):
     WSHARD = 5
     MODEL_VARIANT = 6
     COLUMNS = 8
+    VECTOR_INDEX = 16
 
 
 class ContentType(IntEnum):

@@ -31,7 +31,6 @@ class TimebaseType(str, Enum):
 
     TICKS = "ticks"
     TIMESTAMPS_NS = "timestamps_ns"
-    TIMESTAMPS_US = "timestamps_us"
 
     def __str__(self) -> str:
         return self.value
