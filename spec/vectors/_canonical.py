@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from _canonical_episode import entries_of
 from _encode import Container, Entry, encode
 from _layout import ENTRY_SIZE, FLAG_RESERVED_HEAD, HEADER_SIZE, align, with_header
+from _pack import CREATED, Pack
 from _primitives import canonical_json, crc32c, identity_text_2, sha256_hex
 from _vector import byte_ramp, numbered_lines
 
@@ -30,11 +32,12 @@ class Canonical:
     description: str
     rules: tuple[str, ...]
     kind: str
-    """"container" or "episode"."""
+    """"container", "episode" or "pack"."""
     given: JsonObject
-    """`options`, and `entries` and `schema` of a container or `episode`."""
-    entries: tuple[Entry, ...]
-    """The entries of the file, with `meta/identity` if it is asked for."""
+    """`options`, and `entries` and `schema` of a container, `episode`, or `records` and `user` of a shard."""
+    entries: tuple[Entry, ...] = ()
+    """The entries of the file, with `meta/identity` if it is asked for; none of a shard."""
+    shard: Pack | None = None
 
     @property
     def options(self) -> JsonObject:
@@ -52,6 +55,8 @@ class Canonical:
 
     def data(self) -> bytes:
         """The file, uncompressed."""
+        if self.shard is not None:
+            return self.shard.data
         options, schema = self.options, self.given.get("schema")
         alignment = int(str(options.get("alignment", 64)))
         is_reserved = options.get("layout") == "reserved"
@@ -74,14 +79,15 @@ class Canonical:
         return data
 
     def describe(self) -> JsonObject:
-        contents = {entry.name_bytes.decode(): entry.content for entry in self.entries}
-        identity = sha256_hex(identity_text_2(contents, self.role, self.given.get("schema")))
         told: JsonObject = {
             "description": self.description,
-            "identity": identity,
             "kind": self.kind,
             "rules": list(self.rules),
         }
+        if self.shard is None:
+            contents = {entry.name_bytes.decode(): entry.content for entry in self.entries}
+            text = identity_text_2(contents, self.role, self.given.get("schema"))
+            told["identity"] = sha256_hex(text)
         if self.is_compressed:
             told["stored"] = [
                 {
@@ -170,6 +176,32 @@ def episode(
     options: JsonObject = {"compression": compression, "identity": identity}
     given: JsonObject = {"episode": told, "options": options}
     return Canonical(f"episode_{name}", description, rules, "episode", given, entries)
+
+
+def pack(
+    name: str, description: str, rules: tuple[str, ...], shard: Pack, alignment: int = 8
+) -> Canonical:
+    """A case of a shard of a dataset, whose records have no metadata or JSON."""
+    records: list[JsonObject] = []
+    for record in shard.records:
+        assert record.alignment == alignment
+        told: JsonObject = {
+            "entries": [
+                {
+                    "content": f"hex:{part.content.hex()}",
+                    "content_type": str(part.content_type),
+                    "name": str(part.name),
+                }
+                for part in record.parts
+            ],
+            "key": str(record.key),
+        }
+        if record.metadata:
+            told["metadata"] = json.loads(record.metadata)
+        records.append(told)
+    options: JsonObject = {"alignment": str(alignment), "compression": "none", "created": CREATED}
+    given: JsonObject = {"options": options, "records": records, "user": dict(shard.user)}
+    return Canonical(f"pack_{name}", description, rules, "pack", given, shard=shard)
 
 
 def canonical_problems(cases: list[Canonical], rules: dict[str, set[str]]) -> Iterator[str]:

@@ -6,8 +6,12 @@ import base64
 import struct
 from typing import TYPE_CHECKING, Any
 
-from _canonical import Canonical, container, episode
+from _canonical import Canonical, container, episode, pack
 from _episode_draft import f32, i64, numbers, ramp_f32
+from _pack import JSON as JSON_METADATA
+from _pack import Pack, Part, Record
+from _primitives import canonical_json
+from _vector import byte_ramp
 from _video import png
 
 if TYPE_CHECKING:
@@ -481,10 +485,60 @@ def _compressed_episodes() -> Iterator[Canonical]:
     )  # fmt: skip
 
 
+# --- shards of datasets
+
+
+def _packs() -> Iterator[Canonical]:
+    rules = ("P-WRT-1", "P-REC-9")
+    text, binary = "text/plain", "application/octet-stream"
+    hello = Part("x.txt", b"hello", text)
+    yield pack("empty", "No records.", ("P-WRT-1",), Pack())
+    for alignment in (1, 8, 64):
+        parts = [Part(f"{size}.bin", byte_ramp(size), binary) for size in (0, 1, 7, 8, 63, 65)]
+        records = tuple(
+            Record(key, tuple(parts[first:]), alignment=alignment)
+            for first, key in enumerate(("a", "b", "größe/🤖"))
+        )
+        yield pack(
+            f"alignment_{alignment}",
+            f"Three records of entries of different sizes, alignment {alignment}.",
+            rules,
+            Pack(records),
+            alignment,
+        )
+    yield pack("no_entries", "Records without entries.", rules, Pack((Record("b"), Record("a"))))
+    kinds = (
+        Record("a", (hello, Part("z", b"1", ""))),
+        Record("b", (Part("z", b"2", binary), Part("x.txt", b"# hi", "text/markdown"))),
+    )
+    yield pack(
+        "kinds", "Names in another order and with other types.", ("P-WRT-1", "P-KND-4"), Pack(kinds)
+    )
+    metadata = {"\uffff": 1, "🤖": [0.5, 30.0, 1e21], "n": 2**60, "a": {"b": None}, "t": "\u2028\n"}
+    yield pack(
+        "metadata",
+        "Metadata of records, and of the shard, in canonical form.",
+        ("P-WRT-1", "P-MTD-1", "P-MTD-2"),
+        Pack(
+            (Record("a", (hello,), canonical_json(metadata), JSON_METADATA), Record("b", (hello,))),
+            user={"z": 1.5, "a": "ü"},
+        ),
+    )
+    many = tuple(Record(f"{n:03}", (Part("n.cls", b"%d" % n, text),)) for n in range(100))
+    yield pack("records_100", "A hundred records.", ("P-WRT-1", "P-IDX-6"), Pack(many))
+    names = tuple(Part(f"{n}.bin", b"%d" % n, binary) for n in range(257))
+    yield pack(
+        "names_257",
+        "257 names: a writer states no schema.",
+        ("P-WRT-1",),
+        Pack((Record("a", names),)),
+    )
+
+
 def canonical_cases() -> Iterator[Canonical]:
     for make in (
         *(_layouts, _names, _blocks, _schemas, _compressed),
         *(_timebases, _facts, _channels, _clocks, _ends, _predictions, _residuals),
-        _compressed_episodes,
+        *(_compressed_episodes, _packs),
     ):
         yield from make()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shard_format import Compression, ShardWriter, WriterOptions
+from shardpack import ShardPackWriter
 from wshard import (
     Channel,
     DType,
@@ -34,7 +35,8 @@ _FIELDS = ("modality", "semantics", "content_type", "unit", "description", "loss
 
 def write(case: Told, path: Path) -> None:
     """Writes what a case of `canonical/` asks for."""
-    {"container": _write_container, "episode": _write_episode}[case["kind"]](case, path)
+    writers = {"container": _write_container, "episode": _write_episode, "pack": _write_pack}
+    writers[case["kind"]](case, path)
 
 
 # --- containers
@@ -73,6 +75,24 @@ def _content(text: str) -> bytes:
     if kind == "ramp":
         return bytes(position & 0xFF for position in range(size))
     return b"".join(b"row %06d\n" % row for row in range(size // 11 + 1))[:size]
+
+
+# --- shards of datasets
+
+
+def _write_pack(case: Told, path: Path) -> None:
+    options = case["options"]
+    with ShardPackWriter(
+        path,
+        alignment=int(options["alignment"]),
+        metadata=case["user"],
+        created=options["created"],
+        compression=options["compression"],
+    ) as writer:
+        for record in case["records"]:
+            entries = {entry["name"]: _content(entry["content"]) for entry in record["entries"]}
+            kinds = {entry["name"]: entry["content_type"] for entry in record["entries"]}
+            writer.write(record["key"], entries, record.get("metadata"), content_types=kinds)
 
 
 # --- episodes
