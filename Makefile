@@ -13,7 +13,7 @@ DEMO_EXTRAS := gym,hdf5,plot
 TEST_EXTRAS := dev,convert,converters,rerun
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo test test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz clean
+.PHONY: help environments demo conformance test test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (about a minute)"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
 	@echo "make test-convert  converters, with files that the libraries of other formats wrote"
 	@echo "make test-pythons  the core tests on every other Python that this machine has or can get"
+	@echo "make conformance   asks the conformance program of every language about every vector; writes spec/CONFORMANCE.md"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
 	@echo "make vectors   regenerate spec/vectors"
 	@echo "make docs      regenerate the generated parts of README and docs"
@@ -134,6 +135,9 @@ lint-files: $(ENV)/test/.ready
 		[ -z "$$large" ] || { echo "tracked files over 1 MB:" $$large; exit 1; }
 	$(ENV)/test/bin/python spec/vectors/generate.py --check
 	$(ENV)/test/bin/python docs/generate.py --check
+
+conformance: $(ENV)/test/.ready
+	$(ENV)/test/bin/python -m tests.conformance.ports
 
 vectors: $(ENV)/test/.ready
 	$(ENV)/test/bin/python spec/vectors/generate.py

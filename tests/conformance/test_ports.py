@@ -1,0 +1,74 @@
+"""Every language's program against every vector: `-k "go and overlap"` asks one program about a few."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conformance.ports import FEATURES, ROOT, Check, Program, checks, programs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CHECKS = list(checks())
+PROGRAMS = programs()
+_running: dict[str, Program] = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _end_programs() -> Iterator[None]:
+    yield
+    while _running:
+        _running.popitem()[1].close()
+
+
+def program_of(port: str) -> Program:
+    if port not in _running:
+        _running[port] = Program(port, PROGRAMS[port])
+    return _running[port]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda c: f"{c.group.replace(' ', '_')}-{c.name}")
+@pytest.mark.parametrize("port", PROGRAMS)
+def test_a_program_answers_as_the_vector_says(port: str, check: Check, tmp_path: Path) -> None:
+    program = program_of(port)
+    if check.needs <= program.features:
+        assert program.check(check, tmp_path) is None
+
+
+@pytest.mark.parametrize("port", PROGRAMS)
+def test_a_program_knows_its_features_and_refuses_bad_calls(port: str) -> None:
+    program = program_of(port)
+    assert program.features <= set(FEATURES)
+    assert "usage" in program.ask(["no such command"])
+    assert "usage" in program.ask(["read", "container"])
+    missing = program.ask(["read", "container", "no such file"])
+    assert missing["error"] == "io_error"
+
+
+def test_every_feature_is_needed_by_a_vector_or_named_as_untested() -> None:
+    needed = frozenset[str]().union(*(check.needs for check in CHECKS))
+    untested = {"G", "Q"}  # signatures are files of their own, and recording is not a file
+    assert set(FEATURES) == needed | untested
+
+
+def test_the_table_of_the_specification_is_current() -> None:
+    """`make conformance` writes it; here only what a cell counts is compared."""
+    table = (ROOT / "spec" / "CONFORMANCE.md").read_text("utf-8")
+    head = next(line for line in table.splitlines() if line.startswith("| Vectors"))
+    columns = [name.strip() for name in head.split("|")[2:-1]]
+    for port in PROGRAMS:
+        features = program_of(port).features
+        for group in dict.fromkeys(check.group for check in CHECKS):
+            row = re.search(rf"^\| {re.escape(group)} \|(.*)\|$", table, re.MULTILINE)
+            assert row is not None, f"run make conformance: {group} is missing"
+            cell = row[1].split("|")[columns.index(port)].strip()
+            needs = [check.needs for check in CHECKS if check.group == group]
+            passing = sum(one <= features for one in needs)
+            expected = [str(passing)] if passing else []
+            if passing < len(needs):
+                expected.append(f"{len(needs) - passing} not supported")
+            assert cell == ", ".join(expected), f"run make conformance: {group}, {port}"
