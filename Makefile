@@ -4,6 +4,9 @@
 PYTHON ?= python3
 FUZZ_SECONDS ?= 300
 TEST_PROCESSES ?= 2
+GO ?= go
+# Not empty: a language whose tools are missing is an error, and not only left out.
+ALL_LANGUAGES ?=
 
 ENV := .env
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
@@ -13,7 +16,7 @@ DEMO_EXTRAS := gym,hdf5,plot
 TEST_EXTRAS := dev,convert,converters,rerun
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo conformance test test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz clean
+.PHONY: help environments demo conformance ports test test-go test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (about a minute)"
@@ -22,6 +25,7 @@ help:
 	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
 	@echo "make test-convert  converters, with files that the libraries of other formats wrote"
 	@echo "make test-pythons  the core tests on every other Python that this machine has or can get"
+	@echo "make test-go   the tests of the Go library"
 	@echo "make conformance   asks the conformance program of every language about every vector; writes spec/CONFORMANCE.md"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
 	@echo "make vectors   regenerate spec/vectors"
@@ -94,11 +98,24 @@ demo: $(ENV)/demo/.ready
 
 # Types and files are checked while the tests run.
 test: $(ENV)/test/.ready
-	@$(MAKE) --no-print-directory -j 3 lint-types lint-files test-quick
+	@$(MAKE) --no-print-directory -j 3 lint-types lint-files test-quick test-go
 	@echo
 	@echo "Not run here: exhaustive damage tests (-m slow), converters, other Pythons, oldest dependencies, wheel, fuzzing. Run 'make test-all'."
 
-test-quick: $(ENV)/test/.ready
+# $(1): a program, $(2): the language. Stops without an error where the program is missing, if that is allowed.
+define needs
+	@command -v $(1) > /dev/null || { echo "left out: $(2), because $(1) is not installed"; [ -z "$(ALL_LANGUAGES)" ]; }
+endef
+
+# The conformance programs of the languages whose tools are there.
+ports:
+	$(call needs,$(GO),Go)
+	@if command -v $(GO) > /dev/null; then cd ports/go && $(GO) build -o conformance/run ./cmd/shard-conformance; fi
+
+test-go: ports
+	@if command -v $(GO) > /dev/null; then cd ports/go && test -z "$$(gofmt -l .)" && $(GO) vet ./... && $(GO) test ./...; fi
+
+test-quick: $(ENV)/test/.ready ports
 	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES) --ignore=tests/convert
 
 test-convert: $(ENV)/test/.ready
@@ -119,6 +136,7 @@ test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-pythons test-convert test
 	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/conformance
 	$(ENV)/test/bin/python tests/packaging/check_wheel.py
 	$(MAKE) fuzz FUZZ_SECONDS=40
+	@if command -v $(GO) > /dev/null; then cd ports/go && $(GO) test -race ./...; fi
 
 # In two halves, each on one processor: checking types takes as long as everything else.
 lint: $(ENV)/test/.ready
@@ -135,8 +153,9 @@ lint-files: $(ENV)/test/.ready
 		[ -z "$$large" ] || { echo "tracked files over 1 MB:" $$large; exit 1; }
 	$(ENV)/test/bin/python spec/vectors/generate.py --check
 	$(ENV)/test/bin/python docs/generate.py --check
+	$(ENV)/test/bin/python ports/registry.py --check
 
-conformance: $(ENV)/test/.ready
+conformance: $(ENV)/test/.ready ports
 	$(ENV)/test/bin/python -m tests.conformance.ports
 
 vectors: $(ENV)/test/.ready
@@ -153,5 +172,5 @@ fuzz: $(ENV)/fuzz/.ready
 	$(ENV)/fuzz/bin/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 clean:
-	rm -rf $(ENV) demo-out fuzz-work build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(ENV) demo-out fuzz-work build dist ports/*/conformance/run .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

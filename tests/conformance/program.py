@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 import shardpack
 from shard_format import (
     Manifest,
-    Role,
     ShardError,
     ShardReader,
     ShardWriter,
+    WriterOptions,
     __version__,
     verify_identity,
 )
@@ -227,9 +227,14 @@ def rewrite(file: str, out: str) -> Told:
                     copies.copy(record)
         return {"sha256": sha256(target.read_bytes())}
     with ShardReader(source) as reader:
-        is_episode = reader.role == Role.WSHARD and "meta/episode" in reader
+        is_episode = source.suffix == ".wshard"
         if not is_episode:
-            with ShardWriter(target, role=reader.role, alignment=reader.header.alignment) as writer:
+            with ShardWriter(
+                target,
+                role=reader.role,
+                alignment=reader.header.alignment,
+                options=WriterOptions(schema=reader.schema),
+            ) as writer:
                 for name in reader.names():
                     writer.copy_entry(reader, name)
     if is_episode:

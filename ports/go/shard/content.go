@@ -1,0 +1,248 @@
+package shard
+
+// codec tells how an entry is stored (S-CMP-1, and S-FLT-1 about the codec).
+func (r *ShardReader) codec(e IndexEntry) (Codec, error) {
+	codec := CodecNone
+	if e.Flags&entryCompressed != 0 {
+		switch e.Flags & (entryZstd | entryLZ4) {
+		case entryZstd:
+			codec = CodecZstd
+		case entryLZ4:
+			codec = CodecLZ4
+		case 0:
+			codec = r.header.CompressionDefault
+		}
+		if codec != CodecZstd && codec != CodecLZ4 {
+			return 0, broken(CodeUnknownCodec, "S-CMP-1", "the codec of the entry cannot be determined").
+				found("flags 0x%04x and default %d", e.Flags, r.header.CompressionDefault)
+		}
+	}
+	if e.Flags&entryFiltered != 0 && codec != CodecZstd {
+		return 0, badFilter("S-FLT-1", "a filtered entry is not compressed with zstd").found("%s", codec)
+	}
+	return codec, nil
+}
+
+func (r *ShardReader) hasChecksum(e IndexEntry) bool {
+	return r.header.Flags&flagChecksums != 0 || e.CRC32C != 0
+}
+
+// checkSizes makes all checks that need no data, before memory is made for the content.
+func (r *ShardReader) checkSizes(e IndexEntry) (Codec, error) {
+	codec, err := r.codec(e)
+	if err != nil {
+		return 0, err
+	}
+	if codec == CodecNone {
+		if e.DiskSize != e.OrigSize {
+			return 0, broken(CodeSizeMismatch, "S-DAT-4", "an uncompressed entry has two different sizes").
+				expected("%d bytes", e.OrigSize).found("%d", e.DiskSize)
+		}
+		return codec, nil
+	}
+	if e.OrigSize > r.limits.MaxDecompressedBytes {
+		return 0, broken(CodeLimitExceeded, "S-CMP-2", "the entry is too large after decompression").
+			expected("at most %d bytes", r.limits.MaxDecompressedBytes).found("%d", e.OrigSize)
+	}
+	// Divided, because a product could wrap.
+	reachable := (e.OrigSize+zstdExpansion-1)/zstdExpansion <= e.DiskSize
+	if codec == CodecLZ4 {
+		reachable = e.OrigSize <= lz4Slack || (e.OrigSize-lz4Slack+lz4Expansion-1)/lz4Expansion <= e.DiskSize
+	}
+	if !reachable {
+		return 0, broken(CodeSizeMismatch, "S-CMP-8", "the stored bytes cannot expand to this size").
+			found("%d bytes for %d", e.DiskSize, e.OrigSize)
+	}
+	return codec, nil
+}
+
+func (r *ShardReader) readAll(e IndexEntry) ([]byte, error) {
+	codec, err := r.checkSizes(e)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := r.readAt(e.DataOffset, e.DiskSize)
+	if err != nil {
+		return nil, err
+	}
+	data := stored
+	if codec != CodecNone {
+		if len(stored) == 0 {
+			return nil, broken(CodeBadCompression, "S-CMP-4", "a compressed entry has no bytes")
+		}
+		data = make([]byte, e.OrigSize)
+		switch {
+		case codec == CodecLZ4:
+			err = decodeLZ4(stored, data)
+		case e.Flags&entryFiltered != 0:
+			err = r.decodeFiltered(e, stored, data)
+		default:
+			err = decodeZstd(stored, data, r.limits.MaxWindowBytes)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return data, r.verify(e, data)
+}
+
+func (r *ShardReader) verify(e IndexEntry, data []byte) error {
+	if !r.checks || !r.hasChecksum(e) {
+		return nil
+	}
+	if found := ComputeChecksum(data); found != e.CRC32C {
+		return broken(CodeChecksumMismatch, "S-CRC-1", "CRC-32C mismatch: the data is damaged").
+			expected("%08x", e.CRC32C).found("%08x", found)
+	}
+	return nil
+}
+
+// decodeFiltered decodes an entry whose frames are filtered: one frame, or a run of frames with a seek table.
+func (r *ShardReader) decodeFiltered(e IndexEntry, stored, out []byte) error {
+	leading, err := leadingSize(stored, e.DiskSize)
+	if err != nil {
+		return err
+	}
+	filters, err := parseFilters(stored[8:leading])
+	if err != nil {
+		return err
+	}
+	if size := seekTableSize(stored, e.DiskSize); size > 0 {
+		table, err := parseSeekTable(stored[e.DiskSize-size:], e.DiskSize, e.OrigSize, leading)
+		if err != nil {
+			return err
+		}
+		if table != nil {
+			for i := range table.frames {
+				part := out[table.content[i]:table.content[i+1]]
+				if err := r.decodePart(table, filters, i, stored[table.stored[i]:table.stored[i+1]], part); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	frames, err := walkFrames(stored[leading:], r.limits.MaxWindowBytes)
+	if err != nil {
+		return err
+	}
+	if len(frames) != 1 || frames[0].start != 0 || frames[0].end != len(stored)-int(leading) {
+		return badFilter("S-FLT-1", "a filtered entry without a seek table is not one frame")
+	}
+	if err := filters.checkFrame(uint64(len(out))); err != nil {
+		return err
+	}
+	count, err := decodeFrame(stored[leading:], frames[0], out, r.limits.MaxWindowBytes)
+	if err != nil {
+		return err
+	}
+	if err := exactly(count, len(out)); err != nil {
+		return err
+	}
+	filters.undo(out)
+	return nil
+}
+
+// decodePart decodes one frame of a seekable entry.
+func (r *ShardReader) decodePart(table *seekTable, filters *Filters, number int, stored, out []byte) error {
+	if filters != nil {
+		if err := filters.checkFrame(uint64(len(out))); err != nil {
+			return err
+		}
+	}
+	if err := table.decodeTo(number, stored, out, r.limits.MaxWindowBytes); err != nil {
+		return err
+	}
+	if filters != nil {
+		filters.undo(out)
+	}
+	return nil
+}
+
+// filters reads the description of an entry's filters, and the size of the frame that holds it.
+func (r *ShardReader) filters(e IndexEntry) (*Filters, uint64, error) {
+	if e.Flags&entryFiltered == 0 {
+		return nil, 0, nil
+	}
+	if _, err := r.codec(e); err != nil {
+		return nil, 0, err
+	}
+	head, err := r.readAt(e.DataOffset, min(e.DiskSize, 8+maxDescription))
+	if err != nil {
+		return nil, 0, err
+	}
+	size, err := leadingSize(head, e.DiskSize)
+	if err != nil {
+		return nil, 0, err
+	}
+	filters, err := parseFilters(head[8:size])
+	return filters, size, err
+}
+
+// seekTable reads the table of a seekable entry; nil for any other.
+func (r *ShardReader) seekTable(e IndexEntry) (*seekTable, error) {
+	codec, err := r.codec(e)
+	if err != nil || codec != CodecZstd {
+		return nil, err
+	}
+	footerSize := min(e.DiskSize, seekFooterSize)
+	footer, err := r.readAt(e.DataOffset+e.DiskSize-footerSize, footerSize)
+	if err != nil {
+		return nil, err
+	}
+	size := seekTableSize(footer, e.DiskSize)
+	if size == 0 {
+		return nil, nil
+	}
+	tail, err := r.readAt(e.DataOffset+e.DiskSize-size, size)
+	if err != nil {
+		return nil, err
+	}
+	_, leading, err := r.filters(e)
+	if err != nil {
+		return nil, err
+	}
+	return parseSeekTable(tail, e.DiskSize, e.OrigSize, leading)
+}
+
+func (r *ShardReader) readRange(e IndexEntry, start, end uint64) ([]byte, error) {
+	codec, err := r.checkSizes(e)
+	if err != nil {
+		return nil, err
+	}
+	if codec == CodecNone {
+		return r.readAt(e.DataOffset+start, end-start)
+	}
+	table, err := r.seekTable(e)
+	if err != nil {
+		return nil, err
+	}
+	if table == nil {
+		data, err := r.readAll(e)
+		if err != nil {
+			return nil, err
+		}
+		return data[start:end], nil
+	}
+	if start == end {
+		return []byte{}, nil
+	}
+	filters, _, err := r.filters(e)
+	if err != nil {
+		return nil, err
+	}
+	first, last := table.covering(start, end)
+	stored, err := r.readAt(e.DataOffset+table.stored[first], table.stored[last+1]-table.stored[first])
+	if err != nil {
+		return nil, err
+	}
+	content := make([]byte, table.content[last+1]-table.content[first])
+	for i := first; i <= last; i++ {
+		part := stored[table.stored[i]-table.stored[first] : table.stored[i+1]-table.stored[first]]
+		out := content[table.content[i]-table.content[first] : table.content[i+1]-table.content[first]]
+		if err := r.decodePart(table, filters, i, part, out); err != nil {
+			return nil, err
+		}
+	}
+	return content[start-table.content[first] : end-table.content[first]], nil
+}

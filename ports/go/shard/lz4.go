@@ -1,0 +1,94 @@
+package shard
+
+import (
+	"encoding/binary"
+
+	"github.com/pierrec/lz4/v4"
+)
+
+const (
+	lz4Expansion  = 255
+	lz4Slack      = 64
+	lz4LastBytes  = 5
+	lz4ShortMatch = 4
+)
+
+// decodeLZ4 decodes one raw block into memory of exactly the size of the entry (S-CMP-3, S-CMP-4, S-CMP-9).
+func decodeLZ4(stored, out []byte) error {
+	damaged := func() error {
+		if len(stored) > 4 && uint64(binary.LittleEndian.Uint32(stored)) == uint64(len(out)) {
+			return broken(CodeBadCompression, "S-CMP-9", "the lz4 block has its size in front")
+		}
+		return broken(CodeBadCompression, "S-CMP-4", "the lz4 block is damaged or incomplete")
+	}
+	longer := func() error {
+		return broken(CodeSizeMismatch, "S-CMP-3", "the lz4 block holds more than the index says").
+			expected("%d bytes", len(out))
+	}
+	at, done, matchEnd := 0, 0, 0
+	length := func(nibble int) (int, bool) {
+		if nibble < 15 {
+			return nibble, true
+		}
+		total := nibble
+		for at < len(stored) {
+			b := int(stored[at])
+			at++
+			total += b
+			if b != 255 {
+				return total, true
+			}
+			if total > len(out)+len(stored) { // cannot be true; and cannot overflow
+				return total, true
+			}
+		}
+		return 0, false
+	}
+	for at < len(stored) {
+		token := int(stored[at])
+		at++
+		literals, ok := length(token >> 4)
+		if !ok || literals > len(stored)-at {
+			return damaged()
+		}
+		if literals > len(out)-done {
+			return longer()
+		}
+		done += copy(out[done:], stored[at:at+literals])
+		at += literals
+		if at == len(stored) {
+			if token&15 != 0 || (matchEnd > 0 && done-matchEnd < lz4LastBytes) {
+				return broken(CodeBadCompression, "S-CMP-9", "the lz4 block does not end with five literals")
+			}
+			return exactly(done, len(out))
+		}
+		if len(stored)-at < 2 {
+			return damaged()
+		}
+		distance := int(stored[at]) | int(stored[at+1])<<8
+		at += 2
+		match, ok := length(token & 15)
+		if !ok || distance == 0 || distance > done {
+			return damaged()
+		}
+		match += lz4ShortMatch
+		if match > len(out)-done {
+			return longer()
+		}
+		for i := 0; i < match; i++ { // byte by byte: source and target may overlap
+			out[done+i] = out[done-distance+i]
+		}
+		done += match
+		matchEnd = done
+	}
+	return damaged()
+}
+
+func compressLZ4(data []byte) ([]byte, error) {
+	out := make([]byte, lz4.CompressBlockBound(len(data)))
+	count, err := lz4.CompressBlock(data, out, nil)
+	if err != nil {
+		return nil, err
+	}
+	return out[:count], nil // empty if it would not shrink
+}

@@ -1,0 +1,283 @@
+package shard
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
+
+	"github.com/shard-format/shard/ports/go/internal/strictjson"
+)
+
+// Object is a JSON object. Its values are nil, bool, int64, *big.Int, float64, string, []any and map[string]any.
+type Object = map[string]any
+
+// CanonicalJSON writes a value in the canonical form of spec/registry.md.
+func CanonicalJSON(value any) ([]byte, error) {
+	text, err := strictjson.Canonical(value)
+	if err != nil {
+		e := invalid("the value has no JSON form")
+		e.Err = err
+		return nil, e
+	}
+	return text, nil
+}
+
+// parseObject reads a JSON object of the strict subset (S-SCH-2, S-SCH-7, S-SCH-8).
+func parseObject(text []byte, what, rule string, limits Limits) (Object, error) {
+	if uint64(len(text)) > limits.MaxJSONBytes {
+		return nil, jsonTooLong(uint64(len(text)), what, limits)
+	}
+	value, err := strictjson.Parse(text, int(limits.MaxJSONNodes))
+	if errors.Is(err, strictjson.ErrTooManyNodes) {
+		return nil, broken(CodeLimitExceeded, "S-SCH-8", what+" has too many values").expected("at most %d", limits.MaxJSONNodes)
+	}
+	if err != nil {
+		e := broken(CodeBadMetadata, rule, what+" is not valid JSON")
+		e.Err = err
+		return nil, e
+	}
+	object, ok := value.(map[string]any)
+	if !ok {
+		return nil, broken(CodeBadMetadata, rule, what+" is not a JSON object")
+	}
+	return object, nil
+}
+
+func jsonTooLong(size uint64, what string, limits Limits) error {
+	return broken(CodeLimitExceeded, "S-SCH-7", what+" is too long").
+		expected("at most %d bytes", limits.MaxJSONBytes).found("%d", size)
+}
+
+// ReadJSON gives an entry that must be a JSON object.
+func (r *ShardReader) ReadJSON(name string) (Object, error) { return r.readJSON(name, "S-SCH-2") }
+
+func (r *ShardReader) readJSON(name, rule string) (Object, error) {
+	i, err := r.row(name)
+	if err != nil {
+		return nil, err
+	}
+	if size := r.index.entries[i].OrigSize; size > r.limits.MaxJSONBytes {
+		return nil, located(jsonTooLong(size, "the entry", r.limits), r.name, name)
+	}
+	text, err := r.ReadEntryAt(i)
+	if err != nil {
+		return nil, err
+	}
+	object, err := parseObject(text, "the entry", rule, r.limits)
+	return object, located(err, r.name, name)
+}
+
+// --- the schema section
+
+// Schema gives the schema section; nil if the file has none.
+func (r *ShardReader) Schema() (Object, error) {
+	schema, err := r.schema()
+	return schema, located(err, r.name, "")
+}
+
+func (r *ShardReader) schema() (Object, error) {
+	h := r.header
+	if h.SchemaOffset == 0 {
+		return nil, nil
+	}
+	end := h.DataSectionOffset
+	for i := range r.index.entries {
+		e := &r.index.entries[i]
+		end = max(end, e.DataOffset+e.DiskSize)
+	}
+	if h.SchemaOffset < end || h.SchemaOffset > h.TotalFileSize {
+		return nil, broken(CodeBadMetadata, "S-SCH-1", "the schema section is not behind the data").
+			expected("%d to %d", end, h.TotalFileSize).found("%d", h.SchemaOffset)
+	}
+	size := h.TotalFileSize - h.SchemaOffset
+	if size > r.limits.MaxJSONBytes {
+		return nil, jsonTooLong(size, "the schema section", r.limits)
+	}
+	text, err := r.readAt(h.SchemaOffset, size)
+	if err != nil {
+		return nil, err
+	}
+	schema, err := parseObject(text, "the schema section", "S-SCH-2", r.limits)
+	if err != nil {
+		return nil, err
+	}
+	return schema, checkSchema(schema)
+}
+
+// checkSchema checks S-SCH-4.
+func checkSchema(schema Object) error {
+	bad := func(field, expected string) error {
+		return broken(CodeBadMetadata, "S-SCH-4", "'"+field+"' of the schema section is wrong").expected("%s", expected)
+	}
+	for _, field := range []string{"tag_dictionary", "tags"} {
+		value := schema[field]
+		if value == nil {
+			continue
+		}
+		list, ok := value.([]any)
+		if !ok || (field == "tag_dictionary" && len(list) > 16) {
+			return bad(field, "a list of strings, at most 16 in tag_dictionary")
+		}
+		for _, item := range list {
+			if _, ok := item.(string); !ok {
+				return bad(field, "a list of strings")
+			}
+		}
+	}
+	if value := schema["entry_metadata"]; value != nil {
+		object, ok := value.(map[string]any)
+		if !ok {
+			return bad("entry_metadata", "an object of objects")
+		}
+		for _, item := range object {
+			if _, ok := item.(map[string]any); !ok {
+				return bad("entry_metadata", "an object of objects")
+			}
+		}
+	}
+	return nil
+}
+
+// --- manifests
+
+// Manifest gives the rows of a manifest (S-MAN-1, S-MAN-2): fields as they are stored.
+func (r *ShardReader) Manifest() ([]Object, error) {
+	rows, err := r.manifest()
+	return rows, located(err, r.name, "")
+}
+
+func (r *ShardReader) manifest() ([]Object, error) {
+	listed, err := r.manifestList()
+	if err != nil {
+		return nil, err
+	}
+	list, ok := listed.([]any)
+	if !ok {
+		return nil, broken(CodeBadMetadata, "S-MAN-1", "the manifest has no list of files")
+	}
+	rows := make([]Object, len(list))
+	seen := map[string]bool{}
+	for i, item := range list {
+		row, ok := item.(map[string]any)
+		if !ok {
+			return nil, broken(CodeBadMetadata, "S-MAN-1", "a row of the manifest is not an object")
+		}
+		uri, err := checkReference(row)
+		if err != nil {
+			return nil, err
+		}
+		if seen[uri] {
+			return nil, broken(CodeBadMetadata, "S-MAN-2", "the manifest names a file twice").found("%.80q", uri)
+		}
+		seen[uri], rows[i] = true, row
+	}
+	return rows, nil
+}
+
+// manifestList finds the list, in the entry or in the schema section (S-MAN-1, S-MAN-7).
+func (r *ShardReader) manifestList() (any, error) {
+	schema, schemaErr := r.schema()
+	inSchema, _ := schema["manifest"].(map[string]any)
+	isSigned := r.HasEntry(identityEntry)
+	if !r.HasEntry(manifestEntry) {
+		if schemaErr != nil {
+			return nil, schemaErr
+		}
+		if inSchema["files"] != nil && isSigned {
+			return nil, broken(CodeIdentityMismatch, "S-MAN-7", "the manifest is not an entry, so the identity does not cover it")
+		}
+		return inSchema["files"], nil
+	}
+	object, err := r.readJSON(manifestEntry, "S-MAN-1")
+	if err != nil {
+		return nil, err
+	}
+	if isSigned {
+		if err := r.checkSignedManifest(object, inSchema); err != nil {
+			return nil, err
+		}
+	}
+	if listed, there := object["files"]; there {
+		return listed, nil
+	}
+	return object["chunks"], nil
+}
+
+// checkSignedManifest checks that the stored identity covers the manifest (S-MAN-7).
+func (r *ShardReader) checkSignedManifest(object, inSchema Object) error {
+	bad := func(problem string) error { return broken(CodeIdentityMismatch, "S-MAN-7", problem) }
+	text, err := r.ReadEntry(identityEntry)
+	if err != nil {
+		return err
+	}
+	stored, err := parseObject(text, "the identity", "S-IDN-1", identityLimits(r.limits, text))
+	if err != nil {
+		return bad("the stored identity cannot be read")
+	}
+	content, err := r.ReadEntry(manifestEntry)
+	if err != nil {
+		return err
+	}
+	entries, _ := stored["entries"].(map[string]any)
+	if entries[manifestEntry] != hexDigest(content) {
+		return bad("the stored identity does not cover the manifest")
+	}
+	if version, _ := stored["v"].(int64); version >= 2 && stored["role"] != int64(RoleManifest) {
+		return bad("the stored identity is of another role")
+	}
+	for _, key := range []string{"files", "chunks"} {
+		if inSchema[key] == nil {
+			continue
+		}
+		mine, err1 := strictjson.Canonical(object[key])
+		other, err2 := strictjson.Canonical(inSchema[key])
+		if err1 != nil || err2 != nil || string(mine) != string(other) {
+			return bad("the schema section lists other files than the manifest")
+		}
+	}
+	return nil
+}
+
+// checkReference checks one row of a manifest (S-MAN-2).
+func checkReference(row Object) (string, error) {
+	bad := func(field, expected string) error {
+		return broken(CodeBadMetadata, "S-MAN-2", "'"+field+"' of a row is wrong").expected("%s", expected)
+	}
+	uri, ok := row["uri"].(string)
+	if !ok || uri == "" || strings.ContainsRune(uri, 0) {
+		return "", bad("uri", "a string that is not empty, without NUL")
+	}
+	if value := row["sha256"]; value != nil {
+		if text, ok := value.(string); !ok || !isDigest(text) {
+			return "", bad("sha256", "64 lower-case hex digits")
+		}
+	}
+	if value := row["size"]; value != nil {
+		if !isNatural(value) {
+			return "", bad("size", "an integer of 0 or more")
+		}
+	}
+	for _, field := range []string{"start_key", "end_key"} {
+		if value := row[field]; value != nil {
+			if _, ok := value.(string); !ok {
+				return "", bad(field, "a string")
+			}
+		}
+	}
+	return uri, nil
+}
+
+func isDigest(text string) bool {
+	return len(text) == 64 && strings.Trim(text, "0123456789abcdef") == ""
+}
+
+func hexDigest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// ParseObject reads a JSON object of the strict subset of spec/registry.md, with the default limits.
+func ParseObject(text []byte) (Object, error) {
+	return parseObject(text, "the text", "", Limits{}.withDefaults())
+}

@@ -1,0 +1,267 @@
+package shard
+
+import (
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+)
+
+const firstRead = 4096
+
+// Options changes how a file is read. The zero value is right for most.
+type Options struct {
+	// Limits is what the file may ask for; raise one for files that you trust.
+	Limits Limits
+	// SkipChecks leaves out the checksums of entries. Structure is always checked.
+	SkipChecks bool
+}
+
+// ShardReader gives the entries of a file by name.
+//
+// Opening reads the head of the file and checks its structure. Any number of goroutines may use a reader.
+type ShardReader struct {
+	source io.ReaderAt
+	closer io.Closer
+	name   string
+	header Header
+	head   []byte
+	index  *index
+	limits Limits
+	checks bool
+	closed atomic.Bool
+}
+
+// OpenShard opens a file. Close it.
+func OpenShard(path string, options ...Options) (*ShardReader, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, ioError("cannot open", path, err)
+	}
+	status, err := file.Stat()
+	if err == nil && !status.Mode().IsRegular() {
+		err = &Error{Code: CodeInvalidArgument, Path: path, Problem: "not a regular file"}
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, ioError("cannot open", path, err)
+	}
+	reader, err := newReader(file, status.Size(), path, options)
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	reader.closer = file
+	return reader, nil
+}
+
+// NewReader reads a file of the given size from anything that reads at an offset: bytes in memory, a range of a
+// larger file, an object store. Close does not close the source.
+func NewReader(source io.ReaderAt, size int64, options ...Options) (*ShardReader, error) {
+	return newReader(source, size, "", options)
+}
+
+func newReader(source io.ReaderAt, size int64, name string, options []Options) (*ShardReader, error) {
+	var chosen Options
+	if len(options) > 0 {
+		chosen = options[0]
+	}
+	r := &ShardReader{source: source, name: name, limits: chosen.Limits.withDefaults(), checks: !chosen.SkipChecks}
+	if err := r.open(uint64(max(size, 0))); err != nil {
+		return nil, located(err, name, "")
+	}
+	return r, nil
+}
+
+func (r *ShardReader) open(size uint64) error {
+	head, err := r.readAt(0, min(size, firstRead))
+	if err != nil {
+		return err
+	}
+	if r.header, err = parseHeader(head, size, r.limits); err != nil {
+		return err
+	}
+	if needed := r.header.DataSectionOffset; needed > uint64(len(head)) {
+		rest, err := r.readAt(uint64(len(head)), needed-uint64(len(head)))
+		if err != nil {
+			return err
+		}
+		head = append(head, rest...)
+	}
+	r.head = head[:headerSize]
+	r.index, err = parseIndex(head, r.header)
+	return err
+}
+
+func (r *ShardReader) readAt(offset, length uint64) ([]byte, error) {
+	data := make([]byte, length)
+	return data, r.readInto(offset, data)
+}
+
+func (r *ShardReader) readInto(offset uint64, data []byte) error {
+	if r.closed.Load() {
+		return &Error{Code: CodeClosed, Problem: "the reader is closed"}
+	}
+	count, err := r.source.ReadAt(data, int64(offset))
+	if count == len(data) {
+		return nil
+	}
+	if err == io.EOF || err == nil {
+		return broken(CodeTruncated, "", "the file ends before it should").
+			expected("%d bytes at offset %d", len(data), offset).found("%d", count)
+	}
+	return ioError("cannot read", r.name, err)
+}
+
+// Close ends the reader. A second call does nothing.
+func (r *ShardReader) Close() error {
+	if r.closed.Swap(true) || r.closer == nil {
+		return nil
+	}
+	if err := r.closer.Close(); err != nil {
+		return ioError("cannot close", r.name, err)
+	}
+	return nil
+}
+
+// --- what is there
+
+// Header gives the header, field by field.
+func (r *ShardReader) Header() Header { return r.header }
+
+// Name is the path of the file; empty if it has none.
+func (r *ShardReader) Name() string { return r.name }
+
+// EntryCount is the number of entries.
+func (r *ShardReader) EntryCount() int { return len(r.index.entries) }
+
+// EntryNames gives all names, in the order of the index.
+func (r *ShardReader) EntryNames() []string { return append([]string(nil), r.index.names...) }
+
+// EntryName is the name of the entry in a row.
+func (r *ShardReader) EntryName(i int) string { return r.index.names[i] }
+
+// Lookup gives the row of a name, or -1.
+func (r *ShardReader) Lookup(name string) int {
+	if i, there := r.index.byName[name]; there {
+		return i
+	}
+	return -1
+}
+
+// HasEntry reports whether there is an entry of that name.
+func (r *ShardReader) HasEntry(name string) bool { return r.Lookup(name) >= 0 }
+
+// ListPrefix gives the names that start with a prefix, in the order of the index.
+func (r *ShardReader) ListPrefix(prefix string) []string {
+	var found []string
+	for _, name := range r.index.names {
+		if strings.HasPrefix(name, prefix) {
+			found = append(found, name)
+		}
+	}
+	return found
+}
+
+// EntryInfo is what the index says about one entry.
+type EntryInfo struct {
+	IndexEntry
+	Name  string
+	Codec Codec
+	// HasChecksum is false for an entry that the file has no checksum of.
+	HasChecksum bool
+}
+
+// Info gives what the index says about an entry. The entry itself is not read.
+func (r *ShardReader) Info(name string) (EntryInfo, error) {
+	i, err := r.row(name)
+	if err != nil {
+		return EntryInfo{}, err
+	}
+	return r.InfoAt(i)
+}
+
+// InfoAt gives what the index says about the entry in a row.
+func (r *ShardReader) InfoAt(i int) (EntryInfo, error) {
+	e := r.index.entries[i]
+	codec, err := r.codec(e)
+	if err != nil {
+		return EntryInfo{}, located(err, r.name, r.index.names[i])
+	}
+	return EntryInfo{IndexEntry: e, Name: r.index.names[i], Codec: codec, HasChecksum: r.hasChecksum(e)}, nil
+}
+
+func (r *ShardReader) row(name string) (int, error) {
+	i, there := r.index.byName[name]
+	if !there {
+		return 0, &Error{Code: CodeEntryNotFound, Path: r.name, Entry: name, Problem: "no such entry"}
+	}
+	return i, nil
+}
+
+// --- reading
+
+// ReadEntry gives all bytes of an entry, decompressed and checked.
+func (r *ShardReader) ReadEntry(name string) ([]byte, error) {
+	i, err := r.row(name)
+	if err != nil {
+		return nil, err
+	}
+	return r.ReadEntryAt(i)
+}
+
+// ReadEntryByName is ReadEntry.
+func (r *ShardReader) ReadEntryByName(name string) ([]byte, error) { return r.ReadEntry(name) }
+
+// ReadEntryAt gives all bytes of the entry in a row, decompressed and checked.
+func (r *ShardReader) ReadEntryAt(i int) ([]byte, error) {
+	if i < 0 || i >= len(r.index.entries) {
+		return nil, &Error{Code: CodeInvalidArgument, Path: r.name, Problem: "no such row"}
+	}
+	data, err := r.readAll(r.index.entries[i])
+	if err != nil {
+		return nil, located(err, r.name, r.index.names[i])
+	}
+	return data, nil
+}
+
+// ReadRange gives the bytes of an entry from start to end. Of a seekable entry only the frames that hold them are read,
+// decoded and checked; of a raw entry only the bytes themselves are read, without a check.
+func (r *ShardReader) ReadRange(name string, start, end uint64) ([]byte, error) {
+	i, err := r.row(name)
+	if err != nil {
+		return nil, err
+	}
+	e := r.index.entries[i]
+	if start > end || end > e.OrigSize {
+		return nil, &Error{Code: CodeInvalidArgument, Path: r.name, Entry: name, Problem: "the range is outside the entry"}
+	}
+	data, err := r.readRange(e, start, end)
+	if err != nil {
+		return nil, located(err, r.name, name)
+	}
+	return data, nil
+}
+
+// SeekFrames gives the frames of a seekable entry; nil for any other.
+func (r *ShardReader) SeekFrames(name string) ([]SeekFrame, error) {
+	i, err := r.row(name)
+	if err != nil {
+		return nil, err
+	}
+	table, err := r.seekTable(r.index.entries[i])
+	if err != nil || table == nil {
+		return nil, located(err, r.name, name)
+	}
+	return table.frames, nil
+}
+
+// Filters gives what was done to an entry before it was compressed; nil for nothing.
+func (r *ShardReader) Filters(name string) (*Filters, error) {
+	i, err := r.row(name)
+	if err != nil {
+		return nil, err
+	}
+	filters, _, err := r.filters(r.index.entries[i])
+	return filters, located(err, r.name, name)
+}

@@ -1,0 +1,253 @@
+package shard
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	frameMagic     = 0xFD2FB528
+	skippableMagic = 0x184D2A50
+	skippableMask  = 0xFFFFFFF0
+	zstdExpansion  = 32768
+	usualLevel     = 3
+)
+
+// frame is one data frame in the stored bytes of an entry.
+type frame struct {
+	start, end  int
+	contentSize uint64
+	hasSize     bool
+}
+
+// walkFrames finds the data frames (S-CMP-4 to S-CMP-7). It decodes nothing.
+func walkFrames(stored []byte, maxWindow uint64) ([]frame, error) {
+	var frames []frame
+	for at := 0; at < len(stored); {
+		if len(stored)-at < 4 {
+			return nil, incomplete("a frame")
+		}
+		number := binary.LittleEndian.Uint32(stored[at:])
+		switch {
+		case number == frameMagic:
+			one, err := walkFrame(stored, at, maxWindow)
+			if err != nil {
+				return nil, err
+			}
+			frames = append(frames, one)
+			at = one.end
+		case number&skippableMask == skippableMagic:
+			if len(stored)-at < 8 {
+				return nil, incomplete("a skippable frame")
+			}
+			size := uint64(binary.LittleEndian.Uint32(stored[at+4:]))
+			if size > uint64(len(stored)-at-8) {
+				return nil, incomplete("a skippable frame")
+			}
+			at += 8 + int(size)
+		default:
+			return nil, broken(CodeBadCompression, "S-CMP-5", "no zstd frame where one must start").
+				found("% x at stored byte %d", stored[at:at+4], at)
+		}
+	}
+	if len(frames) == 0 {
+		return nil, broken(CodeBadCompression, "S-CMP-4", "the entry has no zstd frame")
+	}
+	return frames, nil
+}
+
+func incomplete(what string) *Error {
+	return broken(CodeBadCompression, "S-CMP-4", what+" is incomplete")
+}
+
+func walkFrame(stored []byte, start int, maxWindow uint64) (frame, error) {
+	one, at, hasChecksum, err := frameHeader(stored, start, maxWindow)
+	if err != nil {
+		return one, err
+	}
+	for last := false; !last; {
+		if len(stored)-at < 3 {
+			return one, incomplete("a zstd frame")
+		}
+		block := uint32(stored[at]) | uint32(stored[at+1])<<8 | uint32(stored[at+2])<<16
+		last = block&1 != 0
+		size := int(block >> 3)
+		switch block >> 1 & 3 {
+		case 1:
+			size = 1
+		case 3:
+			return one, broken(CodeBadCompression, "S-CMP-4", "a zstd block has the reserved type")
+		}
+		at += 3
+		if len(stored)-at < size {
+			return one, incomplete("a zstd frame")
+		}
+		at += size
+	}
+	if hasChecksum {
+		if len(stored)-at < 4 {
+			return one, incomplete("a zstd frame")
+		}
+		at += 4
+	}
+	one.end = at
+	return one, nil
+}
+
+// frameHeader reads the header of a frame, and returns where its blocks start.
+func frameHeader(stored []byte, start int, maxWindow uint64) (frame, int, bool, error) {
+	one := frame{start: start}
+	at := start + 4
+	take := func(count int) []byte {
+		if len(stored)-at < count {
+			return nil
+		}
+		at += count
+		return stored[at-count : at]
+	}
+	b := take(1)
+	if b == nil {
+		return one, 0, false, incomplete("a zstd frame")
+	}
+	descriptor := b[0]
+	if descriptor&0x08 != 0 {
+		return one, 0, false, broken(CodeBadCompression, "S-CMP-4", "a reserved bit of a zstd frame header is set")
+	}
+	single := descriptor&0x20 != 0
+	var window uint64
+	if !single {
+		if b = take(1); b == nil {
+			return one, 0, false, incomplete("a zstd frame")
+		}
+		base := uint64(1) << (10 + b[0]>>3)
+		window = base + base>>3*uint64(b[0]&7)
+	}
+	if b = take([]int{0, 1, 2, 4}[descriptor&3]); b == nil && descriptor&3 != 0 {
+		return one, 0, false, incomplete("a zstd frame")
+	}
+	for _, c := range b {
+		if c != 0 {
+			return one, 0, false, broken(CodeBadCompression, "S-CMP-6", "a zstd frame needs a dictionary")
+		}
+	}
+	width := []int{0, 2, 4, 8}[descriptor>>6]
+	if width == 0 && single {
+		width = 1
+	}
+	if b = take(width); b == nil && width > 0 {
+		return one, 0, false, incomplete("a zstd frame")
+	}
+	if width > 0 {
+		var word [8]byte
+		copy(word[:], b)
+		one.contentSize, one.hasSize = binary.LittleEndian.Uint64(word[:]), true
+		if width == 2 {
+			one.contentSize += 256
+		}
+	}
+	if single {
+		window = one.contentSize
+	}
+	if window > maxWindow {
+		return one, 0, false, broken(CodeLimitExceeded, "S-CMP-7", "a zstd frame needs a window that is too large").
+			expected("at most %d bytes", maxWindow).found("%d bytes", window)
+	}
+	return one, at, descriptor&0x04 != 0, nil
+}
+
+// newDecoder makes a decoder that writes no more than the capacity of what it is given, for windows of up to a size.
+func newDecoder(maxWindow uint64) (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(max(maxWindow, zstd.MinWindowSize)), zstd.WithDecoderConcurrency(0))
+}
+
+var usualDecoder = sync.OnceValues(func() (*zstd.Decoder, error) { return newDecoder(defaultMaxWindowBytes) })
+
+func decoderFor(maxWindow uint64) (*zstd.Decoder, error) {
+	if maxWindow <= defaultMaxWindowBytes { // larger windows were refused before
+		return usualDecoder()
+	}
+	return newDecoder(maxWindow)
+}
+
+// decodeFrame decodes one frame to the start of out and returns how many bytes came out (S-CMP-3, S-CMP-4).
+func decodeFrame(stored []byte, one frame, out []byte, maxWindow uint64) (int, error) {
+	if one.hasSize && one.contentSize > uint64(len(out)) {
+		return 0, tooLong(fmt.Sprintf("%d bytes declared", one.contentSize), len(out))
+	}
+	decoder, err := decoderFor(maxWindow)
+	if err != nil {
+		return 0, err
+	}
+	content, err := decoder.DecodeAll(stored[one.start:one.end], out[:0:len(out)])
+	switch {
+	case errors.Is(err, zstd.ErrDecoderSizeExceeded):
+		return 0, tooLong(fmt.Sprintf("more than %d bytes", len(out)), len(out))
+	case errors.Is(err, zstd.ErrCRCMismatch):
+		return 0, broken(CodeChecksumMismatch, "S-CMP-4", "the checksum of a zstd frame does not fit")
+	case err != nil:
+		e := broken(CodeBadCompression, "S-CMP-4", "zstd cannot decode it")
+		e.Err = err
+		return 0, e
+	case len(content) > len(out):
+		return 0, tooLong(fmt.Sprintf("%d bytes", len(content)), len(out))
+	case one.hasSize && uint64(len(content)) != one.contentSize:
+		return 0, broken(CodeSizeMismatch, "S-CMP-3", "a zstd frame is shorter than it declares").
+			expected("%d bytes", one.contentSize).found("%d bytes", len(content))
+	}
+	return len(content), nil
+}
+
+func tooLong(found string, room int) *Error {
+	return broken(CodeSizeMismatch, "S-CMP-3", "a zstd frame holds more than the index says").
+		expected("at most %d bytes", room).found("%s", found)
+}
+
+// decodeZstd decodes all frames into memory of exactly the size of the entry.
+func decodeZstd(stored, out []byte, maxWindow uint64) error {
+	frames, err := walkFrames(stored, maxWindow)
+	if err != nil {
+		return err
+	}
+	done := 0
+	for _, one := range frames {
+		count, err := decodeFrame(stored, one, out[done:], maxWindow)
+		if err != nil {
+			return err
+		}
+		done += count
+	}
+	return exactly(done, len(out))
+}
+
+func exactly(found, expected int) error {
+	if found != expected {
+		return broken(CodeSizeMismatch, "S-CMP-3", "the entry decodes to another size").
+			expected("%d bytes", expected).found("%d bytes", found)
+	}
+	return nil
+}
+
+type encoderKey struct {
+	level    int
+	checksum bool
+}
+
+var encoders sync.Map // encoderKey to *zstd.Encoder, whose EncodeAll may be called at the same time
+
+func compressZstd(data []byte, level int, checksum bool) ([]byte, error) {
+	key := encoderKey{level, checksum}
+	found, ok := encoders.Load(key)
+	if !ok {
+		made, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(level)),
+			zstd.WithEncoderCRC(checksum), zstd.WithSingleSegment(false))
+		if err != nil {
+			return nil, err
+		}
+		found, _ = encoders.LoadOrStore(key, made)
+	}
+	return found.(*zstd.Encoder).EncodeAll(data, nil), nil
+}
