@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import shardpack
 from shard_format import (
     Manifest,
+    Role,
     ShardError,
     ShardReader,
     ShardWriter,
@@ -227,7 +228,7 @@ def rewrite(file: str, out: str) -> Told:
                     copies.copy(record)
         return {"sha256": sha256(target.read_bytes())}
     with ShardReader(source) as reader:
-        is_episode = source.suffix == ".wshard"
+        is_episode = source.suffix == ".wshard" and reader.role == Role.WSHARD
         if not is_episode:
             with ShardWriter(
                 target,
