@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	usage = "shard-conformance info | read KIND FILE | step KIND FILE CASE | write CASE OUT | rewrite IN OUT | --batch"
+	usage = "shard-conformance info | read KIND FILE | step KIND FILE CASE | write CASE OUT | rewrite KIND IN OUT | --batch"
 	// features has the letters of tests/conformance/ports.py.
 	features   = "RZMSFLJNIVW"
 	mostListed = 1000
@@ -64,7 +64,7 @@ func answer(arguments []string) (int, object) {
 		"read":    {2, read},
 		"step":    {3, step},
 		"write":   {2, write},
-		"rewrite": {2, rewrite},
+		"rewrite": {3, rewrite},
 	}
 	if len(arguments) == 0 {
 		return 2, object{"usage": usage}
@@ -408,7 +408,11 @@ func tellWritten(path string) (object, error) {
 }
 
 func rewrite(arguments []string) (object, error) {
-	r, err := shard.OpenShard(arguments[0])
+	kind, in, out := arguments[0], arguments[1], arguments[2]
+	if kind != "container" {
+		return nil, fmt.Errorf("this program does not write a %s", kind)
+	}
+	r, err := shard.OpenShard(in)
 	if err != nil {
 		return nil, err
 	}
@@ -418,7 +422,7 @@ func rewrite(arguments []string) (object, error) {
 		return nil, err
 	}
 	h := r.Header()
-	w, err := shard.NewShardStreamWriter(arguments[1], shard.ShardOptions{Role: h.Role, Alignment: h.Alignment, Schema: schema})
+	w, err := shard.NewShardStreamWriter(out, shard.ShardOptions{Role: h.Role, Alignment: h.Alignment, Schema: schema})
 	if err != nil {
 		return nil, err
 	}
@@ -440,5 +444,5 @@ func rewrite(arguments []string) (object, error) {
 	if err := w.Finalize(); err != nil {
 		return nil, err
 	}
-	return tellWritten(arguments[1])
+	return tellWritten(out)
 }
