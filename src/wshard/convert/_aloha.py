@@ -89,7 +89,7 @@ class AlohaReader(DatasetReader):
         if "action" in found and found["action"].ndim:
             length = found["action"].shape[0]
         episode = Episode(name, length=length)
-        note_leftovers(file, found, notes)
+        inner = note_leftovers(file, found, notes)
         parts = Parts(episode, notes, file.filename)
         for field, dataset in found.items():
             top, _, rest = field.partition("/")
@@ -107,9 +107,10 @@ class AlohaReader(DatasetReader):
                 parts.add(
                     "signal", rest if top == "observations" and rest else field, dataset, field
                 )
-        own = {**attributes(file), "texts": parts.texts}
-        for field in own:
+        told = attributes(file)
+        for field in told:
             notes.kept(f"attrs[{field!r}]", "metadata/aloha")
+        own = {**told, "texts": parts.texts, "inner_attributes": inner}
         episode.metadata["aloha"] = {key: value for key, value in own.items() if value != {}}
         return episode
 

@@ -16,6 +16,7 @@ from wshard.convert._hdf5 import (
     DatasetRows,
     as_json_value,
     check_links,
+    read_attribute,
     rows_channel,
 )
 
@@ -146,13 +147,17 @@ def member_group(parent: Any, name: str) -> Any:  # noqa: ANN401 - groups of h5p
     return member
 
 
-def note_leftovers(group: Any, found: Mapping[str, Any], notes: Notes) -> None:  # noqa: ANN401 - an h5py.Group
-    """Notes what is lost besides the datasets below a group: empty groups, and attributes of what is below it.
+def note_leftovers(group: Any, found: Mapping[str, Any], notes: Notes) -> dict[str, dict[str, Any]]:  # noqa: ANN401 - an h5py.Group
+    """Notes what is there besides the datasets below a group: empty groups, and attributes of what is below it.
 
     Args:
         group: of an episode.
         found: its datasets by their names.
         notes: to add to.
+
+    Returns:
+        By name, the attributes that are text or one number, for the metadata of the episode. MimicGen says in those
+        of `datagen_info` how to make more demos.
     """
     names: list[str] = []
     group.visit(names.append)
@@ -160,14 +165,31 @@ def note_leftovers(group: Any, found: Mapping[str, Any], notes: Notes) -> None: 
     for name in found:
         while name := name.rpartition("/")[0]:
             filled.add(name)
+    inner: dict[str, dict[str, Any]] = {}
     for name in names:
         item = found.get(name)
         if name not in filled:
             notes.dropped(name, "an empty group")
         if item is None:
             item = group[name]
-        if len(item.attrs):
-            notes.dropped(f"{name} attributes", ", ".join(item.attrs))
+        for key in item.attrs:
+            value = _plain_attribute(item, key)
+            if value is None:
+                notes.dropped(f"{name}.attrs[{key!r}]", "not text, and not one number")
+            else:
+                inner.setdefault(name, {})[key] = value
+                notes.kept(f"{name}.attrs[{key!r}]", "metadata")
+    return inner
+
+
+def _plain_attribute(item: Any, name: str) -> str | float | None:  # noqa: ANN401 - a group or dataset of h5py
+    """An attribute that is text or one number; None for others."""
+    try:
+        value = read_attribute(item, name)
+    except (OSError, TypeError):
+        return None
+    is_number = isinstance(value, np.generic) and value.dtype.kind in "fiub"
+    return as_json_value(value) if is_number or isinstance(value, (str, bytes)) else None
 
 
 def count_steps(found: Mapping[str, Any], tops: Sequence[str], stated: object) -> int:

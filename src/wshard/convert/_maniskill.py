@@ -85,7 +85,7 @@ class ManiSkillReader(DatasetReader):
         found = dict(datasets(group))
         row = self._rows.get(name, {})
         episode = Episode(name, length=count_steps(found, _STEPS, row.get("elapsed_steps")))
-        note_leftovers(group, found, notes)
+        inner = note_leftovers(group, found, notes)
         for other in self._others:
             notes.dropped(other, "not a trajectory")
         parts = Parts(episode, notes, self.path)
@@ -96,7 +96,11 @@ class ManiSkillReader(DatasetReader):
                 notes.kept(field, lane)
             else:
                 parts.add(*_place(field), dataset, field)
-        own = {"texts": parts.texts, "attributes": attributes(group)}
+        own = {
+            "texts": parts.texts,
+            "attributes": attributes(group),
+            "inner_attributes": inner,
+        }
         episode.metadata["maniskill"] = {key: value for key, value in own.items() if value}
         self._add_facts(episode, row, notes)
         return episode

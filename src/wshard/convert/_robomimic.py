@@ -83,6 +83,8 @@ _NOT_STEPS: Final = ("initial_state", "src_demo_inds")
 # What says how long a demo is, if it has no actions.
 _STEPS: Final = ("actions", "action_dict", "obs", "states")
 _FLAGS: Final = ("|b1", *(f"{kind}{size}" for kind in ("<i", "<u") for size in "248"), "|i1", "|u1")
+# An episode keeps rewards of this type as 32-bit floats if that loses nothing, as of all sparse rewards.
+_F64: Final = "<f8"
 _GYM: Final = 2
 """robomimic's number for environments that are made with Gymnasium."""
 
@@ -188,11 +190,11 @@ class RobomimicReader(DatasetReader):
             length=count_steps(found, _STEPS, attributes.values.get("num_samples")),
             timebase=Timebase(tick_hz=facts.rate_hz),
         )
-        note_leftovers(demo, found, notes)
+        inner = note_leftovers(demo, found, notes)
         for field, why in self._unusual.items():
             notes.dropped(field, why)
         parts, paths, own = Parts(episode, notes, self.path), dict[str, str](), dict[str, Any]()
-        own["dones"] = self._add_ends(episode, found, notes)
+        own.update(self._add_ends(episode, found, notes))
         folded = self._fold(parts, found, episode.length)
         for field, array in found.items():
             if field in folded:
@@ -211,7 +213,7 @@ class RobomimicReader(DatasetReader):
                     channel.description = _UPSIDE_DOWN
         self._add_attributes(episode, attributes, notes)
         own.update(attributes.described(), paths=paths, texts=parts.texts, scalars=parts.scalars)
-        own.update(masks=list(self._masks), dataset_types=dataset.types)
+        own.update(masks=list(self._masks), dataset_types=dataset.types, inner_attributes=inner)
         for field in dataset.values:
             notes.kept(f"data.attrs[{field!r}]", "metadata/dataset")
         for field in (*dataset.dropped, *dataset.arrays):
@@ -239,9 +241,9 @@ class RobomimicReader(DatasetReader):
                 _LANGUAGE, [task] * episode.length, modality=Modality.LANGUAGE
             )
 
-    def _add_ends(self, episode: Episode, found: dict[str, Any], notes: Notes) -> str:
-        """Rewards and flags, where they are one number a step; the type of `dones`."""
-        length, dones = (episode.length,), ""
+    def _add_ends(self, episode: Episode, found: dict[str, Any], notes: Notes) -> dict[str, str]:
+        """Rewards and flags, where they are one number a step; the types that an episode would change."""
+        length, types = (episode.length,), dict[str, str]()
         for field, kinds in (
             *(("rewards", "fiub"), ("dones", "iub")),
             *(("truncations", "b"), ("timestamps_ns", "i")),
@@ -254,6 +256,8 @@ class RobomimicReader(DatasetReader):
                 channel.name = "reward"
                 episode.rewards = channel
                 notes.kept(field, "reward")
+                if array.dtype.str == _F64:
+                    types[field] = _F64
             elif field == "timestamps_ns":
                 episode.timestamps_ns = channel.data
                 notes.kept(field, TIMESTAMPS)
@@ -265,10 +269,10 @@ class RobomimicReader(DatasetReader):
                 if values.size and (values.max() > 1 or values.min() < 0):
                     continue  # not flags: kept as numbers
                 episode.terminations = values != 0
-                dones = array.dtype.str
+                types[field] = array.dtype.str
                 notes.kept(field, TERMINATED)
             del found[field]
-        return dones
+        return types
 
     def _fold(self, parts: Parts, found: Mapping[str, Any], length: int) -> set[str]:
         """Adds observations T + 1 where `next_obs` repeats them; returns the fields that are thereby there."""
@@ -427,12 +431,24 @@ def _environment(attributes: Mapping[str, Any]) -> Environment:
     # Raw files of robosuite have what it calls env_kwargs elsewhere in an attribute of its own.
     options = args.get("env_kwargs") or parse_json_text(attributes.get("env_info"))
     rate: Any = options.get("control_freq") if isinstance(options, dict) else None
+    rate = _isaac_rate(args.get("sim_args")) if rate is None else rate
     is_rate = type(rate) in (int, float) and 0 < rate < math.inf
     return Environment(
         next((name for name in names if isinstance(name, str)), ""),
         float(rate) if is_rate else None,
         str(attributes.get("macros_image_convention", "")),
     )
+
+
+def _isaac_rate(simulation: Any) -> float | None:  # noqa: ANN401 - of JSON
+    """Steps a second: Isaac Lab states the time of a step of the simulator, and how many of them an action lasts."""
+    if not isinstance(simulation, dict):
+        return None
+    times: list[Any] = [simulation.get("dt"), simulation.get("decimation")]
+    if not all(type(one) in (int, float) and 1e-9 < one < 1e9 for one in times):
+        return None
+    # Rounded, because `dt` is often a fraction such as 1/120.
+    return round(1 / float(times[0] * times[1]), 6)
 
 
 def _task(attributes: Mapping[str, Any], dataset: Mapping[str, Any]) -> str:
@@ -589,6 +605,10 @@ class DemoWriter:
         texts = self._own.get("texts")
         for field, text in (texts if isinstance(texts, dict) else {}).items():
             self._write_text(field, text, f"metadata/robomimic/texts/{field}")
+        inner = self._own.get("inner_attributes")
+        for field, values in (inner if isinstance(inner, dict) else {}).items():
+            if field in self._demo and isinstance(values, dict):
+                put_attributes(self._demo[field], values, None, self._notes)
         self._write_attributes()
 
     # --- arrays
@@ -629,8 +649,11 @@ class DemoWriter:
         if lane == TERMINATED:
             kind = self._own.get("dones")
             self._store("dones", channel, block, dtype=kind if kind in _FLAGS else "<i8")
-        elif lane in (REWARD, TRUNCATED):
-            self._store("rewards" if lane == REWARD else "truncations", channel, block)
+        elif lane == REWARD:
+            kind = _F64 if self._own.get("rewards") == _F64 else None
+            self._store("rewards", channel, block, dtype=kind)
+        elif lane == TRUNCATED:
+            self._store("truncations", channel, block)
         elif lane == "signal" and stated is None and channel.length > length > 0:
             name = block.partition("/")[2]
             self._store(f"obs/{name}", channel, block, 0, length)
