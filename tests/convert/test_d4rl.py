@@ -1,4 +1,4 @@
-"""D4RL files. The package does not install on current Python: the files here have the layout of its own scripts."""
+"""D4RL files with the layout of its own scripts, written with h5py; `test_real_hdf5` reads one that such a script wrote."""
 
 from __future__ import annotations
 

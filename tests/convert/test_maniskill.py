@@ -1,4 +1,4 @@
-"""ManiSkill trajectories, written with h5py and json as `RecordEpisode` of mani_skill 3.0.1 does."""
+"""ManiSkill trajectories, written with h5py and json as `RecordEpisode` of mani_skill 3.0.1 does; it wrote that of `test_real_hdf5` itself."""
 
 from __future__ import annotations
 
