@@ -200,3 +200,26 @@ def test_reading_can_leave_out_what_is_damaged(
         f"ep_{n}" for n in (0, 1, 2, 4, 5)
     ]
     assert "ep_3" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["dreamer", "mcap", "minari", "npz", "robomimic", "table"])
+def test_sparse_rewards_of_64_bits_keep_their_type_there_and_back(
+    name: str, tmp_path: Path
+) -> None:
+    suffix = {"mcap": ".mcap", "robomimic": ".hdf5", "table": ".parquet"}.get(name, "")
+    episode = Episode("episode_0", env_id="X-v1", length=3)
+    episode.observations["x"] = np.arange(8.0).reshape(4, 2)
+    episode.actions["action"] = np.zeros((3, 2), np.float32)
+    # 32 bits can hold them, and a file of ours needs no more.
+    episode.rewards = np.array([0.0, 0.0, 1.0])
+    episode.terminations = np.array([False, False, True])
+    episode.truncations = np.zeros(3, bool)
+    paths = [tmp_path / f"first{suffix}", tmp_path / "ours", tmp_path / f"second{suffix}"]
+    write([episode], paths[0], name)
+    write(read(paths[0], name), paths[1], "wshard")
+    write(read(paths[1]), paths[2], name)
+    for path in paths:
+        (found,) = read(path)
+        assert found.rewards is not None
+        assert found.rewards.dtype == np.float64
+        assert found.rewards.data.tolist() == [0, 0, 1]

@@ -17,6 +17,8 @@ from shard_format.errors import (
     ShardIOError,
     check_choice,
 )
+from wshard._lanes import REWARD_EXACT
+from wshard._values import DType
 from wshard.convert._model import (
     ConversionReport,
     ConvertedEpisode,
@@ -127,6 +129,11 @@ def read_one(source: DatasetReader, number: int) -> ConvertedEpisode:
     """One episode of an open dataset, with what became of its fields."""
     notes = Notes()
     episode = source.read(number, notes)
+    rewards = episode.rewards
+    if rewards is not None and rewards.dtype_name is DType.FLOAT64:
+        # A file of ours would otherwise store them in 32 bits if that loses nothing, as of every sparse task, and the
+        # way back to the other format would change their type.
+        rewards.block = REWARD_EXACT
     return ConvertedEpisode(episode, notes.changes)
 
 

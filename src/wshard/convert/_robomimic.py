@@ -83,8 +83,6 @@ _NOT_STEPS: Final = ("initial_state", "src_demo_inds")
 # What says how long a demo is, if it has no actions.
 _STEPS: Final = ("actions", "action_dict", "obs", "states")
 _FLAGS: Final = ("|b1", *(f"{kind}{size}" for kind in ("<i", "<u") for size in "248"), "|i1", "|u1")
-# An episode keeps rewards of this type as 32-bit floats if that loses nothing, as of all sparse rewards.
-_F64: Final = "<f8"
 _GYM: Final = 2
 """robomimic's number for environments that are made with Gymnasium."""
 
@@ -194,7 +192,7 @@ class RobomimicReader(DatasetReader):
         for field, why in self._unusual.items():
             notes.dropped(field, why)
         parts, paths, own = Parts(episode, notes, self.path), dict[str, str](), dict[str, Any]()
-        own.update(self._add_ends(episode, found, notes))
+        own["dones"] = self._add_ends(episode, found, notes)
         folded = self._fold(parts, found, episode.length)
         for field, array in found.items():
             if field in folded:
@@ -241,9 +239,9 @@ class RobomimicReader(DatasetReader):
                 _LANGUAGE, [task] * episode.length, modality=Modality.LANGUAGE
             )
 
-    def _add_ends(self, episode: Episode, found: dict[str, Any], notes: Notes) -> dict[str, str]:
-        """Rewards and flags, where they are one number a step; the types that an episode would change."""
-        length, types = (episode.length,), dict[str, str]()
+    def _add_ends(self, episode: Episode, found: dict[str, Any], notes: Notes) -> str:
+        """Rewards and flags, where they are one number a step; the type of `dones`."""
+        length, dones = (episode.length,), ""
         for field, kinds in (
             *(("rewards", "fiub"), ("dones", "iub")),
             *(("truncations", "b"), ("timestamps_ns", "i")),
@@ -256,8 +254,6 @@ class RobomimicReader(DatasetReader):
                 channel.name = "reward"
                 episode.rewards = channel
                 notes.kept(field, "reward")
-                if array.dtype.str == _F64:
-                    types[field] = _F64
             elif field == "timestamps_ns":
                 episode.timestamps_ns = channel.data
                 notes.kept(field, TIMESTAMPS)
@@ -269,10 +265,10 @@ class RobomimicReader(DatasetReader):
                 if values.size and (values.max() > 1 or values.min() < 0):
                     continue  # not flags: kept as numbers
                 episode.terminations = values != 0
-                types[field] = array.dtype.str
+                dones = array.dtype.str
                 notes.kept(field, TERMINATED)
             del found[field]
-        return types
+        return dones
 
     def _fold(self, parts: Parts, found: Mapping[str, Any], length: int) -> set[str]:
         """Adds observations T + 1 where `next_obs` repeats them; returns the fields that are thereby there."""
@@ -649,11 +645,8 @@ class DemoWriter:
         if lane == TERMINATED:
             kind = self._own.get("dones")
             self._store("dones", channel, block, dtype=kind if kind in _FLAGS else "<i8")
-        elif lane == REWARD:
-            kind = _F64 if self._own.get("rewards") == _F64 else None
-            self._store("rewards", channel, block, dtype=kind)
-        elif lane == TRUNCATED:
-            self._store("truncations", channel, block)
+        elif lane in (REWARD, TRUNCATED):
+            self._store("rewards" if lane == REWARD else "truncations", channel, block)
         elif lane == "signal" and stated is None and channel.length > length > 0:
             name = block.partition("/")[2]
             self._store(f"obs/{name}", channel, block, 0, length)
