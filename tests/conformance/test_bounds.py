@@ -1,4 +1,4 @@
-"""What hostile files may cost: memory and time, for every invalid vector and every way to read it."""
+"""What hostile files may cost: memory and time, for every invalid vector and every reader."""
 
 from __future__ import annotations
 
@@ -34,3 +34,8 @@ def test_a_hostile_file_takes_at_most_64_mib_and_two_seconds_of_the_processor(ki
         if grown >= MOST_BYTES or seconds >= MOST_SECONDS
     }
     assert not too_much
+
+
+def test_no_invalid_vectors_are_left_out() -> None:
+    folders = {path.name for path in VECTORS.glob("invalid*") if path.is_dir()}
+    assert folders == {folder for folder, _, _ in READ.values()}
