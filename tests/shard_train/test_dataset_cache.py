@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -633,20 +634,22 @@ class TestTrouble:
         assert os.path.exists(writing.temporary)
         writing.abort()
 
-    def test_a_link_in_place_of_a_copy_is_replaced_not_followed(
+    def test_a_link_or_a_pipe_in_place_of_a_copy_is_replaced_not_followed(
         self, folder: Path, cache: Path, tmp_path: Path
     ) -> None:
         plain = EpisodeDataset(folder, WINDOW)
         assert_same_windows(EpisodeDataset(folder, WINDOW, cache=cache), plain)
-        for copy in copies(cache):
-            elsewhere = tmp_path / copy.name
-            copy.rename(elsewhere)
-            elsewhere.write_bytes(b"precious")
-            copy.symlink_to(elsewhere)
+        first, second, *_ = copies(cache)
+        elsewhere = tmp_path / first.name
+        first.rename(elsewhere)
+        first.symlink_to(elsewhere)  # to a copy that is good
+        second.unlink()
+        os.mkfifo(second)
+        good = elsewhere.read_bytes()
         assert_same_windows(EpisodeDataset(folder, WINDOW, cache=cache), plain)
         for copy in copies(cache):
-            assert not copy.is_symlink()
-            assert (tmp_path / copy.name).read_bytes() == b"precious"
+            assert stat.S_ISREG(copy.lstat().st_mode)
+        assert elsewhere.read_bytes() == good
 
     def test_where_copies_cannot_be_written_training_goes_on_and_says_so_once(
         self, tmp_path: Path, folder: Path, cache: Path

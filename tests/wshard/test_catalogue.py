@@ -86,6 +86,16 @@ class TestFind:
         with pytest.raises(IndexError):
             table.open(2)
 
+    def test_numbers_of_any_size_are_compared_or_refused(self, runs: Path) -> None:
+        digits = "9" * 400
+        for index in (False, True, True):  # without the index, while it is made, and from it
+            for field, known in (("length", 4), ("return", 3)):
+                assert len(find(runs, f"{field} < {digits}", index=index)) == known
+                assert len(find(runs, f"{field} > -{digits}", index=index)) == known
+                assert not find(runs, f"{field} == {2**63}", index=index)
+            with pytest.raises(InvalidArgument, match="not understood"):
+                find(runs, f"length < {'9' * 5000}", index=index)
+
     def test_names_from_files_cannot_repaint_the_terminal(self, tmp_path: Path) -> None:
         save_wshard(Episode("a\x1b[2J", length=1), tmp_path / "ep.wshard", fsync=False)
         assert "\x1b" not in repr(find(tmp_path, index=False))
