@@ -203,7 +203,8 @@ def _set_up_functions() -> None:
     pillow_check = getattr(image, _PILLOW_CHECK, None)
     if pillow_check is not None:
         setattr(image, _PILLOW_CHECK, _own_check_beside(pillow_check))
-    # libtiff writes to stderr by itself. Where Pillow has it built in, it cannot be reached.
+    # libtiff writes to stderr by itself. Where Pillow has it built in (on Windows), it cannot be reached, and
+    # redirecting stderr would take away what other threads write.
     library = ctypes.CDLL(require("PIL._imaging", "images").__file__)
     with contextlib.suppress(AttributeError):
         for function in (library.TIFFSetErrorHandler, library.TIFFSetWarningHandler):
