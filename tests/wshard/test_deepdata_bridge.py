@@ -1345,11 +1345,19 @@ class TestBrokenConnections:
         with pytest.raises(SearchServerError, match=r"too large.*more than 1000 bytes"):
             retriever_for(bridge_server).search_episodes([1.0])
 
-    def test_many_small_values_do_not_fill_the_memory(self, bridge_server: VectorServer) -> None:
-        body = b'{"results": [' + b"[]," * (6 << 20) + b"[]]}"
+    @pytest.mark.parametrize(
+        ("count", "problem"),
+        [(6 << 20, "too large.*more than 16777216 bytes"), (2 << 20, "values")],
+        ids=["bytes", "values"],
+    )
+    def test_many_small_values_do_not_fill_the_memory(
+        self, bridge_server: VectorServer, count: int, problem: str
+    ) -> None:
+        body = b'{"results": [' + b"[]," * count + b"[]]}"
         bridge_server.script.append(Scripted(body=body))
-        with pytest.raises(SearchServerError, match=r"too large.*more than 16777216 bytes"):
+        with pytest.raises(SearchServerError, match=problem) as caught:
             retriever_for(bridge_server).search_episodes([1.0])
+        assert caught.value.errno == errno.EMSGSIZE
 
     @pytest.mark.parametrize(
         ("start", "piece", "timeout", "problem"),
@@ -1363,8 +1371,14 @@ class TestBrokenConnections:
                 30,
                 "too many headers or trailers",
             ),
+            (
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+                b"10000\r\n" + bytes(1 << 16) + b"\r\n",
+                30,
+                "too large.*more than 16777216 bytes",
+            ),
         ],
-        ids=["informational", "header", "body", "trailers"],
+        ids=["informational", "header", "body", "trailers", "chunks"],
     )
     def test_an_answer_without_an_end_is_given_up(
         self, start: bytes, piece: bytes, timeout: float, problem: str
