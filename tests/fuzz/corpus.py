@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image
 
 from shard_format import Codec, Role, ShardError, ShardReader
 from shard_format.layout import FILTERED
@@ -76,15 +77,10 @@ def _contents() -> Iterator[tuple[str, bytes]]:
     np.savez_compressed(arrays[1], a=np.zeros(4, np.uint8), b=np.ones((1, 2)))
     contents = [array.getvalue() for array in arrays]
     contents += [b'{"a":[1,2.5,null]}', b"some text", b"7", b"\x82\xa1a\x01\xa1b\x93\x01\x02\x03"]
-    # The starts of JPEG, PNG, GIF, BMP, TIFF and WebP.
-    contents += [
-        b"\xff\xd8\xff\xe0",
-        b"\x89PNG\r\n\x1a\n",
-        b"GIF89a",
-        b"BM",
-        b"II*\0",
-        b"RIFF\0\0\0\0WEBP",
-    ]
+    for kind in ("jpeg", "png", "gif", "bmp", "tiff", "webp"):
+        stream = io.BytesIO()
+        Image.new("RGB", (9, 7), (1, 2, 3)).save(stream, kind)
+        contents.append(stream.getvalue())
     for number, content in enumerate(contents):
         yield f"content-{number}", bytes([number]) + content
 
