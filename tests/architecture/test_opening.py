@@ -19,7 +19,7 @@ ALLOWED = {
     "wshard/convert/_door.py": "syncs new files",
     "wshard/convert/_engine.py": "opens for writing",
     "wshard/convert/_mcap.py": "new files",
-    "wshard/convert/_minari.py": "new files",
+    "wshard/convert/_minari_writer.py": "new files",
     "wshard/convert/_rlds_writer.py": "new files",
     "wshard/convert/_rosbag.py": "new files",
     "wshard/convert/_tensordict.py": "maps a file, and refuses before what is not a file",

@@ -1,4 +1,4 @@
-"""Minari datasets: the HDF5, Arrow and Parquet back ends are read; HDF5 is written.
+"""Minari datasets: the HDF5, Arrow and Parquet back ends are read; HDF5 is written (`wshard.convert._minari_writer`).
 
 Reading needs h5py or pyarrow, not Minari itself. An episode has T + 1 observations and infos, and T actions, rewards,
 terminations and truncations. Parts of a Dict space are named by their keys with `/` between them, parts of a Tuple by
@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -28,9 +28,7 @@ from shard_format.listing import natural_key
 from shard_format.registry import DEFAULT_LIMITS
 from wshard._channels import Channel, Modality, RaggedChannel
 from wshard._episode import Episode
-from wshard._lanes import TICKS
 from wshard._metadata import Timebase
-from wshard._values import DType
 from wshard.convert._arrays import EncodedFrames, channel_of, text_channel
 from wshard.convert._hdf5 import (
     DatasetRows,
@@ -44,107 +42,33 @@ from wshard.convert._hdf5 import (
     reading,
     rows_channel,
 )
-from wshard.convert._model import DatasetReader, DatasetWriter, Probe, read_json
+from wshard.convert._minari_layout import (
+    CHANNEL_FACTS,
+    FACT_OBJECTS,
+    FACTS,
+    LANES,
+    MAIN_FILE,
+    METADATA,
+    SPACES,
+    STEPS,
+    SpaceLeaf,
+    compact,
+    hdf5_path,
+    leaves,
+)
+from wshard.convert._minari_writer import MinariWriter
+from wshard.convert._model import DatasetReader, Probe, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from wshard.convert._model import Notes, ReadOptions, WriteOptions
+    from wshard.convert._model import Notes, ReadOptions
 
-_METADATA: Final = "metadata.json"
-_MAIN_FILE: Final = "main_data.hdf5"
+__all__ = ["MinariReader", "MinariWriter", "recognises"]
+
 _EPISODE: Final = re.compile(r"episode_(\d{1,18})")
-# The version from which on datasets say whether their images are encoded.
-_WRITTEN_VERSION: Final = "0.5.4"
-_SPACES: Final = ("observation_space", "action_space")
-# An attribute of HDF5 has less than 64 KiB.
-_MOST_ATTRIBUTE: Final = 60_000
-_PIECE: Final = 8 << 20
-_CHANNEL_FACTS: Final = "wshard_channel"
-_FACT_OBJECTS: Final = ("lossy", "extra")
-_FACTS: Final = ("unit", "description", "semantics", "modality", *_FACT_OBJECTS)
 # What a compressed file may claim to hold, as a multiple of its size.
 _LARGEST_RATIO: Final = 1000
-
-
-# --- spaces
-
-
-class SpaceLeaf(NamedTuple):
-    """A part of a space that is one array."""
-
-    name: str
-    path: tuple[str | int, ...]
-    """The keys of dictionaries and the positions in tuples that lead to it."""
-    space: dict[str, Any]
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """The shape of one value; None if the space does not say."""
-        if self.space["type"] in ("Discrete", "Text"):
-            return ()
-        stated = self.space.get("shape", self.space.get("n"))
-        if self.space["type"] == "MultiDiscrete":
-            stated = list(np.shape(self.space.get("nvec", ())))
-        sizes = [stated] if isinstance(stated, int) else stated
-        if isinstance(sizes, list) and all(isinstance(one, int) and one >= 0 for one in sizes):
-            return tuple(sizes)
-        return None
-
-
-def leaves(space: Mapping[str, Any], root: str) -> list[SpaceLeaf]:
-    """The arrays of a space; `root` is what to call one that is not a dictionary. Named as `wshard.gym` does."""
-    return list(_leaves(space, root, "", ()))
-
-
-def _leaves(space: Any, root: str, name: str, path: tuple[str | int, ...]) -> Iterator[SpaceLeaf]:  # noqa: ANN401 - JSON
-    kind = space.get("type") if isinstance(space, dict) else None
-    parts: Any = space.get("subspaces") if kind in ("Dict", "Tuple") else None
-    if kind == "Dict" and isinstance(parts, dict):
-        for key, part in parts.items():
-            yield from _leaves(part, root, f"{name}/{key}" if name else key, (*path, key))
-    elif kind == "Tuple" and isinstance(parts, list):
-        for number, part in enumerate(parts):
-            yield from _leaves(part, root, f"{name or root}/{number}", (*path, number))
-    elif isinstance(kind, str) and parts is None and kind not in ("Dict", "Tuple"):
-        yield SpaceLeaf(name or root, path, space)
-    else:
-        raise BadMetadata("not a space", entry=name or root, found=str(space)[:80])
-
-
-def compact(space: Any) -> Any:  # noqa: ANN401 - JSON
-    """A space as strict JSON, with one number for bounds that are all equal; infinity is text."""
-    if isinstance(space, dict):
-        found = {key: compact(value) for key, value in space.items()}
-        for bound in ("low", "high"):
-            values = np.asarray(space.get(bound, 0.0))
-            if space.get("type") == "Box" and values.size and values.dtype.kind in "iuf":
-                first = values.flat[0]
-                if (values == first).all():
-                    found[bound] = as_json_value(first)
-        return found
-    if isinstance(space, list):
-        return [compact(value) for value in space]
-    return as_json_value(space)
-
-
-def expanded(space: dict[str, Any]) -> dict[str, Any]:
-    """A space as Minari has it, from what `compact` made."""
-    if space["type"] == "Dict":
-        parts = space["subspaces"]
-        return {**space, "subspaces": {key: expanded(part) for key, part in parts.items()}}
-    if space["type"] == "Tuple":
-        return {**space, "subspaces": [expanded(part) for part in space["subspaces"]]}
-    if space["type"] != "Box":
-        return space
-    bounds = {}
-    for bound in ("low", "high"):
-        values = np.asarray(space[bound], dtype=space["dtype"])
-        bounds[bound] = np.broadcast_to(values, space["shape"]).tolist()
-    return {**space, **bounds}
-
-
-# --- reading
 
 
 def recognises(probe: Probe) -> bool:
@@ -153,10 +77,10 @@ def recognises(probe: Probe) -> bool:
         return False
     folders = ([], ["data"]) if "data" in probe.names else ([],)
     for folder in folders:
-        facts = probe.json(*folder, _METADATA)
+        facts = probe.json(*folder, METADATA)
         if "total_episodes" in facts and ("data_format" in facts or "minari_version" in facts):
             return True
-        main = os.path.join(probe.path, *folder, _MAIN_FILE)
+        main = os.path.join(probe.path, *folder, MAIN_FILE)
         with contextlib.suppress(ShardIOError):
             names = Probe(main).hdf5_names
             return bool(names) and all(_EPISODE.fullmatch(name) for name in names)
@@ -170,14 +94,14 @@ class MinariReader(DatasetReader):
         super().__init__(path, options)
         inner = os.path.join(path, "data")
         folder = inner if os.path.isdir(inner) else path
-        facts_path = os.path.join(folder, _METADATA)
+        facts_path = os.path.join(folder, METADATA)
         facts = read_json(facts_path) if os.path.exists(facts_path) else None
         if facts is not None and not isinstance(facts, dict):
             raise BadMetadata("not a JSON object", path=facts_path)
         form = (facts or {}).get("data_format", "hdf5")
         self._store: _Store
         if form == "hdf5":
-            self._store = _Hdf5Store(os.path.join(folder, _MAIN_FILE))
+            self._store = _Hdf5Store(os.path.join(folder, MAIN_FILE))
         elif form in ("arrow", "parquet"):
             self._store = _ArrowStore(folder, form)
         else:
@@ -201,7 +125,7 @@ class MinariReader(DatasetReader):
     def _take(self, facts: dict[str, Any]) -> None:
         """Reads what the dataset says about itself."""
         self._spaces: dict[str, Any] = {}
-        for key in _SPACES:
+        for key in SPACES:
             if key in facts:
                 space = facts.pop(key)
                 self._spaces[key] = parse_json_text(space) if isinstance(space, str) else space
@@ -223,7 +147,7 @@ class MinariReader(DatasetReader):
         self._metadata["dataset"] = as_json_value(facts)
         self._leaves = {
             lane: {self._store.joined(leaf.path): leaf for leaf in leaves(space, root)}
-            for lane, root, key in _LANES
+            for lane, root, key in LANES
             if (space := self._spaces.get(key)) is not None
         }
 
@@ -256,7 +180,7 @@ class MinariReader(DatasetReader):
         filling = _SpaceFilling(episode, steps, self._store, notes)
         for path, item in arrays.items():
             lane, _, rest = path.partition("/")
-            if path in _STEPS:
+            if path in STEPS:
                 filling.put_steps(path, item)
             elif lane in ("observations", "actions"):
                 filling.put_part(path, item, self._leaves.get(lane, {}).get(rest))
@@ -269,7 +193,7 @@ class MinariReader(DatasetReader):
 
     def _episode_metadata(self, facts: dict[str, Any], notes: Notes) -> dict[str, Any]:
         metadata: dict[str, Any] = json.loads(json.dumps(self._metadata))
-        notes.kept(_METADATA, "metadata/dataset")
+        notes.kept(METADATA, "metadata/dataset")
         for key, value in facts.items():
             if key in ("id", "total_steps"):
                 notes.kept(key, "id" if key == "id" else "length")
@@ -283,17 +207,6 @@ class MinariReader(DatasetReader):
         return metadata
 
 
-_LANES: Final = (
-    ("observations", "observation", "observation_space"),
-    ("actions", "action", "action_space"),
-)
-_STEPS: Final = {
-    "rewards": ("rewards", "reward"),
-    "terminations": ("terminations", "terminated"),
-    "truncations": ("truncations", "truncated"),
-}
-
-
 class _SpaceFilling:
     """Puts the arrays of one episode where they belong."""
 
@@ -305,7 +218,7 @@ class _SpaceFilling:
 
     def put_steps(self, path: str, item: Any) -> None:  # noqa: ANN401 - of a store
         """Rewards, terminations or truncations."""
-        attribute, block = _STEPS[path]
+        attribute, block = STEPS[path]
         setattr(self._episode, attribute, self._store.channel(block, item, None, self._notes))
         self._notes.kept(path, block)
 
@@ -371,7 +284,7 @@ class _Hdf5Store:
 
     @staticmethod
     def joined(path: tuple[str | int, ...]) -> str:
-        return "/".join(f"_index_{key}" if isinstance(key, int) else key for key in path)
+        return hdf5_path(path)
 
     def _group(self, number: int) -> Any:  # noqa: ANN401 - an h5py.Group
         name = f"episode_{number}"
@@ -446,7 +359,7 @@ class _ArrowStore:
         return "/".join(str(key) for key in path)
 
     def facts(self, number: int) -> dict[str, Any]:
-        path = os.path.join(self._folder, str(number), _METADATA)
+        path = os.path.join(self._folder, str(number), METADATA)
         facts = as_json_value(read_json(path))
         if not isinstance(facts, dict):
             raise BadMetadata("not a JSON object", path=path)
@@ -484,7 +397,7 @@ class _ArrowStore:
         for name in table.column_names:
             column = table.column(name)
             chunk = column.chunk(0) if column.num_chunks else pyarrow.array([], column.type)
-            if name in (*_STEPS, "actions"):
+            if name in (*STEPS, "actions"):
                 chunk = chunk.slice(0, steps)
             for path, field, array in _arrow_leaves(name, table.schema.field(name), chunk):
                 arrays[path] = (field, array)
@@ -623,400 +536,15 @@ def _modality(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Modality | None:
     return Modality.RGB if is_image else None
 
 
-# --- writing
-
-
-class MinariWriter(DatasetWriter):
-    """A dataset of the HDF5 back end, with images as they are. Owns: the open file."""
-
-    def __init__(self, path: str, options: WriteOptions) -> None:
-        super().__init__(path, options)
-        h5py = require("h5py", "minari")
-        self._folder = os.path.join(path, "data")
-        os.makedirs(self._folder)
-        self._file = h5py.File(os.path.join(self._folder, _MAIN_FILE), "w")
-        self._parts = [_SpacePart(*lane) for lane in _LANES]
-        self._facts: dict[str, Any] | None = None
-        self._episodes = 0
-        self._steps = 0
-
-    def write(self, episode: Episode, notes: Notes) -> None:
-        name = f"episode_{self._episodes}"
-        group = self._file.create_group(name)
-        try:
-            self._write(group, name, episode, notes)
-        except BaseException:
-            del self._file[name]
-            raise
-        self._episodes += 1
-        self._steps += episode.length
-
-    def _write(self, group: Any, name: str, episode: Episode, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Group
-        group.attrs["id"] = self._episodes
-        group.attrs["total_steps"] = episode.length
-        metadata = self._split_facts(episode, notes)
-        if episode.id != name:
-            notes.renamed(f"id {episode.id}", f"{name}, and its attribute episode_id")
-            metadata["episode_id"] = episode.id
-        _write_attributes(group, metadata, "", notes)
-        others = dict[str, Channel]()
-        for part, lane in zip(self._parts, (episode.observations, episode.actions), strict=True):
-            others |= part.write(group, lane, episode, notes)
-        self._write_steps(group, episode, notes)
-        self._write_infos(group, others, episode, notes)
-        if episode.provenance is not None:
-            notes.dropped("meta/provenance", "Minari has no place for it")
-        if not np.array_equal(episode.ticks, np.arange(episode.length)):
-            notes.dropped(TICKS, "Minari has no place for it")
-
-    def _split_facts(self, episode: Episode, notes: Notes) -> dict[str, Any]:
-        """Takes what belongs to the dataset out of the metadata of an episode; the rest is returned."""
-        rest = dict(episode.metadata)
-        own = rest.pop("minari", None)
-        dataset = rest.pop("dataset", None)
-        facts = {} if dataset is None else {"dataset": dataset}
-        if isinstance(own, dict) and isinstance(dataset, dict):
-            facts = dict(dataset)
-        for key in _SPACES:
-            rest.pop(key, None)
-        if isinstance(rest.get("env_spec"), str):
-            facts["env_spec"] = rest.pop("env_spec")
-        elif episode.env_id:
-            rest["env_id"] = episode.env_id
-        if own is not None and not isinstance(own, dict):
-            rest["minari"] = own
-        if isinstance(own, dict):
-            rest |= own
-            form = rest.pop("data_format", "hdf5")
-            if form != "hdf5":
-                notes.cast("data_format", form, "hdf5")
-        # Minari gives these a meaning of its own.
-        for key in ("id", "total_steps", *(() if isinstance(rest.get("seed"), int) else ("seed",))):
-            if key in rest:
-                rest[f"{key}_"] = rest.pop(key)
-                notes.renamed(f"metadata/{key}", f"{key}_")
-        if episode.timebase.tick_hz:
-            rest["tick_hz"] = float(episode.timebase.tick_hz)
-        if self._facts is None:
-            self._facts = facts
-        elif facts != self._facts:
-            notes.dropped("metadata/dataset", "the dataset has the facts of its first episode")
-        return rest
-
-    def _write_steps(self, group: Any, episode: Episode, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Group
-        for attribute, (_, block) in _STEPS.items():
-            channel: Channel | None = getattr(episode, attribute)
-            if channel is not None:
-                _write_channel(group, attribute, channel, notes)
-                notes.kept(block, attribute)
-            else:
-                kind = np.float64 if block == "reward" else np.bool_
-                group.create_dataset(attribute, data=np.zeros(episode.length, kind))
-                notes.filled(attribute, "0 at every step" if block == "reward" else "never set")
-
-    def _write_infos(
-        self,
-        group: Any,  # noqa: ANN401 - an h5py.Group
-        others: Mapping[str, Channel],
-        episode: Episode,
-        notes: Notes,
-    ) -> None:
-        infos = {block: part for block, part in episode.blocks() if block.startswith(_PREDICTED)}
-        infos |= others
-        for name, extra in episode.extras.items():
-            if isinstance(extra, Channel):
-                infos[name] = extra
-            else:
-                notes.dropped(name, "Minari has no place for bytes")
-        if episode.timestamps_ns is not None:
-            infos["timestamps_ns"] = Channel("timestamps_ns", data=episode.timestamps_ns)
-        for lane in ("residuals", "labels"):
-            for name in getattr(episode, lane):
-                notes.dropped(f"{lane}/{name}", f"Minari has no {lane}")
-        # Without this group Minari has None in place of a dictionary.
-        group.require_group("infos")
-        taken = list[tuple[str | int, ...]]()
-        for name, channel in infos.items():
-            if channel.layout == "ragged":
-                notes.dropped(name, "its steps have different lengths")
-                continue
-            plain = name.removeprefix("signal/").removeprefix("info/").removeprefix("infos/")
-            taken.append(_free_path(plain, taken, notes))
-            path = f"infos/{_Hdf5Store.joined(taken[-1])}"
-            _write_channel(group, path, channel, notes)
-            notes.kept(name, path)
-
-    def finish(self) -> None:
-        self._file.close()
-        size = os.path.getsize(os.path.join(self._folder, _MAIN_FILE))
-        spaces = {part.key: json.dumps(expanded(part.space())) for part in self._parts}
-        facts = {
-            **(self._facts or {}),
-            "total_episodes": self._episodes,
-            "total_steps": self._steps,
-            "data_format": "hdf5",
-            "jpeg_encoding": False,
-            "minari_version": _WRITTEN_VERSION,
-            "dataset_size": round(size / 1e6, 1),
-            **spaces,
-        }
-        facts.setdefault("dataset_id", _dataset_id(self.path))
-        for key in ("author", "author_email"):
-            # Text in old datasets, of which Minari would make a set of letters.
-            if isinstance(facts.get(key), str):
-                facts[key] = [facts[key]]
-        with open(os.path.join(self._folder, _METADATA), "w", encoding="utf-8") as file:
-            json.dump(facts, file)
-
-    def abandon(self) -> None:
-        self._file.close()
-
-
-_PREDICTED: Final = ("omen/", "uncert/")
-
-
-def _dataset_id(path: str) -> str:
-    """An id that Minari takes, from the name of the folder."""
-    name = os.path.basename(os.path.normpath(path))
-    plain = re.sub(r"[^-\w]", "_", name) or "dataset"
-    return plain if re.search(r"-v\d+$", plain) else f"{plain}-v0"
-
-
-class _SpacePart:
-    """The observations or the actions of all episodes: which channel goes where, and the space that describes it."""
-
-    def __init__(self, group: str, root: str, key: str) -> None:
-        self._group = group
-        self._root = root
-        self._lane = "action" if root == "action" else "signal"
-        self.key = key
-        self._leaves: dict[str, SpaceLeaf] = {}
-        self._given: dict[str, Any] | None = None
-        self._is_bare = False
-        self._is_new = True
-
-    def write(
-        self,
-        group: Any,  # noqa: ANN401 - an h5py.Group
-        lane: Mapping[str, Channel],
-        episode: Episode,
-        notes: Notes,
-    ) -> dict[str, Channel]:
-        """Writes the channels of the space into the group of an episode, and returns the others."""
-        others, usable = dict[str, Channel](), dict[str, Channel]()
-        for name, channel in lane.items():
-            problem = _unusable(channel, episode.length)
-            if problem:
-                notes.dropped(f"{self._lane}/{name}", problem)
-            elif name.startswith("info/"):
-                others[f"{self._lane}/{name}"] = channel
-            else:
-                usable[name] = channel
-        if self._is_new:
-            self._begin(usable, episode.metadata.get(self.key), notes)
-        if not self._is_bare:
-            group.require_group(self._group)
-        for name, channel in usable.items():
-            leaf = self._leaf(name, channel, notes)
-            block = f"{self._lane}/{name}"
-            if leaf is None:
-                others[block] = channel
-                continue
-            path = "/".join((self._group, _Hdf5Store.joined(leaf.path))).rstrip("/")
-            _write_channel(group, path, channel, notes)
-            is_short = self._lane == "signal" and len(channel) == episode.length
-            notes.kept(block, f"{path}, T entries where Minari has T + 1" if is_short else path)
-        for name in self._leaves.keys() - usable.keys():
-            notes.filled(f"{self._lane}/{name}", "nothing: this episode does not have it")
-            if self._is_bare:
-                group.create_dataset(self._group, (0, *(self._leaves[name].shape or ())), "f4")
-        return others
-
-    def _begin(self, channels: Mapping[str, Channel], given: Any, notes: Notes) -> None:  # noqa: ANN401 - JSON
-        """Decides by the first episode: the space that it states, or one made for its channels."""
-        self._is_new = False
-        try:
-            found = {} if given is None else {one.name: one for one in leaves(given, self._root)}
-            fits = all(_fits(channels.get(name), leaf) for name, leaf in found.items())
-            if given is not None and fits and isinstance(expanded(given), dict):
-                self._leaves, self._given = found, given
-                self._is_bare = given["type"] not in ("Dict", "Tuple")
-                return
-        except (ShardError, KeyError, TypeError, ValueError):
-            fits = False
-        if given is not None and not fits:
-            notes.dropped(f"metadata/{self.key}", "it does not fit the channels")
-        self._is_bare = set(channels) == {self._root}
-
-    def _leaf(self, name: str, channel: Channel, notes: Notes) -> SpaceLeaf | None:
-        """Where a channel goes; None if the space has no place for it."""
-        leaf = self._leaves.get(name)
-        if leaf is not None:
-            if self._given is None:
-                _widen(leaf.space, channel)
-            if not _fits(channel, leaf):
-                notes.cast(name, leaf.shape, channel.step_shape, "unlike the space states")
-            return leaf
-        if self._given is not None or (self._is_bare and name != self._root):
-            return None
-        taken = [leaf.path for leaf in self._leaves.values()]
-        path = () if self._is_bare else _free_path(name, taken, notes)
-        leaf = self._leaves[name] = SpaceLeaf(name, path, _space_of(channel))
-        return leaf
-
-    def space(self) -> dict[str, Any]:
-        """The space of all episodes."""
-        if self._given is not None:
-            return self._given
-        root: dict[str, Any] = {"type": "Dict", "subspaces": {}}
-        for leaf in self._leaves.values():
-            if not leaf.path:
-                return leaf.space
-            inner = root["subspaces"]
-            for key in leaf.path[:-1]:
-                inner = inner.setdefault(key, {"type": "Dict", "subspaces": {}})["subspaces"]
-            inner[leaf.path[-1]] = leaf.space
-        return root
-
-
-def _unusable(channel: Channel, steps: int) -> str:
-    """Why Minari cannot hold a channel; empty if it can."""
-    if channel.has_own_clock:
-        return "it has a clock of its own"
-    if channel.layout == "ragged":
-        return "its steps have different lengths"
-    return "" if len(channel) in (steps, steps + 1) else "it does not have one entry a step"
-
-
-def _fits(channel: Channel | None, leaf: SpaceLeaf) -> bool:
-    """Whether the space of a part says what the channel is."""
-    if channel is None:
-        return False
-    if channel.layout == "text" or leaf.space["type"] == "Text":
-        return channel.layout == "text" and leaf.space["type"] == "Text"
-    return leaf.shape == channel.step_shape
-
-
-def _space_of(channel: Channel) -> dict[str, Any]:
-    """The widest space that a channel fits."""
-    if channel.layout == "text":
-        space = {"type": "Text", "max_length": 1, "min_length": 0, "charset": ""}
-        _widen(space, channel)
-        return space
-    dtype, shape = _stored_dtype(channel), list(channel.step_shape)
-    if dtype.kind == "b":
-        if shape:
-            return {"type": "MultiBinary", "n": shape}
-        return {"type": "Discrete", "dtype": "int64", "start": 0, "n": 2}
-    low, high = -np.inf, np.inf
-    if dtype.kind != "f":
-        limits = np.iinfo(dtype)
-        low, high = int(limits.min), int(limits.max)
-    return {"type": "Box", "dtype": dtype.name, "shape": shape, "low": low, "high": high}
-
-
-def _widen(space: dict[str, Any], channel: Channel) -> None:
-    """Makes a space of text large enough for the strings of one more episode."""
-    if space["type"] == "Text" and channel.layout == "text":
-        texts: Any = channel.data
-        space["max_length"] = max(space["max_length"], *map(len, texts), 1)
-        space["charset"] = "".join(sorted(set(space["charset"]).union(*texts))) or " "
-
-
-def _stored_dtype(channel: Channel) -> np.dtype[Any]:
-    return np.dtype(np.float32) if channel.dtype_name is DType.BFLOAT16 else channel.dtype
-
-
-def _write_channel(group: Any, path: str, channel: Channel, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Group
-    """Writes a channel as a dataset, piece by piece."""
-    h5py = require("h5py", "minari")
-    grows: dict[str, Any] = {"chunks": True, "maxshape": (None, *channel.step_shape)}
-    if not len(channel) or 0 in channel.step_shape:
-        grows = {}
-    if channel.layout == "text":
-        texts = [text.replace("\0", "\N{REPLACEMENT CHARACTER}") for text in channel.data]
-        if texts != channel.data:
-            notes.cast(path, "NUL characters", "U+FFFD", "HDF5 has no NUL in strings")
-        dataset = group.create_dataset(path, data=texts, dtype=h5py.string_dtype(), **grows)
-        _describe(dataset, channel, notes)
-        return
-    dtype = _stored_dtype(channel)
-    if dtype != channel.dtype:
-        notes.cast(path, channel.dtype_name, dtype, "HDF5 has no such type")
-    dataset = group.create_dataset(path, channel.shape, dtype, **grows)
-    _describe(dataset, channel, notes)
-    reading = channel.uncached()
-    for start, stop in channel.step_ranges(_PIECE):
-        dataset[start:stop] = channel.dtype_name.as_numbers(reading.read_steps(start, stop)).astype(
-            dtype, copy=False
-        )
-
-
-def _describe(dataset: Any, channel: Channel, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Dataset
-    """Writes what is known of a channel beside its data, where Minari does not look."""
-    facts = {key: getattr(channel, key) for key in _FACTS}
-    known = {key: dict(one) if key in _FACT_OBJECTS else one for key, one in facts.items() if one}
-    text = json.dumps(known)
-    if len(text) > _MOST_ATTRIBUTE:
-        notes.dropped(f"{dataset.name}: {', '.join(known)}", "too long for an attribute of HDF5")
-    elif known:
-        dataset.attrs[_CHANNEL_FACTS] = text
-
-
 def _described(dataset: Any) -> dict[str, Any]:  # noqa: ANN401 - an h5py.Dataset
-    """What `_describe` wrote; nothing in datasets that others wrote."""
-    if _CHANNEL_FACTS not in dataset.attrs:
+    """What our writer says about a channel; nothing in datasets that others wrote."""
+    if CHANNEL_FACTS not in dataset.attrs:
         return {}
-    facts = parse_json_text(as_json_value(dataset.attrs[_CHANNEL_FACTS]))
+    facts = parse_json_text(as_json_value(dataset.attrs[CHANNEL_FACTS]))
     if not isinstance(facts, dict):
         return {}
     return {
         key: value
         for key, value in facts.items()
-        if key in _FACTS and isinstance(value, dict if key in _FACT_OBJECTS else str)
+        if key in FACTS and isinstance(value, dict if key in FACT_OBJECTS else str)
     }
-
-
-def _free_path(
-    name: str, taken: Sequence[tuple[str | int, ...]], notes: Notes
-) -> tuple[str | int, ...]:
-    """The parts of a name; one part if another array is where a group would be, or the reverse."""
-    parts = tuple(part for part in name.split("/") if part.strip("."))
-    if parts and not any(parts[: len(at)] == at[: len(parts)] for at in taken):
-        return parts
-    plain = name.replace("/", "_").strip(".") or "_"
-    while any(at[0] == plain for at in taken):
-        plain += "_"
-    notes.renamed(name, plain)
-    return (plain,)
-
-
-def _write_attributes(group: Any, facts: Mapping[str, Any], prefix: str, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Group
-    """Writes metadata as attributes; Minari joins the keys of dictionaries with `/`."""
-    for key, value in facts.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, dict) and value:
-            _write_attributes(group, value, f"{name}/", notes)
-            continue
-        plain = value
-        if not isinstance(value, (str, bool, int, float)) and not _is_numbers(value):
-            plain = json.dumps(value)
-            notes.cast(f"metadata/{name}", type(value).__name__, "JSON text")
-        if len(json.dumps(plain)) > _MOST_ATTRIBUTE:
-            notes.dropped(f"metadata/{name}", "it is too long for an attribute of HDF5")
-            continue
-        try:
-            group.attrs[name] = plain
-        except (OSError, TypeError, ValueError, OverflowError) as error:
-            notes.dropped(f"metadata/{name}", f"HDF5 cannot hold it: {error}")
-            continue
-        notes.kept(f"metadata/{name}", f"attribute {name}")
-
-
-def _is_numbers(value: Any) -> bool:  # noqa: ANN401 - JSON
-    """Whether it is a list, or a list of lists, that HDF5 stores as an array."""
-    if not isinstance(value, list) or not value:
-        return False
-    with contextlib.suppress(ValueError, OverflowError):
-        return np.asarray(value).dtype.kind in "biuf"
-    return False
