@@ -116,8 +116,8 @@ def check_dataset(dataset: Any) -> None:  # noqa: ANN401 - an h5py.Dataset
             entry=dataset.name,
             hint="copy it into one file with h5repack",
         )
-    dtype = dataset.dtype
-    claimed = dataset.nbytes or 0
+    dtype = dataset.dtype  # h5py makes it anew each time
+    claimed = prod(dataset.shape or (0,)) * dtype.itemsize
     if claimed > _SMALL_CLAIM and claimed > dataset.id.get_storage_size() * _MOST_FOLDS:
         raise LimitExceeded(
             "a dataset claims far more data than the file stores",
@@ -164,15 +164,17 @@ def _members(
                 path=file_of(group),
                 entry=f"{group.name}/{name}",
             ) from None
+        is_group = isinstance(member, h5py.Group)
         # Links can make a group its own member, and a few groups look like very many.
-        if member in above or len(above) > _DEEPEST or next(seen) > _MOST_MEMBERS:
+        is_ring = is_group and member in above
+        if is_ring or len(above) > _DEEPEST or next(seen) > _MOST_MEMBERS:
             raise LimitExceeded(
                 "groups are nested too deeply, or have too many members",
                 path=file_of(group),
                 entry=f"{prefix}{name}",
                 expected=f"at most {_DEEPEST} levels and {_MOST_MEMBERS} members",
             )
-        if isinstance(member, h5py.Group):
+        if is_group:
             yield from _members(member, f"{prefix}{name}/", (*above, member), seen)
         elif isinstance(member, h5py.Dataset):
             yield f"{prefix}{name}", member
@@ -273,7 +275,8 @@ def attributes(item: Any) -> dict[str, Any]:  # noqa: ANN401 - a group or datase
 
 def read_attribute(item: Any, name: str) -> Any:  # noqa: ANN401 - a group or dataset of h5py; NumPy's values, text
     """The value of an attribute; refuses one that claims much more than an attribute can be."""
-    claimed = item.attrs.get_id(name).get_storage_size()
+    attrs = item.attrs
+    claimed = attrs.get_id(name).get_storage_size()
     if claimed > _LARGEST_ATTRIBUTE:
         raise LimitExceeded(
             "an attribute is too large",
@@ -282,7 +285,7 @@ def read_attribute(item: Any, name: str) -> Any:  # noqa: ANN401 - a group or da
             expected=f"at most {_LARGEST_ATTRIBUTE} bytes",
             found=f"{claimed} bytes",
         )
-    return item.attrs[name]
+    return attrs[name]
 
 
 def as_json_value(value: Any) -> Any:  # noqa: ANN401 - NumPy's values, text, lists of them

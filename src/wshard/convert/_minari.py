@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -160,7 +160,7 @@ class MinariReader(DatasetReader):
     def read(self, number: int, notes: Notes) -> Episode:
         name = f"episode_{self._numbers[number]}"
         with reading(self.path, name):
-            facts = self._store.facts(self._numbers[number])
+            steps, facts, arrays = self._store.episode(self._numbers[number])
         if self._missing:
             notes.dropped("episodes", self._missing)
         metadata = self._episode_metadata(facts, notes)
@@ -172,11 +172,10 @@ class MinariReader(DatasetReader):
             metadata=metadata,
         )
         with reading(self.path, name):
-            self._fill(episode, self._numbers[number], facts, notes)
+            self._fill(episode, steps, arrays, notes)
         return episode
 
-    def _fill(self, episode: Episode, number: int, facts: Mapping[str, Any], notes: Notes) -> None:
-        steps, arrays = self._store.arrays(number, facts)
+    def _fill(self, episode: Episode, steps: int, arrays: Mapping[str, Any], notes: Notes) -> None:
         filling = _SpaceFilling(episode, steps, self._store, notes)
         for path, item in arrays.items():
             lane, _, rest = path.partition("/")
@@ -264,6 +263,15 @@ class _SpaceFilling:
         self._notes.kept(path, f"{lane}/{name}")
 
 
+class _StoredEpisode(NamedTuple):
+    """What a back end has of an episode."""
+
+    steps: int
+    facts: dict[str, Any]
+    arrays: dict[str, Any]
+    """By their paths; `channel` of the store makes channels of them."""
+
+
 class _Hdf5Store:
     """`main_data.hdf5`. Owns: the open file."""
 
@@ -294,29 +302,32 @@ class _Hdf5Store:
             raise BadValue("an episode is not a group", path=self._path, entry=name)
         return group
 
-    def facts(self, number: int) -> dict[str, Any]:
-        facts: dict[str, Any] = {}
-        for name, value in attributes(self._group(number)).items():
-            # Reset options are flattened into names with `/`, as any dictionary is.
-            *outer, key = name.split("/")
-            inner = facts
-            for part in outer:
-                below = inner.setdefault(part, {})
-                inner = below if isinstance(below, dict) else inner
-            inner[key] = value
-        return facts
-
-    def arrays(self, number: int, facts: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-        """The number of steps, and the arrays by their paths."""
+    def episode(self, number: int) -> _StoredEpisode:
         group = self._group(number)
         arrays = dict(datasets(group))
         rewards = arrays.get("rewards")
         if rewards is None or not rewards.shape:
             raise BadValue("an episode has no rewards")
-        return rewards.shape[0], arrays
+        return _StoredEpisode(rewards.shape[0], self._facts(group), arrays)
+
+    @staticmethod
+    def _facts(group: Any) -> dict[str, Any]:  # noqa: ANN401 - an h5py.Group
+        facts: dict[str, Any] = {}
+        for name, value in attributes(group).items():
+            # Reset options are flattened into names with `/`, as any dictionary is.
+            *outer, key = name.split("/")
+            inner = facts
+            for part in outer:
+                below = inner.setdefault(part, {})
+                if not isinstance(below, dict):  # `a` and `a/b` are both attributes
+                    inner, key = facts, name
+                    break
+                inner = below
+            inner[key] = value
+        return facts
 
     def channel(self, name: str, dataset: Any, leaf: SpaceLeaf | None, notes: Notes) -> Channel:  # noqa: ANN401 - an h5py.Dataset
-        dtype, stated, found = dataset.dtype, leaf and leaf.shape, dataset.shape
+        dtype, stated, found = dataset.dtype, leaf and leaf.shape, dataset.shape or ()
         # Encoded images are bytes of any length. If all have the same length, they are rows of bytes.
         is_rows = dtype == np.uint8 and len(found) == 2 and stated is not None and len(stated) > 1
         if (is_rows or dtype.hasobject) and found:
@@ -358,7 +369,7 @@ class _ArrowStore:
     def joined(path: tuple[str | int, ...]) -> str:
         return "/".join(str(key) for key in path)
 
-    def facts(self, number: int) -> dict[str, Any]:
+    def _facts(self, number: int) -> dict[str, Any]:
         path = os.path.join(self._folder, str(number), METADATA)
         facts = as_json_value(read_json(path))
         if not isinstance(facts, dict):
@@ -386,9 +397,9 @@ class _ArrowStore:
         except pyarrow.ArrowException as error:
             raise BadValue(f"the parts do not fit together: {error}", path=folder) from None
 
-    def arrays(self, number: int, facts: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-        """As for HDF5."""
+    def episode(self, number: int) -> _StoredEpisode:
         pyarrow = require("pyarrow", "minari")
+        facts = self._facts(number)
         table = self._table(number)
         rows, stated = table.num_rows, facts.get("total_steps")
         # The table has as many rows as there are observations, and the rest is padded to that.
@@ -403,7 +414,7 @@ class _ArrowStore:
                 arrays[path] = (field, array)
         if "rewards" not in arrays:
             raise BadValue("an episode has no rewards")
-        return steps, arrays
+        return _StoredEpisode(steps, facts, arrays)
 
     def channel(
         self, name: str, item: tuple[Any, Any], leaf: SpaceLeaf | None, notes: Notes
@@ -538,7 +549,8 @@ def _modality(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Modality | None:
 
 def _described(dataset: Any) -> dict[str, Any]:  # noqa: ANN401 - an h5py.Dataset
     """What our writer says about a channel; nothing in datasets that others wrote."""
-    if CHANNEL_FACTS not in dataset.attrs:
+    # Cheaper than `CHANNEL_FACTS in dataset.attrs`: this is done for every array of every episode.
+    if not require("h5py", "minari").h5a.exists(dataset.id, CHANNEL_FACTS.encode()):
         return {}
     facts = parse_json_text(as_json_value(dataset.attrs[CHANNEL_FACTS]))
     if not isinstance(facts, dict):

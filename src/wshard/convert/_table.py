@@ -590,10 +590,13 @@ def _dense(column: Any) -> NDArray[Any] | None:  # noqa: ANN401 - a pyarrow arra
     while _is_list(column.type):
         if column.null_count:
             return None
-        lengths = compute.min_max(compute.list_value_length(column)).as_py()
-        if lengths["min"] != lengths["max"] or lengths["min"] is None:
-            return None
-        shape.append(lengths["min"])
+        if types.is_fixed_size_list(column.type):
+            shape.append(column.type.list_size)
+        else:
+            lengths = compute.min_max(compute.list_value_length(column)).as_py()
+            if lengths["min"] != lengths["max"] or lengths["min"] is None:
+                return None
+            shape.append(lengths["min"])
         column = column.flatten()
     kind = column.type
     is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
