@@ -253,3 +253,10 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
         list(read(tmp_path, "npz"))
     with pytest.raises(InvalidArgument, match="not a dataset"):
         detect(str(tmp_path))
+
+
+def test_rewards_that_follow_times_are_rewards(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", timestamps=np.arange(3) / 10, rewards=np.ones(3))
+    (ep,) = read(tmp_path / "a.npz")
+    assert ep.rewards.data.tolist() == [1, 1, 1]
+    assert not ep.observations

@@ -215,8 +215,7 @@ def test_what_does_not_fit_is_noted(tmp_path: Path) -> None:
     }
     episodes = list(read(tmp_path / "a.parquet"))
     assert "flag" not in episodes[1].observations
-    # A table has no rows of an episode without steps.
-    assert [episode.id for episode in episodes] == ["ep_1", "ep_2"]
+    assert [episode.id for episode in episodes] == ["ep_1", "ep_2", "empty"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "order", "null", "ragged", "description", "large"])
@@ -245,3 +244,91 @@ def test_damaged_tables_are_named(
         expected = LimitExceeded
     with pytest.raises(expected, match=path.name):
         list(read(path, "table"))
+
+
+def test_rewards_that_need_more_bits_than_those_of_the_first_episode_are_kept(
+    tmp_path: Path,
+) -> None:
+    exact = np.array([0.1, 0.2, 0.3])
+    for number, rewards in enumerate((np.ones(3), exact)):
+        ep = Episode(f"e{number}", length=3)
+        ep.observations["state"] = np.ones((4, 2), "f4")
+        ep.rewards = rewards
+        save_wshard(ep, tmp_path / f"e{number}.wshard")  # stores the first in 32 bits
+    for name in ("all.parquet", "all.csv"):
+        write((load_wshard(tmp_path / f"e{number}.wshard") for number in (0, 1)), tmp_path / name)
+        first, second = read(tmp_path / name)
+        assert first.rewards.data.tolist() == [1, 1, 1]
+        assert second.rewards.data.tolist() == exact.tolist()
+        assert second.length == 3
+
+
+@pytest.mark.parametrize("name", ["all.parquet", "folder"])
+def test_an_episode_without_steps_is_written_and_read(tmp_path: Path, name: str) -> None:
+    full, empty = Episode("b", length=2), Episode("a", length=0)
+    for ep in (full, empty):
+        ep.observations["state"] = np.ones((ep.length, 2), "f4")
+        ep.metadata["task"] = ep.id
+    last = Episode("c", length=2)
+    last.observations["state"] = np.ones((2, 2), "f4")
+    write([full, empty, last], tmp_path / name, format="table")
+    found = {ep.id: ep for ep in read(tmp_path / name)}
+    assert list(found) == (["b", "a", "c"] if name == "all.parquet" else ["a", "b", "c"])
+    assert found["a"].length == 0
+    assert found["a"].metadata["task"] == "a"
+    assert found["a"].observations["state"].shape == (0, 2)
+
+
+def test_csv_says_that_it_cannot_hold_an_episode_without_steps(tmp_path: Path) -> None:
+    done = write([Episode("a", length=0)], tmp_path / "a.csv")
+    assert any("no steps" in change.detail for change in done.changes)
+
+
+def test_lists_of_different_lengths_keep_their_type(tmp_path: Path) -> None:
+    items = {
+        "whole": pa.array([[1, 2], [], None], pa.list_(pa.int32())),
+        "half": pa.array([[0.5], [1.5, 2.5], []], pa.list_(pa.float32())),
+        "action": [1.0, 2.0, 3.0],
+    }
+    parquet.write_table(pa.table(items), tmp_path / "a.parquet")
+    (ep,) = read(tmp_path / "a.parquet")
+    whole, half = ep.observations["whole"], ep.observations["half"]
+    assert (whole.dtype, half.dtype) == (np.int32, np.float32)
+    assert [one.tolist() for one in whole] == [[1, 2], [], []]
+    assert [one.tolist() for one in half] == [[0.5], [1.5, 2.5], []]
+
+
+def test_what_a_table_says_besides_its_steps_is_kept_or_noted(tmp_path: Path) -> None:
+    columns = {
+        "picture": [{"bytes": None, "path": "elsewhere.png"}] * 3,
+        "action": [1.0, 2.0, 3.0],
+        "frame_index": [5, 6, 7],
+        "episode_id": ["a"] * 3,
+        "episode_index": [9] * 3,
+    }
+    content = pa.table(columns).replace_schema_metadata({"made by": "a program"})
+    parquet.write_table(content, tmp_path / "a.parquet")
+    (ep,) = read(tmp_path / "a.parquet")
+    facts = ep.metadata["table"]
+    assert (facts["first"], facts["values"]) == ({"frame_index": 5}, {"episode_index": 9})
+    dropped = {change.field for change in ep.changes if change.kind == "dropped"}
+    assert dropped == {"picture", "picture.path", "metadata 'made by' of the file"}
+
+
+def test_files_with_the_same_ids_keep_what_they_say_about_their_episodes(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for name in ("x", "y"):
+        ep = Episode("same", length=2, env_id=name, metadata={"task": name})
+        ep.observations["state"] = np.ones((2, 2), "f4")
+        write([ep], tmp_path / "folder" / f"{name}.parquet")
+    found = [(ep.id, ep.env_id, ep.metadata["task"]) for ep in read(tmp_path / "folder")]
+    assert found == [("x_same", "x", "x"), ("y_same", "y", "y")]
+
+
+def test_missing_vectors_cannot_claim_more_memory_than_there_may_be(tmp_path: Path) -> None:
+    empty = pa.array([None], pa.list_(pa.float32(), 1 << 20))
+    content = pa.table({"x": pa.chunked_array([empty] * 300), "action": np.ones(300)})
+    parquet.write_table(content, tmp_path / "a.parquet", compression="zstd")
+    assert (tmp_path / "a.parquet").stat().st_size < 10_000
+    with pytest.raises(LimitExceeded, match="row group"):
+        list(read(tmp_path / "a.parquet"))

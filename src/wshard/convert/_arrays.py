@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from shard_format.errors import InvalidArgument, ShardError, SizeMismatch
+from shard_format.extras import require
 from shard_format.images import decode_image
 from shard_format.registry import DEFAULT_LIMITS
 from wshard._blocks import pieces_of
@@ -26,6 +27,7 @@ __all__ = [
     "PartOfRows",
     "channel_of",
     "image_type",
+    "least_bytes",
     "splits",
     "text_channel",
 ]
@@ -215,6 +217,16 @@ class EncodedFrames:
                 )
             out[number] = frame
         return out
+
+
+def least_bytes(kind: Any) -> int:  # noqa: ANN401 - a pyarrow.DataType
+    """Bytes that a value of a table needs in memory at least, also where a file says that it is missing."""
+    types = require("pyarrow.types", "arrow")
+    if types.is_struct(kind):
+        return sum(least_bytes(field.type) for field in kind)
+    if types.is_fixed_size_list(kind):
+        return int(kind.list_size) * least_bytes(kind.value_type)
+    return max(1, kind.bit_width // 8) if types.is_primitive(kind) else 1
 
 
 def splits(first: Sequence[bool] | NDArray[Any]) -> list[tuple[int, int]]:

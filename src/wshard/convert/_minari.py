@@ -29,7 +29,7 @@ from shard_format.registry import DEFAULT_LIMITS
 from wshard._channels import Channel, Modality, RaggedChannel
 from wshard._episode import Episode
 from wshard._metadata import Timebase
-from wshard.convert._arrays import EncodedFrames, channel_of, text_channel
+from wshard.convert._arrays import EncodedFrames, channel_of, least_bytes, text_channel
 from wshard.convert._hdf5 import (
     DatasetRows,
     EncodedRows,
@@ -453,7 +453,7 @@ def _read_parquet(path: str) -> Any:  # noqa: ANN401 - a pyarrow.Table
         groups = (file.metadata.row_group(at) for at in range(file.metadata.num_row_groups))
         claimed = max(
             sum(group.total_byte_size for group in groups),
-            file.metadata.num_rows * sum(_width(field.type) for field in file.schema_arrow),
+            file.metadata.num_rows * sum(least_bytes(field.type) for field in file.schema_arrow),
         )
         most = max(DEFAULT_LIMITS.max_decompressed_bytes, os.path.getsize(path) * _LARGEST_RATIO)
         if claimed > most:
@@ -464,16 +464,6 @@ def _read_parquet(path: str) -> Any:  # noqa: ANN401 - a pyarrow.Table
                 found=f"{claimed} bytes",
             )
         return file.read()
-
-
-def _width(kind: Any) -> int:  # noqa: ANN401 - a pyarrow.DataType
-    """Bytes that a value needs at least."""
-    types = require("pyarrow", "minari").types
-    if types.is_struct(kind):
-        return sum(_width(field.type) for field in kind)
-    if types.is_fixed_size_list(kind):
-        return int(kind.list_size) * _width(kind.value_type)
-    return max(1, kind.bit_width // 8) if types.is_primitive(kind) else 1
 
 
 def _arrow_leaves(path: str, field: Any, array: Any) -> Iterator[tuple[str, Any, Any]]:  # noqa: ANN401 - of pyarrow

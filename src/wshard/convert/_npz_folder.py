@@ -347,7 +347,8 @@ class _Foreign:
             address = ("signal", name)  # not one number a step
         if len(address) > 1:
             address = (*address[:1], *(plain_name(key, notes) for key in address[1:]))
-        if address in episode.parts or (len(address) == 1 and episode.timestamps_ns is not None):
+        is_clock = address[0] in (TIMESTAMPS, SECONDS)
+        if address in episode.parts or (is_clock and episode.timestamps_ns is not None):
             address = ("signal", plain_name(name, notes))
         lane = address[0]
         if lane in (TIMESTAMPS, SECONDS):

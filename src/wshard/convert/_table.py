@@ -44,8 +44,9 @@ from wshard._lanes import (
 )
 from wshard._metadata import complete_provenance, parse_facts, parse_row
 from wshard._values import DType, as_times
-from wshard.convert._arrays import EncodedFrames, channel_of, image_type, text_channel
+from wshard.convert._arrays import EncodedFrames, channel_of, image_type, least_bytes, text_channel
 from wshard.convert._fields import SECONDS, address_of_field, seconds_as_ns
+from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import DatasetReader
 from wshard.convert._npz import modality_of, plain_name
 from wshard.convert._table_writer import EPISODE, FLAT, FRAME, OWN, ROW, TableWriter, column_of
@@ -97,6 +98,8 @@ class RowRun(NamedTuple):
     file: str
     start: int
     stop: int
+    key: str
+    """What the table calls it."""
 
 
 class TableReader(DatasetReader):
@@ -130,15 +133,21 @@ class TableReader(DatasetReader):
         column = next((name for name in EPISODE if name in table.names), None)
         if column is None:
             stem = os.path.splitext(os.path.basename(table.path))[0]
-            return [RowRun(stem, table.path, 0, table.length)]
+            return [RowRun(stem, table.path, 0, table.length, stem)]
         found = table.runs(column)
-        if len({name for name, _, _ in found}) != len(found):
+        names = {name for name, _, _ in found}
+        if len(names) != len(found):
             raise BadValue(
                 "the rows of an episode do not follow each other",
                 entry=column,
                 hint="sort the table by episode and step",
             )
-        return [RowRun(name, table.path, start, stop) for name, start, stop in found]
+        runs = [RowRun(name, table.path, start, stop, name) for name, start, stop in found]
+        # Episodes without steps have no rows; our writer says that they are there, and where.
+        empty = [
+            RowRun(name, table.path, 0, 0, name) for name in table.described if name not in names
+        ]
+        return sorted((*runs, *empty), key=table.place) if empty else runs
 
     def _table(self, file: str) -> _StepTable:
         if self._last is None or self._last.path != file:
@@ -153,6 +162,8 @@ class TableReader(DatasetReader):
         run = self._runs[number]
         with _errors(run.file):
             table = self._table(run.file)
+            for key in table.dropped:
+                notes.dropped(f"metadata {key!r} of the file", "it belongs to no episode")
             rows = table.rows(run.start, run.stop)
             return _EpisodeOfRows(rows, run, table.described, notes).episode()
 
@@ -167,6 +178,8 @@ class _StepTable:
 
     described: dict[str, Any]
     """What our writer says about the episodes of the table, by id."""
+    dropped: Sequence[str] = ()
+    """What other programs say about the table; no episode has a place for it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -184,22 +197,40 @@ class _StepTable:
         self.length: int = self._whole.num_rows
         self.names: list[str] = self._whole.column_names
 
+    def place(self, run: RowRun) -> int:
+        """The place of an episode among those of the table, as our writer says it."""
+        facts = self.described.get(run.key)
+        place = facts.get("place") if isinstance(facts, dict) else None
+        return place if isinstance(place, int) else 0
+
     def rows(self, start: int, stop: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
         """Some rows."""
         return self._whole.slice(start, stop - start)
 
-    def _column(self, name: str) -> Any:  # noqa: ANN401 - a pyarrow.ChunkedArray
-        return self._whole.column(name)
+    def _pieces(self, name: str) -> Iterator[Any]:
+        """A column, in pieces that fit into memory."""
+        yield self._whole.column(name)
 
     def runs(self, column: str) -> list[tuple[str, int, int]]:
         """The name, first and last row of each episode."""
-        whole = self._column(column).combine_chunks()
-        if whole.null_count:
-            raise BadValue("a row belongs to no episode", path=self.path, entry=column)
-        encoded = require("pyarrow.compute", "arrow").run_end_encode(whole)
-        values, ends = encoded.values.to_pylist(), encoded.run_ends.to_pylist()
-        names = [value if isinstance(value, str) else f"episode_{value}" for value in values]
-        return list(zip(names, [0, *ends[:-1]], ends, strict=True))
+        runs: list[tuple[str, int, int]] = []
+        done = 0
+        for piece in self._pieces(column):
+            whole = piece.combine_chunks()
+            if whole.null_count:
+                raise BadValue("a row belongs to no episode", path=self.path, entry=column)
+            encoded = require("pyarrow.compute", "arrow").run_end_encode(whole)
+            start = done
+            for value, end in zip(
+                encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True
+            ):
+                name = value if isinstance(value, str) else f"episode_{value}"
+                if runs and runs[-1][0] == name:
+                    start = runs.pop()[1]
+                runs.append((name, start, done + end))
+                start = done + end
+            done += len(whole)
+        return runs
 
     def close(self) -> None:
         """Closes its file."""
@@ -215,11 +246,16 @@ class _Parquet(_StepTable):
         facts = self._file.metadata
         self.length = facts.num_rows
         self.names = self._schema.names
+        self._row_bytes = sum(least_bytes(field.type) for field in self._schema)
         self._ends = [0]
         for number in range(facts.num_row_groups):
             self._ends.append(self._ends[-1] + facts.row_group(number).num_rows)
         self._group: tuple[int, Any] = (-1, None)
-        self.described = _described(facts.metadata or {}, self.path)
+        metadata = facts.metadata or {}
+        self.described = _described(metadata, self.path)
+        self.dropped = [
+            key.decode(errors="replace") for key in metadata if key not in (OWN, b"ARROW:schema")
+        ]
 
     def rows(self, start: int, stop: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
         pyarrow = require("pyarrow", "arrow")
@@ -234,20 +270,26 @@ class _Parquet(_StepTable):
         if self._group[0] != number:
             group = self._file.metadata.row_group(number)
             # Not the columns of the group: pyarrow ends the process if their statistics are damaged.
-            most = max(group.num_rows * group.num_columns, group.total_byte_size)
-            if most > DEFAULT_LIMITS.max_decompressed_bytes:
-                raise LimitExceeded(
-                    "a row group is too large to read at once",
-                    path=self.path,
-                    expected=f"at most {DEFAULT_LIMITS.max_decompressed_bytes} bytes",
-                    found=f"{most}",
-                    hint="write the table with smaller row groups",
-                )
+            self._check(max(group.num_rows * self._row_bytes, group.total_byte_size))
             self._group = (number, self._file.read_row_group(number))
         return self._group[1]
 
-    def _column(self, name: str) -> Any:  # noqa: ANN401 - a pyarrow.ChunkedArray
-        return self._file.read([name]).column(0)
+    def _check(self, claimed: int) -> None:
+        """Refuses to read what a few bytes may claim: values that repeat, or are missing, take no room in a file."""
+        if claimed > DEFAULT_LIMITS.max_decompressed_bytes:
+            raise LimitExceeded(
+                "a row group is too large to read at once",
+                path=self.path,
+                expected=f"at most {DEFAULT_LIMITS.max_decompressed_bytes} bytes",
+                found=f"{claimed} bytes",
+                hint="write the table with smaller row groups",
+            )
+
+    def _pieces(self, name: str) -> Iterator[Any]:
+        for number in range(len(self._ends) - 1):
+            rows = self._ends[number + 1] - self._ends[number]
+            self._check(rows * least_bytes(self._schema.field(name).type))
+            yield self._file.read_row_group(number, [name]).column(0)
 
     def close(self) -> None:
         self._file.close()
@@ -285,7 +327,7 @@ class _EpisodeOfRows:
     def __init__(self, rows: Any, run: RowRun, described: dict[str, Any], notes: Notes) -> None:  # noqa: ANN401 - a pyarrow.Table
         self._run, self._notes = run, notes
         self._count = run.stop - run.start
-        facts = described.get(run.name)
+        facts = described.get(run.key)
         self._facts: dict[str, Any] = facts if isinstance(facts, dict) else {}
         self._columns = _flat_columns(rows)
         self._fields = {
@@ -314,13 +356,22 @@ class _EpisodeOfRows:
 
     def episode(self) -> Episode:
         episode = self._described_episode() if self._facts else Episode(self._run.name)
+        if self._run.name != self._run.key:
+            self._notes.renamed(f"episode {self._run.key}", self._run.name)
+            episode.id = self._run.name
         episode.length = self._steps
         groups = _grouped(self._columns)
+        chosen = next((name for name in EPISODE if name in self._columns), None)
         for name, columns in groups.items():
-            if name in EPISODE:
+            if name == chosen or (name in EPISODE and self._facts):
                 self._notes.kept(name, "the episodes themselves")
             elif name in (FRAME, ROW) and self._is_counting(columns):
                 self._notes.kept(name, "the order of the steps")
+                start = self._run.start if name == ROW else 0
+                if self._count and (first := columns[0][1][0].as_py()) != start:
+                    self._add_fact(episode, "first", name, first)
+            elif name in EPISODE and len(columns[0][1].unique()) == 1:
+                self._add_fact(episode, "values", name, columns[0][1][0].as_py())
             elif name in self._fields:
                 self._add_own(episode, name, columns[0][1])
             else:
@@ -337,6 +388,12 @@ class _EpisodeOfRows:
         if isinstance(provenance, dict):
             episode.provenance = complete_provenance(provenance)
         return episode
+
+    def _add_fact(self, episode: Episode, kind: str, name: str, value: object) -> None:
+        """What a column says about the whole episode."""
+        facts = episode.metadata.setdefault("table", {})
+        facts.setdefault(kind, {})[name] = as_json_value(value)
+        self._notes.kept(name, f"metadata table.{kind}.{name}")
 
     def _is_counting(self, columns: list[tuple[tuple[int, ...], Any]]) -> bool:
         column = columns[0][1]
@@ -469,17 +526,24 @@ class _EpisodeOfRows:
                 notes.filled(name, "missing text with empty text")
             return text_channel(key, column.to_pylist())
         if types.is_binary(kind) or types.is_large_binary(kind):
-            return self._bytes(key, name, [value or b"" for value in column.to_pylist()])
+            return self._bytes(key, name, column.to_pylist())
         if types.is_struct(kind):  # an encoded picture, as Hugging Face stores it
-            return self._bytes(
-                key, name, [(value or {}).get("bytes") or b"" for value in column.to_pylist()]
-            )
+            items = [item or {} for item in column.to_pylist()]
+            if any(item.get("path") for item in items):
+                notes.dropped(f"{name}.path", "an episode has pictures, not the names of files")
+            return self._bytes(key, name, [item.get("bytes") for item in items])
         if _is_list(kind):
             return self._lists(key, name, column)
         return self._numbers(key, name, column)
 
-    def _bytes(self, key: str, name: str, values: list[bytes]) -> Channel | None:
-        if values and all(image_type(value) for value in values):
+    def _bytes(self, key: str, name: str, found: list[bytes | None]) -> Channel | None:
+        values = [value or b"" for value in found]
+        if not any(values):
+            self._notes.dropped(name, "it holds no bytes")
+            return None
+        if None in found:
+            self._notes.filled(name, "missing bytes with none")
+        if all(image_type(value) for value in values):
             self._notes.decoded(name, "encoded pictures to pixels")
             frames = EncodedFrames(name, values, self._run.file)
             return channel_of(key, frames, path=self._run.file, modality=modality_of(key, frames))
@@ -489,11 +553,14 @@ class _EpisodeOfRows:
         values = _dense(column)
         if values is not None:
             return channel_of(key, values, modality=modality_of(key, values))
-        items = column.to_pylist()
         if column.null_count:
             self._notes.filled(name, "missing lists with empty ones")
+        items = column.flatten()
         try:
-            return RaggedChannel(key, data=[np.asarray(one or []) for one in items])
+            if _is_number(items.type) and not items.null_count:
+                values = items.to_numpy(zero_copy_only=False)
+                return RaggedChannel(key, values=values, offsets=_offsets(_lengths(column)))
+            return RaggedChannel(key, data=[np.asarray(one or []) for one in column.to_pylist()])
         except (ShardError, ValueError) as error:
             self._notes.dropped(name, f"lists that are not numbers: {error}")
             return None
@@ -508,7 +575,7 @@ class _EpisodeOfRows:
         elif types.is_decimal(kind):
             notes.cast(name, kind, "float64")
             column = column.cast(pyarrow.float64())
-        elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+        elif not _is_number(kind):
             notes.dropped(name, f"an episode cannot store {kind}")
             return None
         if column.null_count and types.is_boolean(kind):
@@ -572,6 +639,11 @@ def _is_full(parts: list[tuple[tuple[int, ...], Any]]) -> bool:
     return bool(prod(shape) == len(parts))
 
 
+def _is_number(kind: Any) -> bool:  # noqa: ANN401 - a pyarrow.DataType
+    types = require("pyarrow.types", "arrow")
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
 def _is_list(kind: Any) -> bool:  # noqa: ANN401 - a pyarrow.DataType
     types = require("pyarrow.types", "arrow")
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
@@ -598,9 +670,7 @@ def _dense(column: Any) -> NDArray[Any] | None:  # noqa: ANN401 - a pyarrow arra
                 return None
             shape.append(lengths["min"])
         column = column.flatten()
-    kind = column.type
-    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-    if column.null_count or not is_number:
+    if column.null_count or not _is_number(column.type):
         return None
     values: NDArray[Any] = column.to_numpy(zero_copy_only=False).reshape(shape)
     return values
@@ -620,14 +690,17 @@ def _ragged_parts(
     else:
         items = column.flatten()
         values = items.to_numpy(zero_copy_only=False).astype(dtype.numpy_dtype, copy=False)
-        lengths = [0 if one is None else one // max(1, prod(shape)) for one in _lengths(column)]
+        lengths = [one // max(1, prod(shape)) for one in _lengths(column)]
+    return values, _offsets(lengths)
+
+
+def _lengths(column: Any) -> list[int]:  # noqa: ANN401 - a pyarrow array
+    """The number of items in each list of a column; 0 where there is none."""
+    found = require("pyarrow.compute", "arrow").list_value_length(column).to_pylist()
+    return [one or 0 for one in found]
+
+
+def _offsets(lengths: list[int]) -> NDArray[np.int64]:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    return values, offsets
-
-
-def _lengths(column: Any) -> list[int | None]:  # noqa: ANN401 - a pyarrow array
-    found: list[int | None] = (
-        require("pyarrow.compute", "arrow").list_value_length(column).to_pylist()
-    )
-    return found
+    return offsets

@@ -107,8 +107,12 @@ class TableWriter(DatasetWriter):
         labels = {name: one.to_fields() for name, one in episode.labels.items()}
         if not self._is_csv:
             fields = {**episode.unknown_fields.episode, **episode_fields(episode.facts)}
-            facts = {"episode": fields, "labels": labels, "provenance": episode.provenance}
-            self._described[episode.id] = facts
+            self._described[episode.id] = {
+                "episode": fields,
+                "labels": labels,
+                "provenance": episode.provenance,
+                "place": self._number,
+            }
             return
         why = "CSV holds only columns"
         for name in (
@@ -118,8 +122,10 @@ class TableWriter(DatasetWriter):
             notes.dropped(name, why)
         if episode.env_id:
             notes.dropped("env_id", why)
-        if episode.timebase.tick_hz is not None and episode.timestamps_ns is None:
+        if episode.timebase.tick_hz is not None:
             notes.dropped("timebase", why)
+        if episode.provenance is not None:
+            notes.dropped("meta/provenance", why)
 
     def _table(self, episode: Episode, notes: Notes) -> Any:  # noqa: ANN401 - a pyarrow.Table
         pyarrow = require("pyarrow", "arrow")
@@ -152,13 +158,19 @@ class TableWriter(DatasetWriter):
             if self._is_csv:
                 for place, column in _elements(part):
                     columns[f"{name}{place}"] = _padded(column, rows)
+                if block == REWARD:
+                    columns[name] = _wide(columns[name])
                 self._note_types(block, part, notes)
                 note_ambiguous(address, notes)
             else:
                 columns[name] = _padded(_column(part), rows)
                 row = _row(address, part, episode.length)
+                if self._is_one_file and block == REWARD and part.dtype_name.is_float:
+                    columns[name], row["dtype"] = _wide(columns[name]), DType.FLOAT64.value
                 metadata[name] = {OWN: canonical(row)}
             notes.kept(block, name)
+        if self._is_csv and not rows:
+            notes.dropped("the episode", "it has no steps, and CSV has nothing but rows")
         fields = [
             pyarrow.field(name, column.type, metadata=metadata.get(name))
             for name, column in columns.items()
@@ -297,6 +309,13 @@ def _padded(column: Any, rows: int) -> Any:  # noqa: ANN401 - a pyarrow array
     return pyarrow.concat_arrays([column, pyarrow.nulls(rows - len(column), column.type)])
 
 
+def _wide(rewards: Any) -> Any:  # noqa: ANN401 - a pyarrow array
+    """Rewards as 64-bit floats: a file of ours stores them in as few bits as hold them, and the next episode may need more."""
+    pyarrow = require("pyarrow", "arrow")
+    is_float = pyarrow.types.is_floating(rewards.type)
+    return rewards.cast(pyarrow.float64()) if is_float else rewards
+
+
 def _fitted(table: Any, schema: Any, notes: Notes) -> Any:  # noqa: ANN401 - of pyarrow
     """The columns of the first episode, for an episode that may have others."""
     pyarrow = require("pyarrow", "arrow")
@@ -305,8 +324,7 @@ def _fitted(table: Any, schema: Any, notes: Notes) -> Any:  # noqa: ANN401 - of 
         if field.name not in table.column_names:
             notes.filled(field.name, "with nothing: only other episodes have it")
             columns.append(pyarrow.nulls(table.num_rows, field.type))
-        elif table.schema.field(field.name).type != field.type:
-            found = table.schema.field(field.name).type
+        elif (found := table.schema.field(field.name).type) != field.type:
             notes.dropped(field.name, f"it is {found}, and {field.type} in the first episode")
             columns.append(pyarrow.nulls(table.num_rows, field.type))
         else:
