@@ -284,3 +284,10 @@ def test_large_arrays_stay_in_the_chunks(tmp_path: Path) -> None:
     assert not list(episodes)
     with pytest.raises(Closed, match="before you ask for the next"):
         image[3:6]
+
+
+def test_units_are_noted_because_a_replay_buffer_has_none(tmp_path: Path) -> None:
+    ep = Episode("ep", length=2)
+    ep.observations["force"] = Channel(data=np.ones((3, 3)), unit="N")
+    report = write([ep], tmp_path / "replay", "dreamer")
+    assert "signal/force, unit" in {change.field for change, _ in report.of_kind("dropped")}

@@ -223,3 +223,18 @@ def test_sparse_rewards_of_64_bits_keep_their_type_there_and_back(
         assert found.rewards is not None
         assert found.rewards.dtype == np.float64
         assert found.rewards.data.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("form", ["minari", "zarr", "npz", "dreamer", "table"])
+def test_files_that_belong_to_no_episode_are_noted(tmp_path: Path, form: str) -> None:
+    needed = {"minari": "h5py", "zarr": "zarr", "table": "pyarrow"}
+    pytest.importorskip(needed.get(form, "numpy"))
+    ep = Episode("ep", length=2)
+    ep.actions["action"] = np.ones((2, 1))
+    folder = tmp_path / f"dataset.{form}"
+    write([ep], folder, form)
+    (clean,) = read(folder, form)
+    assert "README.md" not in {change.field for change in clean.lost}
+    (folder / "README.md").write_text("How this was recorded.")
+    (found,) = read(folder, form)
+    assert "README.md" in {change.field for change in found.lost}

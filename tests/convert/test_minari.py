@@ -362,3 +362,32 @@ def test_cut_tables_are_refused(form: str) -> None:
             file.write(content[:size])
         with pytest.raises(ShardError, match=f"part-0.{form}"):
             next(read(source))
+
+
+def test_what_minari_does_not_know_of_is_kept_or_noted() -> None:
+    folder = make(lengths=(3,))
+    with h5py.File(os.path.join(folder, "data", "main_data.hdf5"), "a") as file:
+        file.attrs["version"] = 1
+        file["calibration"] = np.ones(3)
+        group = file["episode_0"]
+        group.attrs["total_steps"] = 99
+        group.attrs["tick_hz"] = 10
+        group.attrs["camera"] = "front"
+        group.attrs["camera/fov"] = 60.0
+        group["rewards"].attrs["unit"] = "points"
+    (episode,) = read(folder)
+    assert episode.metadata["tick_hz"] == 10
+    assert episode.metadata["camera"] == "front"
+    assert episode.metadata["camera/fov"] == 60.0
+    assert {change.field for change in episode.lost} >= {
+        *("main_data.hdf5/calibration", "main_data.hdf5, attribute version", "total_steps"),
+        "/episode_0/rewards, attribute unit",
+    }
+
+
+def test_the_clock_of_an_episode_comes_back(tmp_path: Path) -> None:
+    ep = Episode("ep", length=2, timebase=Timebase(tick_hz=50, epoch_ns=7))
+    write([ep], tmp_path / "clock-v0", "minari")
+    (found,) = read(tmp_path / "clock-v0")
+    assert (found.timebase.tick_hz, found.timebase.epoch_ns) == (50, 7)
+    assert not {"tick_hz", "epoch_ns"} & found.metadata.keys()

@@ -288,3 +288,35 @@ def test_ends_that_make_no_sense_are_refused(tmp_path: Path, ends: Any) -> None:
     root.create_array("meta/episode_ends", data=ends)
     with pytest.raises(BadMetadata, match="episode_ends"):
         next(convert.read(tmp_path / "a.zarr", "zarr"))
+
+
+def test_what_an_episode_says_about_itself_and_its_channels_comes_back(tmp_path: Path) -> None:
+    ep = Episode("a", length=2, provenance={"run_id": "run 7"})
+    ep.observations["force"] = Channel(data=np.ones((2, 3)), unit="N", description="of the wrist")
+    other = Episode("b", length=2)
+    other.observations["force"] = Channel(data=np.ones((2, 3)), unit="kN")
+    report = convert.write([ep, other], tmp_path / "a.zarr")
+    assert [str(change.field) for change, _ in report.of_kind("dropped")] == ["signal/force, unit"]
+    found = next(convert.read(tmp_path / "a.zarr"))
+    force = found.observations["force"]
+    assert (force.unit, force.description) == ("N", "of the wrist")
+    assert found.provenance is not None
+    assert found.provenance["run_id"] == "run 7"
+
+
+def test_what_lies_beside_the_steps_is_noted(tmp_path: Path) -> None:
+    path = make(tmp_path / "a.zarr", 2)
+    root = zarr.open_group(path, mode="a")
+    root.create_array("stray", data=np.ones(3))
+    root["data"].attrs["fps"] = 10
+    (episode, *_) = convert.read(path)
+    lost = {change.field for change in episode.lost}
+    assert {"stray", "data, attribute fps"} <= lost
+
+
+def test_a_few_bytes_cannot_claim_any_number_of_episodes(tmp_path: Path) -> None:
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    root.create_array("data/action", data=np.zeros((20, 2)))
+    root.create_array("meta/episode_ends", shape=(50_000_000,), chunks=(1_000_000,), dtype="i8")
+    with pytest.raises(BadMetadata, match="episode_ends"):
+        next(convert.read(tmp_path / "a.zarr", "zarr"))

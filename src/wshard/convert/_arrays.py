@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "CHANNEL_FACTS",
     "EncodedFrames",
     "ForeignRows",
     "PartOfRows",
+    "channel_facts",
     "channel_of",
+    "checked_facts",
     "image_type",
     "least_bytes",
     "splits",
@@ -34,6 +37,10 @@ __all__ = [
 
 # What is read at once is kept in memory: smaller arrays are not worth a look at the file for each window.
 _SMALL: Final = 1 << 16
+CHANNEL_FACTS: Final = "wshard_channel"
+"""The attribute of an array in which our writers store `channel_facts`."""
+_FACT_OBJECTS: Final = ("lossy", "extra")
+_FACTS: Final = ("unit", "description", "semantics", "modality", *_FACT_OBJECTS)
 
 
 class ForeignRows(Protocol):
@@ -149,6 +156,21 @@ def channel_of(
     for key, value in facts.items():
         setattr(channel, key, value)
     return channel
+
+
+def channel_facts(channel: Channel) -> dict[str, Any]:
+    """What is known of a channel besides its values, as JSON; empty if that is nothing."""
+    facts = {key: getattr(channel, key) for key in _FACTS}
+    return {key: dict(one) if key in _FACT_OBJECTS else one for key, one in facts.items() if one}
+
+
+def checked_facts(found: object) -> dict[str, Any]:
+    """What `channel_facts` gave, from a file that may hold anything in its place."""
+    return {
+        key: value
+        for key, value in (found if isinstance(found, dict) else {}).items()
+        if key in _FACTS and isinstance(value, dict if key in _FACT_OBJECTS else str)
+    }
 
 
 def text_channel(name: str, texts: Iterable[bytes | str | None], **facts: Any) -> TextChannel:  # noqa: ANN401 - of Channel

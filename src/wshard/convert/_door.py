@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from shard_format.atomic import sync_folder
 from shard_format.errors import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["formats", "open_source", "read", "write"]
 
 _log = logging.getLogger("wshard")
+_MOST_STRAYS: Final = 20
 
 
 def formats() -> tuple[Format, ...]:
@@ -134,6 +135,11 @@ def read_one(source: DatasetReader, number: int) -> ConvertedEpisode:
         # A file of ours would otherwise store them in 32 bits if that loses nothing, as of every sparse task, and the
         # way back to the other format would change their type.
         rewards.block = REWARD_EXACT
+    for name in source.strays[:_MOST_STRAYS]:
+        notes.dropped(name, "it belongs to no episode")
+    if len(source.strays) > _MOST_STRAYS:
+        rest = len(source.strays) - _MOST_STRAYS
+        notes.dropped(f"{rest} more files", "they belong to no episode")
     return ConvertedEpisode(episode, notes.changes)
 
 

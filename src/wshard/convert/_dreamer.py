@@ -46,7 +46,7 @@ from wshard._channels import Channel, RaggedChannel
 from wshard._episode import Episode
 from wshard._lanes import TICKS, block_name
 from wshard._values import DType
-from wshard.convert._arrays import PartOfRows, splits
+from wshard.convert._arrays import PartOfRows, channel_facts, splits
 from wshard.convert._fields import note_ambiguous, prediction_address
 from wshard.convert._model import DatasetReader, DatasetWriter
 from wshard.convert._npz import JoinedRows, NpzFile, array_channel, plain_name, write_npz
@@ -71,6 +71,7 @@ _MOST_OPEN: Final = 8
 _ROWS: Final = 1024
 _CHUNK_BYTES: Final = 128 << 20
 _LAST_ACTION: Final = "dreamer/"
+_NO_METADATA: Final = "a replay buffer has no metadata"
 
 
 def recognises(probe: Probe) -> bool:
@@ -142,6 +143,8 @@ class DreamerReader(DatasetReader):
                 path=path,
                 expected="<time>-<uuid>-<uuid>-<rows>.npz (V3) or <time>-<uuid>-<steps>.npz (V2)",
             )
+        own = {os.path.basename(one) for one in (*self._files, *(chunk.path for chunk in chunks))}
+        self.strays = [name for name in names if name not in own]
         self.version = 3 if chunks else 2
         self._streams = chained(longest(chunks))
 
@@ -481,6 +484,8 @@ class DreamerWriter(DatasetWriter):
                 note_ambiguous(address, notes)
             columns[key] = DreamerColumn(part, after=after)
             notes.kept(block, key)
+            if known := channel_facts(part).keys() - {"modality"}:
+                notes.dropped(f"{block}, {', '.join(sorted(known))}", _NO_METADATA)
         rewards = episode.rewards
         if rewards is None:
             notes.filled("reward", "with 0")
@@ -505,9 +510,11 @@ class DreamerWriter(DatasetWriter):
                 notes.dropped(block, "a replay buffer holds only arrays with one row a step")
         for key in episode.metadata:
             if key != "dreamer":
-                notes.dropped(f"metadata/{key}", "a replay buffer has no metadata")
+                notes.dropped(f"metadata/{key}", _NO_METADATA)
         if episode.env_id:
-            notes.dropped("env_id", "a replay buffer has no metadata")
+            notes.dropped("env_id", _NO_METADATA)
+        if episode.provenance is not None:
+            notes.dropped("meta/provenance", _NO_METADATA)
         if episode.timebase.tick_hz is not None:
             notes.dropped("timebase", "a replay buffer has no clock")
 

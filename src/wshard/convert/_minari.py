@@ -29,7 +29,14 @@ from shard_format.registry import DEFAULT_LIMITS
 from wshard._channels import Channel, Modality, RaggedChannel
 from wshard._episode import Episode
 from wshard._metadata import Timebase
-from wshard.convert._arrays import EncodedFrames, channel_of, least_bytes, text_channel
+from wshard.convert._arrays import (
+    CHANNEL_FACTS,
+    EncodedFrames,
+    channel_of,
+    checked_facts,
+    least_bytes,
+    text_channel,
+)
 from wshard.convert._hdf5 import (
     DatasetRows,
     EncodedRows,
@@ -39,13 +46,11 @@ from wshard.convert._hdf5 import (
     datasets,
     open_hdf5,
     parse_json_text,
+    read_attribute,
     reading,
     rows_channel,
 )
 from wshard.convert._minari_layout import (
-    CHANNEL_FACTS,
-    FACT_OBJECTS,
-    FACTS,
     LANES,
     MAIN_FILE,
     METADATA,
@@ -118,6 +123,16 @@ class MinariReader(DatasetReader):
                 self._numbers = self._store.numbers()
                 # Before 0.5 the facts were attributes of the file.
                 self._take(self._store.root_facts() if facts is None else facts)
+                own = {METADATA, MAIN_FILE, *map(str, self._numbers)}
+                self.strays = [
+                    *(
+                        name
+                        for name in sorted(os.listdir(path))
+                        if folder != path and name != "data"
+                    ),
+                    *(name for name in sorted(os.listdir(folder)) if name not in own),
+                    *self._store.strays(has_facts=facts is not None),
+                ]
         except ShardError:
             self.close()
             raise
@@ -164,11 +179,12 @@ class MinariReader(DatasetReader):
         if self._missing:
             notes.dropped("episodes", self._missing)
         metadata = self._episode_metadata(facts, notes)
-        rate = metadata.pop("tick_hz", None)
+        if facts.get("total_steps", steps) != steps:
+            notes.cast("total_steps", facts["total_steps"], steps, "the number of rewards")
         episode = Episode(
             name,
             env_id=self._env_id or str(metadata.pop("env_id", "")),
-            timebase=Timebase(tick_hz=rate if isinstance(rate, float) and rate > 0 else None),
+            timebase=_timebase(metadata),
             metadata=metadata,
         )
         with reading(self.path, name):
@@ -204,6 +220,17 @@ class MinariReader(DatasetReader):
                 metadata[key] = value
                 notes.kept(key, f"metadata/{key}")
         return metadata
+
+
+def _timebase(metadata: dict[str, Any]) -> Timebase:
+    """The clock of an episode that our writer stored; takes it out of the metadata."""
+    timebase = Timebase(tick_hz=None)
+    rate, epoch = metadata.get("tick_hz"), metadata.get("epoch_ns")
+    if isinstance(rate, float) and rate > 0:
+        timebase.tick_hz = metadata.pop("tick_hz")
+    if type(epoch) is int:
+        timebase.epoch_ns = metadata.pop("epoch_ns")
+    return timebase
 
 
 class _SpaceFilling:
@@ -263,6 +290,10 @@ class _SpaceFilling:
         self._notes.kept(path, f"{lane}/{name}")
 
 
+def _is_episode(name: object) -> bool:
+    return isinstance(name, str) and bool(_EPISODE.fullmatch(name))
+
+
 class _StoredEpisode(NamedTuple):
     """What a back end has of an episode."""
 
@@ -286,9 +317,15 @@ class _Hdf5Store:
         """What a dataset says about itself that has no metadata.json."""
         return attributes(self._file)
 
+    def strays(self, *, has_facts: bool) -> Iterator[str]:
+        """What is in the file beside episodes; also its attributes if the facts are elsewhere."""
+        yield from (f"{MAIN_FILE}/{name}" for name in self._file if not _is_episode(name))
+        if has_facts:
+            yield from (f"{MAIN_FILE}, attribute {name}" for name in self._file.attrs)
+
     def numbers(self) -> list[int]:
-        found = (_EPISODE.fullmatch(name) for name in self._file if isinstance(name, str))
-        return sorted(int(match[1]) for match in found if match)
+        names = (name for name in self._file if _is_episode(name))
+        return sorted(int(name.removeprefix("episode_")) for name in names)
 
     @staticmethod
     def joined(path: tuple[str | int, ...]) -> str:
@@ -337,7 +374,7 @@ class _Hdf5Store:
         if not found:
             notes.cast(dataset.name, "one value", "an array of one value")
             return Channel(name, data=np.asarray(dataset[()]).reshape(1))
-        facts = {"modality": _modality(found, dtype), **_described(dataset)}
+        facts = {"modality": _modality(found, dtype), **_described(dataset, notes)}
         if dtype.hasobject or dtype.kind == "S":
             return rows_channel(name, dataset, **facts)
         return channel_of(name, DatasetRows(dataset), **facts)
@@ -357,6 +394,10 @@ class _ArrowStore:
     def root_facts(self) -> dict[str, Any]:
         """As for HDF5; tables have no place for it."""
         return {}
+
+    def strays(self, *, has_facts: bool) -> Iterator[str]:
+        """As for HDF5; tables have nothing else."""
+        return iter(())
 
     def numbers(self) -> list[int]:
         try:
@@ -537,16 +578,13 @@ def _modality(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Modality | None:
     return Modality.RGB if is_image else None
 
 
-def _described(dataset: Any) -> dict[str, Any]:  # noqa: ANN401 - an h5py.Dataset
+def _described(dataset: Any, notes: Notes) -> dict[str, Any]:  # noqa: ANN401 - an h5py.Dataset
     """What our writer says about a channel; nothing in datasets that others wrote."""
-    # Cheaper than `CHANNEL_FACTS in dataset.attrs`: this is done for every array of every episode.
-    if not require("h5py", "minari").h5a.exists(dataset.id, CHANNEL_FACTS.encode()):
+    # Cheaper than to look for the attribute: this is done for every array of every episode.
+    if not require("h5py", "minari").h5a.get_num_attrs(dataset.id):
         return {}
-    facts = parse_json_text(as_json_value(dataset.attrs[CHANNEL_FACTS]))
-    if not isinstance(facts, dict):
+    for name in dataset.attrs.keys() - {CHANNEL_FACTS}:
+        notes.dropped(f"{dataset.name}, attribute {name}", "a channel has no place for it")
+    if CHANNEL_FACTS not in dataset.attrs:
         return {}
-    return {
-        key: value
-        for key, value in facts.items()
-        if key in FACTS and isinstance(value, dict if key in FACT_OBJECTS else str)
-    }
+    return checked_facts(parse_json_text(as_json_value(read_attribute(dataset, CHANNEL_FACTS))))

@@ -24,10 +24,6 @@ STEPS: Final = {
     "terminations": ("terminations", "terminated"),
     "truncations": ("truncations", "truncated"),
 }
-# What our writer says about a channel, in an attribute of its dataset.
-CHANNEL_FACTS: Final = "wshard_channel"
-FACT_OBJECTS: Final = ("lossy", "extra")
-FACTS: Final = ("unit", "description", "semantics", "modality", *FACT_OBJECTS)
 
 
 class SpaceLeaf(NamedTuple):

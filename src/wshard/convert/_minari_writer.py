@@ -15,10 +15,8 @@ from shard_format.extras import require
 from wshard._channels import Channel
 from wshard._lanes import TICKS
 from wshard._values import DType
+from wshard.convert._arrays import CHANNEL_FACTS, channel_facts
 from wshard.convert._minari_layout import (
-    CHANNEL_FACTS,
-    FACT_OBJECTS,
-    FACTS,
     LANES,
     MAIN_FILE,
     METADATA,
@@ -116,6 +114,8 @@ class MinariWriter(DatasetWriter):
                 notes.renamed(f"metadata/{key}", f"{key}_")
         if episode.timebase.tick_hz:
             rest["tick_hz"] = float(episode.timebase.tick_hz)
+        if episode.timebase.epoch_ns:
+            rest["epoch_ns"] = episode.timebase.epoch_ns
         if self._facts is None:
             self._facts = facts
         elif facts != self._facts:
@@ -370,8 +370,7 @@ def _write_channel(group: Any, path: str, channel: Channel, notes: Notes) -> Non
 
 def _describe(dataset: Any, channel: Channel, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Dataset
     """Writes what is known of a channel beside its data, where Minari does not look."""
-    facts = {key: getattr(channel, key) for key in FACTS}
-    known = {key: dict(one) if key in FACT_OBJECTS else one for key, one in facts.items() if one}
+    known = channel_facts(channel)
     text = json.dumps(known)
     if len(text) > _MOST_ATTRIBUTE:
         notes.dropped(f"{dataset.name}: {', '.join(known)}", "too long for an attribute of HDF5")

@@ -215,6 +215,9 @@ class WriteOptions:
 class DatasetReader(ABC):
     """A dataset in another format, open for reading."""
 
+    strays: Sequence[str] = ()
+    """What lies in the dataset and belongs to no episode, such as a README."""
+
     def __init__(self, path: str, options: ReadOptions) -> None:
         self.path = path
         self.options = options

@@ -190,6 +190,9 @@ class NpzReader(DatasetReader):
         self._places = [path] if self._is_one_file else _places(path)
         if not self._places:
             raise InvalidArgument("no .npz or .npy files in this folder", path=path)
+        if self._places != [path]:
+            own = {os.path.basename(place) for place in self._places}
+            self.strays = sorted(name for name in os.listdir(path) if name not in own)
 
     @cached_property
     def _bounds(self) -> list[tuple[int, int]] | None:

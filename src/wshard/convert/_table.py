@@ -114,6 +114,7 @@ class TableReader(DatasetReader):
             self._files = [os.path.join(path, name) for name in names if name.endswith(_ENDINGS)]
             if not self._files:
                 raise InvalidArgument("no tables in this folder", path=path, expected=_ENDINGS)
+            self.strays = [name for name in names if not name.endswith(_ENDINGS)]
         self._last: _StepTable | None = None
 
     @cached_property

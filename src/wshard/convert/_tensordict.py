@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 META: Final = "meta.json"
 STORAGE: Final = "storage_metadata.json"
+_OF_A_BUFFER: Final = ("storage", "writer", "buffer_metadata.json")
 _NO_ENTRIES: Final = ("shape", "device", "_type")
 _MOST_DEPTH: Final = 16
 _MOST_UNBACKED: Final = 1 << 20
@@ -87,6 +88,7 @@ class TensorDictReader(DatasetReader):
         if os.path.exists(storage):
             self._length = self._stored_length(storage)
         self._episodes = list(self._split())
+        self.strays = self._other_files()
 
     # --- files
 
@@ -174,6 +176,17 @@ class TensorDictReader(DatasetReader):
                 found=repr(length)[:80],
             )
         return length
+
+    def _other_files(self) -> list[str]:
+        """What is not steps: how a replay buffer samples, and files of others."""
+        entries = {name.partition("/")[0] for name in (*self._values, *self._dropped)}
+        entries |= {name.partition("/")[0] for name in self._tensors if "/" in name}
+        own = {META, STORAGE, *entries, *(f"{name}.memmap" for name in self._tensors)}
+        own |= {f"{name}.memmap" for name in self._dropped}
+        found = sorted(name for name in os.listdir(self._folder) if name not in own)
+        if self._folder != self.path:
+            found += sorted(name for name in os.listdir(self.path) if name not in _OF_A_BUFFER)
+        return found
 
     # --- episodes
 

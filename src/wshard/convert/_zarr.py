@@ -27,7 +27,14 @@ from shard_format.extras import require
 from shard_format.registry import DEFAULT_LIMITS
 from wshard._channels import Channel, Modality
 from wshard._episode import Episode
-from wshard.convert._arrays import PartOfRows, channel_of, text_channel
+from wshard._metadata import complete_provenance
+from wshard.convert._arrays import (
+    CHANNEL_FACTS,
+    PartOfRows,
+    channel_of,
+    checked_facts,
+    text_channel,
+)
 from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import DatasetReader
 from wshard.convert._zarr_store import PICTURES, ArrayRows, DescribedFiles, check_array, open_store
@@ -44,6 +51,9 @@ __all__ = ["ZarrReader", "ZarrWriter", "recognises"]
 
 _SMALL_VALUE: Final = 1024
 _MOST_ABSENT: Final = 1000
+# More ends than this are a claim, not a dataset: each becomes the name of an episode.
+_MOST_EPISODES: Final = 10_000_000
+_OF_A_GROUP: Final = ("data", "meta", ".zgroup", ".zattrs", ".zmetadata", "zarr.json")
 
 
 def recognises(probe: Probe) -> bool:
@@ -100,6 +110,16 @@ class ZarrReader(DatasetReader):
         self._dataset = self._files.attributes("")
         self._ends = self._read_ends()
         self._own = self._read_own()
+        self.strays = [
+            *(name for name in self._files.names("") if name not in _OF_A_GROUP),
+            *(
+                f"{group}, attribute {name}"
+                for group in ("data", "meta")
+                for name in self._files.attributes(group)
+            ),
+        ]
+        if OWN_FACTS in self._arrays and not self._own:
+            self.strays.append(OWN_FACTS)
 
     def _check_chunks(self, name: str, array: Any) -> None:  # noqa: ANN401 - a zarr.Array
         """Refuses a large array that is hardly there: absent chunks are empty values, so a few bytes could claim any size."""
@@ -126,7 +146,7 @@ class ZarrReader(DatasetReader):
                 expected="the ends of the episodes, one number for each",
                 hint="only Zarr in the layout of diffusion policy can be read",
             )
-        if len(rows.shape) != 1 or rows.dtype.kind not in "iu" or rows.shape[0] > 100_000_000:
+        if len(rows.shape) != 1 or rows.dtype.kind not in "iu" or rows.shape[0] > _MOST_EPISODES:
             raise BadMetadata(
                 f"{ENDS} is not a list of numbers",
                 path=self.path,
@@ -156,7 +176,7 @@ class ZarrReader(DatasetReader):
             found = [json.loads(str(text)) for text in rows[:]]
             return [
                 {"id": str(one["id"]), "env_id": str(one["env_id"]), "metadata": dict(one["metadata"]),
-                 "tick_hz": one["tick_hz"], "epoch_ns": int(one["epoch_ns"])}
+                 "tick_hz": one["tick_hz"], "epoch_ns": int(one["epoch_ns"]), "provenance": one.get("provenance")}
                 for one in found
             ]  # fmt: skip
         except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -192,6 +212,8 @@ class ZarrReader(DatasetReader):
             if own["tick_hz"] is not None:
                 episode.timebase.tick_hz = float(own["tick_hz"])
             episode.timebase.epoch_ns = own["epoch_ns"]
+            if isinstance(own["provenance"], dict):
+                episode.provenance = complete_provenance(own["provenance"])
             return episode
         if self._dataset:
             episode.metadata["dataset"] = self._dataset
@@ -207,6 +229,8 @@ class ZarrReader(DatasetReader):
         lane, _, key = block.partition("/")
         try:
             channel = _channel(key or lane, rows, self.path)
+            for fact, value in checked_facts(self._attributes[name].get(CHANNEL_FACTS)).items():
+                setattr(channel, fact, value)
         except InvalidArgument as error:
             notes.dropped(name, f"{error.problem}{error.facts}")
             return

@@ -14,6 +14,7 @@ import numpy as np
 from shard_format.extras import require
 from wshard._channels import Channel, RaggedChannel, TextChannel
 from wshard._values import DType
+from wshard.convert._arrays import CHANNEL_FACTS, channel_facts
 from wshard.convert._model import DatasetWriter
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class ZarrWriter(DatasetWriter):
         length = episode.length
         for name, growing in self._arrays.items():
             given = channels.pop(name, None)
+            if given is not None:
+                _note_facts(*given, growing.array, notes)
             growing.append(_fitted(name, given, growing.array, length, notes))
         for name, (block, _) in channels.items():
             notes.dropped(block, f"the first episode of the dataset does not have the array {name}")
@@ -175,6 +178,8 @@ class ZarrWriter(DatasetWriter):
                 array.attrs.update(attributes)
             elif is_own:
                 array.attrs[BLOCK] = block
+                if known := channel_facts(channel):
+                    array.attrs[CHANNEL_FACTS] = known
             self._arrays[name] = _Growing(array, chunks[0])
 
     def _create(
@@ -200,10 +205,13 @@ class ZarrWriter(DatasetWriter):
                 "tick_hz": episode.timebase.tick_hz,
                 "epoch_ns": episode.timebase.epoch_ns,
                 "metadata": metadata,
+                "provenance": episode.provenance,
             }
             self._own.append(json.dumps(own, ensure_ascii=False))
             notes.kept("metadata", OWN_FACTS)
             return
+        if episode.provenance is not None:
+            notes.dropped("meta/provenance", "the layout of the dataset has no place for it")
         for key in metadata.keys() - {"dataset"}:
             notes.dropped(f"metadata {key}", "the layout of the dataset has no place for it")
         types = facts.get("types")
@@ -305,6 +313,15 @@ def _fitted(
         notes.dropped(block, f"{own} in a dataset of {dtype}{list(shape)}")
     notes.filled(name, "empty values: the first episode of the dataset has this array")
     return np.full((length, *shape), "" if is_text else 0, object if is_text else dtype)
+
+
+def _note_facts(block: str, channel: Channel, array: Any, notes: Notes) -> None:  # noqa: ANN401 - a zarr.Array
+    """Tells what the attributes of an array do not say about a channel: they are those of the first episode."""
+    stored = array.attrs.get(CHANNEL_FACTS, {})
+    known = channel_facts(channel)
+    lost = [key for key in known if known[key] != stored.get(key) and key != "modality"]
+    if lost:
+        notes.dropped(f"{block}, {', '.join(lost)}", "the array says it once, or not at all")
 
 
 def _values(channel: Channel, length: int) -> NDArray[Any]:
