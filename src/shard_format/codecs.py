@@ -45,6 +45,7 @@ __all__ = [
     "combine_crc32c",
     "compress",
     "compress_frame",
+    "content_size",
     "crc32c",
     "decode",
     "decode_into",
@@ -247,6 +248,23 @@ def iter_decoded(
         done += count
         yield original[:count]
     _check_complete(frames, done, orig_size)
+
+
+def content_size(stored: bytes | memoryview, limits: Limits) -> int:
+    """How many bytes zstd frames decode to, as their headers state it; frames that do not are decoded in pieces and counted.
+
+    Raises:
+        BadCompression: the bytes are not whole zstd frames.
+        SizeMismatch: frames that do not state their size hold more than `limits` allow.
+    """
+    size = 0
+    for frame in iter_frames(stored, limits.max_zstd_window_bytes):
+        if frame.content_size is not None:
+            size += frame.content_size
+        else:
+            most = max(0, limits.max_decompressed_bytes - size)
+            size += sum(len(piece) for piece in iter_frame(stored, frame, most))
+    return size
 
 
 def check_whole_frame(stored: bytes | memoryview, content_size: int, limits: Limits) -> None:

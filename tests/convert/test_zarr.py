@@ -320,3 +320,37 @@ def test_a_few_bytes_cannot_claim_any_number_of_episodes(tmp_path: Path) -> None
     root.create_array("meta/episode_ends", shape=(50_000_000,), chunks=(1_000_000,), dtype="i8")
     with pytest.raises(BadMetadata, match="episode_ends"):
         next(convert.read(tmp_path / "a.zarr", "zarr"))
+
+
+@pytest.mark.parametrize("states_size", [True, False])
+@pytest.mark.parametrize("form", [2, 3])
+def test_a_zstd_chunk_cannot_hold_more_than_its_array_says(
+    tmp_path: Path, form: int, states_size: bool
+) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    codec = {"compressors": pytest.importorskip("numcodecs").Zstd()} if form == 2 else {}
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=form)
+    root.create_array("data/x", data=np.ones((20, 2)), chunks=(20, 2), **codec)
+    root.create_array("meta/episode_ends", data=np.array([20]), chunks=(1,), **codec)
+    assert next(convert.read(tmp_path / "a.zarr")).observations["x"].data.sum() == 40
+    chunk = tmp_path / "a.zarr" / "data" / "x" / ("0.0" if form == 2 else "c/0/0")
+    encoder = zstandard.ZstdCompressor(write_content_size=states_size).compressobj()
+    first = encoder.compress(bytes(320)) + encoder.flush()
+    encoder = zstandard.ZstdCompressor(write_content_size=states_size).compressobj()
+    # Zarr decodes frames that follow each other.
+    chunk.write_bytes(first + encoder.compress(bytes(1 << 20)) + encoder.flush())
+    with pytest.raises(BadValue, match="holds too much"):
+        _ = next(convert.read(tmp_path / "a.zarr")).observations["x"].data
+
+
+def test_long_texts_about_many_episodes_come_back(tmp_path: Path) -> None:
+    texts = [f"episode {number}: " + "x" * 3000 for number in range(40)]
+
+    def episodes() -> Any:  # noqa: ANN401 - an iterator
+        for text in texts:
+            ep = Episode(text[:10], length=1, metadata={"task": text})
+            ep.actions["action"] = np.ones((1, 1))
+            yield ep
+
+    convert.write(episodes(), tmp_path / "a.zarr")
+    assert [ep.metadata["task"] for ep in convert.read(tmp_path / "a.zarr")] == texts

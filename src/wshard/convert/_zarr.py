@@ -37,7 +37,14 @@ from wshard.convert._arrays import (
 )
 from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import DatasetReader
-from wshard.convert._zarr_store import PICTURES, ArrayRows, DescribedFiles, check_array, open_store
+from wshard.convert._zarr_store import (
+    PICTURES,
+    ArrayRows,
+    ChunkLimit,
+    DescribedFiles,
+    check_array,
+    open_store,
+)
 from wshard.convert._zarr_writer import BLOCK, ENDS, OWN_FACTS, ZarrWriter, name_of
 
 if TYPE_CHECKING:
@@ -78,8 +85,8 @@ class ZarrReader(DatasetReader):
         super().__init__(path, options)
         zarr = require("zarr", "zarr")
         self._files = DescribedFiles(path)
-        blosc: dict[str, int] = {}
-        self._store = open_store(path, blosc)
+        limits: dict[str, ChunkLimit] = {}
+        self._store = open_store(path, limits)
         self._arrays: dict[str, ArrayRows] = {}
         self._attributes: dict[str, dict[str, Any]] = {}
         self._chunks: dict[str, list[int]] = {}
@@ -88,9 +95,9 @@ class ZarrReader(DatasetReader):
         for group in ("data", "meta"):
             for name, form, facts in self._files.arrays(group):
                 self.format = form
-                most = check_array(facts, form, path, name)
-                if most:
-                    blosc[name] = most
+                limit = check_array(facts, form, path, name)
+                if limit is not None:
+                    limits[name] = limit
                 try:
                     array = zarr.open_array(self._store, path=name, mode="r", zarr_format=form)
                     self._arrays[name] = ArrayRows(array, path, name)

@@ -8,10 +8,11 @@ import re
 import struct
 import zipfile
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from shard_format.codecs import content_size
 from shard_format.errors import (
     BadMetadata,
     BadValue,
@@ -166,7 +167,14 @@ class DescribedFiles:
             self._archive.close()
 
 
-def check_array(facts: Mapping[str, Any], form: int, path: str, name: str) -> int:
+class ChunkLimit(NamedTuple):
+    """What a chunk of an array may claim to hold."""
+
+    codec: str
+    most: int
+
+
+def check_array(facts: Mapping[str, Any], form: int, path: str, name: str) -> ChunkLimit | None:
     """Refuses an array that holds Python objects, or one chunk of which would fill the memory.
 
     Args:
@@ -176,7 +184,7 @@ def check_array(facts: Mapping[str, Any], form: int, path: str, name: str) -> in
         name: the array, for errors.
 
     Returns:
-        The most bytes that a Blosc chunk may claim; 0 if chunks are stored with another codec.
+        What each chunk may claim; None if it is stored with a codec whose chunks do not say how large they are.
     """
     try:
         shape = [int(size) for size in facts["shape"]]
@@ -216,9 +224,10 @@ def check_array(facts: Mapping[str, Any], form: int, path: str, name: str) -> in
                 found=f"dtype {dtype}, codecs {', '.join(named) or 'none'}",
                 hint="store it again as numbers of one type, or texts as vlen-utf8",
             )
-        size = 8
+        size, most = 8, DEFAULT_LIMITS.max_decompressed_bytes
     else:
         size = _item_size(dtype, path, name)
+        most = 16 * chunk * size + _MOST_OVERHEAD
     if chunk * size > DEFAULT_LIMITS.max_decompressed_bytes:
         raise LimitExceeded(
             "the chunks of an array are too large",
@@ -228,8 +237,10 @@ def check_array(facts: Mapping[str, Any], form: int, path: str, name: str) -> in
             found=f"{chunk * size} bytes",
             hint="store it again with smaller chunks",
         )
+    if outermost == ["zstd"]:
+        return ChunkLimit("zstd", most)
     if "blosc" not in named:
-        return 0
+        return None
     if outermost != ["blosc"] or named.count("blosc") > 1:
         raise InvalidArgument(
             "an array is stored with Blosc inside of another codec, where it cannot be checked",
@@ -237,7 +248,7 @@ def check_array(facts: Mapping[str, Any], form: int, path: str, name: str) -> in
             entry=name,
             hint="store it again with zstd, or with Blosc and without shards",
         )
-    return 16 * chunk * size + _MOST_OVERHEAD
+    return ChunkLimit("blosc", most)
 
 
 def _codec_names(codecs: Sequence[Any]) -> Iterator[str]:
@@ -282,14 +293,15 @@ def _register_picture_codecs(path: str, name: str, codec: str) -> None:
     module.register_codecs(codec, verbose=False)
 
 
-def open_store(path: str, blosc: Mapping[str, int]) -> Any:  # noqa: ANN401 - a store of zarr
+def open_store(path: str, limits: Mapping[str, ChunkLimit]) -> Any:  # noqa: ANN401 - a store of zarr
     """The store of a folder or zip file. A link in a folder that leads elsewhere is refused.
 
-    numcodecs believes what a Blosc chunk says about its size, and reads behind its end: what it says is compared here.
+    numcodecs believes what a chunk says about its size, and reads behind the end of a Blosc chunk: what chunks say is
+    compared here.
 
     Args:
         path: the folder or file.
-        blosc: by the name of an array that is stored with Blosc, the most bytes that a chunk may claim.
+        limits: by the name of an array, what `check_array` says.
     """
     storage = require("zarr.storage", "zarr")
     is_folder = os.path.isdir(path)
@@ -301,14 +313,16 @@ def open_store(path: str, blosc: Mapping[str, int]) -> Any:  # noqa: ANN401 - a 
                 inside(path, key, what=f"the file {key!r}")
             found = await super().get(key, *args, **named)
             array = key
-            while found is not None and array and array not in blosc:
+            while found is not None and array and array not in limits:
                 array = array.rpartition("/")[0]
             if (
                 found is not None
                 and array
                 and not key.endswith((".zarray", ".zattrs", "zarr.json"))
             ):
-                check_blosc(found.as_numpy_array(), blosc[array], path, key)
+                codec, most = limits[array]
+                check = check_blosc if codec == "blosc" else check_zstd
+                check(found.as_numpy_array(), most, path, key)
             return found
 
     return CheckedStore(path, read_only=True) if is_folder else CheckedStore(path, mode="r")
@@ -325,6 +339,23 @@ def check_blosc(chunk: NDArray[np.uint8], most: int, path: str, name: str) -> No
             entry=name,
             expected=f"{len(chunk)} bytes stored, at most {most} decoded",
             found=f"{whole} and {content}" if head else "nothing",
+        )
+
+
+def check_zstd(chunk: NDArray[np.uint8], most: int, path: str, name: str) -> None:
+    """Refuses a zstd chunk that holds more than it may: a few bytes can hold any number of zeros."""
+    stored = chunk.tobytes()
+    try:
+        size = content_size(stored, DEFAULT_LIMITS)
+    except ShardError as error:
+        raise BadValue(f"a zstd chunk is damaged: {error}", path=path, entry=name) from None
+    if size > most:
+        raise BadValue(
+            "a zstd chunk holds too much",
+            path=path,
+            entry=name,
+            expected=f"at most {most} bytes",
+            found=f"{size} bytes",
         )
 
 
