@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from shard_format.errors import BadValue, Closed, InvalidArgument, ShardError, Truncated
-from wshard import Channel, Episode, RaggedChannel, TextChannel
+from wshard import Channel, Episode, RaggedChannel, TextChannel, save_wshard
 from wshard.convert import detect, read, write
 from wshard.convert._dreamer import base62
 
@@ -291,3 +291,12 @@ def test_units_are_noted_because_a_replay_buffer_has_none(tmp_path: Path) -> Non
     ep.observations["force"] = Channel(data=np.ones((3, 3)), unit="N")
     report = write([ep], tmp_path / "replay", "dreamer")
     assert "signal/force, unit" in {change.field for change, _ in report.of_kind("dropped")}
+
+
+def test_a_first_reward_that_is_not_a_number_comes_back(tmp_path: Path) -> None:
+    ep = Episode("ep", length=2, metadata={"dreamer": {"first_row": {"reward": "nan"}}})
+    ep.rewards = np.array([1.0, 2.0])
+    write([ep], tmp_path / "replay", "dreamer")
+    (found,) = read(tmp_path / "replay")
+    assert found.metadata["dreamer"]["first_row"] == {"reward": "nan"}
+    save_wshard(found, tmp_path / "a.wshard")

@@ -332,3 +332,11 @@ def test_missing_vectors_cannot_claim_more_memory_than_there_may_be(tmp_path: Pa
     assert (tmp_path / "a.parquet").stat().st_size < 10_000
     with pytest.raises(LimitExceeded, match="row group"):
         list(read(tmp_path / "a.parquet"))
+
+
+def test_rewards_in_lists_of_one_number_are_rewards(tmp_path: Path) -> None:
+    content = pa.table({"action": [[1.0], [2.0]], "next.reward": [[0.5], [1.5]]})
+    parquet.write_table(content, tmp_path / "a.parquet")
+    (ep,) = read(tmp_path / "a.parquet")
+    assert ep.rewards.data.tolist() == [0.5, 1.5]
+    assert ep.actions["action"].shape == (2, 1)

@@ -48,6 +48,7 @@ from wshard._lanes import TICKS, block_name
 from wshard._values import DType
 from wshard.convert._arrays import PartOfRows, channel_facts, splits
 from wshard.convert._fields import note_ambiguous, prediction_address
+from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import DatasetReader, DatasetWriter
 from wshard.convert._npz import JoinedRows, NpzFile, array_channel, plain_name, write_npz
 
@@ -223,7 +224,7 @@ class DreamerReader(DatasetReader):
             episode.rewards = np.asarray(reward[1 : found.rows])
             notes.kept("reward", "reward")
             if reward[0:1][0]:
-                first_row["reward"] = float(reward[0:1][0])
+                first_row["reward"] = as_json_value(float(reward[0:1][0]))
         if first_row:
             facts["first_row"] = first_row
         if "is_first" in flags:

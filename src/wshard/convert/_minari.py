@@ -464,6 +464,8 @@ class _ArrowStore:
         types = require("pyarrow", "minari").types
         try:
             if types.is_string(array.type) or types.is_large_string(array.type):
+                if array.null_count:
+                    notes.filled(name, f"{array.null_count} steps without text with empty text")
                 return text_channel(name, array.to_pylist())
             if types.is_binary(array.type) or types.is_large_binary(array.type):
                 return _decoded(name, _ArrowFrames(array), notes)

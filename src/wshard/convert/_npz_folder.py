@@ -346,6 +346,9 @@ class _Foreign:
     def _add_steps(self, name: str, rows: ForeignRows) -> None:
         episode, notes, path = self._episode, self._notes, self._arrays.path
         address = address_of_field(name)
+        if len(address) == 1 and rows.shape[1:] == (1,):
+            notes.cast(name, "columns of one number", "numbers")
+            rows = np.asarray(rows[:]).reshape(-1)
         if len(address) == 1 and (len(rows.shape) != 1 or rows.dtype.kind not in "biuf"):
             address = ("signal", name)  # not one number a step
         if len(address) > 1:

@@ -451,6 +451,9 @@ class _EpisodeOfRows:
         if channel is None:
             return
         lane = address[0]
+        if lane in FLAT and channel.step_shape == (1,) and not isinstance(channel, RaggedChannel):
+            notes.cast(name, "lists of one number", "numbers")
+            channel = Channel(lane, data=channel.data.reshape(-1))
         if len(address) == 1 and (channel.step_shape or isinstance(channel, RaggedChannel)):
             address = ("signal", name)  # not one number a step
         elif lane in (SECONDS, TIMESTAMPS):
