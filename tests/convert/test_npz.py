@@ -258,6 +258,7 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 def test_rewards_that_follow_times_are_rewards(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", timestamps=np.arange(3) / 10, rewards=np.ones(3))
     (ep,) = read(tmp_path / "a.npz")
+    assert ep.rewards is not None
     assert ep.rewards.data.tolist() == [1, 1, 1]
     assert not ep.observations
 
@@ -266,7 +267,9 @@ def test_rewards_and_ends_in_columns_of_one_number_are_rewards_and_ends(tmp_path
     ends = np.array([[False], [False], [True]])
     np.savez(tmp_path / "a.npz", actions=np.ones((3, 1)), rewards=np.ones((3, 1)), dones=ends)
     (ep,) = read(tmp_path / "a.npz")
+    assert ep.rewards is not None
     assert ep.rewards.data.tolist() == [1, 1, 1]
+    assert ep.terminations is not None
     assert ep.terminations.data.tolist() == [False, False, True]
     assert ep.actions["action"].shape == (3, 1)
     assert {change.field for change in ep.lost} == {"rewards", "dones"}

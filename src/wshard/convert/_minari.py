@@ -294,7 +294,7 @@ def _is_episode(name: object) -> bool:
     return isinstance(name, str) and bool(_EPISODE.fullmatch(name))
 
 
-class _StoredEpisode(NamedTuple):
+class _EpisodeArrays(NamedTuple):
     """What a back end has of an episode."""
 
     steps: int
@@ -339,13 +339,13 @@ class _Hdf5Store:
             raise BadValue("an episode is not a group", path=self._path, entry=name)
         return group
 
-    def episode(self, number: int) -> _StoredEpisode:
+    def episode(self, number: int) -> _EpisodeArrays:
         group = self._group(number)
         arrays = dict(datasets(group))
         rewards = arrays.get("rewards")
         if rewards is None or not rewards.shape:
             raise BadValue("an episode has no rewards")
-        return _StoredEpisode(rewards.shape[0], self._facts(group), arrays)
+        return _EpisodeArrays(rewards.shape[0], self._facts(group), arrays)
 
     @staticmethod
     def _facts(group: Any) -> dict[str, Any]:  # noqa: ANN401 - an h5py.Group
@@ -438,7 +438,7 @@ class _ArrowStore:
         except pyarrow.ArrowException as error:
             raise BadValue(f"the parts do not fit together: {error}", path=folder) from None
 
-    def episode(self, number: int) -> _StoredEpisode:
+    def episode(self, number: int) -> _EpisodeArrays:
         pyarrow = require("pyarrow", "minari")
         facts = self._facts(number)
         table = self._table(number)
@@ -455,7 +455,7 @@ class _ArrowStore:
                 arrays[path] = (field, array)
         if "rewards" not in arrays:
             raise BadValue("an episode has no rewards")
-        return _StoredEpisode(steps, facts, arrays)
+        return _EpisodeArrays(steps, facts, arrays)
 
     def channel(
         self, name: str, item: tuple[Any, Any], leaf: SpaceLeaf | None, notes: Notes

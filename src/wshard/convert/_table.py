@@ -699,7 +699,7 @@ def _ragged_parts(
 
 
 def _lengths(column: Any) -> list[int]:  # noqa: ANN401 - a pyarrow array
-    """The number of items in each list of a column; 0 where there is none."""
+    """The number of items in each list of a column; 0 for a missing list."""
     found = require("pyarrow.compute", "arrow").list_value_length(column).to_pylist()
     return [one or 0 for one in found]
 
