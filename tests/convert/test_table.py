@@ -13,6 +13,7 @@ from shard_format.registry import Limits
 from wshard import Channel, Episode, RaggedChannel, TextChannel, Timebase, load_wshard, save_wshard
 from wshard.convert import _table as table
 from wshard.convert import detect, read, write
+from wshard.convert._model import ReadOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -343,3 +344,15 @@ def test_rewards_in_lists_of_one_number_are_rewards(tmp_path: Path) -> None:
     assert ep.rewards is not None
     assert ep.rewards.data.tolist() == [0.5, 1.5]
     assert ep.actions["action"].shape == (2, 1)
+
+
+def test_an_episode_may_go_on_in_the_next_row_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = pa.table({"episode_index": [0, 0, 0, 1, 1], "action": np.arange(5.0)})
+    parquet.write_table(content, tmp_path / "a.parquet", row_group_size=2)
+    whole = [ep.actions["action"].data.tolist() for ep in read(tmp_path / "a.parquet")]
+    monkeypatch.setattr(table, "DEFAULT_LIMITS", Limits(max_decompressed_bytes=39))
+    names = table.TableReader(str(tmp_path / "a.parquet"), ReadOptions()).names()
+    assert whole == [[0, 1, 2], [3, 4]]
+    assert names == ["episode_0", "episode_1"]

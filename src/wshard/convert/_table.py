@@ -19,6 +19,7 @@ import json
 import os
 import re
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -287,9 +288,13 @@ class _Parquet(_StepTable):
             )
 
     def _pieces(self, name: str) -> Iterator[Any]:
-        for number in range(len(self._ends) - 1):
-            rows = self._ends[number + 1] - self._ends[number]
-            self._check(rows * least_bytes(self._schema.field(name).type))
+        width = least_bytes(self._schema.field(name).type)
+        if self.length * width <= DEFAULT_LIMITS.max_decompressed_bytes:
+            # All row groups in one call: a call for each takes longer than the reading.
+            yield self._file.read([name]).column(0)
+            return
+        for number, (first, end) in enumerate(pairwise(self._ends)):
+            self._check((end - first) * width)
             yield self._file.read_row_group(number, [name]).column(0)
 
     def close(self) -> None:
