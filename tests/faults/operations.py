@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import os
+import re
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import shardpack
+from shard_cli.main import main
+from shard_cli.programs import WSHARD
 from shard_format import ShardReader, ShardWriter
-from shard_format.errors import ShardError
+from shard_format.errors import ShardError, ShardIOError
 from shard_train import EpisodeDataset, compute_stats, load_stats, save_stats
 from shardpack.convert import from_tar, to_tar
 from wshard import (
@@ -28,6 +33,7 @@ from wshard import (
     save_wshard,
     validate_chunk_continuity,
 )
+from wshard.convert import ConvertOptions, convert, read, write
 from wshard.replay import ReplayBuffer
 
 if TYPE_CHECKING:
@@ -382,6 +388,71 @@ def latents_there(folder: Path) -> int:
         return int(known.sum())
 
 
+# --- conversions
+
+
+def source_of(folder: Path, word: str) -> Path:
+    """Two episodes as a dataset to convert, outside of what the shim counts."""
+    source = folder.parent / f"source-{word}"
+    if not source.exists():
+        write((named(f"{word}{number}") for number in range(2)), source, "npz")
+    return source
+
+
+def named(name: str) -> Episode:
+    ep = episode(name)
+    ep.id = name
+    return ep
+
+
+def converted(
+    folder: Path, word: str, target: str, to: str | None = None, *, resume: bool = False
+) -> None:
+    chosen = slice(0, 1) if target.endswith(".wshard") else slice(None)
+    options = ConvertOptions(episodes=chosen, overwrite=True, resume=resume)
+    convert(source_of(folder, word), folder / target, "npz", to, options=options)
+
+
+def convert_and_pack(folder: Path) -> None:
+    command = ["convert", str(source_of(folder, "a")), str(folder / "s.shardpack")]
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
+        code = main([*command, "--pack", "1G", "--jobs", "1", "--resume", "-q"], program=WSHARD)
+    if code:
+        raise ShardIOError(err.getvalue())
+
+
+def packed_episodes(folder: Path) -> Any:  # noqa: ANN401 - what a test compares
+    if not (folder / "s.shardpack").exists():
+        return []
+    with shardpack.open(folder / "s.shardpack") as dataset:
+        dataset.verify()
+        return list(dataset.keys())
+
+
+def dataset_there(folder: Path) -> Any:  # noqa: ANN401 - what a test compares
+    """What is at the target, read as any user would."""
+    found = list(folder.glob("out*"))
+    targets = [path for path in found if not re.search(r"\.(converting|report\.\w+)$", path.name)]
+    if not targets:
+        return []
+    (target,) = targets
+    return [
+        [ep.id, digest(channel.data for _, channel in sorted(ep.blocks()))] for ep in read(target)
+    ]
+
+
+def conversion(target: str, to: str | None = None, *, resume: bool = False) -> Operation:
+    """Replaces a dataset by another one."""
+    return Operation(
+        lambda folder: converted(folder, "old", target, to),
+        lambda folder: converted(folder, "newer", target, to, resume=resume),
+        dataset_there,
+    )
+
+
 def nothing(folder: Path) -> None:
     """The folder is empty before."""
 
@@ -429,4 +500,13 @@ OPERATIONS: dict[str, Operation] = {
     "cache": Operation(episodes, cached, cached),
     "replay": Operation(start_replay, replay, replayed, grows=True),
     "replay latents": Operation(start_replay, replay_latents, latents_there, grows=True),
+    "convert": Operation(
+        nothing, lambda folder: converted(folder, "new", "out", resume=True), dataset_there
+    ),
+    "convert over a folder": conversion("out", resume=True),
+    "convert to one file": conversion("out.wshard", resume=True),
+    "convert to NPZ": conversion("out", "npz"),
+    "convert to robomimic": conversion("out.hdf5", resume=True),
+    "convert to Zarr": conversion("out.zarr"),
+    "convert and pack": Operation(nothing, convert_and_pack, packed_episodes),
 }

@@ -128,6 +128,8 @@ class Trial:
         """Nothing is left but what the operation makes, recordings, and temporary files that could not be removed."""
         known = self.files | names(self.folder / "prepared")
         left = {name for name in names(work) - known if not is_recording(name)}
+        if is_tidy:  # finished episodes wait for the next run
+            left = {name for name in left if ".converting/" not in name}
         hidden = {name for name in left if is_temporary(name)}
         if left - hidden or len(hidden) > (0 if is_tidy else 2):
             self.problems.append(f"call {call}: left behind {sorted(left)}")

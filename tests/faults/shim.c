@@ -157,6 +157,11 @@ int renameat(int from_dir, const char *from, int to_dir, const char *to) {
     return fate(to_dir, to, 0, EIO) ? -1 : real(from_dir, from, to_dir, to);
 }
 
+int renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags) {
+    REAL(int, "renameat2", int, const char *, int, const char *, unsigned);
+    return fate(to_dir, to, 0, EIO) ? -1 : real(from_dir, from, to_dir, to, flags);
+}
+
 int link(const char *from, const char *to) {
     REAL(int, "link", const char *, const char *);
     return fate(AT_FDCWD, to, 0, EIO) ? -1 : real(from, to);

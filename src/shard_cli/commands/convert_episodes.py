@@ -12,6 +12,7 @@ from shard_cli.text import count, printable, size
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from shard_cli.console import Console
     from wshard.convert import ConversionReport, ConvertOptions, FieldChange
@@ -30,9 +31,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     options = _options(args)
     if args.dry_run:
         return _show_fields(args, console, options)
-    if args.pack is None:
-        return _report(_convert(args, console, options, args.target), console)
-    return _pack(args, console, options)
+    return _convert(args, console, options)
 
 
 def _options(args: argparse.Namespace) -> ConvertOptions:
@@ -68,51 +67,42 @@ def _episodes(text: str | None) -> slice:
     return slice(*(None if bound is None else int(bound) for bound in match.groups()))
 
 
-def _convert(
-    args: argparse.Namespace, console: Console, options: ConvertOptions, target: str
-) -> ConversionReport:
+def _convert(args: argparse.Namespace, console: Console, options: ConvertOptions) -> Exit:
     from wshard.convert import convert
 
+    pack = None if args.pack is None else _packing(args)
     with console.progress(f"convert {args.source}", "episodes") as bar:
-        return convert(
+        report = convert(
             args.source,
-            target,
+            args.target,
             args.format,
             args.to,
             options=options,
             progress=bar.update,
+            pack=pack,
         )
+    return _report(report, console)
 
 
-def _pack(args: argparse.Namespace, console: Console, options: ConvertOptions) -> Exit:
-    """Converts to files, puts them into shards, and removes the files."""
-    import shutil
-
+def _packing(args: argparse.Namespace) -> Callable[[str], int]:
+    """Puts the episodes of a folder into shards."""
     from shard_cli import pack_output
     from shard_format.errors import InvalidArgument
-    from shard_train.packed_episodes import pack_episodes
 
     if args.to not in (None, "wshard"):
         raise InvalidArgument("--pack packs episodes", found=f"--to {args.to}")
     target = pack_output.parse_target(args.target)
-    files = f"{target.pattern or target.name}.episodes"
-    if os.path.isdir(files):
-        raise InvalidArgument(
-            "the episodes of an earlier conversion are here",
-            path=files,
-            hint="pack them with 'shardpack pack-episodes', or delete them",
-        )
-    args.to = "wshard"
-    report = _convert(args, console, options, files)
-    found = pack_episodes(
-        files, target.pattern or target.name, max_bytes=args.pack, overwrite=args.force
-    )
-    shutil.rmtree(files)
-    for ending in ("json", "txt"):
-        os.replace(f"{files}.report.{ending}", f"{args.target}.report.{ending}")
-    report.target = args.target
-    report.bytes_written = sum(os.path.getsize(path) for path in found.paths)
-    return _report(report, console)
+    # An interrupted replacement is done again; otherwise shards that are there belong to the earlier run.
+    how = {"overwrite": True} if args.force else pack_output.prepare_target(target, args)
+
+    def pack(folder: str) -> int:
+        from shard_train.packed_episodes import pack_episodes
+
+        output = target.pattern or target.name
+        found = pack_episodes(folder, output, max_bytes=args.pack, **how)
+        return sum(os.path.getsize(path) for path in found.paths)
+
+    return pack
 
 
 def _report(report: ConversionReport, console: Console) -> Exit:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format.atomic import sync_folder
 from shard_format.errors import (
     DATA_ERRORS,
     FileThere,
@@ -29,6 +27,7 @@ from wshard.convert._model import (
     check_options,
 )
 from wshard.convert._registry import FORMATS, detect, format_named, format_of, module_of
+from wshard.convert._work import WorkFolder, size_of, sync_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -168,98 +167,60 @@ def write(
         FileExistsError: something is at the path.
     """
     form = format_of(os.fspath(path)) if format is None else format_named(format)
-    options = WriteOptions(video=video)
-    check_options(options)
-    if not form.writes:
-        raise InvalidArgument(f"{form.title} can be read, not written", path=os.fspath(path))
+    final = os.path.abspath(os.fspath(path))
+    check_writable(form, final, overwrite=overwrite)
     report = ConversionReport(source="", target=os.fspath(path), format="wshard", to=form.name)
-    with staged(path, overwrite=overwrite) as beside:
-        target: DatasetWriter = getattr(module_of(form), form.writer)(beside, options)
-        try:
-            for episode in episodes:
-                notes = Notes()
-                target.write(episode, notes)
-                report.add(notes.changes)
-                report.episodes += 1
-                report.steps += episode.length
-            target.finish()
-        except BaseException:
-            with contextlib.suppress(Exception):  # the first error is the one to report
-                target.abandon()
-            raise
-        report.bytes_written = size_of(beside)
+    with writing(final), WorkFolder(final) as work:
+        work.begin({}, resume=False)
+        write_dataset(episodes, work.new, form, WriteOptions(video=video), report)
+        work.place(work.new, report.as_json())
     return report
 
 
-@contextlib.contextmanager
-def staged(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[str]:
-    """A path for a new file or folder, which takes its place when the block ends without an error."""
-    final = os.path.abspath(os.fspath(path))
-    there = os.path.lexists(final)
-    if there and not overwrite:
+def write_dataset(
+    episodes: Iterable[Episode],
+    path: str,
+    form: Format,
+    options: WriteOptions,
+    report: ConversionReport,
+) -> None:
+    """Writes episodes to a path where nothing is yet, and counts them in the report."""
+    check_options(options)
+    target: DatasetWriter = getattr(module_of(form), form.writer)(path, options)
+    try:
+        for episode in episodes:
+            notes = Notes()
+            target.write(episode, notes)
+            report.add(notes.changes)
+            report.episodes += 1
+            report.steps += episode.length
+        target.finish()
+    except BaseException:
+        with contextlib.suppress(Exception):  # the first error is the one to report
+            target.abandon()
+        raise
+    sync_tree(path)
+    report.bytes_written = size_of(path)
+
+
+def check_writable(form: Format, target: str, *, overwrite: bool) -> None:
+    """Refuses a format that cannot be written, and a target that may not be replaced."""
+    if not form.writes:
+        raise InvalidArgument(f"{form.title} can be read, not written", path=target)
+    if os.path.lexists(target) and not overwrite:
         raise FileThere(
             "something is there already",
-            path=final,
+            path=target,
             hint="choose another name, or replace it: overwrite=True, --force",
         )
-    # In a folder of its own, under its final name: writers look at the ending.
-    folder = f"{final}.converting-{os.getpid()}"
+
+
+@contextlib.contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Errors of the system in the block name the dataset that is written."""
     try:
-        os.makedirs(folder)
-        beside = os.path.join(folder, os.path.basename(final))
-        yield beside
-        sync_tree(beside)
-        put_in_place(beside, final)
+        yield
     except ShardError:
         raise
     except OSError as error:
-        raise ShardIOError.wrap(error, "cannot write", final) from error
-    finally:
-        remove(folder)
-
-
-def put_in_place(new: str, final: str) -> None:
-    """Gives a complete file or folder its name; what had that name goes."""
-    old = f"{final}.replaced-{os.getpid()}"
-    if os.path.isdir(final):
-        # A folder cannot be replaced in one step. Killed after this line, the old one is still there as `old`.
-        os.rename(final, old)
-    os.replace(new, final)
-    sync_folder(os.path.dirname(final))
-    remove(old)
-
-
-def sync_tree(path: str) -> None:
-    """Makes sure that a file, or all files of a folder, survive a loss of power."""
-    files = [path]
-    if os.path.isdir(path):
-        files = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-    for file in files:
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    if os.path.isdir(path):
-        for folder, _, _ in os.walk(path, topdown=False):
-            sync_folder(folder)
-
-
-def size_of(path: str) -> int:
-    """Bytes of a file, or of all files of a folder."""
-    if not os.path.isdir(path):
-        return os.path.getsize(path)
-    return sum(
-        os.path.getsize(os.path.join(folder, name))
-        for folder, _, names in os.walk(path)
-        for name in names
-    )
-
-
-def remove(path: str) -> None:
-    """Removes a file or folder that this module made, if it is there."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        raise ShardIOError.wrap(error, "cannot write", path) from error

@@ -7,40 +7,47 @@ import multiprocessing
 import os
 import signal
 import threading
-from concurrent.futures import ProcessPoolExecutor
+from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from math import isfinite
-from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from xxhash import xxh3_128
 
-from shard_format.atomic import make_parent, write_all, write_file
+from shard_format.atomic import write_file
 from shard_format.errors import (
     DATA_ERRORS,
     BadValue,
-    FileThere,
     InvalidArgument,
-    ShardError,
     ShardIOError,
     check_choice,
 )
 from shard_format.parallel import available_threads
-from shard_format.sources import read_file
 from wshard._files import save_wshard
 from wshard._formats import load_wshard
 from wshard._plan_episode import plan_entries
 from wshard.catalogue import EpisodeInfo, parse_where
-from wshard.convert._door import open_source, put_in_place, read_one, remove, write
-from wshard.convert._model import ConversionReport, FieldChange, ReadOptions
+from wshard.convert._door import check_writable, open_source, read_one, write_dataset, writing
+from wshard.convert._model import (
+    VIDEO,
+    ConversionReport,
+    FieldChange,
+    ReadOptions,
+    WriteOptions,
+)
 from wshard.convert._own import SUFFIX, file_name
 from wshard.convert._registry import detect, format_named, format_of
+from wshard.convert._work import WorkFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+    from multiprocessing.connection import Connection
 
     from wshard._episode import Episode
     from wshard._plan_episode import PlannedEntry
@@ -49,9 +56,6 @@ if TYPE_CHECKING:
 __all__ = ["ConvertOptions", "convert"]
 
 _OWN: Final = "wshard"
-# The folder of an unfinished conversion, and what is known about it: a line with its plan, then one for each episode.
-_WORK: Final = ".converting"
-_JOURNAL: Final = ".converting.jsonl"
 # What a comparison cannot expect to be the same.
 _PIECE_BYTES: Final = 16 << 20
 _DESCRIPTIONS: Final = "meta/"
@@ -67,9 +71,10 @@ class ConvertOptions:
     where: str | None = None
     """Only episodes for which this holds, as `wshard.find` takes it: `"success and length > 100"`."""
     jobs: int | None = 1
-    """How many processes convert to WShard; None for one per processor. Other targets are written by one."""
+    """How many processes make WShard files; None for one per processor. Other formats are written by one."""
     resume: bool = False
-    """Whether to go on with a conversion to WShard that was not finished."""
+    """Whether to go on with a conversion that was not finished. For a target in another format give it from the start:
+    the episodes are first kept as WShard files, which takes their space and time, and then written in one go."""
     verify: bool = False
     """Whether to read back every episode and compare every array."""
     overwrite: bool = False
@@ -104,6 +109,17 @@ class _Done:
     is_chosen: bool = True
     """False if `where` does not hold for it."""
 
+    @property
+    def is_made(self) -> bool:
+        """Whether there is a file."""
+        return self.is_chosen and not self.problem
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> _Done:
+        """What `asdict` was called on."""
+        changes = tuple(FieldChange(**change) for change in fields["changes"])
+        return cls(**{**fields, "changes": changes})
+
 
 def convert(
     source: str | os.PathLike[str],
@@ -113,11 +129,12 @@ def convert(
     *,
     options: ConvertOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
+    pack: Callable[[str], int] | None = None,
 ) -> ConversionReport:
     """Converts a dataset. The target appears when it is complete, with a report beside it.
 
-    Episodes become files `<name>.wshard` of a folder, or a dataset in another format. Until all are there, the folder is
-    called `<target>.converting`; a conversion that was killed goes on there with `resume=True`.
+    Episodes become files `<name>.wshard` of a folder, or a dataset in another format. Until all are there, everything is
+    in the folder `<target>.converting`, where a conversion that was killed goes on with `resume=True`.
 
     Args:
         source: a file or folder in one of `formats()`.
@@ -126,6 +143,8 @@ def convert(
         to: of the target; None for the format of its ending, or else WShard.
         options: which episodes, how many processes, whether to check, and so on.
         progress: called with the number of episodes that are done, and of all.
+        pack: makes the target of a folder of WShard files, and returns the bytes that it wrote; None makes the folder
+            itself the target.
 
     Returns:
         What was converted, what became of each field, and which episodes could not be converted.
@@ -136,27 +155,33 @@ def convert(
     """
     chosen = options or ConvertOptions()
     check_choice("on_error", chosen.on_error, ("raise", "skip"))
+    check_choice("video", chosen.video, VIDEO)
     origin, final = os.path.abspath(os.fspath(source)), os.path.abspath(os.fspath(target))
     kind = detect(origin) if format is None else format_named(format)
     if to is None:
         # A name without an ending is a folder of our own files.
-        to = format_of(final).name if os.path.splitext(final)[1] else _OWN
+        to = format_of(final).name if os.path.splitext(final)[1] and pack is None else _OWN
     wanted = format_named(to)
-    if os.path.lexists(final) and not chosen.overwrite:
-        raise FileThere(
-            "something is there already",
-            path=final,
-            hint="choose another name, or replace it: overwrite=True, --force",
-        )
-    run = _Conversion(
-        ConversionReport(origin, final, kind.name, wanted.name), chosen, progress or _no_progress
-    )
-    if wanted.name == _OWN:
-        run.to_own_files()
-    else:
-        run.to_other_format(wanted)
-    _write_reports(run.report)
-    return run.report
+    if chosen.verify and not wanted.reads:
+        raise InvalidArgument(f"{wanted.title} can be written, not read: nothing to verify with")
+    if not chosen.resume:
+        check_writable(wanted, final, overwrite=chosen.overwrite)
+    report = ConversionReport(origin, final, kind.name, wanted.name)
+    with writing(final), WorkFolder(final) as work:
+        run = _Conversion(report, chosen, progress or _no_progress, work)
+        work.begin(run.plan(), resume=chosen.resume)
+        earlier = work.placed()
+        if earlier is not None:
+            report = ConversionReport.from_json(earlier)
+        else:
+            check_writable(wanted, final, overwrite=chosen.overwrite)
+            if wanted.name == _OWN:
+                run.to_own_files(pack)
+            else:
+                run.to_other_format(wanted)
+        # Before the work folder goes: after a kill here, `resume` still has the report.
+        _write_reports(report)
+    return report
 
 
 def _no_progress(_done: int, _total: int) -> None:
@@ -171,36 +196,47 @@ class _Conversion:
         report: ConversionReport,
         options: ConvertOptions,
         progress: Callable[[int, int], None],
+        work: WorkFolder,
     ) -> None:
         self.report = report
         self._options = options
         self._progress = progress
+        self._work = work
+
+    def plan(self) -> dict[str, Any]:
+        """What the files of episodes depend on. The rest may change when a conversion goes on."""
+        report, chosen = self.report, self._options
+        return {
+            "source": report.source,
+            "format": report.format,
+            "modified_ns": os.stat(report.source).st_mtime_ns,
+            "where": chosen.where,
+            "video": chosen.video,
+            "mapping": dict(chosen.mapping or {}),
+            "compression": chosen.compression,
+        }
 
     # --- to another format
 
     def to_other_format(self, form: Format) -> None:
-        """Reads and writes one episode after the other."""
-        if self._options.resume:
-            raise InvalidArgument(
-                f"a conversion to {form.title} cannot be resumed",
-                hint="convert to WShard first, which can, and then from WShard",
-            )
-        report, chosen = self.report, self._options
-        with closing(open_source(report.source, report.format, chosen.reading())) as opened:
-            written = write(
-                self.episodes(opened),
-                report.target,
-                form.name,
-                video=chosen.video,
-                overwrite=chosen.overwrite,
-            )
+        """Writes one episode after the other: as they are read, or from finished files, which can be resumed."""
+        report, chosen, work = self.report, self._options, self._work
+        written = ConversionReport("", report.target, "", report.to)
+        with closing(open_source(report.source, report.format, chosen.reading())) as source:
+            if chosen.resume:
+                files = self._make_files(source, passes=2)
+                episodes: Iterator[Episode] = self._from_files(files)
+            else:
+                episodes = self._from_source(source)
+            write_dataset(episodes, work.new, form, WriteOptions(video=chosen.video), written)
         report.episodes, report.steps = written.episodes, written.steps
         report.bytes_written = written.bytes_written
         report.changes.update(written.changes)
         if chosen.verify:
             self._check_written(written)
+        work.place(work.new, report.as_json())
 
-    def episodes(self, source: DatasetReader) -> Iterator[ConvertedEpisode]:
+    def _from_source(self, source: DatasetReader) -> Iterator[ConvertedEpisode]:
         names = source.names()
         numbers = range(len(names))[self._options.episodes]
         is_meant = _condition(self._options.where)
@@ -211,29 +247,33 @@ class _Conversion:
                 if not is_meant(episode):
                     continue
             except DATA_ERRORS as error:
-                self._failed(names[number], error)
+                if self._options.on_error == "raise":
+                    raise
+                self.report.failed[names[number]] = str(error)
                 continue
             self.report.add(episode.changes)
             yield episode
         self._progress(len(numbers), len(numbers))
 
-    def _failed(self, name: str, error: ShardError) -> None:
-        if self._options.on_error == "raise":
-            raise error
-        self.report.failed[name] = str(error)
+    def _from_files(self, files: Sequence[str]) -> Iterator[Episode]:
+        for done, file in enumerate(files):
+            with load_wshard(os.path.join(self._work.episodes, file)) as episode:
+                yield episode
+            self._progress(len(files) + done + 1, 2 * len(files))
 
     def _check_written(self, written: ConversionReport) -> None:
         """Compares what was written with the source, as far as both have the same blocks."""
-        report = self.report
+        report, chosen = self.report, self._options
         may_differ = {change.field for change, _ in written.of_kind(*_CHANGING)}
-        reading = ReadOptions(video="decode" if self._options.video == "decode" else "keep")
+        reading = ReadOptions(video=chosen.reading().video)  # the mapping is of the source
         with (
-            closing(open_source(report.source, report.format, self._options.reading())) as one,
-            closing(open_source(report.target, report.to, reading)) as other,
+            closing(open_source(report.source, report.format, chosen.reading())) as one,
+            closing(open_source(self._work.new, report.to, reading)) as other,
         ):
-            quiet = _Conversion(replace(report, failed={}), self._options, _no_progress)
+            quiet = replace(report, failed={}, changes=Counter())
+            again = _Conversion(quiet, chosen, _no_progress, self._work)
             numbers = {name: number for number, name in enumerate(other.names())}
-            for number, episode in enumerate(quiet.episodes(one)):
+            for number, episode in enumerate(again._from_source(one)):
                 found = read_one(other, numbers.get(episode.id, number))
                 for problem in differences(episode, found, only_common=True, leave_out=may_differ):
                     raise BadValue(
@@ -244,101 +284,71 @@ class _Conversion:
 
     # --- to files of our own
 
-    def to_own_files(self) -> None:
-        """Converts each episode to a file, in several processes. What is finished need not be done again."""
-        report, chosen = self.report, self._options
-        with closing(open_source(report.source, report.format, chosen.reading())) as source:
-            names = list(source.names())
-        numbers = range(len(names))[chosen.episodes]
-        files = _file_names([names[number] for number in numbers])
-        is_one_file = report.target.endswith(SUFFIX)
-        if is_one_file and len(files) != 1:
-            raise InvalidArgument(
-                "several episodes do not fit into one file",
-                path=report.source,
-                expected="a folder as target, or one episode",
-                found=f"{len(files)} episodes",
-            )
-        folder, journal = report.target + _WORK, report.target + _JOURNAL
-        done = self._open_work_folder(folder, journal)
-        total, finished = len(files), 0
-        tasks: list[tuple[int, str, str]] = []
-        for number, file in zip(numbers, files, strict=True):
-            earlier = done.get(file)
-            if earlier is not None and _is_there(os.path.join(folder, file), earlier):
-                self._count(earlier)
-                report.skipped += 1
-                finished += 1
-            else:
-                tasks.append((number, file, names[number]))
-        self._progress(finished, total)
-        with open(journal, "ab", buffering=0) as lines:
-            for file, result in self._results(tasks, folder):
-                if result.problem:
-                    report.failed[result.name] = result.problem
-                else:
-                    self._count(result)
-                    line = json.dumps({"file": file, **asdict(result)})
-                    # A line that a kill cut off ends here.
-                    write_all(lines.fileno(), [f"\n{line}\n".encode()])
-                finished += 1
-                self._progress(finished, total)
-        if is_one_file and report.episodes:
-            put_in_place(os.path.join(folder, files[0]), report.target)
+    def to_own_files(self, pack: Callable[[str], int] | None) -> None:
+        """Makes a folder of files, or one file, or what `pack` makes of the folder."""
+        report, work = self.report, self._work
+        is_one_file = pack is None and report.target.endswith(SUFFIX)
+        with closing(open_source(report.source, report.format, self._options.reading())) as source:
+            found = len(range(len(source.names()))[self._options.episodes])
+            if is_one_file and found != 1:
+                raise InvalidArgument(
+                    "several episodes do not fit into one file",
+                    path=report.source,
+                    expected="a folder as target, or one episode",
+                    found=f"{found} episodes",
+                )
+            files = self._make_files(source)
+        if pack is not None:
+            report.bytes_written = pack(work.episodes)
+            work.append({"report": report.as_json()})
         elif not is_one_file:
-            put_in_place(folder, report.target)
-        remove(folder)
-        os.unlink(journal)
+            work.place(work.episodes, report.as_json())
+        elif files:
+            work.place(os.path.join(work.episodes, files[0]), report.as_json())
+
+    def _make_files(self, source: DatasetReader, *, passes: int = 1) -> list[str]:
+        """Converts each episode to a file, in several processes, unless an earlier run did; returns their names."""
+        work, names = self._work, list(source.names())
+        numbers = range(len(names))[self._options.episodes]
+        # From all names: the file of an episode does not depend on which others are chosen.
+        all_files = _file_names(names)
+        done: dict[str, _Done] = {}
+        for line in work.lines:
+            with suppress(KeyError, TypeError):  # a line that is damaged, or not of an episode
+                file, result = line["file"], _Done.from_json(line["done"])
+                if _is_there(os.path.join(work.episodes, file), result):
+                    done[file] = result
+        files = [all_files[number] for number in numbers]
+        tasks = [(n, all_files[n], names[n]) for n in numbers if all_files[n] not in done]
+        self.report.skipped = len(files) - len(tasks)
+        finished, total = self.report.skipped, passes * len(files)
+        self._progress(finished, total)
+        for file, result in self._results(tasks):
+            done[file] = result
+            if not result.problem:
+                work.finished({"file": file, "done": asdict(result)})
+            finished += 1
+            self._progress(finished, total)
+        # In the order of the source, whatever process was faster.
+        for file in files:
+            self._count(done[file])
+        made = [file for file in files if done[file].is_made]
+        work.keep_only(made)
+        return made
 
     def _count(self, result: _Done) -> None:
-        if result.is_chosen:
+        if result.problem:
+            self.report.failed[result.name] = result.problem
+        elif result.is_chosen:
             self.report.episodes += 1
             self.report.steps += result.steps
             self.report.bytes_written += result.nbytes
             self.report.add(result.changes)
 
-    def _open_work_folder(self, folder: str, journal: str) -> dict[str, _Done]:
-        """Makes the folder that files are collected in, or takes up that of an earlier run; returns what is done."""
-        report, chosen = self.report, self._options
-        # What the files depend on. The rest may change when a conversion goes on.
-        plan = {
-            "source": report.source,
-            "format": report.format,
-            "modified_ns": os.stat(report.source).st_mtime_ns,
-            "where": chosen.where,
-            "video": chosen.video,
-            "mapping": dict(chosen.mapping or {}),
-            "compression": chosen.compression,
-        }
-        if os.path.lexists(folder):
-            if not chosen.resume:
-                raise FileThere(
-                    "an earlier conversion was not finished",
-                    path=folder,
-                    hint="go on with it: resume=True, --resume; or delete the folder",
-                )
-            found, done = _read_journal(journal)
-            changed = [key for key in plan if found.get(key) != plan[key]]
-            if changed:
-                raise InvalidArgument(
-                    "the earlier conversion was another one",
-                    path=folder,
-                    expected=f"{changed[0]}: {found.get(changed[0])!r}",
-                    found=repr(plan[changed[0]]),
-                    hint="delete the folder to start again",
-                )
-            return done
-        make_parent(folder)
-        # First the journal: a folder without one would be of no use.
-        write_file(journal, [json.dumps(plan).encode() + b"\n"], fsync=True)
-        os.mkdir(folder)
-        return {}
-
-    def _results(
-        self, tasks: Sequence[tuple[int, str, str]], folder: str
-    ) -> Iterator[tuple[str, _Done]]:
+    def _results(self, tasks: Sequence[tuple[int, str, str]]) -> Iterator[tuple[str, _Done]]:
+        """What became of each episode, as soon as it is known."""
         chosen, report = self._options, self.report
-        work = (report.source, report.format, folder, chosen)
+        work = (report.source, report.format, self._work.episodes, chosen)
         jobs = min(chosen.jobs or available_threads(), len(tasks))
         if jobs <= 1:
             with closing(_Worker(*work)) as worker:
@@ -347,18 +357,29 @@ class _Conversion:
             return
         # Spawned, not forked: the same on every system, whatever threads a library has started.
         context = multiprocessing.get_context("spawn")
-        executor = ProcessPoolExecutor(jobs, context, _start_worker, work)
+        # The processes end when this end of the pipe is closed, also if this process is killed.
+        stop, keep = context.Pipe(duplex=False)
+        executor = ProcessPoolExecutor(jobs, context, _start_worker, (stop, *work))
         try:
-            results = executor.map(_convert_one, tasks)
-            for (_, file, _), result in zip(tasks, results, strict=True):
-                yield file, result
+            remaining = iter(tasks)
+            pending: dict[Future[_Done], str] = {}
+            while True:
+                # A few more than are worked on, so that no process waits for this one.
+                for task in islice(remaining, 3 * jobs - len(pending)):
+                    pending[executor.submit(_convert_one, task)] = task[1]
+                if not pending:
+                    break
+                for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                    yield pending.pop(future), future.result()
         except BrokenProcessPool:
             raise ShardIOError(
                 "a process that converted episodes was killed",
                 hint="the machine may have run out of memory: use fewer jobs, and resume",
             ) from None
         finally:
+            keep.close()
             executor.shutdown(wait=True, cancel_futures=True)
+            stop.close()
 
 
 # --- in each process
@@ -408,19 +429,19 @@ class _Worker:
 _worker: _Worker | None = None
 
 
-def _start_worker(source: str, form: str, folder: str, options: ConvertOptions) -> None:
+def _start_worker(
+    stop: Connection, source: str, form: str, folder: str, options: ConvertOptions
+) -> None:
     global _worker
     # An interrupt goes to all processes of the terminal; the first of them ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with, args=(stop,), daemon=True).start()
     _worker = _Worker(source, form, folder, options)
 
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+def _end_with(stop: Connection) -> None:
+    stop.poll(None)
+    os._exit(1)
 
 
 def _convert_one(task: tuple[int, str, str]) -> _Done:
@@ -513,22 +534,6 @@ def _is_there(path: str, done: _Done) -> bool:
         return os.path.getsize(path) == done.nbytes
     except OSError:
         return False
-
-
-def _read_journal(path: str) -> tuple[dict[str, Any], dict[str, _Done]]:
-    """The plan of an earlier run, and what it finished. The last line may be cut off."""
-    plan: dict[str, Any] = {}
-    done: dict[str, _Done] = {}
-    for number, line in enumerate(read_file(path).splitlines()):
-        with suppress(ValueError):
-            fields = json.loads(line)
-            if number:
-                file = fields.pop("file")
-                changes = tuple(FieldChange(**one) for one in fields.pop("changes"))
-                done[file] = _Done(changes=changes, **fields)
-            else:
-                plan = fields
-    return plan, done
 
 
 def _write_reports(report: ConversionReport) -> None:

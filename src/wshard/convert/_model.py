@@ -348,6 +348,14 @@ class ConversionReport:
             ],
         }
 
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> ConversionReport:
+        """What `as_json` was called on."""
+        changes: Counter[FieldChange] = Counter()
+        for row in fields["changes"]:
+            changes[FieldChange(row["kind"], row["field"], row["detail"])] += row["episodes"]
+        return cls(**{**fields, "changes": changes})
+
 
 def check_options(options: ReadOptions | WriteOptions) -> None:
     """Refuses options that no format knows."""
