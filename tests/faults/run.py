@@ -101,7 +101,8 @@ class Trial:
             if status == REFUSED:
                 self.problems.append(f"call {call}: refused without a fault")
             return False
-        if status not in (FIRED, FIRED + REFUSED, -signal.SIGKILL):
+        crashed = (-signal.SIGSEGV,) if self.operation.may_crash else ()
+        if status not in (FIRED, FIRED + REFUSED, -signal.SIGKILL, *crashed):
             self.problems.append(f"call {call}: ended with {status}, not with a ShardError")
         found = self.state_in_child(work)
         if not self.is_allowed(found):

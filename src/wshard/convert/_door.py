@@ -195,9 +195,11 @@ def write_dataset(
             report.episodes += 1
             report.steps += episode.length
         target.finish()
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(Exception):  # the first error is the one to report
             target.abandon()
+        if type(error) is RuntimeError:  # what HDF5 makes of a full disk
+            raise ShardIOError(f"cannot write: {error}", path=report.target) from error
         raise
     sync_tree(path)
     report.bytes_written = size_of(path)
