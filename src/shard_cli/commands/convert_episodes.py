@@ -92,8 +92,14 @@ def _packing(args: argparse.Namespace) -> Callable[[str], int]:
     if args.to not in (None, "wshard"):
         raise InvalidArgument("--pack packs episodes", found=f"--to {args.to}")
     target = pack_output.parse_target(args.target)
-    # An interrupted replacement is done again; otherwise shards that are there belong to the earlier run.
-    how = {"overwrite": True} if args.force else pack_output.prepare_target(target, args)
+    # The shards of a set appear one after the other; a single file only when it is complete.
+    goes_on = args.resume and target.pattern is not None
+    existing = target.existing()
+    if existing and not (args.force or goes_on):
+        raise InvalidArgument(
+            "the file exists", path=existing[0], hint="give --force to replace it"
+        )
+    how = {"overwrite": True} if args.force else {"append": goes_on}
 
     def pack(folder: str) -> int:
         from shard_train.packed_episodes import pack_episodes
