@@ -12,6 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
 from itertools import islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,7 @@ from shard_format.errors import (
     check_choice,
 )
 from shard_format.parallel import available_threads
+from wshard._channels import is_frames
 from wshard._files import save_wshard
 from wshard._formats import load_wshard
 from wshard._plan_episode import plan_entries
@@ -59,6 +61,23 @@ _OWN: Final = "wshard"
 # What a comparison cannot expect to be the same.
 _PIECE_BYTES: Final = 16 << 20
 _DESCRIPTIONS: Final = "meta/"
+_VIDEO: Final = "h264:crf=23"
+# What a folder of each format consists of; any file may be part of the others. The rest, such as README.md, is named.
+_HDF5: Final = ("*.hdf5", "*.h5", "*.json")
+_FILES: Final = {
+    "wshard": ("*.wshard", "*.lanes"),
+    "minari": (*_HDF5, "*.arrow", "*.parquet"),
+    "lerobot": ("*.parquet", "*.json", "*.jsonl", "*.mp4", "*.png", "*.jpg"),
+    "rlds": ("*.tfrecord*", "*.json"),
+    **dict.fromkeys(("robomimic", "maniskill", "aloha", "d4rl"), _HDF5),
+    "mcap": ("*.mcap", "metadata.yaml"),
+    "rosbag": ("*.db3", "*.mcap", "*.bag", "metadata.yaml"),
+    "dreamer": ("*.npz",),
+    "tensordict": ("*.memmap", "*.json"),
+    "npz": ("*.npz", "*.npy"),
+    "table": ("*.csv", "*.parquet"),
+}
+_MOST_NAMED: Final = 100
 _CHANGING: Final = ("cast", "reordered", "decoded", "filled")
 
 
@@ -175,6 +194,7 @@ def convert(
             report = ConversionReport.from_json(earlier)
         else:
             check_writable(wanted, final, overwrite=chosen.overwrite)
+            report.other_files = _other_files(origin, kind.name)
             if wanted.name == _OWN:
                 run.to_own_files(pack)
             else:
@@ -401,8 +421,8 @@ class _Worker:
             with read_one(self._source, number) as episode:
                 if not self._is_meant(episode):
                     return _Done(name, is_chosen=False)
-                self._save(episode, path)
-                return _Done(name, episode.length, os.path.getsize(path), episode.changes)
+                changes = (*episode.changes, *self._save(episode, path))
+                return _Done(name, episode.length, os.path.getsize(path), changes)
         except DATA_ERRORS as error:
             with suppress(FileNotFoundError):
                 os.unlink(path)
@@ -410,16 +430,23 @@ class _Worker:
                 raise
             return _Done(name, problem=str(error))
 
-    def _save(self, episode: Episode, path: str) -> None:
+    def _save(self, episode: Episode, path: str) -> list[FieldChange]:
+        """Saves an episode; returns what that changed."""
         compression = self._options.compression
-        save_wshard(episode, path, compression, profile=None if compression else "training")
-        if not self._options.verify:
-            return
-        with load_wshard(path) as found:
-            for problem in differences(episode, found):
-                raise BadValue(
-                    f"what was written differs from the source: {problem}", entry=episode.id
-                )
+        cameras = _pictures(episode) if self._options.video == "encode" else []
+        codecs = dict.fromkeys(cameras, _VIDEO)
+        if compression is not None:
+            codecs["*"] = compression
+        save_wshard(episode, path, codecs or None, profile=None if compression else "training")
+        if self._options.verify:
+            with load_wshard(path) as found:
+                for problem in differences(
+                    episode, found, only_common=bool(cameras), leave_out=cameras
+                ):
+                    raise BadValue(
+                        f"what was written differs from the source: {problem}", entry=episode.id
+                    )
+        return [FieldChange("decoded", one, f"encoded as {_VIDEO}, lossy") for one in cameras]
 
     def close(self) -> None:
         """Closes the dataset."""
@@ -442,6 +469,19 @@ def _start_worker(
 def _end_with(stop: Connection) -> None:
     stop.poll(None)
     os._exit(1)
+
+
+def _pictures(episode: Episode) -> list[str]:
+    """The cameras that are pixels in colour. Depth stays as it is: a lossy codec would make other distances of it."""
+    return [
+        name
+        for name, channel in episode.blocks()
+        if channel.layout == "dense"
+        and is_frames(channel)
+        and channel.dtype == np.uint8
+        and len(channel.step_shape) == 3
+        and channel.step_shape[2] == 3
+    ]
 
 
 def _convert_one(task: tuple[int, str, str]) -> _Done:
@@ -489,6 +529,24 @@ def _hash_of(entry: PlannedEntry) -> bytes:
 
 
 # --- what is done, and reports
+
+
+def _other_files(folder: str, form: str) -> list[str]:
+    """Files in the folder of a dataset that are not of its format. Hidden ones are not looked at."""
+    patterns = _FILES.get(form)
+    if patterns is None or not os.path.isdir(folder):
+        return []
+    found = []
+    for where, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name[0] != "."]
+        found += [
+            os.path.relpath(os.path.join(where, name), folder)
+            for name in files
+            if name[0] != "." and not any(fnmatchcase(name.lower(), one) for one in patterns)
+        ]
+    found.sort()
+    more = len(found) - _MOST_NAMED
+    return [*found[:_MOST_NAMED], f"and {more} more"] if more > 0 else found
 
 
 def _condition(where: str | None) -> Callable[[Episode], object]:

@@ -308,6 +308,8 @@ class ConversionReport:
     """Episodes that an earlier run had finished."""
     failed: dict[str, str] = field(default_factory=dict)
     """By the name of an episode, why it could not be converted."""
+    other_files: list[str] = field(default_factory=list)
+    """Files in the folder of the source that are not of its format, such as README.md. They are not converted."""
     changes: Counter[FieldChange] = field(default_factory=Counter)
     """How many episodes have each change."""
 
@@ -333,6 +335,9 @@ class ConversionReport:
             if rows:
                 lines += ["", f"{kind}:"]
                 lines += [f"  {one.field}: {one.detail} ({count} episodes)" for one, count in rows]
+        if self.other_files:
+            lines += ["", "other files in the folder, not converted:"]
+            lines += [f"  {name}" for name in self.other_files]
         if self.failed:
             lines += ["", "not converted:"]
             lines += [f"  {name}: {problem}" for name, problem in self.failed.items()]
