@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import wshard
-from shard_format.errors import BadValue, InvalidArgument, ShardError
+from shard_format.errors import BadValue, InvalidArgument, ShardError, ShardIOError
 from wshard import Episode
 from wshard.convert import ConvertOptions, convert, read, write
 from wshard.convert._engine import differences
@@ -107,7 +108,7 @@ def test_an_error_leaves_no_target_and_can_be_resumed(source: Path, tmp_path: Pa
     report = convert(source, tmp_path / "out", OWN, options=ConvertOptions(resume=True))
     assert (report.episodes, report.skipped) == (6, 3)
     assert len(os.listdir(tmp_path / "out")) == 6
-    assert not (tmp_path / "out.converting.jsonl").exists()
+    assert not (tmp_path / "out.converting").exists()
 
 
 def test_another_conversion_is_not_resumed(source: Path, tmp_path: Path) -> None:
@@ -126,23 +127,141 @@ def progress(done, total):
     if done == 3:
         os.kill(os.getpid(), signal.SIGKILL)
 if __name__ == "__main__":
-    convert(sys.argv[1], sys.argv[2], "wshard", options=ConvertOptions(jobs=int(sys.argv[3])), progress=progress)
+    options = ConvertOptions(jobs=int(sys.argv[3]), resume=True)
+    convert(sys.argv[1], sys.argv[2], "wshard", sys.argv[4], options=options, progress=progress)
 """
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(("jobs", "to"), [(1, "wshard"), (2, "wshard"), (1, "npz")])
 def test_a_killed_conversion_goes_on_without_repeating_what_was_done(
-    source: Path, tmp_path: Path, jobs: int
+    source: Path, tmp_path: Path, jobs: int, to: str
 ) -> None:
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
     done = subprocess.run(
-        [sys.executable, script, source, tmp_path / "out", str(jobs)], check=False
+        [sys.executable, script, source, tmp_path / "out", str(jobs), to], check=False
     )
     assert done.returncode == -signal.SIGKILL
     assert not (tmp_path / "out").exists()
-    report = convert(source, tmp_path / "out", OWN, options=ConvertOptions(resume=True))
+    options = ConvertOptions(resume=True, verify=True)
+    report = convert(source, tmp_path / "out", OWN, to, options=options)
     assert (report.episodes, report.skipped) == (6, 3)
+    assert [ep.id for ep in read(tmp_path / "out", to)] == [f"ep_{n}" for n in range(6)]
+    assert not (tmp_path / "out.converting").exists()
+
+
+def test_a_kill_after_the_switch_loses_neither_target_nor_report(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "out"
+    target.mkdir()
+    (target / "ep_0.wshard").write_bytes(b"old")
+
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("wshard.convert._engine._write_reports", stop)
+        with pytest.raises(KeyboardInterrupt):
+            convert(source, target, OWN, options=ConvertOptions(overwrite=True))
+    assert len(os.listdir(target)) == 6
+    report = convert(source, target, OWN, options=ConvertOptions(resume=True))
+    assert (report.episodes, report.steps) == (6, 180)
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.report.json", "out.report.txt", "source"]
+
+
+def test_what_is_resumed_with_another_range_holds_only_that_range(
+    source: Path, tmp_path: Path
+) -> None:
+    damage(source / "ep_3.wshard")
+    with pytest.raises(ShardError):
+        convert(source, tmp_path / "out", OWN)
+    (tmp_path / "out.converting" / "episodes" / ".ep_3.wshard.0123456789ab.partial").touch()
+    options = ConvertOptions(resume=True, episodes=slice(1, 3))
+    report = convert(source, tmp_path / "out", OWN, options=options)
+    assert (report.episodes, report.skipped) == (2, 2)
+    assert sorted(os.listdir(tmp_path / "out")) == ["ep_1.wshard", "ep_2.wshard"]
+
+
+def test_one_process_at_a_time_writes_to_a_target(source: Path, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def progress(_done: int, _total: int) -> None:
+        if not refused:
+            with pytest.raises(ShardIOError) as error:
+                convert(source, tmp_path / "out", OWN, "npz")
+            refused.append(str(error.value))
+
+    convert(source, tmp_path / "out", OWN, progress=progress)
+    assert "another process writes to this target" in refused[0]
+    assert len(os.listdir(tmp_path / "out")) == 6
+
+
+def test_a_folder_of_the_user_is_not_taken_for_the_work_folder(
+    source: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out.converting").mkdir()
+    (tmp_path / "out.converting" / "precious").write_text("x")
+    with pytest.raises(FileExistsError, match="something else"):
+        convert(source, tmp_path / "out", OWN)
+    assert os.listdir(tmp_path / "out.converting") == ["precious"]
+
+
+@pytest.mark.parametrize("how", ["interrupt", "kill"])
+def test_processes_end_at_an_interrupt_or_when_one_of_them_is_killed(
+    source: Path, tmp_path: Path, how: str
+) -> None:
+    def progress(done: int, _total: int) -> None:
+        if done == 1 and how == "interrupt":
+            raise KeyboardInterrupt
+        if done == 1:
+            os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+
+    for number in range(6, 20):  # more than are handed out before the first is done
+        wshard.save_wshard(episode(number), source / f"ep_{number}.wshard")
+    expected = KeyboardInterrupt if how == "interrupt" else ShardIOError
+    with pytest.raises(expected):
+        convert(source, tmp_path / "out", OWN, options=ConvertOptions(jobs=2), progress=progress)
+    assert multiprocessing.active_children() == []
+    report = convert(source, tmp_path / "out", OWN, options=ConvertOptions(resume=True))
+    assert report.episodes == 20
+    assert report.skipped >= 1
+
+
+def test_a_dataset_that_does_not_verify_replaces_nothing(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert(source, tmp_path / "out", OWN, "npz", options=ConvertOptions(episodes=slice(0, 1)))
+    monkeypatch.setattr("wshard.convert._engine.differences", lambda *_, **__: iter(["it differs"]))
+    options = ConvertOptions(overwrite=True, verify=True)
+    with pytest.raises(BadValue, match="it differs"):
+        convert(source, tmp_path / "out", OWN, "npz", options=options)
+    assert [ep.id for ep in read(tmp_path / "out", "npz")] == ["ep_0"]
+    assert not (tmp_path / "out.converting").exists()
+
+
+def test_files_that_are_not_of_the_dataset_are_named(source: Path, tmp_path: Path) -> None:
+    (source / "README.md").write_text("important")
+    report = convert(source, tmp_path / "out", OWN)
+    assert report.other_files == ["README.md"]
+    assert "README.md" in (tmp_path / "out.report.txt").read_text()
+
+
+def test_cameras_can_be_encoded(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    ep = Episode("ep", length=20)
+    ep.observations["rgb"] = (
+        np.arange(20, dtype=np.uint8).repeat(64 * 64 * 3).reshape(20, 64, 64, 3)
+    )
+    ep.observations["depth"] = np.ones((20, 64, 64), np.uint16)
+    (tmp_path / "source").mkdir()
+    wshard.save_wshard(ep, tmp_path / "source" / "ep.wshard")
+    options = ConvertOptions(video="encode", verify=True)
+    report = convert(tmp_path / "source", tmp_path / "out", OWN, options=options)
+    assert [change.field for change, _ in report.of_kind("decoded")] == ["signal/rgb"]
+    with wshard.load(tmp_path / "out" / "ep.wshard") as found:
+        layouts = {name: channel.layout for name, channel in found.observations.items()}
+    assert layouts == {"rgb": "video", "depth": "dense"}
 
 
 def test_verifying_notices_a_file_that_differs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from shard_cli import arguments as arg
 from shard_cli.exits import Exit
@@ -12,9 +12,10 @@ from shard_cli.text import count, printable, size
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from shard_cli.console import Console
+    from wshard import Episode
     from wshard.convert import ConversionReport, ConvertOptions, FieldChange
 
 _RANGE: Final = re.compile(r"(-?[0-9]{1,18})?:(-?[0-9]{1,18})?")
@@ -130,7 +131,9 @@ def _report(report: ConversionReport, console: Console) -> Exit:
 
 
 def _show_fields(args: argparse.Namespace, console: Console, options: ConvertOptions) -> Exit:
-    """What would become of each field, taken from the first episode."""
+    """What would become of each field, taken from the first episode: when it is read, and when it is written."""
+    from contextlib import closing
+
     from shard_format.errors import InvalidArgument
     from wshard.convert import detect, read
 
@@ -142,21 +145,39 @@ def _show_fields(args: argparse.Namespace, console: Console, options: ConvertOpt
         video="decode" if options.video == "decode" else "keep",
         mapping=options.mapping,
     )
-    first = next(episodes, None)
-    if first is None:
-        raise InvalidArgument("the dataset holds no episodes", path=args.source)
-    fields: list[dict[str, Any]] = [_row(change) for change in first.changes]
+    with closing(episodes):  # type: ignore[type-var] # a generator
+        first = next(episodes, None)
+        if first is None:
+            raise InvalidArgument("the dataset holds no episodes", path=args.source)
+        changes = [*first.changes, *_changes_of_writing(first, args)]
+        shown = printable(repr(first))
+    fields = [_row(change) for change in changes]
     console.report(
         {"source": args.source, "format": form, "episode": first.id, "fields": fields},
-        f"{printable(args.source)}: {form}; the first episode is {printable(repr(first))}",
+        f"{printable(args.source)}: {form}; the first episode is {shown}",
     )
     if not console.as_json:
         console.table(
             ("field", "", "what becomes of it"),
             [(row["field"], row["kind"], row["detail"]) for row in fields],
         )
-    episodes.close()  # type: ignore[attr-defined]
     return Exit.OK
+
+
+def _changes_of_writing(episode: Episode, args: argparse.Namespace) -> Iterable[FieldChange]:
+    """What another format changes, found by writing the episode to a temporary folder."""
+    import tempfile
+
+    from wshard.convert import write
+
+    name = os.path.basename(args.target or "")
+    if args.pack is not None or (
+        (args.to or "wshard") == "wshard" and not os.path.splitext(name)[1]
+    ):
+        return ()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, name or "dataset")
+        return write([episode], path, args.to, video=args.video).changes
 
 
 def _row(change: FieldChange) -> dict[str, str]:
@@ -199,7 +220,9 @@ CONVERT = arg.Command(
             choices=("local",),
             default="local",
         ),
-        arg.flag("--resume", "go on with a conversion that was stopped"),
+        arg.flag(
+            "--resume", "keep finished episodes, and go on with those of a run that was stopped"
+        ),
         arg.flag("--verify", "read back every episode and compare every array"),
         arg.option("--map FILE", "which field becomes what, for HDF5 files of unknown layout"),
         arg.flag("--suggest-map", "write a first mapping for SRC to DST, or show it"),
@@ -225,10 +248,12 @@ CONVERT = arg.Command(
     """
 convert datasets of other formats, and back
 
-Finds the format of SRC by its content. DST appears when it is complete; until then the episodes are
-in DST.converting, where --resume goes on. A report beside DST (DST.report.txt, .json) names every
-field that was dropped, renamed, cast, reordered or decoded. If an episode cannot be converted, the
-others are, and the exit code is 3.
+Finds the format of SRC by its content. DST appears when it is complete; until then everything is in
+DST.converting, where --resume goes on after a kill. If DST is in another format, give --resume from
+the start: the episodes are then first kept as WShard files, which takes their space, and DST is
+written from them. A report beside DST (DST.report.txt, .json) names every field that was dropped,
+renamed, cast, reordered or decoded. If an episode cannot be converted, the others are, and the exit
+code is 3.
 
 wshard convert D4RL/door/human-v2 door                        # Minari to episodes
 wshard convert lerobot/pusht pusht --jobs 8 --verify           # LeRobot, checked

@@ -65,7 +65,7 @@ _VIDEO: Final = "h264:crf=23"
 # What a folder of each format consists of; any file may be part of the others. The rest, such as README.md, is named.
 _HDF5: Final = ("*.hdf5", "*.h5", "*.json")
 _FILES: Final = {
-    "wshard": ("*.wshard", "*.lanes"),
+    "wshard": ("*.wshard",),
     "minari": (*_HDF5, "*.arrow", "*.parquet"),
     "lerobot": ("*.parquet", "*.json", "*.jsonl", "*.mp4", "*.png", "*.jpg"),
     "rlds": ("*.tfrecord*", "*.json"),
@@ -538,7 +538,7 @@ def _other_files(folder: str, form: str) -> list[str]:
         return []
     found = []
     for where, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name[0] != "."]
+        folders[:] = [one for one in folders if one[0] != "." and not one.endswith(".lanes")]
         found += [
             os.path.relpath(os.path.join(where, name), folder)
             for name in files

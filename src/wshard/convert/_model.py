@@ -326,7 +326,7 @@ class ConversionReport:
         lines = [
             f"{self.source} ({self.format})",
             f"  to {self.target} ({self.to})",
-            f"  {self.episodes} episodes, {self.steps} steps, {self.bytes_written} bytes",
+            f"  {_episodes(self.episodes)}, {self.steps} steps, {self.bytes_written} bytes",
         ]
         if self.skipped:
             lines.append(f"  {self.skipped} of the episodes were converted by an earlier run")
@@ -334,7 +334,7 @@ class ConversionReport:
             rows = list(self.of_kind(kind))
             if rows:
                 lines += ["", f"{kind}:"]
-                lines += [f"  {one.field}: {one.detail} ({count} episodes)" for one, count in rows]
+                lines += [f"  {one.field}: {one.detail} ({_episodes(n)})" for one, n in rows]
         if self.other_files:
             lines += ["", "other files in the folder, not converted:"]
             lines += [f"  {name}" for name in self.other_files]
@@ -360,6 +360,10 @@ class ConversionReport:
         for row in fields["changes"]:
             changes[FieldChange(row["kind"], row["field"], row["detail"])] += row["episodes"]
         return cls(**{**fields, "changes": changes})
+
+
+def _episodes(count: int) -> str:
+    return "1 episode" if count == 1 else f"{count} episodes"
 
 
 def check_options(options: ReadOptions | WriteOptions) -> None:
