@@ -32,10 +32,10 @@ def episode(number: int) -> Episode:
 
 
 def test_a_broken_episode_is_named_and_the_exit_code_is_3(
-    run_wshard: Run, source: Path, tmp_path: Path
+    wshard: Run, source: Path, tmp_path: Path
 ) -> None:
     (source / "ep_1.npz").write_bytes(b"PK")
-    result = run_wshard("convert", str(source), str(tmp_path / "out"), "--jobs", "1")
+    result = wshard("convert", str(source), str(tmp_path / "out"), "--jobs", "1")
     assert result.code == 3
     assert "1 episode not converted" in result.out
     assert "ep_1" in result.out
@@ -46,13 +46,11 @@ def test_a_broken_episode_is_named_and_the_exit_code_is_3(
 
 
 def test_a_dry_run_shows_what_reading_and_writing_change_and_writes_nothing(
-    run_wshard: Run, tmp_path: Path
+    wshard: Run, tmp_path: Path
 ) -> None:
     save_wshard(episode(0), tmp_path / "ep_0.wshard")
     target = tmp_path / "out.zarr"
-    result = run_wshard(
-        "convert", str(tmp_path / "ep_0.wshard"), str(target), "--dry-run", "--json"
-    )
+    result = wshard("convert", str(tmp_path / "ep_0.wshard"), str(target), "--dry-run", "--json")
     assert result.code == 0, result.err
     kinds = {row["field"]: row["kind"] for row in result.json["fields"]}
     assert kinds["label/phase"] == "dropped"
@@ -60,21 +58,21 @@ def test_a_dry_run_shows_what_reading_and_writing_change_and_writes_nothing(
 
 
 def test_episodes_go_into_a_pack_and_an_interrupted_run_goes_on(
-    run_wshard: Run, source: Path, tmp_path: Path
+    wshard: Run, source: Path, tmp_path: Path
 ) -> None:
     good = (source / "ep_2.npz").read_bytes()
     (source / "ep_2.npz").write_bytes(b"PK")
     target = tmp_path / "out.shardpack"
     command = ("convert", str(source), str(target), "--pack", "1G", "--jobs", "1")
-    assert run_wshard(*command, "--on-error", "raise").code == 1
+    assert wshard(*command, "--on-error", "raise").code == 1
     assert not target.exists()
     (source / "ep_2.npz").write_bytes(good)
-    result = run_wshard(*command, "--resume", "--json")
+    result = wshard(*command, "--resume", "--json")
     assert result.code == 0, result.err
     assert (result.json["episodes"], result.json["skipped"]) == (3, 2)
     with shardpack.open(target) as dataset:
         assert list(dataset.keys()) == ["ep_0", "ep_1", "ep_2"]
-    assert run_wshard(*command).code == 2
+    assert wshard(*command).code == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "out.shardpack",
         "out.shardpack.report.json",
