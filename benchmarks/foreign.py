@@ -158,7 +158,7 @@ def any_hdf5(folder: Path) -> Path:
 
 def options_of(form: str, path: Path) -> dict[str, Any]:
     """What `read` needs besides."""
-    return {"mapping": suggest_mapping(path)} if form == "hdf5" else {}
+    return {"mapping": suggest_mapping(str(path))} if form == "hdf5" else {}
 
 
 # --- arrays and tables
