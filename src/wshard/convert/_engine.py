@@ -247,7 +247,7 @@ class _Conversion:
                 files = self._make_files(source, passes=2)
                 episodes: Iterator[Episode] = self._from_files(files)
             else:
-                episodes = self._from_source(source)
+                episodes = self.from_source(source)
             write_dataset(episodes, work.new, form, WriteOptions(video=chosen.video), written)
         report.episodes, report.steps = written.episodes, written.steps
         report.bytes_written = written.bytes_written
@@ -256,7 +256,7 @@ class _Conversion:
             self._check_written(written)
         work.place(work.new, report.as_json())
 
-    def _from_source(self, source: DatasetReader) -> Iterator[ConvertedEpisode]:
+    def from_source(self, source: DatasetReader) -> Iterator[ConvertedEpisode]:
         names = source.names()
         numbers = range(len(names))[self._options.episodes]
         is_meant = _condition(self._options.where)
@@ -293,7 +293,7 @@ class _Conversion:
             quiet = replace(report, failed={}, changes=Counter())
             again = _Conversion(quiet, chosen, _no_progress, self._work)
             numbers = {name: number for number, name in enumerate(other.names())}
-            for number, episode in enumerate(again._from_source(one)):
+            for number, episode in enumerate(again.from_source(one)):
                 found = read_one(other, numbers.get(episode.id, number))
                 for problem in differences(episode, found, only_common=True, leave_out=may_differ):
                     raise BadValue(
