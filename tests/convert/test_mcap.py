@@ -23,8 +23,8 @@ from tests.convert.mcap_support import made_episode
 from tests.convert.ros_support import check_robot, encoded_picture, robot_messages
 from wshard import Channel, Episode, Timebase
 from wshard.convert import detect, read, write
+from wshard.convert._json_messages import columns_of
 from wshard.convert._mcap import McapReader
-from wshard.convert._messages import flatten
 from wshard.convert._model import Notes, ReadOptions
 
 if TYPE_CHECKING:
@@ -170,6 +170,42 @@ def test_topics_that_would_have_the_same_name_are_told_apart(tmp_path: Path) -> 
     }
     assert values == {"a/b/c": [1], "a/b/c_2": [2], "a/b/c_3": [3]}
     assert sum(change.kind == "renamed" for change in episode.changes) >= 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_messages_give_the_same_channels_together_and_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    kinds = rng.choice(len(ODD_VALUES), 3)
+    messages = [
+        (
+            "/a",
+            n,
+            {f"k{k}": ODD_VALUES[(k + (rng.random() < 0.02)) % len(ODD_VALUES)] for k in kinds},
+        )
+        for n in range(60)
+    ]
+    path = json_file(tmp_path / "a.mcap", messages)
+    together = one(path)
+    monkeypatch.setattr("wshard.convert._messages._ROWS", 1)
+    apart = one(path)
+    assert together.observations.keys() == apart.observations.keys()
+    for name, channel in together.observations.items():
+        other = apart.observations[name]
+        assert (channel.dtype, channel.layout) == (other.dtype, other.layout)
+        assert repr(channel.data) == repr(other.data)
+        assert np.array_equal(channel.timestamps_ns, other.timestamps_ns)
+
+
+ODD_VALUES: list[Any] = [
+    *(1, 2.5, None, True, "text", 2**60, 2**70, [], {}, [1, 2], [1.5, 2], [0.5, None], [True]),
+    *([None], ["a", "b"], ["a", 1], [[1, 2], [3, 4]], [[1], [2, 3]], [2**60, 1], [2**60, 0.5]),
+    *({"x": 1, "y": 2}, {"x": 1, "y": 2.5}, {"x": 2**60, "y": 1}, {"x": "a", "y": "b"}),
+    *({"x": True, "y": False}, {"sec": 1, "nsec": 2}, {"sec": 1, "nsec": -2}, {"a": {"b": [1]}}),
+    *([{"x": 1, "y": 2}], [{"x": 1, "n": "p"}] * 2, [{"p": {"x": 1, "y": 2}}] * 2, [{"q": []}]),
+    *([{}], [{"a": 1}, {"b": 2}], [{"a": [{"b": 1}]}]),
+]
 
 
 def test_a_topic_with_too_many_keys_becomes_text(tmp_path: Path) -> None:
@@ -802,8 +838,8 @@ def test_the_name_of_a_type_is_never_run_as_code(tmp_path: Path) -> None:
 
 def test_numbers_that_no_array_holds_exactly_are_kept_as_text() -> None:
     found: dict[Any, Any] = {}
-    flatten({"a": [2**53 + 1, 0.5], "b": [1, True], "c": [[1], [1, 2]]}, (), found)
-    assert {key: json.loads(value) for (key,), value in found.items()} == {
+    columns_of([{"a": [2**53 + 1, 0.5], "b": [1, True], "c": [[1], [1, 2]]}], (), found)
+    assert {key: json.loads(column[0]) for (key,), column in found.items()} == {
         "a": [2**53 + 1, 0.5],
         "b": [1, True],
         "c": [[1], [1, 2]],

@@ -31,6 +31,7 @@ from wshard._lanes import (
 )
 from wshard._metadata import Timebase
 from wshard._values import DType
+from wshard.convert._json_messages import JsonDecoder, RawDecoder
 from wshard.convert._mcap_file import MAGIC, McapFile
 from wshard.convert._mcap_json import (
     SCHEMAS,
@@ -42,14 +43,8 @@ from wshard.convert._mcap_json import (
     row_of,
     timestamp,
 )
-from wshard.convert._messages import (
-    TIMES,
-    FieldNames,
-    JsonDecoder,
-    Places,
-    RawDecoder,
-    Topic,
-)
+from wshard.convert._message_columns import TIMES
+from wshard.convert._messages import FieldNames, Places, Topic
 from wshard.convert._model import (
     DatasetReader,
     DatasetWriter,
@@ -68,7 +63,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wshard.convert._mcap_file import McapSchema, MessageFile, Place
-    from wshard.convert._messages import MessageDecoder
+    from wshard.convert._message_columns import MessageDecoder
 
 __all__ = ["McapReader", "McapWriter", "recognises"]
 

@@ -1,23 +1,24 @@
-"""Messages of MCAP files and ROS bags as channels: each topic is a group of channels with the clock of its messages.
-
-A decoder makes flat fields of a message: a path and a value each. Paths are tuples of keys; None stands for the items of a list,
-and a tuple of keys at the end for an object of numbers that became one vector (or one time in nanoseconds).
-"""
+"""Topics of MCAP files and ROS bags: each is a group of channels with the clock of its messages."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from array import array
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import BadValue
 from wshard._channels import Channel, Modality, RaggedChannel, TextChannel
 from wshard.convert._arrays import EncodedFrames, channel_of, image_type
+from wshard.convert._json_messages import JsonDecoder, WholeJson
+from wshard.convert._message_columns import (
+    EXACT,
+    TIMES,
+    Arrays,
+    Field,
+    Json,
+    fields_of_one,
+    json_text,
+)
 from wshard.convert._sensors import (
     DEPTH,
     FOXGLOVE_POINTS,
@@ -34,338 +35,23 @@ from wshard.convert._sensors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from wshard._episode import Episode
     from wshard.convert._mcap_file import MessageFile, Place
+    from wshard.convert._message_columns import Column, MessageDecoder, Path, Value
     from wshard.convert._model import Notes
 
-__all__ = [
-    "VECTORS",
-    "Json",
-    "JsonDecoder",
-    "MessageDecoder",
-    "Path",
-    "RawDecoder",
-    "Topic",
-    "Value",
-    "json_text",
-]
+__all__ = ["FieldNames", "Places", "Topic"]
 
-Path: TypeAlias = "tuple[str | tuple[str, ...] | None, ...]"
-Value: TypeAlias = "bool | int | float | str | NDArray[Any] | None"
-
-VECTORS: Final = (("x", "y"), ("x", "y", "z"), ("x", "y", "z", "w"), ("r", "g", "b", "a"))
-"""Objects of numbers with these keys become one vector."""
-TIMES: Final = (("sec", "nsec"), ("sec", "nanosec"))
-"""Objects of integers with these keys are times, which become nanoseconds."""
-VECTOR_OF: Final = {frozenset(names): names for names in VECTORS}
-_TIME_OF: Final = {frozenset(names): names for names in TIMES}
-
-# Values of a field stay in memory up to this many bytes if messages are larger than `_LARGE`.
-_MOST_KEPT: Final = 1 << 20
-_LARGE: Final = 2048
-# Messages whose values are given to fields at once.
+# Messages whose values are given to fields at once: up to this many, of this many bytes.
 _ROWS: Final = 512
-_MOST_ROWS: Final = 4 << 20
+_MOST_ROWS: Final = 1 << 20
 _MOST_FIELDS: Final = 1000
-_SCALARS: Final = {bool, int, float, type(None)}
-_PLAIN: Final = {*_SCALARS, str}
-_EXACT: Final = 1 << 53
 _I64: Final = 1 << 63
-
-
-class Json(str):
-    """A value that no array can hold, as JSON text."""
-
-    __slots__ = ()
-
-    def value(self) -> Any:  # noqa: ANN401 - any JSON
-        """What it stands for."""
-        return json.loads(self)
-
-
-_TEXTS: Final = {str, Json}
-
-
-def json_text(value: Any) -> Json:  # noqa: ANN401 - any JSON
-    """A value as JSON text."""
-    return Json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-
-
-class MessageDecoder(Protocol):
-    """Makes flat fields of the bytes of a message."""
-
-    types: dict[Path, np.dtype[Any]]
-    """The dtype of each field whose type the schema states."""
-
-    def __call__(self, data: memoryview) -> dict[Path, Value]: ...
-
-
-# --- JSON
-
-
-class JsonDecoder:
-    """Decodes messages in JSON.
-
-    Args:
-        entry: the topic, for errors.
-        path: the file, for errors.
-        has_bytes: whether the field `data` is base64.
-    """
-
-    def __init__(self, entry: str, path: str, *, has_bytes: bool = False) -> None:
-        self.types: dict[Path, np.dtype[Any]] = {}
-        self._entry = entry
-        self._path = path
-        self._has_bytes = has_bytes
-
-    def __call__(self, data: memoryview) -> dict[Path, Value]:
-        try:
-            value = json.loads(str(data, "utf-8"))
-            found: dict[Path, Value] = {}
-            if self._has_bytes and isinstance(value, dict) and isinstance(value.get("data"), str):
-                content = base64.b64decode(value.pop("data"), validate=True)
-                found["data",] = np.frombuffer(content, np.uint8)
-            flatten(value, (), found)
-        except (ValueError, RecursionError, binascii.Error) as error:
-            raise BadValue(
-                f"a message is not JSON: {error}", path=self._path, entry=self._entry
-            ) from None
-        return found
-
-
-class WholeJson:
-    """Decodes messages in JSON as one text each: for topics that have too many different keys."""
-
-    def __init__(self) -> None:
-        self.types: dict[Path, np.dtype[Any]] = {}
-
-    def __call__(self, data: memoryview) -> dict[Path, Value]:
-        return {(): json_text(json.loads(bytes(data)))}
-
-
-class RawDecoder:
-    """Keeps the bytes of messages whose encoding is not known."""
-
-    def __init__(self) -> None:
-        self.types: dict[Path, np.dtype[Any]] = {(): np.dtype(np.uint8)}
-
-    def __call__(self, data: memoryview) -> dict[Path, Value]:
-        return {(): np.frombuffer(data, np.uint8)}
-
-
-def flatten(value: Any, path: Path, found: dict[Path, Value]) -> None:  # noqa: ANN401 - any JSON
-    """Adds the flat fields of a JSON value."""
-    kind = type(value)
-    if kind is dict:
-        if path and 2 <= len(value) <= 4:
-            whole = _vector_or_time(value)
-            if whole is not None:
-                names, number = whole
-                found[(*path, names)] = number
-                return
-        if not value:
-            found[path] = Json("{}")
-        for key, one in value.items():
-            if type(one) in _PLAIN:
-                found[(*path, key)] = one
-            else:
-                flatten(one, (*path, key), found)
-    elif kind is list:
-        numbers = as_numbers(value)
-        if numbers is not None:
-            found[path] = numbers
-        elif not _flatten_items(value, path, found):
-            is_texts = len(value) < _MOST_FIELDS and set(map(type, value)) == {str}
-            found[path] = _texts(tuple(value)) if is_texts else json_text(value)
-    else:
-        found[path] = value
-
-
-@lru_cache(64)
-def _texts(texts: tuple[str, ...]) -> Json:
-    """A list of texts as JSON: the names of joints are the same in every message."""
-    return json_text(texts)
-
-
-def _vector_or_time(value: dict[str, Any]) -> tuple[tuple[str, ...], Value] | None:
-    """An object of numbers as one vector, or of integers as nanoseconds, with its keys; None for any other."""
-    keys = frozenset(value)
-    names = VECTOR_OF.get(keys)
-    if names:
-        numbers = [value[name] for name in names]
-        if set(map(type, numbers)) <= {int, float}:
-            vector = as_numbers(numbers)
-            return None if vector is None else (names, vector)
-    names = _TIME_OF.get(keys)
-    if names:
-        seconds, rest = (value[name] for name in names)
-        if type(seconds) is int and type(rest) is int:
-            is_time = 0 <= rest < 1_000_000_000 and abs(seconds) < 1 << 33
-            return (names, seconds * 1_000_000_000 + rest) if is_time else None
-    return None
-
-
-def as_numbers(value: list[Any]) -> NDArray[Any] | None:
-    """A list of numbers, or of lists of them, as an array; None if no array holds it exactly."""
-    flat, shape = value, [len(value)]
-    kinds = set(map(type, flat))
-    while kinds == {list}:
-        lengths = set(map(len, flat))
-        if len(lengths) > 1:
-            return None
-        shape.append(lengths.pop())
-        flat = [one for inner in flat for one in inner]
-        kinds = set(map(type, flat))
-    if not flat:
-        return np.zeros(shape) if len(shape) == 1 else None
-    if type(None) in kinds and float in kinds:  # as JavaScript writes NaN
-        flat = [np.nan if one is None else one for one in flat]
-        kinds = set(map(type, flat))
-    if kinds == {float}:
-        made = np.array(flat, np.float64)
-        return made if len(shape) == 1 else made.reshape(shape)
-    if kinds == {int, float}:
-        is_exact = all(type(one) is float or -_EXACT < one < _EXACT for one in flat)
-        return np.array(flat, np.float64).reshape(shape) if is_exact else None
-    if kinds == {int}:
-        fits = min(flat) >= -_I64 and max(flat) < _I64
-        return np.array(flat, np.int64).reshape(shape) if fits else None
-    return np.array(flat, np.bool_).reshape(shape) if kinds == {bool} else None
-
-
-def _flatten_items(items: list[Any], path: Path, found: dict[Path, Value]) -> bool:
-    """Adds a list of objects with the same keys as one array for each field."""
-    if not all(type(one) is dict and one for one in items):
-        return False
-    flat: list[dict[Path, Value]] = []
-    for item in items:
-        fields: dict[Path, Value] = {}
-        flatten(item, (None,), fields)
-        flat.append(fields)
-    first = flat[0]
-    if any(one.keys() != first.keys() for one in flat) or any(None in inner[1:] for inner in first):
-        return False
-    columns: dict[Path, Value] = {}
-    for inner in first:
-        values = [one[inner] for one in flat]
-        column: Value = None
-        if all(isinstance(one, np.ndarray) for one in values):
-            if inner[-1:] and isinstance(inner[-1], tuple):
-                column = as_numbers([one.tolist() for one in values])  # type: ignore[union-attr] # arrays
-        elif not any(isinstance(one, (np.ndarray, Json)) for one in values):
-            column = as_numbers(values)
-            if column is None:
-                column = json_text(values)
-        if column is None:
-            return False
-        columns[(*path, *inner)] = column
-    found.update(columns)
-    return True
-
-
-# --- fields and topics
-
-
-class Field:
-    """What the messages of a topic have at one path."""
-
-    def __init__(self, dtype: np.dtype[Any] | None) -> None:
-        self.dtype = dtype
-        self.kind = ""
-        """`number`, `text` or `array`; `mixed` if messages differ, and must be decoded again."""
-        self.messages = array("q")
-        """Which messages have it."""
-        self.values: list[Any] = []
-        """Numbers and texts."""
-        self.content: bytearray | None = bytearray()
-        """The bytes of arrays; None if they are read again when they are used."""
-        self.nbytes = 0
-        self.shapes: list[tuple[int, ...]] = []
-        self.is_merged = False
-
-    def add(self, message: int, value: Any) -> None:  # noqa: ANN401 - a Value
-        """Takes the value of the next message."""
-        self.messages.append(message)
-        kind = self.kind
-        if type(value) is np.ndarray:
-            if kind != "array":
-                if kind:
-                    self.kind = "mixed"
-                    return
-                self.kind = "array"
-                self.dtype = self.dtype or value.dtype
-            if value.dtype != self.dtype and not self._promote(value):
-                self.kind = "mixed"
-                return
-            self.shapes.append(value.shape)
-            self.nbytes += value.nbytes
-            if self.content is not None:
-                self.content += value.astype(self.dtype, copy=False).tobytes()
-                self._forget_large()
-        elif isinstance(value, str):
-            if kind != "text":
-                self.kind = "mixed" if kind else "text"
-            self.values.append(value)
-        else:
-            if kind != "number":
-                self.kind = "mixed" if kind else "number"
-            self.values.append(value)
-
-    def extend(self, first: int, column: Sequence[Any]) -> None:
-        """Takes the values of several messages, of which `first` is the first."""
-        kinds = set(map(type, column))
-        if kinds == {np.ndarray} and self.kind in ("", "array"):
-            dtype = self.dtype or column[0].dtype
-            if all(value.dtype is dtype for value in column) or all(
-                value.dtype == dtype for value in column
-            ):
-                self.kind, self.dtype = "array", dtype
-                self.messages.extend(range(first, first + len(column)))
-                self.shapes.extend([value.shape for value in column])
-                self.nbytes += sum([value.nbytes for value in column])
-                if self.content is not None:
-                    self.content += b"".join(column)
-                    self._forget_large()
-                return
-        elif kinds <= _TEXTS and self.kind in ("", "text"):
-            self.kind = "text"
-            self.messages.extend(range(first, first + len(column)))
-            self.values.extend(column)
-            return
-        elif kinds <= _SCALARS and self.kind in ("", "number"):
-            self.kind = "number"
-            self.messages.extend(range(first, first + len(column)))
-            self.values.extend(column)
-            return
-        for number, value in enumerate(column, first):
-            self.add(number, value)
-
-    def _forget_large(self) -> None:
-        if self.nbytes > _MOST_KEPT and self.nbytes > _LARGE * len(self.messages):
-            self.content = None
-
-    def _promote(self, value: NDArray[Any]) -> bool:
-        """Whether an array of another dtype fits, after the dtype was widened where that is exact."""
-        if not value.size:
-            return True
-        before, after = self.dtype, value.dtype
-        if not self.nbytes:
-            self.dtype = after
-            return True
-        if {before, after} != {np.dtype(np.int64), np.dtype(np.float64)} or self.content is None:
-            return before == after
-        if after == np.float64:
-            old = np.frombuffer(self.content, np.int64)
-            if len(old) and np.abs(old).max() >= _EXACT:
-                return False
-            self.content = bytearray(old.astype(np.float64).tobytes())
-            self.dtype = np.dtype(np.float64)
-            return True
-        return bool(np.abs(value).max() < _EXACT)
+_LARGE_MESSAGE: Final = 1 << 16
 
 
 class Topic:
@@ -402,8 +88,7 @@ class Topic:
         self.fields: dict[Path, Field] = {}
         self.kind = KINDS.get(schema.replace("/msg/", "/"), "")
         self._pictures: set[tuple[str, tuple[int, int] | None]] = set()
-        self._keys: list[Path] = []
-        self._rows: list[Collection[Value]] = []
+        self._rows: list[Any] = []
         self._row_bytes = 0
         self._given = 0
 
@@ -416,46 +101,53 @@ class Topic:
         self.log_times.append(log)
         self.publish_times.append(publish)
         self._places.extend(place)
-        self._row(self._decode(data), len(data))
-        if len(self.fields) > _MOST_FIELDS and isinstance(self._decode, JsonDecoder):
-            self._decode = WholeJson()
-            self.fields, self._keys, self._rows, self._given = {}, [], [], 0
-            for number in range(len(self.log_times)):
-                self._row(self.decoded(number), len(data))
-
-    def _row(self, found: dict[Path, Value], size: int) -> None:
-        """Takes the fields of the next message; those of messages that have the same fields are kept together."""
-        if self.kind == "compressed":
-            self._look(found.get(("data",)))
-        keys = list(found)
-        if keys != self._keys:
-            self._flush()
-            self._keys = keys
-        self._rows.append(found.values())
-        self._row_bytes += size
-        if self._row_bytes > _MOST_ROWS or len(self._rows) == _ROWS:
+        self._rows.append(self._decode.parse(data))
+        self._row_bytes += len(data)
+        # Large messages go at once: they may refer to the chunk that they are in.
+        if len(self._rows) == _ROWS or self._row_bytes > _MOST_ROWS or len(data) > _LARGE_MESSAGE:
             self._flush()
 
     def _flush(self) -> None:
         """Gives the values of the last messages to the fields."""
         rows, self._rows, self._row_bytes = self._rows, [], 0
-        first, self._given = self._given, self._given + len(rows)
-        for path, *column in zip(self._keys, *rows, strict=True):
+        if not rows:
+            return
+        columns = self._decode.columns(rows)
+        if columns is not None:
+            self._take(columns, len(rows))
+        else:  # they differ
+            for row in rows:
+                self._take(self._decode.columns([row]) or {}, 1)
+        if len(self.fields) > _MOST_FIELDS and isinstance(self._decode, JsonDecoder):
+            self._decode = WholeJson()
+            self.fields, self._given = {}, 0
+            for number in range(len(self.log_times)):
+                self._take(self._decode.columns([self._decode.parse(self._bytes_of(number))]), 1)
+
+    def _take(self, columns: dict[Path, Column], count: int) -> None:
+        if self.kind == "compressed":
+            self._look(columns.get(("data",)))
+        for path, column in columns.items():
             field = self.fields.get(path)
             if field is None:
                 field = self.fields[path] = Field(self._decode.types.get(path))
-            field.extend(first, column)
+            field.extend(self._given, column)
+        self._given += count
 
-    def _look(self, data: Any) -> None:  # noqa: ANN401 - a Value
-        """Remembers what kind of picture a message has."""
-        if isinstance(data, np.ndarray):
-            content = np.ascontiguousarray(data).data
-            self._pictures.add((image_type(content), picture_size(content)))
+    def _look(self, data: Column | None) -> None:
+        """Remembers what kind of pictures messages have."""
+        if isinstance(data, Arrays):
+            for part in data.parts:
+                content = memoryview(part if data.decode is None else data.decode(part))
+                self._pictures.add((image_type(content), picture_size(content)))
+
+    def _bytes_of(self, number: int) -> memoryview:
+        chunk, start, stop = self._places[3 * number : 3 * number + 3]
+        return self._data((chunk, start, stop))
 
     def decoded(self, number: int) -> dict[Path, Value]:
         """The fields of a message, read again."""
-        chunk, start, stop = self._places[3 * number : 3 * number + 3]
-        return self._decode(self._data((chunk, start, stop)))
+        return fields_of_one(self._decode, self._bytes_of(number))
 
     def field_values(self, path: Path, messages: Sequence[int]) -> list[Any]:
         """The values of one field in some messages, read again; an empty list has no fields."""
@@ -604,7 +296,7 @@ class Topic:
             return np.array(values, np.uint64) if low >= 0 and high < 2 * _I64 else None
         if float not in kinds or bool in kinds:
             return None
-        if any(type(one) is int and abs(one) >= _EXACT for one in values):
+        if any(type(one) is int and abs(one) >= EXACT for one in values):
             return None
         return np.array([np.nan if one is None else one for one in values], np.float64)
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import base64
 import json
+from itertools import chain, islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from shard_format.errors import BadMetadata, BadValue
 from shard_format.extras import require
-from wshard.convert._messages import VECTOR_OF, Json, json_text
+from wshard.convert._message_columns import VECTOR_OF, Arrays, Json, json_of_texts, json_text
 
 if TYPE_CHECKING:
-    from wshard.convert._messages import Path, Value
+    from collections.abc import Sequence
+
+    from wshard.convert._message_columns import Column, Path
 
 __all__ = ["ProtobufDecoder"]
 
@@ -103,79 +107,120 @@ class ProtobufDecoder:
         dtype = _CPP_TYPES.get(kinds.pop())
         return None if dtype is None else (names, dtype)
 
-    def __call__(self, data: memoryview) -> dict[Path, Value]:
-        message = self._class()
-        found: dict[Path, Value] = {}
+    def parse(self, data: memoryview) -> Any:  # noqa: ANN401 - of protobuf
         try:
-            message.ParseFromString(bytes(data))
-            self._flatten(message, self._plan, (), found)
-        except (*self._errors, ValueError, RecursionError) as error:
-            raise BadValue(
-                f"a message is not of its protobuf type: {error}",
-                path=self._path,
-                entry=self._name,
-                found=f"a message of {len(data)} bytes",
-            ) from None
-        return found
+            return self._class.FromString(bytes(data))
+        except (*self._errors, RecursionError) as error:
+            raise self._error(error) from None
 
-    def _flatten(self, message: Any, plan: list[Any], path: Path, found: dict[Path, Value]) -> None:  # noqa: ANN401 - of protobuf
+    def columns(self, messages: Sequence[Any]) -> dict[Path, Column] | None:
+        found: dict[Path, Column] = {}
+        try:
+            return found if self._add(messages, self._plan, (), found) else None
+        except (*self._errors, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise self._error(error) from None
+
+    def _error(self, error: Exception) -> BadValue:
+        return BadValue(
+            f"a message is not of its protobuf type: {error}", path=self._path, entry=self._name
+        )
+
+    def _add(
+        self, messages: Sequence[Any], plan: list[Any], path: Path, found: dict[Path, Column]
+    ) -> bool:
+        """Adds the fields of messages of one type; False if a field is set in some of them only."""
         for name, kind, what, has_presence in plan:
-            if has_presence and not message.HasField(name):
-                continue
+            if has_presence:
+                count = sum([message.HasField(name) for message in messages])
+                if not count:
+                    continue
+                if count < len(messages):
+                    return False
             at = (*path, name)
-            value = getattr(message, name)
+            values = list(map(attrgetter(name), messages))
             if kind == "value":
-                found[at] = value
+                found[at] = values
                 if what is not None:
                     self.types.setdefault(at, what)
             elif kind == "message":
-                self._flatten(value, what[0], at, found)
+                if not self._add(values, what[0], at, found):
+                    return False
             elif kind == "vector":
                 names, dtype = what[1]
-                found[(*at, names)] = np.array([getattr(value, one) for one in names], dtype)
+                found[(*at, names)] = vectors(values, names, dtype)
             elif kind == "numbers":
-                found[at] = np.array(value, what)
+                numbers = np.array(list(chain.from_iterable(values)), what)
+                found[at] = Arrays(what, [(len(one),) for one in values], [numbers])
             elif kind == "bytes":
-                found[at] = np.frombuffer(value, np.uint8)
+                found[at] = Arrays(_U8, [(len(one),) for one in values], values)
             elif kind == "time":
-                found[(*at, ("sec", "nsec"))] = value.seconds * 1_000_000_000 + value.nanos
+                found[(*at, ("sec", "nsec"))] = nanoseconds(values)
             elif kind == "texts":
-                texts = [_text(one) for one in value]
-                found[at] = json_text(texts)
+                found[at] = [json_of_texts(tuple(map(_text, one))) for one in values]
             elif kind == "items":
-                self._items(value, what, at, found)
+                if not self._add_items(values, what, at, found):
+                    return False
             elif kind == "any":
-                found[at] = self._json(value)
+                found[at] = [self._json(one) for one in values]
             else:
-                whole = json.loads(self._json(message))
-                found[at] = json_text(whole.get(name))
+                found[at] = [self._json_field(one, name) for one in messages]
+        return True
 
     def _json(self, message: Any) -> Json:  # noqa: ANN401 - of protobuf
         return Json(self._to_json(message, preserving_proto_field_name=True, indent=None))
 
-    def _items(self, items: Any, what: Any, at: Path, found: dict[Path, Value]) -> None:  # noqa: ANN401 - of protobuf
+    def _json_field(self, message: Any, name: str) -> Json:  # noqa: ANN401 - of protobuf
+        """One field as JSON: the others may hold what JSON does not know."""
+        part = type(message)()
+        getattr(part, name).MergeFrom(getattr(message, name))
+        return json_text(json.loads(self._json(part)).get(name))
+
+    def _add_items(
+        self,
+        lists: Sequence[Any],
+        what: Any,  # noqa: ANN401 - steps and vector
+        at: Path,
+        found: dict[Path, Column],
+    ) -> bool:
+        """Adds lists of messages: one array for each field of theirs, or JSON."""
         steps, vector = what
+        items = list(chain.from_iterable(lists))
+        counts = [len(one) for one in lists]
+        inner: dict[Path, Column] = {}
         if vector:
             names, dtype = vector
-            rows = [[getattr(one, name) for name in names] for one in items]
-            found[(*at, None, names)] = np.array(rows, dtype).reshape(len(rows), len(names))
-            return
-        flat: list[dict[Path, Value]] = []
-        leaves = [_leaf(*step) for step in steps]
-        if None not in leaves:
-            for one in items:
-                fields: dict[Path, Value] = {}
-                self._flatten(one, steps, (None,), fields)
-                flat.append(fields)
-        if None in leaves or any(len(one) != len(leaves) for one in flat):
-            found[at] = json_text([json.loads(self._json(one)) for one in items])
-            return
-        for inner, dtype, shape in leaves:
-            values: list[Any] = [one[inner] for one in flat]
-            if dtype is None:
-                found[(*at, *inner)] = json_text(values)
+            inner[None, names] = vectors(items, names, dtype)
+            leaves = [((None, names), dtype, (len(names),))]
+        else:
+            leaves = [_leaf(*step) for step in steps]
+            is_plain = None not in leaves and self._add(items, steps, (None,), inner)
+            if not is_plain or (items and len(inner) < len(leaves)):
+                if len(lists) > 1:  # some of them may be plain
+                    return False
+                found[at] = [json_text([json.loads(self._json(one)) for one in items])]
+                return True
+        for path, dtype, shape in leaves:
+            column = inner.get(path, ())
+            shapes = [(count, *shape) for count in counts]
+            if isinstance(column, Arrays):
+                found[(*at, *path)] = Arrays(dtype, shapes, column.parts)
+            elif dtype is not None:
+                found[(*at, *path)] = Arrays(dtype, shapes, [np.array(column, dtype)])
             else:
-                found[(*at, *inner)] = np.array(values, dtype).reshape(len(values), *shape)
+                texts = iter(column)
+                found[(*at, *path)] = [json_text(list(islice(texts, count))) for count in counts]
+        return True
+
+
+def vectors(messages: Sequence[Any], names: tuple[str, ...], dtype: np.dtype[Any]) -> Arrays:
+    """Messages of numbers as one vector each."""
+    numbers = np.array(list(map(attrgetter(*names), messages)), dtype).reshape(-1)
+    return Arrays(dtype, [(len(names),)] * len(messages), [numbers])
+
+
+def nanoseconds(times: Sequence[Any]) -> list[int]:
+    """Times of protobuf."""
+    return [time.seconds * 1_000_000_000 + time.nanos for time in times]
 
 
 def _leaf(name: str, kind: str, what: Any, has_presence: bool) -> Any:  # noqa: ANN401 - of protobuf
@@ -188,6 +233,7 @@ def _leaf(name: str, kind: str, what: Any, has_presence: bool) -> Any:  # noqa: 
     return ((None, name), what, ()) if kind == "value" and not has_presence else None
 
 
+_U8: Final = np.dtype(np.uint8)
 _TIME_TYPES: Final = ("google.protobuf.Timestamp", "google.protobuf.Duration")
 _JSON_TYPES: Final = tuple(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))
 _CPP_TYPES: Final = {

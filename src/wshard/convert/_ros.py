@@ -13,12 +13,12 @@ import numpy as np
 
 from shard_format.errors import BadMetadata, BadValue, LimitExceeded
 from shard_format.extras import require
-from wshard.convert._messages import VECTORS, Json, json_text
+from wshard.convert._message_columns import VECTORS, Arrays, Json, json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from wshard.convert._messages import Path, Value
+    from wshard.convert._message_columns import Column, Path, Value
 
 __all__ = ["RosDecoder", "definitions", "humble_definitions"]
 
@@ -47,6 +47,7 @@ _BASE, _NAME, _ARRAY, _SEQUENCE = 1, 2, 3, 4
 _MOST_FIELDS: Final = 2000
 _MOST_PARTS: Final = 20_000
 _LARGE: Final = 1 << 16
+_SMALL: Final = 1 << 12
 _MOST_TEXT: Final = 4 << 20
 _DUMMY: Final = "structure_needs_at_least_one_member"
 
@@ -91,29 +92,67 @@ class _MessageRun:
     """Numbers one after the other, read with one call."""
 
     def __init__(self) -> None:
-        self.chars = ""
-        self.leaves: list[tuple[str, int, int, Any]] = []
-        """Kind, first and last number, dtype."""
+        self._parts: list[tuple[str, int | None]] = []
+        """Character of `struct`; and of how many numbers an array is, which comes as bytes."""
+        self._times: list[int] = []
+        """Where two numbers are seconds and nanoseconds."""
+        self._arrays: list[tuple[int, str]] = []
+        """Where bytes are numbers, and which."""
+        self._count = 0
         self.formats: dict[tuple[str, int], struct.Struct] = {}
 
-    def take(self, kind: str, chars: str, dtype: Any = None) -> None:  # noqa: ANN401 - a dtype or None
-        """Adds the numbers of one leaf."""
-        first = len(self.chars.replace("x", ""))
-        self.chars += chars
-        self.leaves.append((kind, first, first + len(chars), dtype))
+    @property
+    def is_empty(self) -> bool:
+        """Whether it takes no bytes."""
+        return not self._parts
+
+    def skip(self) -> None:
+        """Adds a byte that says nothing."""
+        self._parts.append(("x", None))
+
+    def take(self, char: str, count: int | None = None) -> None:
+        """Adds a number, or an array of some."""
+        if count is not None:
+            self._arrays.append((self._count, char))
+        self._parts.append((char, count))
+        self._count += 1
+
+    def take_time(self, chars: str) -> None:
+        """Adds seconds and nanoseconds."""
+        self._times.append(self._count - len(self._times))
+        for char in chars:
+            self.take(char)
 
     def format(self, order: str, at: int, is_aligned: bool) -> struct.Struct:
         """How to unpack it where the position is `at` after a multiple of 8."""
         found = self.formats.get((order, at))
         if found is None:
             text, position = order, at
-            for char in self.chars:
+            for char, count in self._parts:
                 size = struct.calcsize(f"<{char}")
                 pad = -position % size if is_aligned else 0
-                text += "x" * pad + char
-                position += pad + size
+                nbytes = size if count is None else size * count
+                text += "x" * pad + (char if count is None else f"{nbytes}s")
+                position += pad + nbytes
             found = self.formats[order, at] = struct.Struct(text)
         return found
+
+    def values(self, numbers: tuple[Any, ...], order: str) -> Sequence[Any]:
+        """The values of its fields."""
+        if not self._times and order == "<":
+            return numbers
+        found = list(numbers)
+        if order == ">":
+            for at, char in self._arrays:
+                found[at] = swapped(found[at], np.dtype(char))
+        for at in self._times:
+            found[at : at + 2] = [found[at] * 1_000_000_000 + found[at + 1]]
+        return found
+
+
+def swapped(content: bytes | memoryview, dtype: np.dtype[Any]) -> bytes:
+    """Numbers in the other order of bytes."""
+    return np.frombuffer(content, dtype).byteswap().tobytes()
 
 
 class _Layout:
@@ -126,6 +165,13 @@ class _Layout:
         """The dtype of each leaf; None for text."""
         self.shapes: list[tuple[int, ...] | None] = []
         """The shape of each leaf; None if it varies."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it takes no bytes. A list of lists without items takes none either."""
+        return all(
+            step.is_empty if isinstance(step, _MessageRun) else step[1] == 0 for step in self.steps
+        )
 
     def add(self, path: Path, dtype: Any, shape: tuple[int, ...] | None) -> None:  # noqa: ANN401 - a dtype or None
         if len(self.paths) >= _MOST_FIELDS:
@@ -195,13 +241,14 @@ class RosDecoder:
         names = tuple(field for field, _ in fields)
         bases = {desc[1][0] for _, desc in fields if desc[0] == _BASE}
         is_flat = all(desc[0] == _BASE for _, desc in fields)
-        if path and names in VECTORS and is_flat and len(bases) == 1 and bases <= _NUMBERS.keys():
+        is_numbers = len(bases) == 1 and bases <= _NUMBERS.keys() - {"bool"}
+        if path and names in VECTORS and is_flat and is_numbers:
             char = self._char(bases.pop())
-            layout.run().take("vector", char * len(names), np.dtype(f"<{char}"))
+            layout.run().take(char, len(names))
             layout.add((*path, names), f"<{char}", (len(names),))
             return
         if not fields and self._is_cdr:
-            layout.run().chars += "x"
+            layout.run().skip()
         for field, desc in fields:
             self._add_field(layout, (*path, field), desc, types, above)
 
@@ -231,12 +278,12 @@ class RosDecoder:
                 char = self._number(base, path)
                 run = layout.run()
                 if path[-1] == _DUMMY:
-                    run.chars += "x"
+                    run.skip()
                     return
-                run.take("number", char)
+                run.take(char)
                 layout.add(path, f"<{char}", ())
         elif kind == _NAME and what in _TIMES:
-            layout.run().take("time", self._time(what))
+            layout.run().take_time(self._time(what))
             layout.add((*path, ("sec", "nsec")), "<i8", ())
         elif kind == _NAME:
             self._add_struct(layout, path, what, types, above)
@@ -275,24 +322,34 @@ class RosDecoder:
             layout.add(path, None, ())
         elif kind == _BASE:
             char = self._number(what[0], path)
-            layout.steps.append(("numbers", count, np.dtype(f"<{char}"), np.dtype(f">{char}")))
-            layout.add(path, f"<{char}", None if count is None else (count,))
+            dtype = np.dtype(f"<{char}")
+            if count and dtype.kind != "b" and count * dtype.itemsize <= _SMALL:
+                layout.run().take(char, count)
+            else:
+                layout.steps.append(("numbers", count, dtype))
+            layout.add(path, dtype, None if count is None else (count,))
         else:
             inner = _Layout()
             if what in _TIMES:
-                inner.run().take("time", self._time(what))
+                inner.run().take_time(self._time(what))
                 inner.add((("sec", "nsec"),), "<i8", ())
             else:
                 self._add_struct(inner, (), what, types, above)
+            if inner.is_empty and count != 0:  # a message could have any number of them
+                raise BadMetadata(
+                    "a message has a list of items that take no bytes",
+                    path=self._path,
+                    entry=f"{self._name}, {'/'.join(map(str, path))}",
+                    found=what,
+                )
             layout.steps.append(("structs", count, inner))
-            for at, dtype, shape in zip(inner.paths, inner.types, inner.shapes, strict=True):
-                is_plain = dtype is not None and shape is not None
-                layout.add((*path, None, *at), dtype if is_plain else None, None)
+            for at, leaf, shape in zip(inner.paths, inner.types, inner.shapes, strict=True):
+                layout.add((*path, None, *at), None if shape is None else leaf, None)
 
     # --- from bytes to values
 
-    def __call__(self, data: memoryview) -> dict[Path, Value]:
-        """The fields of one message.
+    def parse(self, data: memoryview) -> list[Any]:
+        """The values of one message; arrays of numbers are bytes.
 
         Raises:
             BadValue: the message does not have the form that its definition says.
@@ -321,7 +378,25 @@ class RosDecoder:
                 found=f"a message of {end} bytes",
                 hint=None if self._layout.paths else "the definition is missing or empty",
             )
-        return dict(zip(self._layout.paths, values, strict=True))
+        return values
+
+    def columns(self, messages: Sequence[Any]) -> dict[Path, Column]:
+        """The values of several messages."""
+        layout = self._layout
+        found: dict[Path, Column] = {}
+        columns = zip(*messages, strict=True)
+        for path, dtype, shape, column in zip(
+            layout.paths, layout.types, layout.shapes, columns, strict=True
+        ):
+            if dtype is None or shape == ():
+                found[path] = column
+                continue
+            size = dtype.itemsize
+            shapes = [
+                one.shape if type(one) is np.ndarray else (len(one) // size,) for one in column
+            ]
+            found[path] = Arrays(dtype, shapes, column)
+        return found
 
     def _decode(
         self, layout: _Layout, data: bytes | memoryview, at: int, order: str
@@ -331,15 +406,8 @@ class RosDecoder:
         for step in layout.steps:
             if type(step) is _MessageRun:
                 form = step.formats.get((order, at & 7)) or step.format(order, at & 7, is_cdr)
-                numbers = form.unpack_from(data, at)
+                values += step.values(form.unpack_from(data, at), order)
                 at += form.size
-                for kind, first, last, dtype in step.leaves:
-                    if kind == "number":
-                        values.append(numbers[first])
-                    elif kind == "vector":
-                        values.append(np.array(numbers[first:last], dtype))
-                    else:
-                        values.append(numbers[first] * 1_000_000_000 + numbers[first + 1])
                 continue
             kind = step[0]
             if kind in ("string", "strings"):
@@ -365,14 +433,16 @@ class RosDecoder:
             if count > len(data) - at:
                 raise ValueError(f"{count} items, but {len(data) - at} bytes are left")
             if kind == "numbers":
-                dtype = step[2] if order == "<" else step[3]
+                dtype = step[2]
                 if count and is_cdr:
                     at += -at % dtype.itemsize
-                array = np.frombuffer(data, dtype, count, at) if count else np.empty(0, dtype)
-                at += array.nbytes
+                content = data[at : at + count * dtype.itemsize]
+                if len(content) != count * dtype.itemsize:
+                    raise ValueError(f"{count} numbers, but {len(content)} bytes are left")
+                at += len(content)
                 if dtype.kind == "b":  # any byte but 0 is true
-                    array = array.view(np.uint8) != 0
-                values.append(array if order == "<" else array.astype(step[2]))
+                    content = (np.frombuffer(content, np.uint8) != 0).tobytes()
+                values.append(content if order == "<" else swapped(content, dtype))
             else:
                 inner: _Layout = step[2]
                 items = []
@@ -421,14 +491,17 @@ def _columns(layout: _Layout, items: list[list[Any]]) -> list[Value]:
     columns: list[Any] = list(zip(*items, strict=True)) if items else [()] * len(layout.paths)
     found: list[Value] = []
     for column, dtype, shape in zip(columns, layout.types, layout.shapes, strict=True):
-        if dtype is not None and shape is not None:
-            found.append(np.array(column, dtype).reshape(len(items), *shape))
-        else:
-            found.append(
-                json_text(
-                    [one.tolist() if isinstance(one, np.ndarray) else plain(one) for one in column]
-                )
+        if dtype is None:
+            found.append(json_text([plain(one) for one in column]))
+        elif shape == ():
+            found.append(np.array(column, dtype))
+        elif shape is None:  # of different lengths
+            arrays = (
+                np.frombuffer(one, dtype) if type(one) is not np.ndarray else one for one in column
             )
+            found.append(json_text([one.tolist() for one in arrays]))
+        else:
+            found.append(np.frombuffer(b"".join(column), dtype).reshape(len(items), *shape))
     return found
 
 
