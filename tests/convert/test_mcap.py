@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from wshard.convert import detect, read, write
 from wshard.convert._json_messages import columns_of
 from wshard.convert._mcap import McapReader
 from wshard.convert._model import Notes, ReadOptions
+from wshard.video import VideoChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -348,6 +350,119 @@ def test_pictures_of_different_sizes_are_kept_as_bytes(tmp_path: Path, form: str
     found = episode.observations["c/data"].data
     assert [data.tobytes() for data in found] == [data.tobytes() for data in pictures]
     assert [change.kind for change in episode.lost] == ["dropped"]
+
+
+@pytest.mark.parametrize("form", ["png", "jpeg"])
+def test_encoded_pictures_stay_encoded_on_the_way_in_and_out(tmp_path: Path, form: str) -> None:
+    types = typestore().types
+    header = types["std_msgs/msg/Header"](types["builtin_interfaces/msg/Time"](7, 5), "cam")
+    pictures = [encoded_picture(form, 16, n) for n in range(40)]
+    make = types["sensor_msgs/msg/CompressedImage"]
+    messages = [("/c", 10 * n, make(header, form, data)) for n, data in enumerate(pictures)]
+    wanted = [data.tobytes() for data in pictures]
+    source = ros_file(tmp_path / "a.mcap", messages)
+    episode = one(source)
+    assert episode.lost == ()
+    write([episode], tmp_path / "b.mcap", "mcap")
+    for path in (source, tmp_path / "b.mcap"):
+        found = one(path)
+        camera = found.observations["c"]
+        assert isinstance(camera, VideoChannel)
+        assert (camera.codec, camera.step_shape) == (form, (16, 6, 3))
+        assert [bytes(packet.data) for packet in camera.packets()] == wanted
+        assert np.abs(camera[39].astype(int) - 39).max() <= 2
+        times = camera.timestamps_ns
+        assert times is not None
+        assert times.tolist() == [10 * n for n in range(40)]
+        wshard.save_wshard(found, tmp_path / "a.wshard")
+        with wshard.load_wshard(tmp_path / "a.wshard") as saved:
+            stored = saved.observations["c"]
+            assert isinstance(stored, VideoChannel)
+            assert [bytes(packet.data) for packet in stored.packets()] == wanted
+    first = listed(tmp_path / "b.mcap")[0][4]
+    assert (base64.b64decode(first["data"]), first["format"]) == (wanted[0], form)
+    assert (first["timestamp"], first["frame_id"]) == ({"sec": 7, "nsec": 5}, "cam")
+    (pixels,) = read(source, video="decode")
+    assert pixels.observations["c"].layout == "dense"
+    assert [change.kind for change in pixels.lost] == ["decoded"]
+
+
+def test_compressed_video_stays_encoded_on_the_way_in_and_out(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    frames = np.random.default_rng(0).integers(0, 255, (20, 32, 48, 3), dtype=np.uint8)
+    video = VideoChannel.encode(frames, "h264:bf=0,crf=18", keyframe_every=8)
+    wanted = [bytes(packet.data) for packet in video.packets()]
+    path = tmp_path / "a.mcap"
+    with path.open("wb") as out:
+        writer = writers.Writer(out)
+        writer.start()
+        schema = writer.register_schema("foxglove.CompressedVideo", "jsonschema", b"{}")
+        channel = writer.register_channel("/v", "json", schema)
+        for n, packet in enumerate(wanted):
+            data = base64.b64encode(packet).decode()
+            content = {"timestamp": {"sec": 1, "nsec": n}, "frame_id": "c", "format": "h264"}
+            writer.add_message(channel, n, json.dumps({**content, "data": data}).encode(), n)
+        writer.finish()
+    write([one(path)], tmp_path / "b.mcap", "mcap")
+    assert [m[4]["data"] for m in listed(tmp_path / "b.mcap")] == [
+        m[4]["data"] for m in listed(path)
+    ]
+    for file in (path, tmp_path / "b.mcap"):
+        camera = one(file).observations["v"]
+        assert isinstance(camera, VideoChannel)
+        assert camera.keyframes.tolist() == [0, 8, 16]
+        assert [bytes(packet.data) for packet in camera.packets()] == wanted
+        assert np.array_equal(camera[9:12], video[9:12])
+    (pixels,) = read(path, video="decode")
+    assert np.array_equal(pixels.observations["v"].data, video.data)
+
+
+def test_cameras_of_an_episode_keep_their_packets_where_foxglove_can_show_them(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("av")
+    frames = np.random.default_rng(0).integers(0, 255, (20, 32, 48, 3), dtype=np.uint8)
+    episode = Episode("a")
+    for name, codec in (("plain", "h264:bf=0"), ("jpeg", "jpeg:90"), ("b", "h264:bf=2")):
+        episode.observations[name] = VideoChannel.encode(frames, codec)
+    report = write([episode], tmp_path / "a.mcap", "mcap")
+    assert [change.field for change in report.changes if change.kind == "decoded"] == ["signal/b"]
+    back = one(tmp_path / "a.mcap").observations
+    for name in ("plain", "jpeg"):
+        before, after = episode.observations[name], back[name]
+        assert isinstance(before, VideoChannel)
+        assert isinstance(after, VideoChannel)
+        assert before.packets() == after.packets()
+        assert (before.lossy, before.content_type) == (after.lossy, after.content_type)
+    assert np.array_equal(back["b"].data, episode.observations["b"].data)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"height": -1, "width": -5, "encoding": "rgb8", "step": -1, "data": "AA=="},
+        {"height": 1, "width": 1, "encoding": 5, "step": 1, "data": "AA=="},
+        {"height": "1", "width": 1, "encoding": "mono8", "step": 1, "data": "AA=="},
+        {"height": 1, "width": 1, "encoding": "mono8", "step": 1.0, "data": "AA=="},
+        {"height": 1, "width": 2, "encoding": "mono8", "step": 2, "data": [1, 2]},
+    ],
+)
+def test_messages_that_only_look_like_pictures_are_kept_as_they_are(
+    tmp_path: Path, message: dict[str, Any]
+) -> None:
+    path = tmp_path / "a.mcap"
+    with path.open("wb") as out:
+        writer = writers.Writer(out)
+        writer.start()
+        schema = writer.register_schema("foxglove.RawImage", "jsonschema", b"{}")
+        channel = writer.register_channel("/i", "json", schema)
+        writer.add_message(channel, 1, json.dumps(message).encode(), 1)
+        writer.finish()
+    episode = one(path)
+    assert [change.kind for change in episode.lost] == ["dropped"]
+    assert episode.observations["i/height"].data[0] == message["height"]
+    data = message["data"]
+    assert episode.observations["i/data"][0].tolist() == (data if isinstance(data, list) else [0])
 
 
 def test_the_decoder_of_mcap_reads_the_same(tmp_path: Path) -> None:
@@ -812,6 +927,7 @@ BUSHY = "my/T0 a\n" + "".join(
         ("my/Missing m", b"\0" * 8, BadMetadata),
         ("", b"\0" * 100, BadValue),
         ("my/T t", b"\0" * 8, BadMetadata),
+        ("my/Z[1000] z\n" + "=" * 80 + "\nMSG: my/Z\nint8[0] a\n", b"\0" * 2000, BadMetadata),
         ("float64[] v", struct.pack("<I", 1 << 31), BadValue),
         ("string s", struct.pack("<I", 1 << 31), BadValue),
         ("my/E[] e\n" + "=" * 80 + "\nMSG: my/E\n", struct.pack("<I", 1 << 31), BadValue),

@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -143,12 +144,15 @@ def columns_of(values: Sequence[Any], path: Path, found: dict[Path, Column]) -> 
 
 def _add_objects(objects: Sequence[dict[str, Any]], path: Path, found: dict[Path, Column]) -> bool:
     keys = objects[0].keys()
-    if any(one.keys() != keys for one in objects):
+    if set(map(len, objects)) != {len(keys)}:
         return False
     if not keys:
         found[path] = [Json("{}")] * len(objects)
         return True
-    columns = {key: [one[key] for one in objects] for key in keys}
+    try:
+        columns = {key: list(map(itemgetter(key), objects)) for key in keys}
+    except KeyError:
+        return False
     names = VECTOR_OF.get(frozenset(keys)) or TIME_OF.get(frozenset(keys))
     if names and path:
         whole = _whole(names, [columns[name] for name in names])

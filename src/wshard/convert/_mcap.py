@@ -31,14 +31,18 @@ from wshard._lanes import (
 )
 from wshard._metadata import Timebase
 from wshard._values import DType
+from wshard._video import VideoChannel
 from wshard.convert._json_messages import JsonDecoder, RawDecoder
 from wshard.convert._mcap_file import MAGIC, McapFile
 from wshard.convert._mcap_json import (
+    PACKETS,
     SCHEMAS,
     channel_from,
+    decoded,
     encoded,
     entries,
     form_of,
+    picture_format,
     points,
     row_of,
     timestamp,
@@ -98,9 +102,9 @@ class McapReader(DatasetReader):
         record = file.own_record(_RECORD)
         if record is None:
             episode = Episode(stem(path))
-            read_topics([file], episode, notes)
+            read_topics([file], episode, notes, video=self.options.video)
             return episode
-        return read_own(file, record, notes)
+        return read_own(file, record, notes, self.options.video)
 
     def close(self) -> None:
         for file in self._open:
@@ -113,6 +117,8 @@ def read_topics(
     episode: Episode,
     notes: Notes,
     own: Mapping[str, _OwnTopic] | None = None,
+    *,
+    video: str = "keep",
 ) -> None:
     """Fills an episode with what the messages of some MCAP files say, which belong together.
 
@@ -121,6 +127,7 @@ def read_topics(
         episode: what to fill.
         notes: what became of fields.
         own: by their names, topics that are read in another way.
+        video: as in `ReadOptions`.
     """
     topics: dict[Any, Topic] = {}
     own = own or {}
@@ -148,7 +155,7 @@ def read_topics(
             topic.add(channel, sequence, log, publish, data, places.place(number, place))
     names = FieldNames()
     for topic in topics.values():
-        topic.add_to(episode, notes, names)
+        topic.add_to(episode, notes, names, video=video)
     episode.metadata["mcap"] = {
         "profile": files[0].profile,
         "library": files[0].library,
@@ -269,7 +276,7 @@ class _OwnTopic:
         )
 
 
-def read_own(file: McapFile, record: dict[str, str], notes: Notes) -> Episode:
+def read_own(file: McapFile, record: dict[str, str], notes: Notes, video: str) -> Episode:
     """The episode of a file that this library wrote."""
     try:
         facts = json.loads(record["episode"])
@@ -286,11 +293,14 @@ def read_own(file: McapFile, record: dict[str, str], notes: Notes) -> Episode:
             episode.labels[name] = Intervals.from_fields(fields)
         rows: dict[str, dict[str, Any]] = facts["topics"]
         own = {topic: _OwnTopic(file) for topic in rows}
-        read_topics([file], episode, notes, own)
+        read_topics([file], episode, notes, own, video=video)
         for topic, row in rows.items():
             address = tuple(map(str, row["address"]))
             block = block_name(address)
             channel = own[topic].channel(address[-1], row, facts["shift"])
+            if isinstance(channel, VideoChannel) and video == "decode":
+                notes.decoded(topic, f"{channel.content_type} to pixels")
+                channel = decoded(channel)
             put(episode, address, channel)
             notes.kept(topic, block)
         data = {one["name"]: one["data"] for one in file.attachments}
@@ -473,6 +483,7 @@ class _EpisodeWriter:
 
     def _add_own(self, topic: str, address: tuple[str, ...], channel: Channel) -> None:
         form = form_of(channel)
+        self._note_decoded(block_name(address), channel, form)
         clock = (
             "own" if channel.has_own_timestamps else "rate" if channel.has_own_clock else "steps"
         )
@@ -486,11 +497,18 @@ class _EpisodeWriter:
         self._streams.append(self._own_messages(number, channel, form))
         self._notes.kept(block_name(address), topic)
 
+    def _note_decoded(self, name: str, channel: Channel, form: str) -> None:
+        if isinstance(channel, VideoChannel) and form not in PACKETS:
+            why = "Foxglove needs frames in order, each in one packet without extra data"
+            self._notes.decoded(name, f"{channel.content_type} to pixels: {why}")
+
     def _own_messages(
         self, number: int, channel: Channel, form: str
     ) -> Iterator[tuple[int, int, bytes, int, int]]:
         encode, times = encoded(channel, form), self._times(channel)
-        for step, (entry, at) in enumerate(zip(entries(channel), times.tolist(), strict=True)):
+        for step, (entry, at) in enumerate(
+            zip(entries(channel, form), times.tolist(), strict=True)
+        ):
             log = at + self._shift
             if form == "joints":
                 fields: dict[str, Any] = {"header": {"stamp": timestamp(log), "frame_id": ""}}
@@ -524,7 +542,11 @@ class _EpisodeWriter:
         is_raw = encoding not in _DECODED
         self._streams.append(self._foreign_messages(topic, numbers, made, is_raw=is_raw))
         for channel in channels:
+            self._note_decoded(f"signal/{channel.name}", channel, made.form)
             self._notes.kept(f"signal/{channel.name}", topic)
+            given = channel.extra.get("format")
+            if made.form in PACKETS and given not in (None, picture_format(channel)):
+                self._notes.cast(f"{topic}.format", given, picture_format(channel), "as Foxglove")
 
     def _foreign_messages(
         self, name: str, numbers: dict[int, int], topic: ForeignTopic, *, is_raw: bool
@@ -661,7 +683,7 @@ class ForeignTopic:
             for one in (self._sequence, self._channel_id)
         )
         readers = [
-            (self._setter(one), iter(entries(one)), iter(at or ()))
+            (self._setter(one), iter(entries(one, self.form)), iter(at or ()))
             for one, at in zip(self._fields, self._matches, strict=True)
         ]
         waiting = [next(at, -1) for _, _, at in readers]
@@ -676,9 +698,8 @@ class ForeignTopic:
                     waiting[index] = next(at, -1)
             if message.points:
                 message.content.update(points(message.points))
-            if self.form in ("png", "raw", "points"):
-                message.content.setdefault("timestamp", timestamp(log))
-                message.content.setdefault("frame_id", "")
+            if self.form in ("png", "raw", "points", *PACKETS):
+                message.add_head(log)
             content = message.content if message.bare is _NOTHING else message.bare
             yield log, publish[number], numbers[number], ids[number], content
 
@@ -741,6 +762,14 @@ class _Message:
         self.content: dict[str, Any] = {}
         self.bare: Any = _NOTHING
         self.points: list[tuple[list[str], NDArray[Any]]] = []
+
+    def add_head(self, log: int) -> None:
+        """Adds the time and frame that Foxglove expects, from the header of ROS if there is one."""
+        header = self.content.get("header")
+        if not isinstance(header, dict):
+            header = {}
+        self.content.setdefault("timestamp", header.get("stamp", timestamp(log)))
+        self.content.setdefault("frame_id", header.get("frame_id", ""))
 
     def set(self, path: Sequence[Any], value: Any) -> None:  # noqa: ANN401 - any JSON
         """Sets the value at a path."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import io
 import json
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import BadMetadata, BadValue
+from shard_format.errors import BadMetadata, BadValue, ShardError
 from shard_format.extras import require
 from shard_format.images import decode_image
 from shard_format.registry import DEFAULT_LIMITS
@@ -23,8 +24,9 @@ from wshard._channels import (
     is_frames,
 )
 from wshard._values import DType
+from wshard._video import VideoChannel
 from wshard.convert._arrays import channel_of, image_type
-from wshard.convert._sensors import FOXGLOVE_POINTS, ragged
+from wshard.convert._sensors import FOXGLOVE_POINTS, SensorItems, ragged, video_channel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -70,6 +72,12 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "png": _schema(
         "foxglove.CompressedImage", timestamp=_TIME, frame_id=_TEXT, data=_BYTES, format=_TEXT
     ),
+    "picture": _schema(
+        "foxglove.CompressedImage", timestamp=_TIME, frame_id=_TEXT, data=_BYTES, format=_TEXT
+    ),
+    "video": _schema(
+        "foxglove.CompressedVideo", timestamp=_TIME, frame_id=_TEXT, data=_BYTES, format=_TEXT
+    ),
     "raw": _schema(
         "foxglove.RawImage",
         timestamp=_TIME,
@@ -97,6 +105,8 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
 }
 """The schema of each form."""
 
+PACKETS: Final = ("picture", "video")
+"""Forms in which encoded pictures go out as they are."""
 _RAW: Final = {"<u2": "16UC1", "<f4": "32FC1"}
 _POSE: Final = {
     "position": {"x": 0, "y": 0, "z": 0},
@@ -109,6 +119,11 @@ def form_of(channel: Channel) -> str:
     shape = channel.step_shape
     if isinstance(channel, TextChannel):
         return "text"
+    if isinstance(channel, VideoChannel):
+        if channel.codec in ("jpeg", "png"):
+            return "picture"
+        if channel.codec in ("h264", "h265", "av1", "vp9") and _is_in_order(channel):
+            return "video"
     if isinstance(channel, RaggedChannel):
         is_cloud = channel.modality == Modality.POINTCLOUD and len(shape) == 1 and shape[0] >= 3
         if is_cloud and channel.dtype.str in _point_types():
@@ -130,13 +145,25 @@ def form_of(channel: Channel) -> str:
     return "joints" if is_named and channel.dtype.kind == "f" else "value"
 
 
+def _is_in_order(channel: VideoChannel) -> bool:
+    """Whether each packet is the frame of the next step, and nothing else is needed to decode it."""
+    steps = np.arange(channel.length)
+    return np.array_equal(channel.index.steps, steps) and not channel.hidden | len(
+        channel.extradata
+    )
+
+
 def _point_types() -> dict[str, int]:
     return {np.dtype(code).str: number for number, code in enumerate(FOXGLOVE_POINTS) if code}
 
 
-def entries(channel: Channel) -> Iterator[Any]:
-    """The entries of a channel one after the other, read in windows."""
-    if isinstance(channel, RaggedChannel):
+def entries(channel: Channel, form: str) -> Iterator[Any]:
+    """The entries of a channel one after the other, read in windows: packets if its form is one of `PACKETS`."""
+    if isinstance(channel, VideoChannel) and form in PACKETS:
+        block, offsets = channel.as_block(), channel.offsets.tolist()
+        for start, stop in pairwise(offsets):
+            yield block.part(np.dtype(np.uint8), (stop - start,), start)
+    elif isinstance(channel, RaggedChannel):
         offsets = channel.offsets * max(1, channel.step_bytes)
         start = 0
         while start < channel.length:
@@ -165,6 +192,9 @@ def encoded(channel: Channel, form: str) -> Callable[[Any], dict[str, Any]]:
     if form == "joints":
         names = channel.extra["names"]
         return lambda entry: {"name": names, "position": numbers(entry)}
+    if form in PACKETS:
+        kind = picture_format(channel)
+        return lambda packet: {"format": kind, "data": base64.b64encode(packet).decode()}
     if form == "png":
         return _png
     if form == "raw":
@@ -180,6 +210,11 @@ def encoded(channel: Channel, form: str) -> Callable[[Any], dict[str, Any]]:
         "shape": list(np.shape(entry)),
         "data": base64.b64encode(np.ascontiguousarray(entry).tobytes()).decode(),
     }
+
+
+def picture_format(channel: Channel) -> str:
+    """What Foxglove calls the format of encoded pictures."""
+    return channel.codec if isinstance(channel, VideoChannel) else ""
 
 
 def numbers(entry: Any) -> Any:  # noqa: ANN401 - an array or a number
@@ -254,9 +289,14 @@ def row_of(channel: Channel, form: str) -> dict[str, Any]:
         "shape": list(channel.step_shape),
         "layout": channel.layout,
     }
+    is_decoded = isinstance(channel, VideoChannel) and form not in PACKETS
+    if is_decoded:
+        row["layout"] = "dense"
+    elif isinstance(channel, VideoChannel) and not channel.index.is_plain:
+        row["keyframes"] = channel.keyframes.tolist()
     for key in _FACTS:
         value = getattr(channel, key)
-        if value not in (None, ""):
+        if value not in (None, "") and not (is_decoded and key == "content_type"):
             row[key] = str(value) if isinstance(value, Modality) else value
     if channel.lossy is not None:
         row["lossy"] = dict(channel.lossy)
@@ -349,6 +389,8 @@ def channel_from(
         if form == "text":
             texts = [json.loads(bytes(message(step)))["value"] for step in range(count)]
             return TextChannel(name, texts, **facts)
+        if form in PACKETS:
+            return _packets(name, row, message, count, path, facts)
         get = _decoder(name, form, layout, shape, dtype, message, path)
         if layout == "ragged":
             offsets = np.zeros(count + 1, np.int64)
@@ -363,13 +405,42 @@ def channel_from(
             channel.dtype_name = dtype
         if horizon is not None:
             channel.horizon = horizon
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, (BadMetadata, BadValue)):
+    except (LookupError, TypeError, ValueError) as error:
+        if isinstance(error, ShardError):
             raise
         raise BadMetadata(
             f"the record 'wshard' does not fit the messages: {error!r}", path=path, entry=name
         ) from None
     return channel
+
+
+def _packets(
+    name: str,
+    row: dict[str, Any],
+    message: Callable[[int], memoryview],
+    count: int,
+    path: str,
+    facts: dict[str, Any],
+) -> VideoChannel:
+    """A camera whose packets are messages."""
+    get = _decoder(name, "array", "ragged", (), DType.UINT8, message, path)
+    keyframes = np.zeros(count, np.bool_)
+    keyframes[row.get("keyframes", slice(None))] = True
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum([len(get(step)) for step in range(count)], out=offsets[1:])
+    items = SensorItems(get, np.arange(count), offsets, (), np.dtype(np.uint8))
+    form = (DType.parse(row["dtype"]).numpy_dtype.str, tuple(row["shape"]))
+    content_type = facts.pop("content_type")
+    return video_channel(name, items, content_type, form, keyframes, path, facts)
+
+
+def decoded(channel: VideoChannel) -> Channel:
+    """A camera as pixels that are decoded when they are used."""
+    facts = {key: getattr(channel, key) for key in (*_FACTS, "extra", "lossy")}
+    del facts["content_type"], facts["horizon"]
+    if channel.has_own_timestamps:
+        facts["timestamps_ns"] = channel.timestamps_ns
+    return channel_of(channel.name, channel, path=None, **facts)
 
 
 def _decoder(

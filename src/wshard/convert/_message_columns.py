@@ -92,9 +92,13 @@ class Arrays:
     def __len__(self) -> int:
         return len(self.shapes)
 
+    def each(self) -> Sequence[Any]:
+        """The bytes of each part."""
+        return self.parts if self.decode is None else list(map(self.decode, self.parts))
+
     def values(self) -> NDArray[Any]:
         """All elements of all arrays."""
-        parts = self.parts if self.decode is None else list(map(self.decode, self.parts))
+        parts = self.each()
         return np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), self.dtype)
 
 

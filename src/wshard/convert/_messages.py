@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from wshard._channels import Channel, Modality, RaggedChannel, TextChannel
-from wshard.convert._arrays import EncodedFrames, channel_of, image_type
+from wshard._video_codec import is_keyframe
+from wshard.convert._arrays import EncodedFrames, channel_of
 from wshard.convert._json_messages import JsonDecoder, WholeJson
 from wshard.convert._message_columns import (
     EXACT,
@@ -29,9 +30,11 @@ from wshard.convert._sensors import (
     SensorItems,
     SensorPictures,
     SensorSteps,
-    picture_size,
+    picture_form,
     pixel_layout,
     ragged,
+    video_channel,
+    video_size,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from wshard.convert._mcap_file import MessageFile, Place
     from wshard.convert._message_columns import Column, MessageDecoder, Path, Value
     from wshard.convert._model import Notes
+    from wshard.convert._sensors import PictureForm
 
 __all__ = ["FieldNames", "Places", "Topic"]
 
@@ -87,10 +91,12 @@ class Topic:
         self._places = array("q")
         self.fields: dict[Path, Field] = {}
         self.kind = KINDS.get(schema.replace("/msg/", "/"), "")
-        self._pictures: set[tuple[str, tuple[int, int] | None]] = set()
+        self._pictures: set[PictureForm] = set()
+        self._keyframes: list[bool] = []
         self._rows: list[Any] = []
         self._row_bytes = 0
         self._given = 0
+        self._decodes_video = False
 
     def add(
         self, channel: int, sequence: int, log: int, publish: int, data: memoryview, place: Place
@@ -125,8 +131,9 @@ class Topic:
                 self._take(self._decode.columns([self._decode.parse(self._bytes_of(number))]), 1)
 
     def _take(self, columns: dict[Path, Column], count: int) -> None:
-        if self.kind == "compressed":
-            self._look(columns.get(("data",)))
+        data = columns.get(("data",))
+        if self.kind in ("compressed", "video") and isinstance(data, Arrays):
+            self._look(data, columns.get(("format",), ()))
         for path, column in columns.items():
             field = self.fields.get(path)
             if field is None:
@@ -134,12 +141,13 @@ class Topic:
             field.extend(self._given, column)
         self._given += count
 
-    def _look(self, data: Column | None) -> None:
+    def _look(self, data: Arrays, formats: Column) -> None:
         """Remembers what kind of pictures messages have."""
-        if isinstance(data, Arrays):
-            for part in data.parts:
-                content = memoryview(part if data.decode is None else data.decode(part))
-                self._pictures.add((image_type(content), picture_size(content)))
+        if self.kind == "video" and not isinstance(formats, Arrays):
+            for content, form in zip(data.each(), formats, strict=False):
+                self._keyframes.append(is_keyframe(f"video/{form}", bytes(content)))
+        elif self.kind == "compressed":
+            self._pictures.update(picture_form(memoryview(content)) for content in data.each())
 
     def _bytes_of(self, number: int) -> memoryview:
         chunk, start, stop = self._places[3 * number : 3 * number + 3]
@@ -178,8 +186,11 @@ class Topic:
 
     # --- channels
 
-    def add_to(self, episode: Episode, notes: Notes, names: FieldNames) -> None:
-        """Adds the channels of the topic to an episode."""
+    def add_to(
+        self, episode: Episode, notes: Notes, names: FieldNames, *, video: str = "keep"
+    ) -> None:
+        """Adds the channels of the topic to an episode; `video` is that of `ReadOptions`."""
+        self._decodes_video = video == "decode"
         times = np.array(self.log_times, np.int64)
         if len(times) and (times[1:] < times[:-1]).any():
             notes.reordered(self.name, "messages sorted by log time, which ran backwards")
@@ -191,7 +202,8 @@ class Topic:
         done = special(episode, notes, names, times) if special else frozenset()
         if self.kind and not done:
             notes.dropped(
-                f"{self.name} (as {self.kind})", "messages differ in form; their bytes are kept"
+                f"{self.name} (as {self.kind})",
+                "its messages differ in form, or have one that is not known; their bytes are kept",
             )
         vectors: list[Channel] = []
         for path, field in self.fields.items():
@@ -360,6 +372,8 @@ class Topic:
         field = self.fields.get(("data",))
         if field is None or field.kind != "array" or len(field.messages) != len(times):
             return None
+        if field.dtype != np.uint8:  # JSON may have a list of numbers
+            return None
         order, own, _ = self._order(field, times)
         counts = [field.shapes[at][0] for at in order]
         offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -385,6 +399,8 @@ class Topic:
         if facts is None or data is None:
             return frozenset()
         height, width, encoding, step = facts
+        if not isinstance(encoding, str) or not _are_counts(height, width, step):
+            return frozenset()
         layout = pixel_layout(encoding)
         big = self.same("is_bigendian")
         items, own, counts = data
@@ -413,25 +429,58 @@ class Topic:
         self, episode: Episode, notes: Notes, names: FieldNames, times: NDArray[np.int64]
     ) -> frozenset[Path]:
         data = self._bytes(times)
-        kinds = {kind for kind, _ in self._pictures}
-        if data is None or len(self._pictures) != 1 or not all(kinds):
+        if data is None or len(self._pictures) != 1:
+            return frozenset()
+        (picture,) = self._pictures
+        if not picture.content_type:
             return frozenset()
         items, own, _ = data
         form = self.same("format")
         name = names.take(self.name, (), notes)
         extra = {**self.origin, **({"format": form[0]} if form else {})}
-        frames = EncodedFrames(name, SensorFrames(items), self._path)
-        is_depth = frames.dtype != np.uint8
-        episode.observations[name] = channel_of(
-            name,
-            frames,
-            path=self._path,
-            modality=Modality.DEPTH if is_depth else Modality.RGB,
-            timestamps_ns=own,
-            extra=extra,
-        )
-        notes.decoded(self.name, f"{kinds.pop()} to pixels")
+        facts: dict[str, Any] = {"timestamps_ns": own, "extra": extra}
+        if picture.dtype and not self._decodes_video:
+            facts["modality"] = Modality.RGB if picture.dtype == "u1" else Modality.DEPTH
+            is_key = np.ones(len(items), np.bool_)
+            episode.observations[name] = video_channel(
+                name, items, picture.content_type, picture[1:], is_key, self._path, facts
+            )
+            notes.kept(f"{self.name}.data", f"signal/{name}")
+        else:
+            frames = EncodedFrames(name, SensorFrames(items), self._path)
+            facts["modality"] = Modality.RGB if frames.dtype == np.uint8 else Modality.DEPTH
+            episode.observations[name] = channel_of(name, frames, path=self._path, **facts)
+            notes.decoded(self.name, f"{picture.content_type} to pixels")
         return frozenset((("data",), ("format",)) if form else (("data",),))
+
+    def _video(
+        self, episode: Episode, notes: Notes, names: FieldNames, times: NDArray[np.int64]
+    ) -> frozenset[Path]:
+        data, form = self._bytes(times), self.same("format")
+        if data is None or form is None or len(self._keyframes) != len(times):
+            return frozenset()
+        items, own, _ = data
+        keyframes = np.array(self._keyframes)[items.messages]
+        content_type = f"video/{form[0]}"
+        if not keyframes[
+            0
+        ]:  # so that its first frames cannot be decoded, or the format is not known
+            return frozenset()
+        size = video_size(content_type, items.message(0).tobytes())
+        if size is None:
+            return frozenset()
+        name = names.take(self.name, (), notes)
+        facts = {"timestamps_ns": own, "extra": {**self.origin, "format": form[0]}}
+        facts["modality"] = Modality.RGB
+        made: Channel = video_channel(
+            name, items, content_type, ("u1", (*size, 3)), keyframes, self._path, facts
+        )
+        if self._decodes_video:
+            notes.decoded(self.name, f"{content_type} to pixels")
+            made = channel_of(name, made, path=self._path, **facts)
+        episode.observations[name] = made
+        notes.kept(f"{self.name}.data", f"signal/{name}")
+        return frozenset((("data",), ("format",)))
 
     def _points(
         self, episode: Episode, notes: Notes, names: FieldNames, times: NDArray[np.int64]
@@ -527,7 +576,7 @@ def point_layout(topic: Topic) -> tuple[list[tuple[str, np.dtype[Any], int]], in
     is_ros = ("point_step",) in topic.fields
     facts = topic.same("point_step" if is_ros else "point_stride")
     big = topic.same("is_bigendian")
-    if facts is None or not facts[0]:
+    if facts is None or not facts[0] or not _are_counts(facts[0]):
         return None
     stride = facts[0]
     found = topic.decoded(0)
@@ -539,7 +588,9 @@ def point_layout(topic: Topic) -> tuple[list[tuple[str, np.dtype[Any], int]], in
             continue
         if field is None or len(field.messages) != len(topic.log_times):
             return None
-        value: Any = found["fields", None, key]
+        value: Any = found.get(("fields", None, key))
+        if value is None:
+            return None
         if field.kind == "text":
             if any(one != value for one in field.values):
                 return None
@@ -554,11 +605,13 @@ def point_layout(topic: Topic) -> tuple[list[tuple[str, np.dtype[Any], int]], in
     codes = ROS_POINTS if is_ros else FOXGLOVE_POINTS
     fields: list[tuple[str, np.dtype[Any], int]] = []
     for number, (name, offset, code) in enumerate(zip(names, offsets, types, strict=True)):
-        if not isinstance(name, str) or not 0 < code < len(codes):
+        count = counts[number] if counts else 1
+        if not isinstance(name, str) or not _are_counts(offset, code, count):
+            return None
+        if not 0 < code < len(codes):
             return None
         dtype = np.dtype(codes[code]).newbyteorder(">" if big and big[0] else "<")
-        count = counts[number] if counts else 1
-        if not 0 < count <= 64 or offset < 0 or offset + count * dtype.itemsize > stride:
+        if not 0 < count <= 64 or offset + count * dtype.itemsize > stride:
             return None
         fields.extend(
             (name if count == 1 else f"{name}_{one}", dtype, offset + one * dtype.itemsize)
@@ -569,6 +622,11 @@ def point_layout(topic: Topic) -> tuple[list[tuple[str, np.dtype[Any], int]], in
     return (fields, stride) if fields else None
 
 
+def _are_counts(*values: object) -> bool:
+    """Whether these are integers from 0 on: JSON may have anything there."""
+    return all(type(one) is int and 0 <= one < _I64 for one in values)
+
+
 def _is_dense_cloud(topic: Topic, stride: int) -> bool:
     """Whether the rows of clouds follow each other without gaps."""
     width, height, step = (topic.fields.get((key,)) for key in ("width", "height", "row_step"))
@@ -576,7 +634,7 @@ def _is_dense_cloud(topic: Topic, stride: int) -> bool:
     if width is None or height is None or step is None:
         return False
     return all(
-        w * stride == s and s * h == shape[0]
+        _are_counts(w, h, s) and w * stride == s and s * h == shape[0]
         for w, h, s, shape in zip(
             width.values or (), height.values or (), step.values or (), data.shapes, strict=False
         )

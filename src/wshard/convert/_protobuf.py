@@ -90,7 +90,7 @@ class ProtobufDecoder:
             elif field.cpp_type == field.CPPTYPE_STRING:
                 is_bytes = field.type == field.TYPE_BYTES
                 kind = "texts" if is_list else "bytes" if is_bytes else "value"
-                plan.append((field.name, kind, None, field.has_presence))
+                plan.append((field.name, kind, is_bytes or None, field.has_presence))
             else:
                 dtype = _CPP_TYPES[field.cpp_type]
                 kind = "numbers" if is_list else "value"
@@ -156,7 +156,9 @@ class ProtobufDecoder:
             elif kind == "time":
                 found[(*at, ("sec", "nsec"))] = nanoseconds(values)
             elif kind == "texts":
-                found[at] = [json_of_texts(tuple(map(_text, one))) for one in values]
+                if what:  # bytes
+                    values = [[base64.b64encode(item).decode() for item in one] for one in values]
+                found[at] = [json_of_texts(tuple(one)) for one in values]
             elif kind == "items":
                 if not self._add_items(values, what, at, found):
                     return False
@@ -251,7 +253,3 @@ _CPP_TYPES: Final = {
 def _is_repeated(field: Any) -> bool:  # noqa: ANN401 - of protobuf
     found = getattr(field, "is_repeated", None)
     return bool(field.label == 3) if found is None else bool(found)
-
-
-def _text(value: str | bytes) -> str:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value

@@ -130,6 +130,11 @@ class RosbagReader(DatasetReader):
         self._open.clear()
         self._folders.clear()
 
+    def _add(self, topics: Mapping[Any, Topic], episode: Episode, notes: Notes) -> None:
+        names = FieldNames()
+        for topic in topics.values():
+            topic.add_to(episode, notes, names, video=self.options.video)
+
     # --- ROS 1
 
     def _read_ros1(self, path: str, episode: Episode, notes: Notes) -> None:
@@ -145,7 +150,7 @@ class RosbagReader(DatasetReader):
                 decode = RosDecoder(one["type"], types, is_cdr=False, path=path)
                 topic = topics[key] = Topic(one["topic"], one["type"], decode, file.data, path)
             topic.add(*message)
-        _add(topics, episode, notes)
+        self._add(topics, episode, notes)
         channels = []
         for number, one in file.connections.items():
             known = {"topic": one.pop("topic"), "encoding": "ros1", "id": number}
@@ -181,7 +186,7 @@ class RosbagReader(DatasetReader):
         if storage == "mcap":
             opened = [(_CompressedMcap if mode == "message" else McapFile)(file) for file in files]
             self._open.extend(opened)
-            read_topics(opened, episode, notes)
+            read_topics(opened, episode, notes, video=self.options.video)
             episode.metadata["rosbag"] = episode.metadata.pop("mcap")
         elif storage == "sqlite3":
             self._read_sqlite(files, episode, notes, facts, is_compressed=mode == "message")
@@ -264,7 +269,7 @@ class RosbagReader(DatasetReader):
                             topics[name, kind].origin["group"] = channels[-1]["group"] = group
                     topic = by_id[channel] = topics[name, kind]
                 topic.add(0, sequence, log, publish, data, places.place(number, place))
-        _add(topics, episode, notes)
+        self._add(topics, episode, notes)
         episode.metadata["rosbag"] = {"channels": channels}
 
     def _decoder(self, file: SqliteBag, kind: str, encoding: str, notes: Notes) -> RosDecoder:
@@ -285,12 +290,6 @@ class RosbagReader(DatasetReader):
                 f"definition of {kind}", "the bag has none: read as ROS 2 Humble defines it"
             )
         return RosDecoder(kind, types, is_cdr=True, path=file.path)
-
-
-def _add(topics: Mapping[Any, Topic], episode: Episode, notes: Notes) -> None:
-    names = FieldNames()
-    for topic in topics.values():
-        topic.add_to(episode, notes, names)
 
 
 def _description(folder: str) -> dict[str, Any]:

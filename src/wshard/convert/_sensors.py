@@ -6,12 +6,18 @@ import re
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from shard_format.errors import MissingExtra
+from shard_format.extras import require
+from shard_format.registry import DEFAULT_LIMITS
 from wshard._channels import RaggedChannel
 from wshard._values import DType
+from wshard._video import VideoChannel
+from wshard._video_codec import BY_CONTENT_TYPE, CODECS
+from wshard._video_index import KEYFRAME, FrameIndex
 from wshard.convert._arrays import RowsBlock, image_type
 
 if TYPE_CHECKING:
@@ -29,9 +35,11 @@ __all__ = [
     "SensorItems",
     "SensorPictures",
     "SensorSteps",
-    "picture_size",
+    "picture_form",
     "pixel_layout",
     "ragged",
+    "video_channel",
+    "video_size",
 ]
 
 
@@ -64,26 +72,26 @@ class SensorItems:
         dtype: np.dtype[Any],
     ) -> None:
         self._get = get
-        self._messages = messages
-        self._offsets = offsets
+        self.messages = messages
+        self.offsets = offsets
         self.shape = (int(offsets[-1]), *tail)
         self.dtype = dtype
 
     def message(self, step: int) -> NDArray[Any]:
         """The items of one message."""
-        found: NDArray[Any] = self._get(int(self._messages[step]))
+        found: NDArray[Any] = self._get(int(self.messages[step]))
         return found.astype(self.dtype, copy=False)
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self.messages)
 
     def __getitem__(self, rows: slice, /) -> NDArray[Any]:
         start, stop, _ = rows.indices(self.shape[0])
         out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
-        step = int(np.searchsorted(self._offsets, start, "right")) - 1
+        step = int(np.searchsorted(self.offsets, start, "right")) - 1
         at = start
         while at < stop:
-            first, end = int(self._offsets[step]), int(self._offsets[step + 1])
+            first, end = int(self.offsets[step]), int(self.offsets[step + 1])
             until = min(end, stop)
             if until > at:
                 items = self.message(step).reshape(-1, *self.shape[1:])
@@ -199,6 +207,8 @@ KINDS: Final = {
     "sensor_msgs/CompressedImage": "compressed",
     "foxglove.CompressedImage": "compressed",
     "foxglove_msgs/CompressedImage": "compressed",
+    "foxglove.CompressedVideo": "video",
+    "foxglove_msgs/CompressedVideo": "video",
     "sensor_msgs/PointCloud2": "points",
     "foxglove.PointCloud": "points",
     "foxglove_msgs/PointCloud": "points",
@@ -237,17 +247,79 @@ def pixel_layout(encoding: str) -> tuple[np.dtype[Any], int, bool] | None:
     return dtype, int(channels), False
 
 
-def picture_size(data: memoryview) -> tuple[int, int] | None:
-    """Width and height of a PNG or JPEG by its head; None for anything else."""
+class PictureForm(NamedTuple):
+    """What an encoded picture becomes when it is decoded."""
+
+    content_type: str
+    """Empty if it cannot be decoded."""
+    dtype: str = ""
+    """Empty if its head does not say enough."""
+    shape: tuple[int, ...] = ()
+
+
+def picture_form(data: memoryview) -> PictureForm:
+    """What the head of a picture says."""
     kind = image_type(data)
-    if kind == "image/png" and len(data) >= 24:
-        width, height = struct.unpack_from(">II", data, 16)
-        return width, height
+    if kind == "image/png" and len(data) >= 26:
+        width, height, bits, colours = struct.unpack_from(">IIBB", data, 16)
+        values = {0: 1, 2: 3, 6: 4}.get(colours, 0)
+        if values == 1 or (values and bits == 8):
+            dtype = {8: "u1", 16: "<u2"}.get(bits, "")
+            return PictureForm(kind, dtype, (height, width, values)[: 2 if values == 1 else 3])
+        return PictureForm(kind, "", (height, width))
     at = 2
-    while kind == "image/jpeg" and at + 9 <= len(data) and data[at] == 0xFF:
+    while kind == "image/jpeg" and at + 10 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            height, width = struct.unpack_from(">HH", data, at + 5)
-            return width, height
+            bits, height, width, values = struct.unpack_from(">BHHB", data, at + 4)
+            is_plain = bits == 8 and values in (1, 3) and height and width
+            shape = (height, width, values)[: 3 if values == 3 else 2]
+            return PictureForm(kind, "u1" if is_plain else "", shape)
         at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return None
+    return PictureForm(kind)
+
+
+def video_size(content_type: str, packet: bytes) -> tuple[int, int] | None:
+    """Height and width of the frames of a video, by its first keyframe; None if it cannot be decoded here."""
+    try:
+        av = require("av", "video")
+    except MissingExtra:
+        return None
+    context = av.CodecContext.create(CODECS[BY_CONTENT_TYPE[content_type]].decoder, "r")
+    context.thread_count = 1
+    context.options = {"max_pixels": str(DEFAULT_LIMITS.max_decompressed_bytes // 3)}
+    try:
+        frames = [*context.decode(av.Packet(packet)), *context.decode(None)]
+    except (av.FFmpegError, EOFError):
+        return None
+    return (frames[0].height, frames[0].width) if frames else None
+
+
+def video_channel(
+    name: str,
+    items: SensorItems,
+    content_type: str,
+    form: tuple[str, tuple[int, ...]],
+    keyframes: NDArray[np.bool_],
+    path: str,
+    facts: dict[str, Any],
+) -> VideoChannel:
+    """A camera whose packets are read when they are used.
+
+    Args:
+        name: of the channel.
+        items: the bytes of its packets, in the order of steps.
+        content_type: of the packets.
+        form: dtype and shape of a frame.
+        keyframes: whether decoding can start at each packet.
+        path: the file, for errors.
+        facts: as `Channel` takes them.
+    """
+    dtype = DType.from_numpy(np.dtype(form[0]))
+    channel = VideoChannel.from_packets([], content_type, form[1], dtype=dtype, name=name)
+    frames = np.stack([np.arange(len(items)), keyframes * KEYFRAME], axis=1).astype(np.int64)
+    index = FrameIndex(items.offsets, frames, len(items))
+    channel = channel.with_packets(RowsBlock(name, items, DType.UINT8, path), index)
+    for key, value in facts.items():
+        setattr(channel, key, value)
+    return channel
