@@ -297,3 +297,82 @@ def test_other_databases_and_folders_are_not_bags(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "other.db"):
         with pytest.raises(ShardError):
             detect(str(path))
+
+
+def altered_bag(path: Path, *statements: str) -> Path:
+    """A bag with SQLite storage, changed by some statements."""
+    ros2_bag(path, robot_messages(HUMBLE.types)[:9], "SQLITE3")
+    (file,) = path.glob("*.db3")
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+    return path
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        (
+            "ALTER TABLE messages RENAME TO old",
+            "CREATE TABLE messages(id INTEGER, topic_id INT, timestamp INT, data BLOB AS(zeroblob(900000000)))",
+            "INSERT INTO messages(id, topic_id, timestamp) VALUES(1, 1, 1)",
+        ),
+        (
+            "ALTER TABLE messages RENAME TO old",
+            "CREATE TABLE messages(id TEXT, topic_id INT, timestamp INT, data BLOB)",
+            "INSERT INTO messages SELECT 'x', topic_id, timestamp, data FROM old",
+        ),
+    ],
+    ids=["computed data", "text as id"],
+)
+def test_tables_that_are_not_those_of_a_bag_are_refused(
+    tmp_path: Path, statements: tuple[str, ...]
+) -> None:
+    path = altered_bag(tmp_path / "bag", *statements)
+    with pytest.raises((BadMetadata, BadValue)) as found:
+        one(path)
+    assert "bag.db3" in str(found.value)
+
+
+def test_what_a_bag_says_about_topics_is_kept_also_for_those_without_messages(
+    tmp_path: Path,
+) -> None:
+    path = altered_bag(
+        tmp_path / "bag",
+        "UPDATE topics SET offered_qos_profiles = 'depth: 7' WHERE id = 1",
+        "INSERT INTO topics SELECT 99, '/silent', type, serialization_format, offered_qos_profiles, type_description_hash FROM topics WHERE id = 1",
+        "ALTER TABLE messages ADD COLUMN mood TEXT",
+    )
+    episode = one(path)
+    topics = {row["topic"]: row for row in episode.metadata["rosbag"]["channels"]}
+    assert topics["/joint_states"]["metadata"]["offered_qos_profiles"] == "depth: 7"
+    assert topics["/silent"]["is_empty"] is True
+    assert "column mood of messages" in [change.field for change in episode.lost]
+
+
+def test_a_topic_of_ros_1_with_two_types_goes_out_as_both(tmp_path: Path) -> None:
+    types = NOETIC.types
+    messages = [
+        ("/a", 1, types["std_msgs/msg/String"]("x")),
+        ("/b", 2, types["std_msgs/msg/Int8"](5)),
+    ]
+    path = ros1_bag(tmp_path / "a.bag", messages)
+    path.write_bytes(path.read_bytes().replace(b"topic=/b", b"topic=/a"))
+    write([one(path)], tmp_path / "b.mcap", "mcap")
+    (back,) = read(tmp_path / "b.mcap")
+    seen = back.observations
+    assert [list(seen[name].data) for name in ("a/data", "a/data_2")] == [["x"], [5]]
+
+
+def test_a_description_that_repeats_itself_is_read_in_no_time(tmp_path: Path) -> None:
+    path = ros2_bag(tmp_path / "bag", robot_messages(HUMBLE.types)[:9], "SQLITE3")
+    text = (path / "metadata.yaml").read_text()
+    laughs = "a0: &a0 [x]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30)
+    )
+    custom = "  custom_data:\n    all: *a29\n"
+    assert "  custom_data:\n    robot: r2\n" in text
+    text = text.replace("  custom_data:\n    robot: r2\n", custom)
+    (path / "metadata.yaml").write_text(laughs + text)
+    assert "custom_data" in [change.field for change in one(path).lost]

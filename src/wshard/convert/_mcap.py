@@ -42,6 +42,7 @@ from wshard.convert._mcap_json import (
     encoded,
     entries,
     form_of,
+    has_odd_nan,
     picture_format,
     points,
     row_of,
@@ -167,6 +168,8 @@ def read_topics(
     }
     for file in files:
         add_attachments(file, episode, notes)
+        for op in sorted(file.unknown):
+            notes.dropped(f"records of kind {op:#x}", "MCAP does not say what they hold")
 
 
 def decoder_for(
@@ -494,8 +497,11 @@ class _EpisodeWriter:
         schema = SCHEMAS[form]
         text = json.dumps(schema).encode()
         number = self._channel(topic, schema["title"], "jsonschema", text, {})
-        self._streams.append(self._own_messages(number, channel, form))
+        self._streams.append(self._own_messages(topic, number, channel, form))
         self._notes.kept(block_name(address), topic)
+
+    def _note_nan(self, name: str) -> None:
+        self._notes.cast(f"{name}, NaN", "its sign and payload", "plain NaN", "as in JSON")
 
     def _note_decoded(self, name: str, channel: Channel, form: str) -> None:
         if isinstance(channel, VideoChannel) and form not in PACKETS:
@@ -503,7 +509,7 @@ class _EpisodeWriter:
             self._notes.decoded(name, f"{channel.content_type} to pixels: {why}")
 
     def _own_messages(
-        self, number: int, channel: Channel, form: str
+        self, topic: str, number: int, channel: Channel, form: str
     ) -> Iterator[tuple[int, int, bytes, int, int]]:
         encode, times = encoded(channel, form), self._times(channel)
         for step, (entry, at) in enumerate(
@@ -517,6 +523,8 @@ class _EpisodeWriter:
             if SCHEMAS[form]["title"].startswith("foxglove."):
                 fields["frame_id"] = ""
             fields.update(encode(entry))
+            if form in ("value", "joints") and channel.dtype.kind == "f" and has_odd_nan(entry):
+                self._note_nan(topic)
             yield log, number, as_bytes(fields), log, step
 
     def _add_foreign(
@@ -558,6 +566,8 @@ class _EpisodeWriter:
             yield log + self._shift, numbers.get(channel, first), data, shifted, sequence
         if topic.has_infinity:
             self._notes.cast(f"{name}, infinite numbers", "infinity", "null", "as JSON has none")
+        if topic.has_odd_nan:
+            self._note_nan(name)
 
     # --- what belongs to the whole episode
 
@@ -673,6 +683,8 @@ class ForeignTopic:
         """Whether the entries of its channels still are at the times of messages."""
         self.has_infinity = False
         """Whether a message that was made had an infinite number, which JSON does not know."""
+        self.has_odd_nan = False
+        """Whether one had a NaN with bits of its own."""
 
     def messages(self) -> Iterator[tuple[int, int, int, int, Any]]:
         """Log time, publish time, sequence number, channel and content of each message."""
@@ -694,6 +706,7 @@ class ForeignTopic:
                     entry = next(values)
                     if isinstance(entry, (np.ndarray, np.floating)) and entry.dtype.kind == "f":
                         self.has_infinity = self.has_infinity or bool(np.isinf(entry).any())
+                        self.has_odd_nan = self.has_odd_nan or has_odd_nan(entry)
                     put(message, entry)
                     waiting[index] = next(at, -1)
             if message.points:

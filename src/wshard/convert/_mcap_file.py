@@ -45,8 +45,10 @@ _HEADER, _FOOTER, _SCHEMA, _CHANNEL, _MESSAGE, _CHUNK = 1, 2, 3, 4, 5, 6
 _ATTACHMENT, _METADATA, _DATA_END = 9, 12, 15
 _MESSAGE_HEAD: Final = struct.Struct("<HIQQ")
 _RECORD_HEAD: Final = struct.Struct("<BQ")
-# Decompressed chunks that are kept. Two: windows often cross the border of one.
-_CHUNKS_KEPT: Final = 2
+# Pictures are read again after all messages were looked at, which is faster if their chunks are still there. At least two
+# chunks stay: windows often cross the border of one.
+_FEWEST_KEPT: Final = 2
+_MOST_KEPT: Final = 128 << 20
 _MOST_TIME: Final = (1 << 63) - 1
 
 Place: TypeAlias = tuple[int, int, int]
@@ -64,10 +66,11 @@ class McapSchema(NamedTuple):
 
 
 class Chunks:
-    """Decompressed chunks of a file, of which the last few are kept."""
+    """Decompressed chunks of a file, of which the last are kept."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[int, memoryview] = OrderedDict()
+        self._nbytes = 0
 
     def get(self, offset: int) -> memoryview | None:
         """The chunk at an offset, if it is still there."""
@@ -76,8 +79,9 @@ class Chunks:
     def put(self, offset: int, chunk: memoryview) -> memoryview:
         """Keeps a chunk, and forgets the oldest."""
         self._kept[offset] = chunk
-        while len(self._kept) > _CHUNKS_KEPT:
-            self._kept.popitem(last=False)
+        self._nbytes += len(chunk)
+        while self._nbytes > _MOST_KEPT and len(self._kept) > _FEWEST_KEPT:
+            self._nbytes -= len(self._kept.popitem(last=False)[1])
         return chunk
 
 
@@ -185,6 +189,8 @@ class McapFile(ChunkedFile):
         """By id: schema id, topic, message encoding, metadata."""
         self.metadata: list[dict[str, Any]] = []
         self.attachments: list[dict[str, Any]] = []
+        self.unknown: set[int] = set()
+        """Kinds of records that the specification of MCAP does not have."""
 
     def own_record(self, name: str) -> dict[str, str] | None:
         """What a metadata record says, wherever it is in the file; looks at the heads of records only."""
@@ -227,6 +233,8 @@ class McapFile(ChunkedFile):
                 yield self._message(content, start, stop, chunk)
             elif op in (_SCHEMA, _CHANNEL):
                 self._note(op, content[start:stop], chunk)
+            elif op > _DATA_END:
+                self.unknown.add(op)
             at = stop
 
     def _record(self, content: memoryview, at: int, end: int) -> tuple[int, int, int]:
@@ -282,6 +290,8 @@ class McapFile(ChunkedFile):
     def _note(self, op: int, content: memoryview, at: int) -> None:
         """Remembers what a record other than a message says."""
         fields = _Fields(content)
+        if op > _DATA_END:
+            self.unknown.add(op)
         try:
             if op == _HEADER:
                 self.profile, self.library = fields.text(), fields.text()

@@ -29,7 +29,7 @@ from wshard.convert._arrays import channel_of, image_type
 from wshard.convert._sensors import FOXGLOVE_POINTS, SensorItems, ragged, video_channel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -225,6 +225,13 @@ def numbers(entry: Any) -> Any:  # noqa: ANN401 - an array or a number
     return _finite(found.astype(np.float64).tolist())
 
 
+def has_odd_nan(entry: Any) -> bool:  # noqa: ANN401 - an array or a number
+    """Whether numbers have a NaN with a sign or a payload, which JSON cannot say."""
+    found = np.asarray(entry)
+    odd = found[np.isnan(found)]
+    return bool(odd.size) and odd.tobytes() != np.full(odd.size, np.nan, odd.dtype).tobytes()
+
+
 def _finite(value: Any) -> Any:  # noqa: ANN401 - numbers in lists
     if isinstance(value, list):
         return [_finite(one) for one in value]
@@ -392,6 +399,11 @@ def channel_from(
         if form in PACKETS:
             return _packets(name, row, message, count, path, facts)
         get = _decoder(name, form, layout, shape, dtype, message, path)
+        # Each number takes a byte or more, except in a compressed picture.
+        if form == "png":
+            _ = [get(0)] if count else []
+        elif layout != "ragged":
+            _check_sizes(map(message, range(count)), prod(shape))
         if layout == "ragged":
             offsets = np.zeros(count + 1, np.int64)
             np.cumsum([len(get(step)) for step in range(count)], out=offsets[1:])
@@ -412,6 +424,11 @@ def channel_from(
             f"the record 'wshard' does not fit the messages: {error!r}", path=path, entry=name
         ) from None
     return channel
+
+
+def _check_sizes(messages: Iterable[memoryview], numbers: int) -> None:
+    if any(len(one) < numbers for one in messages):
+        raise ValueError("an entry has fewer bytes than numbers")
 
 
 def _packets(

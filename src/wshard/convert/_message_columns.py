@@ -72,7 +72,7 @@ class Arrays:
         dtype: of all of them.
         shapes: of each.
         parts: their bytes: one part for each, or one for all.
-        decode: makes bytes of a part, when they are needed; None if a part is bytes.
+        decode: makes bytes of a part in base64, when they are needed; None if parts are bytes.
     """
 
     __slots__ = ("decode", "dtype", "parts", "shapes")
@@ -95,6 +95,12 @@ class Arrays:
     def each(self) -> Sequence[Any]:
         """The bytes of each part."""
         return self.parts if self.decode is None else list(map(self.decode, self.parts))
+
+    def heads(self, nbytes: int) -> Sequence[Any]:
+        """The first bytes of each part, at least as many as asked for where there are any more."""
+        if self.decode is None:
+            return [part[:nbytes] for part in self.parts]
+        return [self.decode(text[: nbytes // 3 * 4 + 4]) for text in self.parts]
 
     def values(self) -> NDArray[Any]:
         """All elements of all arrays."""

@@ -56,6 +56,8 @@ _MOST_ROWS: Final = 1 << 20
 _MOST_FIELDS: Final = 1000
 _I64: Final = 1 << 63
 _LARGE_MESSAGE: Final = 1 << 16
+# The size of a picture is mostly in its first bytes.
+_HEAD: Final = 3072
 
 
 class Topic:
@@ -147,7 +149,10 @@ class Topic:
             for content, form in zip(data.each(), formats, strict=False):
                 self._keyframes.append(is_keyframe(f"video/{form}", bytes(content)))
         elif self.kind == "compressed":
-            self._pictures.update(picture_form(memoryview(content)) for content in data.each())
+            forms = {picture_form(memoryview(head)) for head in data.heads(_HEAD)}
+            if not all(form.shape for form in forms):
+                forms = {picture_form(memoryview(content)) for content in data.each()}
+            self._pictures |= forms
 
     def _bytes_of(self, number: int) -> memoryview:
         chunk, start, stop = self._places[3 * number : 3 * number + 3]

@@ -89,7 +89,7 @@ def _bags_in(folder: str) -> list[str]:
 def _is_bag(path: str) -> bool:
     try:
         with closing(_connect(path)) as database:
-            return {"topics", "messages"} <= _tables(database)
+            return {"topics", "messages"} <= _tables(database).keys()
     except (sqlite3.Error, ShardError):
         return False
 
@@ -148,12 +148,20 @@ class RosbagReader(DatasetReader):
             if topic is None:
                 types = definitions(one["type"], "ros1msg", one["message_definition"], path)
                 decode = RosDecoder(one["type"], types, is_cdr=False, path=path)
+                group = sum(other[0] == one["topic"] for other in topics)
                 topic = topics[key] = Topic(one["topic"], one["type"], decode, file.data, path)
+                if group:  # the same topic with messages of another type
+                    topic.origin["group"] = group
             topic.add(*message)
         self._add(topics, episode, notes)
         channels = []
         for number, one in file.connections.items():
-            known = {"topic": one.pop("topic"), "encoding": "ros1", "id": number}
+            found = topics.get((one["topic"], one["type"], one["message_definition"]))
+            known: dict[str, Any] = {"topic": one.pop("topic"), "encoding": "ros1", "id": number}
+            if found is None or number not in found.channels:
+                known["is_empty"] = True
+            elif "group" in found.origin:
+                known["group"] = found.origin["group"]
             text = one.pop("message_definition")
             schema = {"name": one.pop("type"), "encoding": "ros1msg", "text": text}
             channels.append({**known, "schema": schema, "metadata": one})
@@ -201,15 +209,15 @@ class RosbagReader(DatasetReader):
         kept = episode.metadata["rosbag"]
         kept["version"] = "2"
         kept["storage"] = storage
-        for key in ("ros_distro", "custom_data"):
-            if facts.get(key):
-                value = facts[key]
-                is_map = isinstance(value, dict)
-                kept[key] = (
-                    {str(k): as_json_value(v) for k, v in value.items()}
-                    if is_map
-                    else as_json_value(value)
-                )
+        distro, custom = facts.get("ros_distro"), facts.get("custom_data")
+        if distro and isinstance(distro, str):
+            kept["ros_distro"] = distro
+        if custom and isinstance(custom, dict):
+            # No lists and maps: YAML can repeat one within itself any number of times.
+            plain = {k: v for k, v in custom.items() if not isinstance(v, (dict, list, set, tuple))}
+            kept["custom_data"] = {str(key): as_json_value(value) for key, value in plain.items()}
+            if len(plain) < len(custom):
+                notes.dropped("custom_data", "lists and maps: a bag has texts there")
 
     def _decompressed(self, path: str) -> str:
         """A compressed file of a bag as a temporary one."""
@@ -255,6 +263,8 @@ class RosbagReader(DatasetReader):
         topics: dict[Any, Topic] = {}
         channels: list[dict[str, Any]] = []
         for number, file in enumerate(files):
+            for column in file.unknown_columns:
+                notes.dropped(f"column {column} of messages", "not a part of a bag that is known")
             by_id: dict[int, Topic] = {}
             for channel, sequence, log, publish, data, place in file.messages():
                 topic = by_id.get(channel)
@@ -270,6 +280,10 @@ class RosbagReader(DatasetReader):
                     topic = by_id[channel] = topics[name, kind]
                 topic.add(0, sequence, log, publish, data, places.place(number, place))
         self._add(topics, episode, notes)
+        for file in files:
+            for number, (name, kind, _) in file.topics.items():
+                if all((one["topic"], one["schema"]["name"]) != (name, kind) for one in channels):
+                    channels.append({**file.described(number), "is_empty": True})
         episode.metadata["rosbag"] = {"channels": channels}
 
     def _decoder(self, file: SqliteBag, kind: str, encoding: str, notes: Notes) -> RosDecoder:
@@ -447,6 +461,9 @@ class SqliteBag(MessageFile):
         self._lock = threading.Lock()
         self.topics: dict[int, tuple[str, str, str]] = {}
         """By id: name, type, encoding of messages."""
+        self.unknown_columns: list[str] = []
+        self._facts: dict[int, dict[str, str]] = {}
+        """By id of a topic: what else is known about it."""
         self.definitions: dict[str, tuple[str, str]] = {}
         """By type: encoding and text."""
         try:
@@ -457,17 +474,22 @@ class SqliteBag(MessageFile):
 
     def _look(self) -> None:
         tables = _tables(self._database)
-        if not {"topics", "messages"} <= tables:
+        if not {"topics", "messages"} <= tables.keys():
             raise BadMetadata(
                 "not a bag of ROS 2",
                 path=self.path,
                 expected="tables topics and messages",
                 found=", ".join(sorted(tables)) or "no tables",
             )
+        self.unknown_columns = sorted(tables["messages"] - _COLUMNS)
         for number, name, kind, encoding in self._database.execute(
             "SELECT id, name, type, serialization_format FROM topics ORDER BY id"
         ):
             self.topics[number] = (str(name), str(kind), str(encoding))
+        for column in sorted(tables["topics"] & _TOPIC_FACTS):
+            for number, value in self._database.execute(f"SELECT id, {column} FROM topics"):
+                if value:
+                    self._facts.setdefault(number, {})[column] = str(value)
         if "message_definitions" in tables:
             for kind, encoding, text in self._database.execute(
                 "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions"
@@ -480,20 +502,22 @@ class SqliteBag(MessageFile):
         name, kind, encoding = self.topics[number]
         form, text = self.definitions.get(kind, ("", ""))
         schema = {"name": kind, "encoding": form, "text": text}
-        return {"id": number, "topic": name, "encoding": encoding, "schema": schema}
+        facts = {"metadata": self._facts[number]} if number in self._facts else {}
+        return {"id": number, "topic": name, "encoding": encoding, "schema": schema, **facts}
 
     def messages(self) -> Iterator[Message]:
         try:
             for number, topic, time, data in self._database.execute(
                 "SELECT id, topic_id, timestamp, data FROM messages ORDER BY timestamp, id"
             ):
-                if topic not in self.topics or type(time) is not int or type(data) is not bytes:
+                is_known = topic in self.topics and type(number) is int
+                if not is_known or type(time) is not int or type(data) is not bytes:
                     raise BadValue(
                         "a message of the bag is damaged",
                         path=self.path,
                         entry=f"messages, id {number}",
                         expected="a known topic, an integer and bytes",
-                        found=f"topic {topic!r}, {type(time).__name__}, {type(data).__name__}",
+                        found=f"topic {topic!r:.40}, {type(time).__name__}, {type(data).__name__}",
                     )
                 yield topic, 0, time, _NO_TIME, self._content(data), (1, number, 0)
         except sqlite3.Error as error:
@@ -528,14 +552,19 @@ def _connect(path: str) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, check_same_thread=False)
 
 
-def _tables(database: sqlite3.Connection) -> set[str]:
-    """The plain tables of a file: a view could compute rows without end."""
-    rows = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
-    return {
-        name
-        for name, sql in rows
-        if isinstance(sql, str)
-        and sql.upper().startswith("CREATE TABLE")
-        and "GENERATED" not in sql.upper()
-        and " AS " not in sql.upper()
-    }
+def _tables(database: sqlite3.Connection) -> dict[str, frozenset[str]]:
+    """The columns of each plain table of a file: views and computed columns could give values without end."""
+    found = {}
+    for name, sql in database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"):
+        if not isinstance(sql, str) or not sql.upper().startswith("CREATE TABLE"):
+            continue
+        columns = database.execute(
+            "SELECT name, hidden FROM pragma_table_xinfo(?)", (name,)
+        ).fetchall()
+        if not any(hidden for _, hidden in columns):
+            found[name] = frozenset(str(column) for column, _ in columns)
+    return found
+
+
+_COLUMNS: Final = frozenset(("id", "topic_id", "timestamp", "data"))
+_TOPIC_FACTS: Final = frozenset(("offered_qos_profiles", "type_description_hash"))
