@@ -748,6 +748,67 @@ def test_foxglove_finds_the_schemas_that_it_knows(tmp_path: Path) -> None:
     assert picture["timestamp"].keys() == {"sec", "nsec"}
 
 
+def check_schema(schema: dict[str, Any]) -> None:
+    """What Foxglove's parser of JSON schemas accepts (parseJsonSchema of the package mcap-support)."""
+    assert schema["type"] == "object"
+    for field in schema["properties"].values():
+        if field["type"] == "array":
+            field = field["items"]
+            assert "contentEncoding" not in field
+        assert field["type"] in ("boolean", "string", "number", "integer", "object")
+        assert field.get("contentEncoding", "base64") == "base64"
+        if field["type"] == "object":
+            check_schema(field)
+
+
+def check_message(schema: dict[str, Any], message: dict[str, Any]) -> None:
+    """Compares a message with what its schema says."""
+    python: dict[str, Any] = {
+        "boolean": bool,
+        "string": str,
+        "integer": int,
+        "number": (int, float, type(None)),
+    }
+    for key, field in schema["properties"].items():
+        is_list = field["type"] == "array"
+        value, form = message[key], field["items"] if is_list else field
+        for item in value if is_list else [value]:
+            if form["type"] == "object":
+                check_message(form, item)
+            elif item not in ("NaN", "Infinity", "-Infinity"):
+                assert isinstance(item, python[form["type"]])
+            if "contentEncoding" in form:
+                base64.b64decode(item, validate=True)
+
+
+@pytest.mark.parametrize("source", ["episode", "ros"])
+def test_foxglove_can_parse_every_schema_and_messages_fit_them(tmp_path: Path, source: str) -> None:
+    if source == "episode":
+        write([made_episode()], tmp_path / "a.mcap", "mcap")
+    else:
+        recording = ros_file(tmp_path / "ros.mcap", robot_messages(typestore().types))
+        write(read(recording), tmp_path / "a.mcap", "mcap")
+    fields = {}
+    with (tmp_path / "a.mcap").open("rb") as file:
+        for schema, channel, each in readers.make_reader(file).iter_messages():
+            described = json.loads(schema.data)
+            check_schema(described)
+            check_message(described, json.loads(each.data))
+            fields[channel.topic] = described["properties"]
+    if source == "episode":
+        assert fields["/action/ctrl"]["value"] == {"type": "array", "items": {"type": "number"}}
+        assert fields["/reward"]["value"] == {"type": "number"}
+        assert "value" not in fields["/action/chunk"]
+    else:
+        assert fields["/imu"]["angular_velocity"]["properties"].keys() == {"x", "y", "z"}
+        assert fields["/imu"]["header"]["properties"]["stamp"]["properties"].keys() == {
+            "sec",
+            "nsec",
+        }
+        poses = fields["/path"]["poses"]["items"]["properties"]
+        assert poses["pose"]["properties"]["position"]["properties"].keys() == {"x", "y", "z"}
+
+
 def test_several_episodes_become_a_folder_of_files(tmp_path: Path) -> None:
     episodes = [Episode("ep", actions={"a": np.full((3, 1), n)}) for n in range(11)]
     write(episodes, tmp_path / "all", "mcap")

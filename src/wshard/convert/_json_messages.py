@@ -17,7 +17,7 @@ from wshard.convert._message_columns import (
     TIME_OF,
     TIMES,
     VECTOR_OF,
-    Arrays,
+    ArrayColumn,
     Json,
     json_of_texts,
     json_text,
@@ -65,7 +65,7 @@ class JsonDecoder:
         if self._has_bytes and all(map(_has_bytes, messages)):
             texts = [one[_DATA] for one in messages]
             shapes = [(_decoded_size(text),) for text in texts]
-            found[_DATA,] = Arrays(_U8, shapes, texts, self._bytes)
+            found[_DATA,] = ArrayColumn(_U8, shapes, texts, self._bytes)
             messages = [{k: v for k, v in one.items() if k != _DATA} for one in messages]
         try:
             return found if columns_of(messages, (), found) else None
@@ -122,7 +122,7 @@ class RawDecoder:
         return bytes(data)
 
     def columns(self, messages: Sequence[Any]) -> dict[Path, Column]:
-        return {(): Arrays(_U8, [(len(one),) for one in messages], messages)}
+        return {(): ArrayColumn(_U8, [(len(one),) for one in messages], messages)}
 
 
 # --- from JSON to columns
@@ -176,14 +176,14 @@ def _whole(names: tuple[str, ...], parts: list[list[Any]]) -> Column | None:
     numbers = _numbers(list(chain.from_iterable(zip(*parts, strict=True))))
     if numbers is None or numbers.dtype == np.bool_:
         return None
-    return Arrays(numbers.dtype, [(len(names),)] * len(parts[0]), [numbers])
+    return ArrayColumn(numbers.dtype, [(len(names),)] * len(parts[0]), [numbers])
 
 
 def _add_lists(lists: Sequence[list[Any]], path: Path, found: dict[Path, Column]) -> bool:
     flat = list(chain.from_iterable(lists))
     numbers = _numbers(flat) if flat else np.empty(0)
     if numbers is not None:
-        found[path] = Arrays(numbers.dtype, [(len(one),) for one in lists], [numbers])
+        found[path] = ArrayColumn(numbers.dtype, [(len(one),) for one in lists], [numbers])
         return True
     if set(map(type, flat)) == {str} and all(0 < len(one) < _MOST_TEXTS for one in lists):
         found[path] = [json_of_texts(tuple(one)) for one in lists]
@@ -192,7 +192,7 @@ def _add_lists(lists: Sequence[list[Any]], path: Path, found: dict[Path, Column]
         return False
     array = as_array(flat)
     if array is not None:
-        found[path] = Arrays(array.dtype, [array.shape], [array])
+        found[path] = ArrayColumn(array.dtype, [array.shape], [array])
     elif not _add_items(flat, path, found):
         found[path] = [json_text(flat)]
     return True
@@ -239,11 +239,11 @@ def _add_items(items: list[Any], path: Path, found: dict[Path, Column]) -> bool:
         return False
     columns: dict[Path, Column] = {}
     for at, column in inner.items():
-        if isinstance(column, Arrays):
+        if isinstance(column, ArrayColumn):
             if not isinstance(at[-1], tuple):
                 return False
             shape = (len(items), len(at[-1]))
-            columns[(*path, *at)] = Arrays(column.dtype, [shape], column.parts)
+            columns[(*path, *at)] = ArrayColumn(column.dtype, [shape], column.parts)
         elif any(type(one) is Json for one in column):
             return False
         else:
@@ -251,7 +251,7 @@ def _add_items(items: list[Any], path: Path, found: dict[Path, Column]) -> bool:
             columns[(*path, *at)] = (
                 [json_text(column)]
                 if array is None
-                else Arrays(array.dtype, [array.shape], [array])
+                else ArrayColumn(array.dtype, [array.shape], [array])
             )
     found.update(columns)
     return True

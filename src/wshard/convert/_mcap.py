@@ -46,6 +46,8 @@ from wshard.convert._mcap_json import (
     picture_format,
     points,
     row_of,
+    schema_of_channel,
+    schema_of_fields,
     timestamp,
 )
 from wshard.convert._message_columns import TIMES
@@ -494,7 +496,7 @@ class _EpisodeWriter:
         if clock != "rate":
             row.pop("start_ns", None)
         self._rows[topic] = {"address": list(address), "clock": clock, **row}
-        schema = SCHEMAS[form]
+        schema = schema_of_channel(channel, form)
         text = json.dumps(schema).encode()
         number = self._channel(topic, schema["title"], "jsonschema", text, {})
         self._streams.append(self._own_messages(topic, number, channel, form))
@@ -541,7 +543,7 @@ class _EpisodeWriter:
             schema = SCHEMAS[made.form]
             name, kind, text = schema["title"], "jsonschema", json.dumps(schema).encode()
         elif encoding in _DECODED and encoding != "json":
-            kind, text = "jsonschema", b'{"type":"object"}'
+            kind, text = "jsonschema", json.dumps(schema_of_fields(name, channels)).encode()
         if encoding in _DECODED:
             if encoding != "json":
                 self._notes.cast(topic, f"messages in {encoding}", "messages in JSON")

@@ -47,6 +47,7 @@ _TIME: Final = {
 _BYTES: Final = {"type": "string", "contentEncoding": "base64"}
 _TEXT: Final = {"type": "string"}
 _INTEGER: Final = {"type": "integer"}
+_NUMBER: Final = {"type": "number"}
 
 
 def _schema(title: str, **properties: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
@@ -54,7 +55,7 @@ def _schema(title: str, **properties: Any) -> dict[str, Any]:  # noqa: ANN401 - 
 
 
 SCHEMAS: Final[dict[str, dict[str, Any]]] = {
-    "value": _schema("wshard.Value", timestamp=_TIME, value={}),
+    "value": _schema("wshard.Value", timestamp=_TIME),
     "joints": _schema(
         "sensor_msgs/JointState",
         header=_schema("std_msgs/Header", stamp=_TIME, frame_id=_TEXT),
@@ -92,7 +93,11 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         "foxglove.PointCloud",
         timestamp=_TIME,
         frame_id=_TEXT,
-        pose={"type": "object"},
+        pose=_schema(
+            "foxglove.Pose",
+            position=_schema("foxglove.Vector3", **dict.fromkeys("xyz", _NUMBER)),
+            orientation=_schema("foxglove.Quaternion", **dict.fromkeys("xyzw", _NUMBER)),
+        ),
         point_stride=_INTEGER,
         fields={
             "type": "array",
@@ -103,7 +108,10 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         data=_BYTES,
     ),
 }
-"""The schema of each form."""
+"""The schema of each form; `value` has one more field (`schema_of_channel`).
+
+Foxglove refuses a topic if one of its fields has no type, is a list of lists, or is an object without properties.
+"""
 
 PACKETS: Final = ("picture", "video")
 """Forms in which encoded pictures go out as they are."""
@@ -143,6 +151,68 @@ def form_of(channel: Channel) -> str:
     names = channel.extra.get("names")
     is_named = isinstance(names, list) and shape == (len(names),)
     return "joints" if is_named and channel.dtype.kind == "f" else "value"
+
+
+def schema_of_channel(channel: Channel, form: str) -> dict[str, Any]:
+    """The schema of the messages of a channel."""
+    schema, value = SCHEMAS[form], _value_schema(channel)
+    if form != "value" or value is None:
+        return schema
+    return {**schema, "properties": {**schema["properties"], "value": value}}
+
+
+def schema_of_fields(title: str, channels: Sequence[Channel]) -> dict[str, Any]:
+    """The schema of messages that were taken apart, by the paths of their fields."""
+    schema = _schema(title)
+    for channel in channels:
+        path = [
+            tuple(key) if isinstance(key, list) else key for key in channel.extra.get("path", ())
+        ]
+        keys = [key for key in path if not isinstance(key, tuple)]
+        is_whole = len(keys) < len(path)  # a vector or a time
+        leaf = None if is_whole else _value_schema(channel, inside=None in path, is_foreign=True)
+        if not path or (leaf is None and not is_whole):
+            continue
+        place: Any = schema
+        for number, key in enumerate(keys[: None if is_whole else -1]):
+            if key is None or "properties" not in place:
+                continue
+            is_list = keys[number + 1 : number + 2] == [None]
+            inner = place["properties"].setdefault(
+                key, _list_of(_schema("")) if is_list else _schema("")
+            )
+            place = inner.get("items", inner)
+        if "properties" not in place:  # messages differ
+            continue
+        if is_whole:
+            number_type = _NUMBER if channel.dtype.kind == "f" else _INTEGER
+            place["properties"].update(dict.fromkeys(path[-1], number_type))
+        else:
+            place["properties"].setdefault(keys[-1], leaf)
+    return schema
+
+
+def _list_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _value_schema(
+    channel: Channel, *, inside: bool = False, is_foreign: bool = False
+) -> dict[str, Any] | None:
+    """The schema of the entries of a channel; None for lists of lists, and for JSON of any form.
+
+    Args:
+        channel: the channel.
+        inside: whether an entry is a list with a value for each item of a list.
+        is_foreign: whether bytes are base64.
+    """
+    if isinstance(channel, TextChannel):
+        return None if inside or channel.content_type == "application/json" else _TEXT
+    dimensions = len(channel.step_shape) + isinstance(channel, RaggedChannel) - inside
+    if is_foreign and channel.dtype == np.uint8 and dimensions:
+        return _BYTES
+    numbers = {"b": {"type": "boolean"}, "f": _NUMBER}.get(channel.dtype.kind, _INTEGER)
+    return None if dimensions > 1 else _list_of(numbers) if dimensions else numbers
 
 
 def _is_in_order(channel: VideoChannel) -> bool:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["TIMES", "VECTORS", "Arrays", "Column", "Field", "Json", "MessageDecoder", "Path"]
+__all__ = ["TIMES", "VECTORS", "ArrayColumn", "Column", "Field", "Json", "MessageDecoder", "Path"]
 
 Path: TypeAlias = "tuple[str | tuple[str, ...] | None, ...]"
 Value: TypeAlias = "bool | int | float | str | NDArray[Any] | None"
-Column: TypeAlias = "Sequence[Any] | Arrays"
+Column: TypeAlias = "Sequence[Any] | ArrayColumn"
 """The values of one field in several messages: numbers and texts, or arrays."""
 
 VECTORS: Final = (("x", "y"), ("x", "y", "z"), ("x", "y", "z", "w"), ("r", "g", "b", "a"))
@@ -65,7 +65,7 @@ def json_of_texts(texts: tuple[str, ...]) -> Json:
     return json_text(texts)
 
 
-class Arrays:
+class ArrayColumn:
     """One array of each of several messages.
 
     Args:
@@ -125,7 +125,7 @@ def fields_of_one(decode: MessageDecoder, data: memoryview) -> dict[Path, Value]
     """The fields of one message."""
     found: dict[Path, Value] = {}
     for path, column in (decode.columns([decode.parse(data)]) or {}).items():
-        if isinstance(column, Arrays):
+        if isinstance(column, ArrayColumn):
             found[path] = column.values().reshape(column.shapes[0])
         else:
             found[path] = column[0]
@@ -152,7 +152,7 @@ class Field:
     def extend(self, first: int, column: Column) -> None:
         """Takes the values of several messages, of which `first` is the first."""
         self.messages.extend(range(first, first + len(column)))
-        if isinstance(column, Arrays):
+        if isinstance(column, ArrayColumn):
             kind = "array"
         else:
             kinds = set(map(type, column))
@@ -161,12 +161,12 @@ class Field:
             self.kind = "mixed"
             return
         self.kind = kind
-        if isinstance(column, Arrays):
+        if isinstance(column, ArrayColumn):
             self._extend_arrays(column)
         else:
             self.values.extend(column)
 
-    def _extend_arrays(self, column: Arrays) -> None:
+    def _extend_arrays(self, column: ArrayColumn) -> None:
         self.dtype = self.dtype or column.dtype
         if column.dtype != self.dtype and not self._promote(column):
             self.kind = "mixed"
@@ -178,7 +178,7 @@ class Field:
             if self.nbytes > _MOST_KEPT and self.nbytes > _LARGE * len(self.messages):
                 self.content = None
 
-    def _promote(self, column: Arrays) -> bool:
+    def _promote(self, column: ArrayColumn) -> bool:
         """Whether arrays of another dtype fit, after the dtype was widened where that is exact."""
         assert self.dtype is not None
         values = column.values()

@@ -14,7 +14,7 @@ from wshard.convert._json_messages import JsonDecoder, WholeJson
 from wshard.convert._message_columns import (
     EXACT,
     TIMES,
-    Arrays,
+    ArrayColumn,
     Field,
     Json,
     fields_of_one,
@@ -134,7 +134,7 @@ class Topic:
 
     def _take(self, columns: dict[Path, Column], count: int) -> None:
         data = columns.get(("data",))
-        if self.kind in ("compressed", "video") and isinstance(data, Arrays):
+        if self.kind in ("compressed", "video") and isinstance(data, ArrayColumn):
             self._look(data, columns.get(("format",), ()))
         for path, column in columns.items():
             field = self.fields.get(path)
@@ -143,9 +143,9 @@ class Topic:
             field.extend(self._given, column)
         self._given += count
 
-    def _look(self, data: Arrays, formats: Column) -> None:
+    def _look(self, data: ArrayColumn, formats: Column) -> None:
         """Remembers what kind of pictures messages have."""
-        if self.kind == "video" and not isinstance(formats, Arrays):
+        if self.kind == "video" and not isinstance(formats, ArrayColumn):
             for content, form in zip(data.each(), formats, strict=False):
                 self._keyframes.append(is_keyframe(f"video/{form}", bytes(content)))
         elif self.kind == "compressed":
@@ -326,7 +326,7 @@ class Topic:
         moved: bool,
         facts: dict[str, Any],
     ) -> Channel | None:
-        """Arrays as a dense or ragged channel; None if their shapes do not allow that."""
+        """ArrayColumn as a dense or ragged channel; None if their shapes do not allow that."""
         dtype = field.dtype
         assert dtype is not None
         shapes = [field.shapes[at] for at in order] if moved else field.shapes

@@ -12,7 +12,7 @@ import numpy as np
 
 from shard_format.errors import BadMetadata, BadValue
 from shard_format.extras import require
-from wshard.convert._message_columns import VECTOR_OF, Arrays, Json, json_of_texts, json_text
+from wshard.convert._message_columns import VECTOR_OF, ArrayColumn, Json, json_of_texts, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,9 +150,9 @@ class ProtobufDecoder:
                 found[(*at, names)] = vectors(values, names, dtype)
             elif kind == "numbers":
                 numbers = np.array(list(chain.from_iterable(values)), what)
-                found[at] = Arrays(what, [(len(one),) for one in values], [numbers])
+                found[at] = ArrayColumn(what, [(len(one),) for one in values], [numbers])
             elif kind == "bytes":
-                found[at] = Arrays(_U8, [(len(one),) for one in values], values)
+                found[at] = ArrayColumn(_U8, [(len(one),) for one in values], values)
             elif kind == "time":
                 found[(*at, ("sec", "nsec"))] = nanoseconds(values)
             elif kind == "texts":
@@ -204,20 +204,20 @@ class ProtobufDecoder:
         for path, dtype, shape in leaves:
             column = inner.get(path, ())
             shapes = [(count, *shape) for count in counts]
-            if isinstance(column, Arrays):
-                found[(*at, *path)] = Arrays(dtype, shapes, column.parts)
+            if isinstance(column, ArrayColumn):
+                found[(*at, *path)] = ArrayColumn(dtype, shapes, column.parts)
             elif dtype is not None:
-                found[(*at, *path)] = Arrays(dtype, shapes, [np.array(column, dtype)])
+                found[(*at, *path)] = ArrayColumn(dtype, shapes, [np.array(column, dtype)])
             else:
                 texts = iter(column)
                 found[(*at, *path)] = [json_text(list(islice(texts, count))) for count in counts]
         return True
 
 
-def vectors(messages: Sequence[Any], names: tuple[str, ...], dtype: np.dtype[Any]) -> Arrays:
+def vectors(messages: Sequence[Any], names: tuple[str, ...], dtype: np.dtype[Any]) -> ArrayColumn:
     """Messages of numbers as one vector each."""
     numbers = np.array(list(map(attrgetter(*names), messages)), dtype).reshape(-1)
-    return Arrays(dtype, [(len(names),)] * len(messages), [numbers])
+    return ArrayColumn(dtype, [(len(names),)] * len(messages), [numbers])
 
 
 def nanoseconds(times: Sequence[Any]) -> list[int]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from shard_format.errors import BadMetadata, BadValue, LimitExceeded
 from shard_format.extras import require
-from wshard.convert._message_columns import VECTORS, Arrays, Json, json_text
+from wshard.convert._message_columns import VECTORS, ArrayColumn, Json, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -395,7 +395,7 @@ class RosDecoder:
             shapes = [
                 one.shape if type(one) is np.ndarray else (len(one) // size,) for one in column
             ]
-            found[path] = Arrays(dtype, shapes, column)
+            found[path] = ArrayColumn(dtype, shapes, column)
         return found
 
     def _decode(
