@@ -11,6 +11,7 @@ import pytest
 from tests.convert.mcap_support import made_episode
 from wshard import Episode
 from wshard.convert import write
+from wshard.video import VideoChannel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,6 +79,22 @@ def test_an_episode_without_a_rate_has_steps_only(tmp_path: Path) -> None:
     assert [str(change) for change in report.changes if change.kind == "cast"] == [
         "cast action/big: int64 to float64, numbers in plots are floats"
     ]
+
+
+def test_encoded_cameras_stay_encoded(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    frames = np.random.default_rng(0).integers(0, 255, (9, 32, 48, 3), dtype=np.uint8)
+    ep = Episode("a")
+    for name, codec in (("video", "h264:bf=0"), ("jpeg", "jpeg:90"), ("b", "h264:bf=2")):
+        ep.observations[name] = VideoChannel.encode(frames, codec)
+    report = write([ep], tmp_path / "a.rrd", "rerun")
+    seen = recorded(tmp_path / "a.rrd")
+    for name, column in (("video", "VideoStream:sample"), ("jpeg", "EncodedImage:blob")):
+        camera = ep.observations[name]
+        assert isinstance(camera, VideoChannel)
+        found = [np.array(row, np.uint8).tobytes() for row in seen[f"/signal/{name}"][column]]
+        assert found == [bytes(packet.data) for packet in camera.packets()]
+    assert [c.field for c in report.changes if c.kind == "decoded"] == ["signal/b"]
 
 
 def test_several_episodes_become_a_folder_of_recordings(tmp_path: Path) -> None:

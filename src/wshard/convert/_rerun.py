@@ -11,6 +11,8 @@ from shard_format.errors import InvalidArgument
 from shard_format.extras import require
 from wshard._channels import Channel, Modality, RaggedChannel, TextChannel, is_frames
 from wshard._lanes import CHANNEL_LANES, TICKS, TIMESTAMPS, block_name
+from wshard._video import VideoChannel
+from wshard.convert._mcap_json import PACKETS, form_of
 from wshard.convert._model import DatasetWriter, Notes, WriteOptions
 from wshard.convert._per_file import next_path
 
@@ -101,13 +103,29 @@ class _RerunRecording:
         if 0 in channel.step_shape:
             self._notes.dropped(block, "its entries have no elements")
             return
+        form = ""
+        if isinstance(channel, VideoChannel):
+            form = form_of(channel)
+            if form == "video":
+                codec = self._rerun.VideoCodec.auto(channel.codec)
+                self._stream.log(path, self._rerun.VideoStream(codec=codec), static=True)
+            elif form not in PACKETS:
+                self._notes.decoded(block, f"{channel.content_type} to pixels")
         for start, stop in _ranges(channel):
-            entries = channel.read_steps(start, stop)
+            entries: Any
+            if isinstance(channel, VideoChannel) and form in PACKETS:
+                shown = [one.data for one in channel.packets(start, stop) if not one.is_hidden]
+                entries = [np.frombuffer(data, np.uint8) for data in shown]
+            else:
+                entries = channel.read_steps(start, stop)
             if channel.layout == "dense" and entries.dtype.kind not in "fiub":
                 entries = entries.astype(np.float32)  # bf16
             steps = None if channel.has_own_clock else np.arange(start, stop)
             stamps = None if times is None else times[start:stop].astype("datetime64[ns]")
-            columns = self._columns(block, channel, entries)
+            if form in PACKETS:
+                columns = self._packets(channel, form, entries)
+            else:
+                columns = self._columns(block, channel, entries)
             if columns is None:
                 self._log_tensors(path, entries, steps, stamps)
                 continue
@@ -171,6 +189,13 @@ class _RerunRecording:
         lines = shape[0] if shape else 1
         values = entries.astype(np.float64).reshape(-1)
         return rerun.Scalars.columns(scalars=values).partition([lines] * len(entries))
+
+    def _packets(self, channel: Channel, form: str, packets: list[NDArray[np.uint8]]) -> Any:  # noqa: ANN401 - of rerun
+        """Encoded frames as they are."""
+        if form == "video":
+            return self._rerun.VideoStream.columns(sample=packets)
+        kinds = [channel.content_type] * len(packets)
+        return self._rerun.EncodedImage.columns(blob=packets, media_type=kinds)
 
     def _pictures(self, channel: Channel, entries: NDArray[Any]) -> Any:  # noqa: ANN401 - of rerun
         rerun, shape = self._rerun, channel.step_shape
