@@ -60,12 +60,16 @@ class JsonDecoder:
         except (ValueError, RecursionError) as error:
             raise self._error(error) from None
 
-    def columns(self, messages: Sequence[Any]) -> dict[Path, Column] | None:
+    def columns(
+        self, messages: Sequence[Any], only: Path | None = None
+    ) -> dict[Path, Column] | None:
         found: dict[Path, Column] = {}
         if self._has_bytes and all(map(_has_bytes, messages)):
             texts = [one[_DATA] for one in messages]
             shapes = [(_decoded_size(text),) for text in texts]
             found[_DATA,] = ArrayColumn(_U8, shapes, texts, self._bytes)
+            if only in found:
+                return found
             messages = [{k: v for k, v in one.items() if k != _DATA} for one in messages]
         try:
             return found if columns_of(messages, (), found) else None
@@ -108,7 +112,7 @@ class WholeJson:
     def parse(self, data: memoryview) -> Json:
         return json_text(json.loads(bytes(data)))
 
-    def columns(self, messages: Sequence[Any]) -> dict[Path, Column]:
+    def columns(self, messages: Sequence[Any], only: Path | None = None) -> dict[Path, Column]:
         return {(): messages}
 
 
@@ -121,7 +125,7 @@ class RawDecoder:
     def parse(self, data: memoryview) -> bytes:
         return bytes(data)
 
-    def columns(self, messages: Sequence[Any]) -> dict[Path, Column]:
+    def columns(self, messages: Sequence[Any], only: Path | None = None) -> dict[Path, Column]:
         return {(): ArrayColumn(_U8, [(len(one),) for one in messages], messages)}
 
 

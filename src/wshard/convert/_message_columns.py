@@ -117,14 +117,21 @@ class MessageDecoder(Protocol):
     def parse(self, data: memoryview) -> Any:  # noqa: ANN401 - whatever `columns` takes
         """One message. Does not keep `data`, unless it is large."""
 
-    def columns(self, messages: Sequence[Any]) -> dict[Path, Column] | None:
-        """The fields of parsed messages; None if they do not all have the same ones. One message always has."""
+    def columns(
+        self, messages: Sequence[Any], only: Path | None = None
+    ) -> dict[Path, Column] | None:
+        """The fields of parsed messages; None if they do not all have the same ones. One message always has.
+
+        Fields other than `only` may be missing if it is given.
+        """
 
 
-def fields_of_one(decode: MessageDecoder, data: memoryview) -> dict[Path, Value]:
-    """The fields of one message."""
+def fields_of_one(
+    decode: MessageDecoder, data: memoryview, only: Path | None = None
+) -> dict[Path, Value]:
+    """The fields of one message; others than `only` may be missing if it is given."""
     found: dict[Path, Value] = {}
-    for path, column in (decode.columns([decode.parse(data)]) or {}).items():
+    for path, column in (decode.columns([decode.parse(data)], only) or {}).items():
         if isinstance(column, ArrayColumn):
             found[path] = column.values().reshape(column.shapes[0])
         else:

@@ -158,13 +158,13 @@ class Topic:
         chunk, start, stop = self._places[3 * number : 3 * number + 3]
         return self._data((chunk, start, stop))
 
-    def decoded(self, number: int) -> dict[Path, Value]:
-        """The fields of a message, read again."""
-        return fields_of_one(self._decode, self._bytes_of(number))
+    def decoded(self, number: int, only: Path | None = None) -> dict[Path, Value]:
+        """The fields of a message, read again; others than `only` may be missing if it is given."""
+        return fields_of_one(self._decode, self._bytes_of(number), only)
 
     def field_values(self, path: Path, messages: Sequence[int]) -> list[Any]:
         """The values of one field in some messages, read again; an empty list has no fields."""
-        return [self.decoded(number).get(path, Json("[]")) for number in messages]
+        return [self.decoded(number, path).get(path, Json("[]")) for number in messages]
 
     def _merge_empty_lists(self) -> None:
         """Makes an empty list of objects an empty entry of the fields that its objects have in other messages."""
@@ -342,7 +342,7 @@ class Topic:
         if field.content is None:
             messages = np.array(field.messages, np.int64)[order]
             items: Any = SensorItems(
-                lambda message: self.decoded(message)[path], messages, offsets, tail, dtype
+                lambda message: self.decoded(message, path)[path], messages, offsets, tail, dtype
             )
             if is_dense:
                 rows = SensorSteps(items, (len(shapes), *shapes[0]))
@@ -387,7 +387,7 @@ class Topic:
         if content is None:
 
             def get(message: int) -> Any:  # noqa: ANN401 - an array
-                return self.decoded(message)["data",]
+                return self.decoded(message, ("data",))["data",]
         else:
             starts = np.concatenate([[0], np.cumsum([shape[0] for shape in field.shapes])]).tolist()
             whole = np.frombuffer(bytes(content), np.uint8)

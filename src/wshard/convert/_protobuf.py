@@ -113,10 +113,13 @@ class ProtobufDecoder:
         except (*self._errors, RecursionError) as error:
             raise self._error(error) from None
 
-    def columns(self, messages: Sequence[Any]) -> dict[Path, Column] | None:
+    def columns(
+        self, messages: Sequence[Any], only: Path | None = None
+    ) -> dict[Path, Column] | None:
         found: dict[Path, Column] = {}
+        plan = [step for step in self._plan if only is None or step[0] == only[0]]
         try:
-            return found if self._add(messages, self._plan, (), found) else None
+            return found if self._add(messages, plan, (), found) else None
         except (*self._errors, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise self._error(error) from None
 

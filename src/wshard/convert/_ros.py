@@ -380,7 +380,7 @@ class RosDecoder:
             )
         return values
 
-    def columns(self, messages: Sequence[Any]) -> dict[Path, Column]:
+    def columns(self, messages: Sequence[Any], only: Path | None = None) -> dict[Path, Column]:
         """The values of several messages."""
         layout = self._layout
         found: dict[Path, Column] = {}
@@ -388,6 +388,8 @@ class RosDecoder:
         for path, dtype, shape, column in zip(
             layout.paths, layout.types, layout.shapes, columns, strict=True
         ):
+            if only not in (None, path):
+                continue
             if dtype is None or shape == ():
                 found[path] = column
                 continue
