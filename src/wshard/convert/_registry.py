@@ -44,7 +44,7 @@ FORMATS: Final[dict[str, Format]] = {
                steps="as the mapping says; T or T + 1 observations, T actions"),
         Format(name="mcap", title="MCAP", module="_mcap", reader="McapReader", writer="McapWriter", extra="mcap", suffixes=(".mcap",), example="drive.mcap",
                steps="no steps: each topic has the clock of its messages, T is 0; files of this library keep their steps",
-               lost="residuals, bits of NaN; protobuf and ROS messages are written as JSON"),
+               lost="residuals, bits of NaN; video with B-frames becomes pixels; protobuf and ROS messages are written as JSON"),
         Format(name="rosbag", title="ROS 1 and ROS 2 bags", module="_rosbag", reader="RosbagReader", extra="ros", example="rosbag2_2026_03_01",
                steps="no steps: each topic has the clock of its messages, T is 0"),
         Format(name="dreamer", title="DreamerV3 replay, DreamerV2 episodes", module="_dreamer", reader="DreamerReader", writer="DreamerWriter", example="logdir/replay",
