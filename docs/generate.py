@@ -124,11 +124,11 @@ def formats_page() -> str:
 
 def format_table() -> list[str]:
     lines = [
-        "| Format | Name | Read | Write | Not kept when written | Extra | Example |",
+        "| Format | Name | Read | Write | Not kept | Extra | Example |",
         "|---|---|---|---|---|---|---|",
     ]
     for form in formats():
-        lost = (form.lost or "nothing") if form.writes else ""
+        lost = form.lost or ("nothing" if form.writes else "")
         cells = (
             *(form.title, f"`{form.name}`", _yes(form.reads), _yes(form.writes)),
             *(_cell(lost), f"`{form.extra}`" if form.extra else "", f"`{_example(form)}`"),

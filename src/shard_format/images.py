@@ -110,6 +110,8 @@ def _simplejpeg() -> Any:  # noqa: ANN401 - a module
 def _through_simplejpeg(simplejpeg: Any, data: memoryview, most: int) -> NDArray[np.uint8]:  # noqa: ANN401 - a module
     height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
     _check_pixels(width, height, most)
+    if colours.upper() not in ("GRAY", "RGB", "YCBCR"):
+        raise ValueError("inks, which Pillow rounds differently")
     is_grey = colours.upper() == "GRAY"
     pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(
         data, colorspace="GRAY" if is_grey else "RGB"
@@ -133,6 +135,8 @@ def _through_pillow(name: str, data: memoryview, most: int) -> NDArray[Any]:
             has_alpha = "transparency" in image.info or image.mode in ("LA", "PA")
             return np.asarray(image.convert("RGBA" if has_alpha else "RGB"))
         pixels = np.asarray(image)
+        if name == "Png" and image.mode == "I":  # what older versions of Pillow call 16 bits
+            return pixels.astype(np.uint16)
         return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
 
 

@@ -23,8 +23,10 @@ from wshard._video_codec import (
     BY_CONTENT_TYPE,
     CodecChoice,
     EncodedVideo,
+    PictureDecoder,
     VideoDecoder,
     VideoFrames,
+    decoder_of,
     encode_frames,
     has_only_keyframes,
     is_keyframe,
@@ -76,16 +78,16 @@ class _Decoders:
     __slots__ = ("_idle",)
 
     def __init__(self) -> None:
-        self._idle: deque[VideoDecoder] = deque()
+        self._idle: deque[VideoDecoder | PictureDecoder] = deque()
 
-    def take(self, channel: VideoChannel) -> VideoDecoder:
+    def take(self, channel: VideoChannel) -> VideoDecoder | PictureDecoder:
         with suppress(IndexError):  # another thread may be faster
             return self._idle.pop()
-        return VideoDecoder(
+        return decoder_of(
             channel.content_type or "", channel.extradata, channel.dtype_name, channel.step_shape
         )
 
-    def give_back(self, decoder: VideoDecoder) -> None:
+    def give_back(self, decoder: VideoDecoder | PictureDecoder) -> None:
         self._idle.append(decoder)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -96,7 +98,8 @@ class VideoChannel(Channel):
     """A camera that is stored as encoded video.
 
     It is read like any other channel: `channel[a:b]` is an array of frames, decoded from the keyframe before them, and
-    `data` is all of them. Decoding needs the extra `video`; `packets` gives the encoded frames and needs nothing.
+    `data` is all of them. Decoding needs the extra `video`, or `images` for JPEG and PNG; `packets` gives the encoded
+    frames and needs nothing.
     Slicing, saving, joining and copying keep the packets as they are: nothing is encoded twice.
 
     Make one with `encode`, `from_file` or `from_packets`.

@@ -1,4 +1,8 @@
-"""Encoding and decoding pictures with PyAV (FFmpeg): what `_video` needs of a codec, and nothing about files."""
+"""Encoding and decoding pictures: what `_video` needs of a codec, and nothing about files.
+
+PyAV (FFmpeg) does it, except that JPEG and PNG are decoded as other image files are (`shard_format.images`): their
+pixels are then those that Pillow and OpenCV give, and need no PyAV.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from shard_format.errors import BadValue, InvalidArgument, UnknownCodec
+from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, UnknownCodec
 from shard_format.extras import require
+from shard_format.images import decode_image
+from shard_format.registry import DEFAULT_LIMITS
 from wshard._values import DType, step_ranges
 
 if TYPE_CHECKING:
@@ -20,7 +26,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["CODECS", "CodecChoice", "EncodedVideo", "VideoDecoder", "encode_frames", "parse_codec"]
+__all__ = [
+    "CODECS",
+    "CodecChoice",
+    "EncodedVideo",
+    "PictureDecoder",
+    "VideoDecoder",
+    "decoder_of",
+    "encode_frames",
+    "parse_codec",
+]
 
 KEYFRAME_EVERY: Final = 32
 """Steps between keyframes, if the caller does not say."""
@@ -35,7 +50,7 @@ class VideoCodec(NamedTuple):
 
     content_type: str
     decoder: str
-    """FFmpeg's name for what reads it."""
+    """FFmpeg's name for what reads it; empty for files of images."""
     encoder: str = ""
     """FFmpeg's name for what writes it; empty for one that is only read."""
     settings: Sequence[str] = ()
@@ -74,10 +89,8 @@ CODECS: Final[dict[str, VideoCodec]] = {
     ),
     "vp9": VideoCodec("video/vp9", "vp9"),
     "ffv1": VideoCodec("video/ffv1", "ffv1", "ffv1", (), {"level": "3"}, ("bgr0",)),
-    "jpeg": VideoCodec(
-        "image/jpeg", "mjpeg", "mjpeg", ("quality",), {"quality": "95"}, ("yuvj420p",)
-    ),
-    "png": VideoCodec("image/png", "png", "png", (), {}, ("rgb24",)),
+    "jpeg": VideoCodec("image/jpeg", "", "mjpeg", ("quality",), {"quality": "95"}, ("yuvj420p",)),
+    "png": VideoCodec("image/png", "", "png", (), {}, ("rgb24",)),
 }
 BY_CONTENT_TYPE: Final = {codec.content_type: name for name, codec in CODECS.items()}
 _INTRA: Final = ("ffv1", "jpeg", "png")
@@ -181,8 +194,10 @@ def picture_format(dtype: DType, shape: Sequence[int]) -> str | None:
 # --- decoding
 
 
-class VideoDecoder:
-    """Decodes packets of one channel into arrays. One thread may use it at a time.
+def decoder_of(
+    content_type: str, extradata: bytes, dtype: DType, shape: Sequence[int]
+) -> VideoDecoder | PictureDecoder:
+    """What decodes the packets of a channel into arrays. One thread may use it at a time.
 
     It has no threads of its own: callers decode several groups of pictures at once, each with its own decoder.
 
@@ -191,20 +206,29 @@ class VideoDecoder:
         extradata: what the codec needs besides them.
         dtype: of the arrays.
         shape: of one picture; a stream of another size is refused before memory is made for it.
-    """
 
-    def __init__(
-        self, content_type: str, extradata: bytes, dtype: DType, shape: Sequence[int]
-    ) -> None:
+    Raises:
+        MissingExtra: the package that decodes this is not installed.
+        UnknownCodec: no package decodes it.
+    """
+    name = BY_CONTENT_TYPE.get(content_type.lower())
+    if name is None:
+        raise UnknownCodec(
+            "this version cannot decode this kind of video",
+            expected=" or ".join(BY_CONTENT_TYPE),
+            found=repr(content_type),
+            hint="packets() gives the encoded frames",
+        )
+    if not CODECS[name].decoder:
+        return PictureDecoder(content_type.lower(), dtype, shape)
+    return VideoDecoder(name, extradata, dtype, shape)
+
+
+class VideoDecoder:
+    """Decodes with PyAV; see `decoder_of`."""
+
+    def __init__(self, name: str, extradata: bytes, dtype: DType, shape: Sequence[int]) -> None:
         av = require("av", "video")
-        name = BY_CONTENT_TYPE.get(content_type.lower())
-        if name is None:
-            raise UnknownCodec(
-                "this version cannot decode this kind of video",
-                expected=" or ".join(BY_CONTENT_TYPE),
-                found=repr(content_type),
-                hint="packets() gives the encoded frames",
-            )
         self._height, self._width = shape[:2]
         self._shape = tuple(shape)
         self._dtype = dtype.stored_dtype
@@ -244,13 +268,7 @@ class VideoDecoder:
         for frame in self._frames(packets):
             if frame.pts in missing:
                 yield missing.pop(frame.pts), self._pixels(frame)
-        if missing:
-            raise BadValue(
-                "the packets do not give all frames",
-                expected=f"{len(wanted)} frames",
-                found=f"{len(wanted) - len(missing)}",
-                rule="W-VID-6",
-            )
+        _check_missing(missing, wanted)
 
     def _frames(self, packets: Iterable[tuple[int, Any, bool]]) -> Iterator[Any]:
         try:
@@ -279,6 +297,72 @@ class VideoDecoder:
         plane = frame.planes[0]
         rows = np.frombuffer(plane, self._dtype).reshape(self._height, -1)
         return rows[:, : math.prod(self._shape[1:])].reshape(self._shape)
+
+
+# What Pillow calls the pixels of a picture, by the number of values of each.
+_MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
+
+
+class PictureDecoder:
+    """Decodes packets that are files of images, each on its own; see `decoder_of`."""
+
+    def __init__(self, content_type: str, dtype: DType, shape: Sequence[int]) -> None:
+        self._content_type = content_type
+        self._dtype = dtype.numpy_dtype
+        self._shape = tuple(shape)
+
+    def decode(
+        self, packets: Iterable[tuple[int, Any, bool]], wanted: Mapping[int, int]
+    ) -> Iterator[tuple[int, NDArray[Any]]]:
+        """As `VideoDecoder.decode`. Grey becomes colour and the reverse, if the channel is the other."""
+        missing = dict(wanted)
+        for number, data, _ in packets:
+            if number in missing:
+                yield missing.pop(number), self._fitted(self._pixels(data))
+        _check_missing(missing, wanted)
+
+    def _pixels(self, data: Any) -> NDArray[Any]:  # noqa: ANN401 - bytes or a view of them
+        height, width = self._shape[:2]
+        # No pixel has more than four bytes; the row and the picture may both claim too many.
+        most = min(height * width * 4, DEFAULT_LIMITS.max_decompressed_bytes)
+        try:
+            pixels = decode_image(self._content_type, memoryview(data), most)
+        except (BadValue, LimitExceeded) as error:
+            raise BadValue(
+                error.problem, expected=error.expected, found=error.found, rule="W-VID-6"
+            ) from None
+        if pixels.shape[:2] != (height, width):
+            raise BadValue(
+                "a decoded frame has another size than the channel",
+                expected=f"{width} x {height} pixels",
+                found=f"{pixels.shape[1]} x {pixels.shape[0]}",
+                rule="W-VID-6",
+            )
+        return pixels
+
+    def _fitted(self, pixels: NDArray[Any]) -> NDArray[Any]:
+        if pixels.dtype != self._dtype:
+            raise BadValue(
+                "a decoded frame has another type than the channel",
+                expected=self._dtype,
+                found=pixels.dtype,
+                rule="W-VID-6",
+            )
+        if pixels.size != math.prod(self._shape):
+            image = require("PIL.Image", "images").fromarray(pixels)
+            values = self._shape[2] if len(self._shape) == 3 else 1
+            pixels = np.asarray(image.convert(_MODES[values]))
+        return pixels.reshape(self._shape)
+
+
+def _check_missing(missing: Mapping[int, int], wanted: Mapping[int, int]) -> None:
+    if missing:
+        raise BadValue(
+            "the packets do not give all frames",
+            expected=f"{len(wanted)} frames",
+            found=f"{len(wanted) - len(missing)}",
+            rule="W-VID-6",
+        )
 
 
 # --- encoding
@@ -440,7 +524,7 @@ def _measured(
     video: EncodedVideo, frames: VideoFrames, choice: CodecChoice
 ) -> dict[str, Any] | None:
     """What encoding changed, as a row says it; None if nothing."""
-    decoder = VideoDecoder(video.content_type, video.extradata, video.dtype, video.shape)
+    decoder = decoder_of(video.content_type, video.extradata, video.dtype, video.shape)
     squares, largest = 0.0, 0
     wanted = dict(enumerate(video.steps.tolist()))
     packets = zip(wanted, video.packets, video.is_keyframe.tolist(), strict=True)

@@ -13,6 +13,7 @@ from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, ShardE
 from wshard import load_wshard, save_wshard
 from wshard.convert import detect, read
 from wshard.convert._mapped_hdf5 import load_mapping, suggest_mapping
+from wshard.video import VideoChannel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,6 +113,7 @@ def test_groups_become_episodes_as_the_mapping_says(tmp_path: Path) -> None:
         np.testing.assert_array_equal(own.observations["cam"].data, group["obs/cam"])
         assert own.observations["words"].data == ["go"] * LENGTHS[number]
         assert own.observations["png"].data[2, 0, 0].tolist() == [2, 0, 255]
+        assert own.observations["png"].content_type == "image/png"
         np.testing.assert_array_equal(own.actions["action"].data, group["actions"])
         assert own.rewards is not None
         np.testing.assert_array_equal(own.rewards.data, group["reward"][:, 0], strict=True)
@@ -126,10 +128,70 @@ def test_groups_become_episodes_as_the_mapping_says(tmp_path: Path) -> None:
         assert {(note.kind, note.field) for note in episode.lost} == {
             ("dropped", "weird"),
             ("dropped", "/split"),
-            ("decoded", "obs/png"),
         }
         own.close()
     assert number == 2
+
+
+def picture(kind: str, mode: str = "RGB", size: tuple[int, int] = (8, 6)) -> bytes:
+    stream = io.BytesIO()
+    image.new(mode, size, 9).save(stream, kind)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("files", "kept", "noted"),
+    [
+        ([picture("JPEG")] * 3, "image/jpeg", set()),
+        ([picture("PNG", "I;16")] * 3, "image/png", set()),
+        ([picture("JPEG"), picture("PNG")], None, {"decoded"}),
+        ([picture("WEBP")] * 2, None, {"decoded"}),
+        ([picture("TIFF", "F")] * 2, None, set()),
+    ],
+)
+@pytest.mark.parametrize("padded", [True, False])
+def test_pictures_stay_as_they_are_if_all_are_alike(
+    tmp_path: Path, files: list[bytes], kept: str | None, noted: set[str], padded: bool
+) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        if padded:
+            rows = np.zeros((len(files), max(map(len, files)) + 7), np.uint8)
+            for row, data in zip(rows, files, strict=True):
+                row[: len(data)] = np.frombuffer(data, np.uint8)
+            file["cam"] = rows
+        else:
+            dataset = file.create_dataset("cam", (len(files),), h5py.vlen_dtype(np.uint8))
+            for step, data in enumerate(files):
+                dataset[step] = np.frombuffer(data, np.uint8)
+    mapping = {"observations": {"cam": {"path": "cam", "encoded": True}}}
+    (episode,) = read(tmp_path / "a.h5", mapping=mapping)
+    camera = episode.observations["cam"]
+    assert camera.content_type == kept
+    assert {note.kind for note in episode.lost} == noted
+    if isinstance(camera, VideoChannel):
+        assert [bytes(packet.data) for packet in camera.packets()] == files
+    expected = [np.asarray(image.open(io.BytesIO(data))) for data in files]
+    (pixels,) = read(tmp_path / "a.h5", mapping=mapping, video="decode")
+    for found in (camera, pixels.observations["cam"]):
+        assert [frame.tolist() for frame in found.data] == [one.tolist() for one in expected]
+    assert {note.kind for note in pixels.lost} == noted | (
+        {"decoded"} if kept == "image/jpeg" else set()
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [picture("PNG", size=(9, 6)), picture("PNG", "L"), b"\x89PNG"],
+    ids=["size", "grey", "cut"],
+)
+def test_a_picture_unlike_the_first_is_named(tmp_path: Path, other: bytes) -> None:
+    files = [picture("PNG"), picture("PNG"), other]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        dataset = file.create_dataset("cam", (3,), h5py.vlen_dtype(np.uint8))
+        for step, data in enumerate(files):
+            dataset[step] = np.frombuffer(data, np.uint8)
+    with pytest.raises(ShardError, match="cam, step 2"):
+        list(read(tmp_path / "a.h5", mapping={"observations": {"cam": "cam"}}))
 
 
 @pytest.mark.parametrize(

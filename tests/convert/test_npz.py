@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from wshard import (
     save_wshard,
 )
 from wshard.convert import _npz, detect, read, write
+from wshard.video import VideoChannel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -273,3 +275,23 @@ def test_rewards_and_ends_in_columns_of_one_number_are_rewards_and_ends(tmp_path
     assert ep.terminations.data.tolist() == [False, False, True]
     assert ep.actions["action"].shape == (3, 1)
     assert {change.field for change in ep.lost} == {"rewards", "dones"}
+
+
+@pytest.mark.parametrize("form", ["npz", "table"])
+def test_cameras_that_are_encoded_are_written_as_pixels(tmp_path: Path, form: str) -> None:
+    pytest.importorskip("pyarrow")
+    image = pytest.importorskip("PIL.Image")
+    out = io.BytesIO()
+    image.new("RGB", (8, 6), (9, 0, 255)).save(out, "JPEG")
+    camera = VideoChannel.from_packets(
+        [out.getvalue()] * 4, "image/jpeg", (6, 8, 3), lossy={"codec": "jpeg"}
+    )
+    episode = Episode("e", observations={"cam": camera}, actions={"action": np.zeros((4, 2))})
+    path = tmp_path / ("out" if form == "npz" else "out.parquet")
+    report = write([episode], path, form)
+    assert [change.field for change, _ in report.of_kind("decoded")] == ["signal/cam"]
+    (back,) = read(path)
+    found = back.observations["cam"]
+    assert type(found) is Channel
+    assert np.array_equal(found.data, camera.data)
+    assert found.lossy == camera.lossy

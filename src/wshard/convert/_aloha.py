@@ -4,14 +4,14 @@ The observation of row t was seen before the action of row t; the one after the 
 no rewards. Mobile ALOHA stores cameras as JPEG, one row a step, padded with zeros; `compress_len` has their lengths,
 which a decoder does not need. It hands frames to OpenCV's encoder and takes them from OpenCV's decoder, which both
 name the first channel blue, so a frame that was RGB before is RGB after. Other decoders give the channels the other
-way round, and this reader turns them back: pixels are what the loader of ACT gives.
+way round, and this reader turns them back: pixels are what the loader of ACT gives. So these pictures are decoded
+even where others are kept: as they are, every decoder would show them with red and blue exchanged.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,10 +22,12 @@ from wshard._channels import Modality
 from wshard._episode import Episode
 from wshard.convert._arrays import EncodedFrames, channel_of, image_type
 from wshard.convert._groups import Parts, member_group, note_leftovers, reading
-from wshard.convert._hdf5 import DatasetRows, attributes, datasets, open_hdf5
+from wshard.convert._hdf5 import EncodedRows, attributes, datasets, open_hdf5
 from wshard.convert._model import DatasetReader, Probe
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from wshard.convert._arrays import ForeignRows
     from wshard.convert._model import Notes, ReadOptions
 
@@ -96,7 +98,7 @@ class AlohaReader(DatasetReader):
             if field == "compress_len":
                 notes.dropped(field, "the lengths of JPEG files, which end by themselves")
             elif field.startswith(_IMAGES) and _is_encoded(dataset, length):
-                frames = EncodedFrames(field, PaddedPictures(dataset), dataset.file.filename)
+                frames = EncodedFrames(field, EncodedRows(dataset), file.filename)
                 rows = Reversed(frames) if frames.shape[3:] == (3,) else frames
                 camera = channel_of(rest, rows, path=file.filename, modality=Modality.RGB)
                 parts.put("signal", rest, camera, field)
@@ -120,21 +122,6 @@ def _is_encoded(dataset: Any, length: int) -> bool:  # noqa: ANN401 - an h5py.Da
     if dataset.ndim != 2 or dataset.dtype != np.uint8 or dataset.shape[0] != length or not length:
         return False
     return bool(image_type(dataset[0].tobytes()))
-
-
-class PaddedPictures(Sequence[Any]):
-    """Encoded pictures in rows that are padded with zeros."""
-
-    def __init__(self, dataset: Any) -> None:  # noqa: ANN401 - an h5py.Dataset
-        self._rows = DatasetRows(dataset)
-
-    def __len__(self) -> int:
-        return self._rows.shape[0]
-
-    def __getitem__(self, step: Any) -> Any:  # noqa: ANN401 - bytes by number
-        row = self._rows[step : step + 1][0]
-        filled = np.flatnonzero(row)
-        return row[: filled[-1] + 1 if len(filled) else 0]
 
 
 class Reversed:

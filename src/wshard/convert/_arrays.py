@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import struct
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,22 +17,32 @@ from shard_format.registry import DEFAULT_LIMITS
 from wshard._blocks import pieces_of
 from wshard._channels import Channel, TextChannel
 from wshard._values import DType
+from wshard._video import VideoChannel
+from wshard._video_codec import picture_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from wshard.convert._model import Notes
+
 __all__ = [
     "CHANNEL_FACTS",
     "EncodedFrames",
     "ForeignRows",
     "PartOfRows",
+    "PictureHead",
     "channel_facts",
     "channel_of",
     "checked_facts",
+    "drop_video_fields",
     "image_type",
     "least_bytes",
+    "picture_channel",
+    "picture_files",
+    "picture_head",
+    "png_file",
     "splits",
     "text_channel",
 ]
@@ -53,6 +65,14 @@ class ForeignRows(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
 
     def __getitem__(self, rows: slice, /) -> Any: ...  # noqa: ANN401 - an array
+
+
+class Pictures(Protocol):
+    """Encoded pictures as bytes, one a step, each read when it is asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, step: int, /) -> Any: ...  # noqa: ANN401 - bytes, or an array of them
 
 
 class PartOfRows:
@@ -204,10 +224,153 @@ _MAGIC: Final[dict[str, bytes | tuple[bytes, ...]]] = {
 }
 
 
+class PictureHead(NamedTuple):
+    """What the head of a JPEG or PNG file says."""
+
+    content_type: str
+    height: int
+    width: int
+    bits: int
+    """Of each value of a pixel."""
+    pixels: int
+    """JPEG: the number of values of a pixel; PNG: the type of its colours."""
+
+    @property
+    def frame(self) -> tuple[str, tuple[int, ...]] | None:
+        """dtype and shape of the decoded picture; None for one with a palette, inks or the like, or without pixels."""
+        found = _FRAMES.get((self.content_type, self.bits, self.pixels))
+        if found is None or not self.height * self.width:
+            return None
+        return found[0], (self.height, self.width, *found[1])
+
+
+_FRAMES: Final[dict[tuple[str, int, int], tuple[str, tuple[int, ...]]]] = {
+    ("image/jpeg", 8, 1): ("u1", ()),
+    ("image/jpeg", 8, 3): ("u1", (3,)),
+    ("image/png", 8, 0): ("u1", ()),
+    ("image/png", 8, 2): ("u1", (3,)),
+    ("image/png", 8, 6): ("u1", (4,)),
+    ("image/png", 16, 0): ("<u2", ()),
+}
+
+# Markers of JPEG that start the description of the pixels; the others in their range mean something else.
+_FRAME_MARKERS: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+
+
+def picture_head(data: bytes | memoryview) -> PictureHead | None:
+    """The size and the pixels of a JPEG or PNG file, which is not decoded; None for anything else."""
+    kind = image_type(data)
+    if kind == "image/png" and len(data) >= 26:
+        width, height, bits, pixels = struct.unpack_from(">IIBB", data, 16)
+        return PictureHead(kind, height, width, bits, pixels)
+    at = 2
+    while kind == "image/jpeg" and at + 10 <= len(data) and data[at] == 0xFF:
+        marker = data[at + 1]
+        if marker in _FRAME_MARKERS:
+            bits, height, width, pixels = struct.unpack_from(">BHHB", data, at + 4)
+            return PictureHead(kind, height, width, bits, pixels)
+        # Before a marker there may be any number of bytes 0xFF.
+        at += 1 if marker == 0xFF else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return None
+
+
+def picture_channel(
+    name: str,
+    pictures: Pictures,
+    video: str,
+    notes: Notes,
+    *,
+    field: str = "",
+    rows: ForeignRows | None = None,
+    path: str | None = None,
+    **facts: Any,  # noqa: ANN401 - of Channel
+) -> Channel:
+    """A channel of encoded pictures, one a step.
+
+    They stay as they are, all in memory, if all are JPEG or all PNG with the same size and kind of pixels. Others become
+    pixels, which are decoded when they are used. A note tells of it, except for PNG, BMP and TIFF, which lose nothing.
+
+    Args:
+        name: of the channel.
+        pictures: as bytes.
+        video: as `ReadOptions` has it: with `"decode"`, all become pixels.
+        notes: where to note that.
+        field: what the pictures are called where they come from; `name` if you leave it out.
+        rows: their pixels, if these are not just what a decoder gives.
+        path: the file, for errors.
+        facts: as for `channel_of`.
+    """
+    field = field or name
+    frames = EncodedFrames(field, pictures, path) if rows is None else rows
+    kind = image_type(_as_view(pictures[0]))
+    if kind == "image/jpeg":
+        facts.setdefault("lossy", {"codec": "jpeg"})
+    dtype, shape = DType.from_numpy(frames.dtype), frames.shape[1:]
+    if video != "decode" and picture_format(dtype, shape) is not None:
+        kept = _alike(pictures)
+        if kept is not None:
+            return VideoChannel.from_packets(kept, kind, shape, dtype=dtype, name=name, **facts)
+    if kind not in _LOSSLESS:
+        notes.decoded(field, f"{kind.removeprefix('image/').upper()} to pixels")
+    head = picture_head(_as_view(pictures[0]))
+    if head is not None and head.bits > 8 * dtype.size:
+        notes.cast(
+            field, f"{head.bits} bits", f"{8 * dtype.size} bits", "as the decoder gives them"
+        )
+    return channel_of(name, frames, path=path, **facts)
+
+
+def _alike(pictures: Pictures) -> list[bytes] | None:
+    """All pictures, if their heads say the same; else None."""
+    kept: list[bytes] = []
+    first = picture_head(_as_view(pictures[0]))
+    for number in range(len(pictures)):
+        picture = bytes(_as_view(pictures[number]))
+        if first is None or picture_head(picture) != first:
+            return None
+        kept.append(picture)
+    return kept
+
+
+def picture_files(channel: Channel) -> list[bytes] | None:
+    """The files of a channel of JPEG or PNG pictures, one a step; None for any other channel."""
+    if not isinstance(channel, VideoChannel) or channel.content_type not in _KEPT_TYPES:
+        return None
+    shown = [packet for packet in channel.packets() if not packet.is_hidden]
+    return [bytes(packet.data) for packet in sorted(shown, key=lambda packet: packet.step)]
+
+
+_LOSSLESS: Final = ("image/bmp", "image/png", "image/tiff")
+_KEPT_TYPES: Final = ("image/jpeg", "image/png")
+
+
+def png_file(pixels: NDArray[Any]) -> bytes:
+    """A picture as a PNG file, without loss: uint8 or uint16 [H, W], uint8 [H, W, 3] or [H, W, 4]."""
+    out = io.BytesIO()
+    image = require("PIL.Image", "images").fromarray(np.ascontiguousarray(pixels))
+    image.save(out, "PNG", compress_level=1)
+    return out.getvalue()
+
+
+_OF_VIDEO: Final = ("content_type", "extradata", "frames_block", "layout", "offsets_block")
+
+
+def drop_video_fields(fields: dict[str, Any], channel: Channel, field: str, notes: Notes) -> None:
+    """Makes the row of a channel that of its pixels, if it is video and is written as pixels, with a note."""
+    if isinstance(channel, VideoChannel):
+        for key in _OF_VIDEO:
+            fields.pop(key, None)
+        notes.decoded(field, f"{channel.codec} to pixels")
+
+
+def _as_view(picture: Any) -> memoryview:  # noqa: ANN401 - bytes, or an array of them
+    return memoryview(picture).cast("B")
+
+
 class EncodedFrames:
     """Encoded pictures, one a step, that are decoded when they are used. All have the size of the first."""
 
-    def __init__(self, name: str, frames: Sequence[Any], path: str | None = None) -> None:
+    def __init__(self, name: str, frames: Pictures, path: str | None = None) -> None:
         self._name = name
         self._frames = frames
         self._path = path
@@ -218,7 +381,7 @@ class EncodedFrames:
         self.dtype = first.dtype
 
     def _decode(self, step: int) -> NDArray[Any]:
-        data = memoryview(self._frames[step]).cast("B")
+        data = _as_view(self._frames[step])
         try:
             return decode_image(image_type(data), data, DEFAULT_LIMITS.max_decompressed_bytes)
         except ShardError as error:

@@ -241,7 +241,7 @@ class SharedRows(DatasetRows):
 
 
 class EncodedRows:
-    """Encoded images of a dataset, one a row: bytes of any length, or rows of bytes; for `EncodedFrames`."""
+    """Encoded images of a dataset, one a row: bytes of any length, or rows of bytes that are padded with zeros."""
 
     def __init__(self, dataset: Any, start: int = 0, stop: int | None = None) -> None:  # noqa: ANN401 - an h5py.Dataset
         rows = DatasetRows(dataset)
@@ -265,7 +265,12 @@ class EncodedRows:
             first = step - step % _FRAMES_AT_ONCE
             read = self._rows[first : first + _FRAMES_AT_ONCE]
             self._last = (first, read)
-        return read[step - first]
+        row = read[step - first]
+        is_padded = self._rows.dtype == np.uint8 and len(self._rows.shape) == 2
+        # Other files may end with zeros of their own, which do not matter to decoders.
+        if is_padded and image_type(row.data) in ("image/jpeg", "image/png"):
+            return row[: np.flatnonzero(row)[-1] + 1]
+        return row
 
 
 def attributes(item: Any) -> dict[str, Any]:  # noqa: ANN401 - a group or dataset of h5py

@@ -69,7 +69,13 @@ from shard_format.listing import natural_key
 from wshard._channels import Channel
 from wshard._episode import Episode
 from wshard._metadata import Timebase
-from wshard.convert._arrays import EncodedFrames, PartOfRows, channel_of, splits, text_channel
+from wshard.convert._arrays import (
+    PartOfRows,
+    channel_of,
+    picture_channel,
+    splits,
+    text_channel,
+)
 from wshard.convert._hdf5 import (
     DatasetRows,
     EncodedRows,
@@ -423,8 +429,8 @@ class _Filling:
             frames: Any = EncodedRows(dataset, start, stop)
             if not frames.are_images:
                 raise _unfit(dataset, "encoded images" if is_encoded else "numbers, text or images")
-            self._notes.decoded(path, "images to pixels")
-            return channel_of(name, EncodedFrames(name, frames), **facts)
+            video = self._reader.options.video
+            return picture_channel(name, frames, video, self._notes, field=path, **facts)
         return channel_of(name, self._rows(path, dataset), path=self._reader.path, **facts)
 
     def _rows(self, path: str, dataset: Any) -> Any:  # noqa: ANN401 - an h5py.Dataset; rows

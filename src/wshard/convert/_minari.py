@@ -35,6 +35,7 @@ from wshard.convert._arrays import (
     channel_of,
     checked_facts,
     least_bytes,
+    picture_channel,
     text_channel,
 )
 from wshard.convert._hdf5 import (
@@ -67,6 +68,7 @@ from wshard.convert._model import DatasetReader, Probe, read_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from wshard.convert._arrays import Pictures
     from wshard.convert._model import Notes, ReadOptions
 
 __all__ = ["MinariReader", "MinariWriter", "recognises"]
@@ -106,9 +108,9 @@ class MinariReader(DatasetReader):
         form = (facts or {}).get("data_format", "hdf5")
         self._store: _Store
         if form == "hdf5":
-            self._store = _Hdf5Store(os.path.join(folder, MAIN_FILE))
+            self._store = _Hdf5Store(os.path.join(folder, MAIN_FILE), options.video)
         elif form in ("arrow", "parquet"):
-            self._store = _ArrowStore(folder, form)
+            self._store = _ArrowStore(folder, form, options.video)
         else:
             raise BadMetadata(
                 "unknown back end",
@@ -306,8 +308,9 @@ class _EpisodeArrays(NamedTuple):
 class _Hdf5Store:
     """`main_data.hdf5`. Owns: the open file."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, video: str) -> None:
         self._path = path
+        self._video = video
         self._file = open_hdf5(path)
 
     def close(self) -> None:
@@ -370,7 +373,7 @@ class _Hdf5Store:
         if (is_rows or dtype.hasobject) and found:
             frames = EncodedRows(dataset)
             if frames.are_images:
-                return _decoded(name, frames, notes)
+                return _pictures(name, frames, self._video, notes, _described(dataset, notes))
         if not found:
             notes.cast(dataset.name, "one value", "an array of one value")
             return Channel(name, data=np.asarray(dataset[()]).reshape(1))
@@ -383,9 +386,10 @@ class _Hdf5Store:
 class _ArrowStore:
     """A folder for each episode, with a table of T + 1 rows and what else is known of it."""
 
-    def __init__(self, folder: str, form: str) -> None:
+    def __init__(self, folder: str, form: str, video: str) -> None:
         self._folder = folder
         self._form = form
+        self._video = video
         require("pyarrow", "minari")
 
     def close(self) -> None:
@@ -468,7 +472,7 @@ class _ArrowStore:
                     notes.filled(name, f"{array.null_count} steps without text with empty text")
                 return text_channel(name, array.to_pylist())
             if types.is_binary(array.type) or types.is_large_binary(array.type):
-                return _decoded(name, _ArrowFrames(array), notes)
+                return _pictures(name, _ArrowFrames(array), self._video, notes, {})
             if types.is_list(array.type) or types.is_large_list(array.type):
                 return _from_lists(name, array)
             values = _numbers(array, _shape_in_table(field, array, leaf))
@@ -568,11 +572,12 @@ class _ArrowFrames:
         return memoryview(value.as_buffer() if value.is_valid else b"")
 
 
-def _decoded(name: str, frames: Any, notes: Notes) -> Channel:  # noqa: ANN401 - encoded images
+def _pictures(
+    name: str, frames: Pictures, video: str, notes: Notes, facts: dict[str, Any]
+) -> Channel:
     rows = EncodedFrames(name, frames)
-    notes.decoded(name, "JPEG to pixels")
-    modality = _modality(rows.shape, rows.dtype)
-    return channel_of(name, rows, modality=modality, lossy={"codec": "jpeg"})
+    facts = {"modality": _modality(rows.shape, rows.dtype), **facts}
+    return picture_channel(name, frames, video, notes, rows=rows, **facts)
 
 
 def _modality(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Modality | None:

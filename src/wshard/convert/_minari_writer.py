@@ -15,7 +15,14 @@ from shard_format.extras import require
 from wshard._channels import Channel
 from wshard._lanes import TICKS
 from wshard._values import DType
-from wshard.convert._arrays import CHANNEL_FACTS, channel_facts
+from wshard._video import VideoChannel
+from wshard.convert._arrays import (
+    CHANNEL_FACTS,
+    channel_facts,
+    picture_files,
+    picture_head,
+    png_file,
+)
 from wshard.convert._minari_layout import (
     LANES,
     MAIN_FILE,
@@ -40,11 +47,17 @@ _WRITTEN_VERSION: Final = "0.5.4"
 # An attribute of HDF5 has less than 64 KiB.
 _MOST_ATTRIBUTE: Final = 60_000
 _PIECE: Final = 8 << 20
+# Minari does not encode smaller ones.
+_SMALLEST_IMAGE: Final = 32
 _PREDICTED: Final = ("omen/", "uncert/")
 
 
 class MinariWriter(DatasetWriter):
-    """A dataset of the HDF5 back end, with images as they are. Owns: the open file."""
+    """A dataset of the HDF5 back end. Owns: the open file.
+
+    Minari encodes all images of a dataset or none: whatever opens it decides by the space. If the first episode has
+    pictures that are JPEG or PNG files, these stay as they are, and images that are pixels become PNG, without loss.
+    """
 
     def __init__(self, path: str, options: WriteOptions) -> None:
         super().__init__(path, options)
@@ -54,6 +67,7 @@ class MinariWriter(DatasetWriter):
         self._file = h5py.File(os.path.join(self._folder, MAIN_FILE), "w")
         self._parts = [_SpacePart(*lane) for lane in LANES]
         self._facts: dict[str, Any] | None = None
+        self._encodes: bool | None = None
         self._episodes = 0
         self._steps = 0
 
@@ -76,9 +90,11 @@ class MinariWriter(DatasetWriter):
             notes.renamed(f"id {episode.id}", f"{name}, and its attribute episode_id")
             metadata["episode_id"] = episode.id
         _write_attributes(group, metadata, "", notes)
+        if self._encodes is None:
+            self._encodes = self.options.video == "keep" and _has_picture_files(episode)
         others = dict[str, Channel]()
         for part, lane in zip(self._parts, (episode.observations, episode.actions), strict=True):
-            others |= part.write(group, lane, episode, notes)
+            others |= part.write(group, lane, episode, notes, encodes=self._encodes)
         self._write_steps(group, episode, notes)
         self._write_infos(group, others, episode, notes)
         if episode.provenance is not None:
@@ -174,7 +190,7 @@ class MinariWriter(DatasetWriter):
             "total_episodes": self._episodes,
             "total_steps": self._steps,
             "data_format": "hdf5",
-            "jpeg_encoding": False,
+            "jpeg_encoding": bool(self._encodes),
             "minari_version": _WRITTEN_VERSION,
             "dataset_size": round(size / 1e6, 1),
             **spaces,
@@ -217,6 +233,8 @@ class _SpacePart:
         lane: Mapping[str, Channel],
         episode: Episode,
         notes: Notes,
+        *,
+        encodes: bool,
     ) -> dict[str, Channel]:
         """Writes the channels of the space into the group of an episode, and returns the others."""
         others, usable = dict[str, Channel](), dict[str, Channel]()
@@ -235,11 +253,13 @@ class _SpacePart:
         for name, channel in usable.items():
             leaf = self._leaf(name, channel, notes)
             block = f"{self._lane}/{name}"
-            if leaf is None:
+            is_image = leaf is not None and encodes and _is_image_space(leaf.space)
+            if leaf is None or (is_image and not _is_encodable(channel)):
                 others[block] = channel
                 continue
             path = "/".join((self._group, hdf5_path(leaf.path))).rstrip("/")
-            _write_channel(group, path, channel, notes)
+            write = _write_pictures if is_image else _write_channel
+            write(group, path, channel, notes)
             is_short = self._lane == "signal" and len(channel) == episode.length
             notes.kept(block, f"{path}, T entries where Minari has T + 1" if is_short else path)
         for name in self._leaves.keys() - usable.keys():
@@ -343,6 +363,65 @@ def _stored_dtype(channel: Channel) -> np.dtype[Any]:
     return np.dtype(np.float32) if channel.dtype_name is DType.BFLOAT16 else channel.dtype
 
 
+def _is_image_space(space: Mapping[str, Any]) -> bool:
+    """Whether Minari encodes what is in a space."""
+    shape = space.get("shape") or ()
+    return (
+        space["type"] == "Box"
+        and space.get("dtype") == "uint8"
+        and len(shape) in (2, 3)
+        and min(shape[:2]) >= _SMALLEST_IMAGE
+        and bool(np.all(np.asarray(space["low"]) == 0) and np.all(np.asarray(space["high"]) == 255))
+    )
+
+
+def _is_encodable(channel: Channel) -> bool:
+    """Whether files can hold the frames of a channel so that Minari reads the same shape."""
+    shape = channel.step_shape
+    is_picture = len(shape) == 2 or (len(shape) == 3 and shape[2] in (3, 4))
+    return is_picture and channel.dtype_name is DType.UINT8
+
+
+def _has_picture_files(episode: Episode) -> bool:
+    """Whether an episode has JPEG or PNG pictures, and everything that Minari takes for an image can be encoded."""
+    channels = [
+        channel
+        for lane in (episode.observations, episode.actions)
+        for name, channel in lane.items()
+        if not name.startswith("info/") and not _unusable(channel, episode.length)
+    ]
+    images = [one for one in channels if one.layout != "text" and _is_image_space(_space_of(one))]
+    return all(map(_is_encodable, images)) and any(map(_plain_files, images))
+
+
+def _plain_files(channel: Channel) -> list[bytes] | None:
+    """The pictures of a channel, if Minari reads the same frames of them; else None."""
+    files = picture_files(channel)
+    for file in files or ():
+        head = picture_head(file)
+        if head is None or head.frame != ("u1", channel.step_shape):
+            return None
+    return files
+
+
+def _write_pictures(group: Any, path: str, channel: Channel, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Group
+    """Writes frames as files: those that a channel holds, or PNG."""
+    h5py = require("h5py", "minari")
+    files = _plain_files(channel)
+    dataset = group.create_dataset(path, (len(channel),), h5py.vlen_dtype(np.uint8))
+    _describe(dataset, channel, notes)
+    if files is not None:
+        for step, file in enumerate(files):
+            dataset[step] = np.frombuffer(file, np.uint8)
+        return
+    if isinstance(channel, VideoChannel):
+        notes.decoded(path, f"{channel.codec} to PNG")
+    reading = channel.uncached()
+    for start, stop in channel.step_ranges(_PIECE):
+        for step, frame in enumerate(reading.read_steps(start, stop), start):
+            dataset[step] = np.frombuffer(png_file(frame), np.uint8)
+
+
 def _write_channel(group: Any, path: str, channel: Channel, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Group
     """Writes a channel as a dataset, piece by piece."""
     h5py = require("h5py", "minari")
@@ -359,6 +438,8 @@ def _write_channel(group: Any, path: str, channel: Channel, notes: Notes) -> Non
     dtype = _stored_dtype(channel)
     if dtype != channel.dtype:
         notes.cast(path, channel.dtype_name, dtype, "HDF5 has no such type")
+    if isinstance(channel, VideoChannel):
+        notes.decoded(path, f"{channel.codec} to pixels")
     dataset = group.create_dataset(path, channel.shape, dtype, **grows)
     _describe(dataset, channel, notes)
     reading = channel.uncached()

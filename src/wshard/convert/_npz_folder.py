@@ -55,7 +55,7 @@ from wshard._lanes import (
 )
 from wshard._metadata import complete_provenance, episode_fields, parse_facts, parse_rows
 from wshard._values import DType
-from wshard.convert._arrays import PartOfRows, RowsBlock, splits
+from wshard.convert._arrays import PartOfRows, RowsBlock, drop_video_fields, splits
 from wshard.convert._fields import SECONDS, address_of_field, seconds_as_ns
 from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import DatasetReader, DatasetWriter
@@ -574,9 +574,9 @@ class NpzWriter(DatasetWriter):
                 member = names.get(block, member_of(block))
                 if member != member_of(block):
                     described["members"][block] = member
-                described["channels"].append(
-                    _describe(address, part, episode.length, member, members)
-                )
+                row = _describe(address, part, episode.length, member, members)
+                drop_video_fields(row, part, block, notes)
+                described["channels"].append(row)
                 notes.kept(block, member)
         members |= {name: _member(value) for name, value in values.items() if name not in members}
         members[_OWN] = _member(np.frombuffer(canonical(described), np.uint8))

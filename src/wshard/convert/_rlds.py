@@ -31,7 +31,7 @@ from shard_format.sources import open_regular
 from wshard._channels import Channel, Modality, RaggedChannel, TextChannel
 from wshard._episode import Episode
 from wshard._values import BY_NAME, DType
-from wshard.convert._arrays import EncodedFrames, channel_of, text_channel
+from wshard.convert._arrays import EncodedFrames, channel_of, picture_channel, text_channel
 from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import DatasetReader, Probe, inside, read_json
 from wshard.convert._rlds_writer import RldsWriter
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 __all__ = ["RldsReader", "RldsWriter", "recognises"]
 
 _MOST_UNSEEN: Final = 1_000_000
+# zlib makes nothing smaller by more than 1032 times; a shape may claim any size.
+_LARGEST_RATIO: Final = 1032
 
 
 def recognises(probe: Probe) -> bool:
@@ -139,7 +141,7 @@ class RldsReader(DatasetReader):
                 name = str(split["name"])
                 lengths = [int(length) for length in split.get("shardLengths", ())]
                 template = str(split.get("filepathTemplate") or TEMPLATE)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
                 raise BadMetadata(
                     f"the description of a split makes no sense: {error}", path=path
                 ) from None
@@ -176,7 +178,8 @@ class RldsReader(DatasetReader):
         name = f"{place.split}_{place.number}"
         content = place.file.read(place.record)
         try:
-            record = RecordParser(parse_example(content), self._leaves, place.file.path, notes)
+            example = parse_example(content)
+            record = RecordParser(example, self._leaves, place.file.path, self.options.video, notes)
             episode = record.episode(name)
         except ShardError as error:
             raise error.located(path=place.file.path) from None
@@ -251,11 +254,17 @@ class RecordParser:
     """One record on its way to an episode."""
 
     def __init__(
-        self, example: Example, leaves: dict[str, FeatureLeaf], path: str, notes: Notes
+        self,
+        example: Example,
+        leaves: dict[str, FeatureLeaf],
+        path: str,
+        video: str,
+        notes: Notes,
     ) -> None:
         self._example = example
         self._leaves = leaves
         self._path = path
+        self._video = video
         self._notes = notes
         self._used: set[str] = set()
         self.fields: dict[str, str] = {}
@@ -298,7 +307,9 @@ class RecordParser:
             if leaf.depth > (0 if in_steps else 1):
                 return False
             if leaf.kind == "image":
-                return in_steps and all(map(len, self._strings(feature)))
+                # Pillow makes 8 bits of colours of 16.
+                is_deep = leaf.dtype == "uint16" and leaf.shape[2:] not in ((), (1,))
+                return in_steps and not is_deep and all(map(len, self._strings(feature)))
             if leaf.kind == "tensor" and leaf.is_text and in_steps:
                 return not leaf.shape and leaf.encoding == "none" and self._is_utf8(feature)
             if leaf.encoding != "none":
@@ -423,11 +434,15 @@ class RecordParser:
         rows = StoredPictures(feature, frames, leaf, self._path)
         is_colour = rows.shape[-1] in (3, 4) and leaf.dtype == "uint8"
         modality = Modality.RGB if is_colour else Modality.DEPTH if leaf.dtype != "uint8" else None
-        channel = channel_of(feature, rows, path=self._path, modality=modality)
-        if bytes(frames[0][:3]) == b"\xff\xd8\xff":
-            channel.lossy = {"codec": "jpeg"}
-            self._notes.decoded(feature, "JPEG pictures became pixels")
-        return channel
+        return picture_channel(
+            feature,
+            frames,
+            self._video,
+            self._notes,
+            rows=rows,
+            path=self._path,
+            modality=modality,
+        )
 
     def _check_lengths(self) -> int:
         """The number of steps, on which all features must agree."""
@@ -607,7 +622,9 @@ class RecordParser:
                 "epoch_ns": int(facts["epoch_ns"]),
                 "metadata": dict(facts["metadata"]),
             }
-        except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+        except (
+            *(KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError),
+        ) as error:
             raise BadValue(f"not what our writer stores: {error!r}", entry=OWN_FACTS) from None
 
     def _restore_own_facts(self, episode: Episode) -> None:
@@ -675,7 +692,8 @@ class EncodedTensors:
         data: bytes | memoryview = self._strings[step]
         if self._is_compressed:
             try:
-                data = zlib.decompressobj().decompress(data, size + 1)
+                most = min(size, len(data) * _LARGEST_RATIO)
+                data = zlib.decompressobj().decompress(data, most + 1)
             except zlib.error as error:
                 raise BadValue(
                     f"a compressed tensor is damaged: {error}",

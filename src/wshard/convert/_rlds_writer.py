@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import zlib
@@ -12,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from shard_format.codecs import crc32c
-from shard_format.errors import (
-    InvalidArgument,
-)
-from shard_format.extras import require
+from shard_format.errors import InvalidArgument
 from wshard._blocks import Extra
 from wshard._channels import Channel, RaggedChannel, TextChannel, is_frames
 from wshard._values import BY_NAME, DType
+from wshard._video import VideoChannel
+from wshard.convert._arrays import picture_files, png_file
 from wshard.convert._model import DatasetWriter
 from wshard.convert._tf_example import encode_example
 from wshard.convert._tfds import (
@@ -38,7 +36,8 @@ from wshard.convert._tfds import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import io
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -54,12 +53,14 @@ _PIECE_BYTES: Final = 16 << 20
 class _FeaturePlan:
     """What the features of one episode are when it is written."""
 
-    def __init__(self, episode: Episode, notes: Notes) -> None:
+    def __init__(self, episode: Episode, notes: Notes, *, keeps: bool) -> None:
         self.episode = episode
         self.notes = notes
+        self.keeps = keeps
+        """Whether JPEG and PNG pictures are written as they are."""
         origin = episode.metadata.get("rlds")
         self.origin: dict[str, Any] = origin if isinstance(origin, dict) else {}
-        self.is_own = not isinstance(self.origin.get("features"), dict)
+        self.is_own = not _has_groups(self.origin.get("features"))
         self._known = {} if self.is_own else leaves_of(self.origin["features"], "metadata rlds")
         self.channels: dict[str, tuple[FeatureLeaf, Channel]] = {}
         """Of the steps, by feature."""
@@ -131,11 +132,19 @@ class _FeaturePlan:
                 leaf = FeatureLeaf("tensor", "float64", leaf.shape, "bytes")
         if channel.dtype_name is DType.BFLOAT16 and leaf.dtype == "float32":
             self.notes.cast(block, "bf16", "float32", "TensorFlow Datasets has no such type")
+        if isinstance(channel, VideoChannel) and self._picture_format(leaf, channel) == "":
+            form = "PNG" if leaf.kind == "image" else "pixels"
+            self.notes.decoded(block, f"{channel.codec} to {form}")
         self.channels[free] = (leaf, channel)
         if free == feature:
             self.notes.kept(block, free)
         else:
             self.notes.renamed(block, free)
+
+    def _picture_format(self, leaf: FeatureLeaf, channel: Any) -> str:  # noqa: ANN401 - a channel or a fact
+        """`"jpeg"` or `"png"` for pictures that are written as they are; empty for all others."""
+        is_kept = self.keeps and leaf.kind == "image" and isinstance(channel, VideoChannel)
+        return channel.codec if is_kept and channel.codec in ("jpeg", "png") else ""
 
     def _plan_flags(self) -> None:
         episode, rows, length = self.episode, self.rows, self.episode.length
@@ -205,12 +214,14 @@ class _FeaturePlan:
         root: dict[str, Any] = _node("features_dict.FeaturesDict", featuresDict={"features": {}})
         if not self.is_own:
             root = json.loads(json.dumps(self.origin["features"]))
-        names = {*self.channels, *self.facts, *self.encoded}
-        _prune(root, "", names)
+        formats = dict.fromkeys(self.facts, "")
+        for name, (leaf, channel) in self.channels.items():
+            formats[name] = self._picture_format(leaf, channel) or "png"
+        _prune(root, "", formats, self.encoded)
         leaves = {name: leaf for name, (leaf, _) in (*self.channels.items(), *self.facts.items())}
         for name, leaf in leaves.items():
             if self._known.get(name) != leaf:
-                _insert(root, name, leaf)
+                _insert(root, name, _describe(leaf, formats[name]))
         return root
 
 
@@ -260,13 +271,13 @@ def _node(name: str, **content: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     return {"pythonClassName": _CLASSES + name, **content}
 
 
-def _describe(leaf: FeatureLeaf) -> dict[str, Any]:
+def _describe(leaf: FeatureLeaf, picture_format: str) -> dict[str, Any]:
     """The node of a feature in `features.json`."""
     shape = {"dimensions": [str(size) for size in leaf.shape]} if leaf.shape else {}
     if leaf.is_text:
         node = _node("text_feature.Text", text={})
     elif leaf.kind == "image":
-        facts = {"shape": shape, "dtype": leaf.dtype, "encodingFormat": "png"}
+        facts = {"shape": shape, "dtype": leaf.dtype, "encodingFormat": picture_format}
         node = _node("image_feature.Image", image=facts)
     else:
         facts = {"shape": shape, "dtype": leaf.dtype, "encoding": leaf.encoding}
@@ -277,27 +288,45 @@ def _describe(leaf: FeatureLeaf) -> dict[str, Any]:
     return node
 
 
-def _prune(node: dict[str, Any], name: str, names: set[str]) -> bool:
-    """Removes features that an episode does not have; says whether any are left. Pictures are PNG from now on."""
+def _has_groups(features: Any) -> bool:  # noqa: ANN401 - JSON of an episode
+    """Whether features have the groups of a dataset of episodes, into which others can be put."""
+    try:
+        inner = features["featuresDict"]["features"]["steps"]["sequence"]["feature"]
+        return isinstance(inner["featuresDict"]["features"], dict)
+    except (KeyError, TypeError):
+        return False
+
+
+def _prune(
+    node: dict[str, Any], name: str, formats: Mapping[str, str], encoded: Mapping[str, bytes]
+) -> bool:
+    """Removes features that an episode does not have; says whether any are left.
+
+    Args:
+        node: of `features.json`.
+        name: of the feature that it describes.
+        formats: the features that stay, and how their pictures are encoded from now on.
+        encoded: the lists of records that stay as they are.
+    """
     if "featuresDict" in node:
         inner = node["featuresDict"].get("features", {})
         for key in list(inner):
-            if not _prune(inner[key], f"{name}/{key}" if name else key, names):
+            if not _prune(inner[key], f"{name}/{key}" if name else key, formats, encoded):
                 del inner[key]
         return bool(inner)
     if name == "steps":
-        return _prune(node["sequence"]["feature"], name, names)
-    if "image" in node and name in names:
-        node["image"]["encodingFormat"] = "png"
-    return any(one == name or one.startswith(f"{name}/") for one in names)
+        return _prune(node["sequence"]["feature"], name, formats, encoded)
+    if "image" in node and formats.get(name) and node["image"].get("encodingFormat"):
+        node["image"]["encodingFormat"] = formats[name]
+    return name in formats or any(one == name or one.startswith(f"{name}/") for one in encoded)
 
 
-def _insert(root: dict[str, Any], name: str, leaf: FeatureLeaf) -> None:
+def _insert(root: dict[str, Any], name: str, described: dict[str, Any]) -> None:
     node, parts = root, name.split("/")
     for depth, part in enumerate(parts):
         inner = node["featuresDict"].setdefault("features", {})
         if depth == len(parts) - 1:
-            inner[part] = _describe(leaf)
+            inner[part] = described
             return
         empty = _node("features_dict.FeaturesDict", featuresDict={"features": {}})
         if depth == 0 and part == "steps":
@@ -321,7 +350,7 @@ class RldsWriter(DatasetWriter):
         self._splits: dict[str, _Split] = {}
 
     def write(self, episode: Episode, notes: Notes) -> None:
-        plan = _FeaturePlan(episode, notes)
+        plan = _FeaturePlan(episode, notes, keeps=self.options.video == "keep")
         if not self._features:
             self._start(plan)
         features: dict[str, Any] = {}
@@ -340,7 +369,7 @@ class RldsWriter(DatasetWriter):
                 notes.filled(
                     name, "empty values: the first episode of the dataset has this feature"
                 )
-            features.update(_encode(name, leaf, source, plan.rows, notes))
+            features.update(_encode(name, leaf, source, plan.rows, notes, keeps=plan.keeps))
         for name in values:
             notes.dropped(name, "the first episode of the dataset does not have this feature")
         for name in self._encoded - plan.encoded.keys():
@@ -450,8 +479,19 @@ class _Split:
             os.rename(path, f"{path}-of-{len(self._paths):05d}")
 
 
-def _encode(name: str, leaf: FeatureLeaf, source: Any, rows: int, notes: Notes) -> dict[str, Any]:  # noqa: ANN401 - a channel, a fact, or None
-    """The lists of a record that hold one feature; empty values without a source."""
+def _encode(
+    name: str,
+    leaf: FeatureLeaf,
+    source: Any,  # noqa: ANN401 - a channel, a fact, or None
+    rows: int,
+    notes: Notes,
+    *,
+    keeps: bool,
+) -> dict[str, Any]:
+    """The lists of a record that hold one feature; empty values without a source.
+
+    `keeps`: whether JPEG and PNG pictures are written as they are.
+    """
     is_step = name.startswith(STEPS)
     if not is_step and not isinstance(source, Channel):
         return {name: _encode_fact(leaf, source)}
@@ -474,15 +514,16 @@ def _encode(name: str, leaf: FeatureLeaf, source: Any, rows: int, notes: Notes) 
         }
     if leaf.kind == "image" or leaf.encoding != "none":
         encode = _png if leaf.kind == "image" else _packed(leaf)
-        strings: list[bytes] = []
-        for start, stop in source.step_ranges(_PIECE_BYTES):
-            strings += [encode(step) for step in source.read_steps(start, stop)]
-        last = (
-            source[source.length - 1]
-            if repeat and source.length
-            else np.zeros(source.step_shape, source.dtype)
-        )
-        return {name: strings + [encode(last)] * missing}
+        strings = picture_files(source) if keeps and leaf.kind == "image" else None
+        if strings is None:
+            strings = []
+            for start, stop in source.step_ranges(_PIECE_BYTES):
+                strings += [encode(step) for step in source.read_steps(start, stop)]
+        if not missing:
+            return {name: strings}
+        is_repeated = repeat and strings
+        last = strings[-1] if is_repeated else encode(np.zeros(source.step_shape, source.dtype))
+        return {name: strings + [last] * missing}
     values = source.data
     if missing:
         more = (
@@ -550,12 +591,9 @@ def _packed(leaf: FeatureLeaf) -> Callable[[NDArray[Any]], bytes]:
 
 def _png(frame: NDArray[Any]) -> bytes:
     """A picture without loss; the four bytes of a 32-bit float are the colours of a pixel."""
-    image = require("PIL.Image", "images")
     pixels = np.ascontiguousarray(frame)
     if pixels.dtype == np.float32:
         pixels = pixels.view(np.uint8).reshape(*pixels.shape[:2], 4)
     elif pixels.shape[-1] == 1:
         pixels = pixels[..., 0]
-    out = io.BytesIO()
-    image.fromarray(pixels).save(out, "PNG", compress_level=1)
-    return out.getvalue()
+    return png_file(pixels)

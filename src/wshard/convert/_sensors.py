@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,7 +17,7 @@ from wshard._values import DType
 from wshard._video import VideoChannel
 from wshard._video_codec import BY_CONTENT_TYPE, CODECS
 from wshard._video_index import KEYFRAME, FrameIndex
-from wshard.convert._arrays import RowsBlock, image_type
+from wshard.convert._arrays import RowsBlock, image_type, picture_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -259,24 +258,11 @@ class PictureForm(NamedTuple):
 
 def picture_form(data: memoryview) -> PictureForm:
     """What the head of a picture says."""
-    kind = image_type(data)
-    if kind == "image/png" and len(data) >= 26:
-        width, height, bits, colours = struct.unpack_from(">IIBB", data, 16)
-        values = {0: 1, 2: 3, 6: 4}.get(colours, 0)
-        if values == 1 or (values and bits == 8):
-            dtype = {8: "u1", 16: "<u2"}.get(bits, "")
-            return PictureForm(kind, dtype, (height, width, values)[: 2 if values == 1 else 3])
-        return PictureForm(kind, "", (height, width))
-    at = 2
-    while kind == "image/jpeg" and at + 10 <= len(data) and data[at] == 0xFF:
-        marker = data[at + 1]
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            bits, height, width, values = struct.unpack_from(">BHHB", data, at + 4)
-            is_plain = bits == 8 and values in (1, 3) and height and width
-            shape = (height, width, values)[: 3 if values == 3 else 2]
-            return PictureForm(kind, "u1" if is_plain else "", shape)
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return PictureForm(kind)
+    head = picture_head(data)
+    if head is None:
+        return PictureForm(image_type(data))
+    dtype, shape = head.frame or ("", (head.height, head.width))
+    return PictureForm(head.content_type, dtype, shape)
 
 
 def video_size(content_type: str, packet: bytes) -> tuple[int, int] | None:

@@ -33,6 +33,7 @@ from wshard._lanes import (
 )
 from wshard._metadata import episode_fields
 from wshard._values import DType
+from wshard.convert._arrays import drop_video_fields
 from wshard.convert._fields import address_of_field, note_ambiguous
 from wshard.convert._model import DatasetWriter
 from wshard.convert._own import file_name
@@ -165,6 +166,7 @@ class TableWriter(DatasetWriter):
             else:
                 columns[name] = _padded(_column(part), rows)
                 row = _row(address, part, episode.length)
+                drop_video_fields(row, part, block, notes)
                 if self._is_one_file and block == REWARD and part.dtype_name.is_float:
                     columns[name], row["dtype"] = _wide(columns[name]), DType.FLOAT64.value
                 metadata[name] = {OWN: canonical(row)}

@@ -221,7 +221,7 @@ def leaves_of(features: Any, path: str) -> dict[str, FeatureLeaf]:  # noqa: ANN4
                 leaf = _leaf(node, depth, length)
                 if leaf is not None:
                     found[name] = leaf
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadMetadata(
                 f"the description of a feature makes no sense: {error}", path=path, entry=name
             ) from None

@@ -18,7 +18,7 @@ from wshard._lanes import block_name
 from wshard._metadata import Timebase
 from wshard._video import VideoChannel
 from wshard._video_file import VideoFile
-from wshard.convert._arrays import EncodedFrames, channel_of, image_type, text_channel
+from wshard.convert._arrays import channel_of, picture_channel, text_channel
 from wshard.convert._lerobot._layout import (
     DEFAULT_FEATURES,
     INSTRUCTION,
@@ -360,18 +360,16 @@ class _Columns:
         return text_channel(key, (json.dumps(strict_json(cell)) for cell in cells), **facts)
 
     def _pictures(self, name: str, key: str, feature: Feature | None) -> Channel:
-        pictures = pictures_of(self._file, name, self._start, self._stop)
-        frames = EncodedFrames(name, pictures, self._file.path)
         facts = _camera_facts(feature) if feature else {"modality": Modality.RGB}
-        kinds = {image_type(picture) for picture in pictures}
-        is_plain = frames.dtype == np.uint8 and (len(frames.shape) == 3 or frames.shape[-1] == 3)
-        is_known = kinds in ({"image/png"}, {"image/jpeg"})
-        if self._reader.options.video != "decode" and is_known and is_plain:
-            shape = frames.shape[1:]
-            return VideoChannel.from_packets(pictures, kinds.pop(), shape, name=key, **facts)
-        if kinds - {"image/png", "image/tiff", "image/bmp"}:
-            self._notes.decoded(name, f"{', '.join(sorted(kinds))} to pixels")
-        return channel_of(key, frames, path=self._file.path, **facts)
+        return picture_channel(
+            key,
+            pictures_of(self._file, name, self._start, self._stop),
+            self._reader.options.video,
+            self._notes,
+            field=name,
+            path=self._file.path,
+            **facts,
+        )
 
     # --- the columns that every dataset has
 
