@@ -868,9 +868,12 @@ class TextChannel(RaggedChannel):
 
     def read_steps(self, start: int, stop: int) -> Any:  # noqa: ANN401 - a list of strings
         texts: list[str] = []
+        offsets = self.offsets
+        first, end = int(offsets[start]), int(offsets[stop])
+        stored = self._items(first, end).tobytes()
         try:
-            for step in super().read_steps(start, stop):
-                texts.append(step.tobytes().decode())  # noqa: PERF401 - its length names the bad step
+            for low, high in pairwise((offsets[start : stop + 1] - first).tolist()):
+                texts.append(stored[low:high].decode())  # noqa: PERF401 - its length names the bad step
         except UnicodeDecodeError as error:
             raise BadValue(
                 f"the text of step {start + len(texts)} is not UTF-8: {error.reason}",

@@ -161,8 +161,9 @@ def strict_json(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
         return {str(name): strict_json(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        # Statistics are long lists of numbers.
-        if set(map(type, value)) <= {float} and all(map(math.isfinite, value)):
+        # Statistics are many lists of numbers.
+        kinds = set(map(type, value))
+        if kinds <= {int, str, bool} or (kinds == {float} and all(map(math.isfinite, value))):
             return list(value)
         return [strict_json(each) for each in value]
     return as_json_value(value)

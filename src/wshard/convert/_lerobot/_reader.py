@@ -77,7 +77,7 @@ class LeRobotReader(DatasetReader):
         features = self._info.fields["features"].items()
         described = [{"name": name, **fields} for name, fields in features]
         self._features = json.dumps(strict_json(described))
-        self._files = BoundedCache[str, DataFile](count=_OPEN_TABLES)
+        self._files = BoundedCache[tuple[int, ...], DataFile](count=_OPEN_TABLES)
         # Lazy channels hold on to their file: a file that left the cache is closed with the last of them.
         self._used = WeakSet[DataFile]()
         self._videos = BoundedCache[str, VideoFile](
@@ -162,15 +162,15 @@ class LeRobotReader(DatasetReader):
         return self._addresses.get(name)
 
     def _data_file(self, entry: MetaEntry) -> DataFile:
-        template = self._info.fields.get("data_path")
-        path = located(self.path, template, "data_path", **self._place(entry, "data"))
+        place = self._place(entry, "data")
 
         def make() -> DataFile:
-            file = DataFile(path)
+            template = self._info.fields.get("data_path")
+            file = DataFile(located(self.path, template, "data_path", **place))
             self._used.add(file)
             return file
 
-        return self._files.get_or_make(path, make)
+        return self._files.get_or_make(tuple(place.values()), make)
 
     def _place(self, entry: MetaEntry, group: str) -> dict[str, int]:
         """The values of placeholders for one kind of file."""
@@ -397,7 +397,7 @@ class _Columns:
     def _add_times(self, seconds: NDArray[Any]) -> None:
         fps = self._reader.fps
         regular = np.arange(self._entry.length) / fps
-        if np.allclose(seconds, regular, rtol=1e-6, atol=_TOLERANCE_S):
+        if (np.abs(seconds - regular) <= _TOLERANCE_S + 1e-6 * regular).all():
             self._notes.kept(TIME, "timebase")
             return
         exact = seconds.astype(np.float64) * 1e9

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from bisect import bisect_left, bisect_right
 from contextlib import contextmanager
 from itertools import pairwise
 from math import prod
@@ -32,6 +33,8 @@ EPISODE: Final = "episode_index"
 # A group of rows is read as a whole if that is not much more than what is wanted.
 _FEW_ROWS: Final = 16
 _FEW_TIMES: Final = 4
+# Small groups are read several at a time, because each read costs as much as many rows.
+_READ_AHEAD: Final = 8 << 20
 # The numbers of a larger group with many episodes are kept for the next ones.
 _MOST_KEPT: Final = 256 << 20
 _BYTES: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
@@ -113,7 +116,7 @@ class DataFile:
         self._arrow = require("pyarrow", "lerobot")
         self._file = open_parquet(path)
         self._lock = threading.Lock()
-        self._kept: tuple[int, Any] | None = None
+        self._kept: tuple[int, int, Any] | None = None
         self.schema = self._file.schema_arrow
         self.numbers = {field.name: numbers_of(field.type) for field in self.schema}
         """What each column holds; None for one that does not hold numbers."""
@@ -179,6 +182,10 @@ class DataFile:
         """Some columns of the rows from `start` to `stop`."""
         parts = []
         with self._lock, self._reading(columns):
+            if start < stop and all(self.numbers[name] for name in columns):
+                kept = self._kept_rows(start, stop)
+                if kept is not None:
+                    return kept.select(list(columns))
             for group, (first, end) in enumerate(pairwise(self._starts)):
                 if first < stop and end > start:
                     low, high = max(start, first) - first, min(stop, end) - first
@@ -190,12 +197,8 @@ class DataFile:
     def _part(self, group: int, columns: Sequence[str], low: int, high: int, rows: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
         if rows <= _FEW_TIMES * (high - low) + _FEW_ROWS:
             return self._file.read_row_group(group, list(columns)).slice(low, high - low)
-        is_numeric = all(self.numbers[name] for name in columns)
-        table = self._kept_group(group) if is_numeric else None
-        if table is not None:
-            return table.select(list(columns)).slice(low, high - low)
         parts, at = [], 0
-        size = _BATCH if is_numeric else _SMALL_BATCH
+        size = _BATCH if all(self.numbers[name] for name in columns) else _SMALL_BATCH
         for batch in self._file.iter_batches(size, row_groups=[group], columns=list(columns)):
             first, end = max(low - at, 0), min(high - at, len(batch))
             if first < end:
@@ -205,19 +208,29 @@ class DataFile:
                 break
         return self._arrow.Table.from_batches(parts)
 
-    def _kept_group(self, group: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
-        """All numbers of a group of rows; None if that is too much to keep."""
-        if self._kept is not None and self._kept[0] == group:
-            return self._kept[1]
-        numeric = [name for name, numbers in self.numbers.items() if numbers]
+    def _kept_rows(self, start: int, stop: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
+        """All numbers of some rows, read together with those that follow; None if that is too much to keep."""
+        if self._kept is None or not self._kept[0] <= start < stop <= self._kept[1]:
+            starts = self._starts
+            first, end = bisect_right(starts, start) - 1, bisect_left(starts, stop)
+            if end >= len(starts):
+                return None
+            size = sum(map(self._numbers_size, range(first, end)))
+            has_others = starts[end] - starts[first] > _FEW_TIMES * (stop - start) + _FEW_ROWS
+            if size > (_MOST_KEPT if has_others else _READ_AHEAD):
+                return None
+            while end + 1 < len(starts) and (size := size + self._numbers_size(end)) <= _READ_AHEAD:
+                end += 1
+            numeric = [name for name, numbers in self.numbers.items() if numbers]
+            table = self._file.read_row_groups(range(first, end), numeric)
+            self._kept = (starts[first], starts[end], table)
+        return self._kept[2].slice(start - self._kept[0], stop - start)
+
+    def _numbers_size(self, group: int) -> int:
+        """What the numbers of a group take in memory: repeated values take next to nothing in the file."""
         facts = self._file.metadata.row_group(group)
         columns = (facts.column(number) for number in range(facts.num_columns))
-        # What they take in memory: repeated values take next to nothing in the file.
-        size = sum(each.num_values * _BYTES.get(each.physical_type, 0) for each in columns)
-        if size > _MOST_KEPT:
-            return None
-        self._kept = (group, self._file.read_row_group(group, numeric))
-        return self._kept[1]
+        return sum(each.num_values * _BYTES.get(each.physical_type, 0) for each in columns)
 
     @contextmanager
     def _reading(self, columns: Sequence[str]) -> Iterator[None]:
@@ -236,7 +249,7 @@ class DataFile:
 
 def as_array(values: Any, shape: Sequence[int], path: str, name: str) -> NDArray[Any]:  # noqa: ANN401 - an array of pyarrow
     """A column of numbers as an array; each row must have the shape that the dataset states."""
-    arrow, compute = require("pyarrow", "lerobot"), require("pyarrow.compute", "lerobot")
+    arrow = require("pyarrow", "lerobot")
     rows = len(values)
     if isinstance(values, arrow.ChunkedArray):
         values = values.combine_chunks()
@@ -247,6 +260,7 @@ def as_array(values: Any, shape: Sequence[int], path: str, name: str) -> NDArray
     for size in shape:
         _check_nulls(values, path, name)
         if not arrow.types.is_fixed_size_list(values.type):
+            compute = require("pyarrow.compute", "lerobot")
             lengths = compute.min_max(compute.list_value_length(values)).as_py()
             found = {length for length in lengths.values() if length is not None}
         else:
