@@ -850,20 +850,20 @@ class TextChannel(RaggedChannel):
                 found="one string",
                 hint="repeat it: [text] * T; or label the whole episode with an interval",
             )
-        pieces = []
-        for step, text in enumerate(data):
-            if not isinstance(text, str):
-                raise InvalidArgument(
-                    "a text channel holds something that is not a string",
-                    found=f"{type(text).__name__} at step {step}",
-                )
-            try:
-                pieces.append(text.encode())
-            except UnicodeEncodeError:
-                raise InvalidArgument(
-                    "a string holds a lone surrogate, which UTF-8 cannot store",
-                    found=f"step {step}",
-                ) from None
+        texts, pieces = list(data), list[bytes]()
+        try:
+            for text in texts:
+                pieces.append(str.encode(text))
+        except TypeError:
+            raise InvalidArgument(
+                "a text channel holds something that is not a string",
+                found=f"{type(texts[len(pieces)]).__name__} at step {len(pieces)}",
+            ) from None
+        except UnicodeEncodeError:
+            raise InvalidArgument(
+                "a string holds a lone surrogate, which UTF-8 cannot store",
+                found=f"step {len(pieces)}",
+            ) from None
         return _Items(np.frombuffer(b"".join(pieces), np.uint8), _offsets_of(pieces))
 
     def read_steps(self, start: int, stop: int) -> Any:  # noqa: ANN401 - a list of strings
@@ -873,7 +873,7 @@ class TextChannel(RaggedChannel):
         stored = self._items(first, end).tobytes()
         try:
             for low, high in pairwise((offsets[start : stop + 1] - first).tolist()):
-                texts.append(stored[low:high].decode())  # noqa: PERF401 - its length names the bad step
+                texts.append(stored[low:high].decode())
         except UnicodeDecodeError as error:
             raise BadValue(
                 f"the text of step {start + len(texts)} is not UTF-8: {error.reason}",
@@ -889,7 +889,7 @@ class TextChannel(RaggedChannel):
 
 def _offsets_of(pieces: Sequence[Any]) -> NDArray[np.int64]:
     offsets = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
+    np.cumsum(list(map(len, pieces)), out=offsets[1:])
     return offsets
 
 
