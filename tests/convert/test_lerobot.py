@@ -23,7 +23,15 @@ from shard_format.errors import (
     UnsafePath,
     UnsupportedVersion,
 )
-from wshard import Channel, Episode, RaggedChannel, Timebase, load_wshard, save_wshard
+from wshard import (
+    Channel,
+    Episode,
+    RaggedChannel,
+    TextChannel,
+    Timebase,
+    load_wshard,
+    save_wshard,
+)
 from wshard.convert import detect, read, write
 from wshard.convert._lerobot import (
     LeRobotReader,
@@ -359,6 +367,91 @@ def test_episodes_of_any_origin_can_be_written_and_what_is_lost_is_noted(tmp_pat
     assert back[0].observations["force"].extra["names"] == ["a", "b"]
     assert list(back[0].observations["note"].data) == ["n0", "n1", "n2", "n3"]
     assert list(back[1].observations["note"].data) == [""] * 5
+
+
+def told_by(changes: Any) -> set[str]:  # noqa: ANN401 - of a report or of an episode
+    """What was lost or changed, as `kind field`."""
+    return {f"{change.kind} {change.field}" for change in changes}
+
+
+def test_what_a_channel_says_about_itself_is_not_lost_silently(tmp_path: Path) -> None:
+    episode = Episode("pick the cup", length=3, timebase=Timebase(tick_hz=10, epoch_ns=5))
+    episode.observations["state"] = Channel(
+        "state",
+        data=np.zeros((3, 2)),
+        description="of the left arm",
+        modality="proprioception",
+        sampling_rate_hz=20,
+        lossy={"codec": "rounded"},
+        extra={"names": {"x": 1}, "frame": "base"},
+    )
+    episode.observations["gray"] = Channel(
+        "gray", data=np.zeros((3, 8, 9), np.uint8), modality="rgb", sampling_rate_hz=10
+    )
+    episode.observations["language_instruction"] = TextChannel(
+        "language_instruction", ["a", "a", "b", "b"], description="by hand"
+    )
+    episode.metadata.update(task="c", tasks=["c"], success=0.5, split=3)
+    told = told_by(write([episode], tmp_path / "d", "lerobot").changes)
+    for name in ("description", "modality", "sampling_rate_hz", "lossy", "names", "frame"):
+        assert f"dropped signal/state: {name}" in told
+    assert "cast signal/gray" in told
+    assert not [each for each in told if each.startswith("dropped signal/gray")]
+    for name in ("", "[T]", ": description"):
+        assert (f"dropped signal/language_instruction{name}" in told) == bool(name)
+    for name in ("task", "tasks", "success", "split"):
+        assert f"dropped metadata/{name}" in told
+    assert {"dropped id", "dropped timebase: epoch_ns"} <= told
+
+
+def test_numbers_with_the_name_of_the_instruction_are_a_feature(tmp_path: Path) -> None:
+    episode = Episode("episode_0", length=3)
+    episode.observations["language_instruction"] = np.arange(6.0).reshape(3, 2)
+    write([episode], tmp_path / "d", "lerobot")
+    (back,) = all_of(tmp_path / "d")
+    np.testing.assert_array_equal(
+        back.observations["language_instruction"].data, np.arange(6.0).reshape(3, 2)
+    )
+
+
+def test_what_only_a_later_episode_says_is_noted(tmp_path: Path) -> None:
+    episodes = []
+    for number, values in enumerate(([1, 2], [3, 1 << 40])):
+        episode = Episode(f"episode_{number}", length=2)
+        episode.observations["count"] = np.array(values, np.int64 if number else np.int32)
+        dataset = {"robot_type": f"arm {number}"}
+        episode.metadata.update(dataset=dataset, lerobot={"subtasks": [f"s{number}"]})
+        episodes.append(episode)
+    episodes[1].metadata["success"] = True
+    told = told_by(write(episodes, tmp_path / "d", "lerobot").changes)
+    for name in ("signal/count", "metadata/success", "metadata/dataset"):
+        assert f"dropped {name}" in told
+    assert "dropped metadata/lerobot/subtasks" in told
+
+
+def test_encoded_video_that_becomes_pictures_is_noted(tmp_path: Path) -> None:
+    episode = Episode("episode_0", length=4)
+    frames = np.zeros((4, 48, 64, 3), np.uint8)
+    episode.observations["cam"] = VideoChannel.encode(frames, "h264", name="cam")
+    report = write([episode], tmp_path / "d", "lerobot", video="decode")
+    assert "decoded signal/cam" in told_by(report.changes)
+
+
+def test_files_and_sound_that_are_not_read_are_noted(tmp_path: Path) -> None:
+    folder = unpacked(tmp_path, "v3")
+    assert not [change for change in all_of(folder)[0].changes if change.kind == "dropped"]
+    (folder / "README.md").write_text("about it")
+    (folder / "meta/modality.json").write_text("{}")
+    (folder / ".gitattributes").write_text("")
+    features = json.loads((folder / "meta/info.json").read_text())["features"]
+    features[TOP]["info"]["has_audio"] = True
+    change_info(folder, features=features)
+    dropped = {each for each in told_by(all_of(folder)[0].changes) if each.startswith("dropped")}
+    assert dropped == {
+        "dropped README.md",
+        "dropped meta/modality.json",
+        f"dropped {TOP}: audio",
+    }
 
 
 def test_pixels_become_video_and_each_episode_finds_its_frames(

@@ -10,6 +10,7 @@ import numpy as np
 from shard_format.errors import BadMetadata, InvalidArgument
 from shard_format.extras import require
 from wshard._channels import Modality, RaggedChannel, TextChannel, is_frames
+from wshard._metadata import CHANNEL_FIELDS
 from wshard._values import DType, step_ranges
 from wshard._video import VideoChannel
 from wshard.convert._lerobot._layout import INSTRUCTION, addresses, parse_feature
@@ -48,8 +49,8 @@ class TableColumn(NamedTuple):
     """In `info.json`."""
 
 
-def task_channel(episode: Episode) -> str:
-    """The name of the text channel that holds the task of each step."""
+def task_address(episode: Episode) -> Address | None:
+    """Where the episode has the task of each step as text; None if it does not."""
     own = episode.metadata.get("lerobot")
     features = own.get("features") if isinstance(own, dict) else None
     parsed = {
@@ -57,7 +58,10 @@ def task_channel(episode: Episode) -> str:
         for name, fields in original_features(features).items()
     }
     taken = ("signal", INSTRUCTION) in addresses(parsed).values()
-    return "task" if taken else INSTRUCTION
+    address = ("signal", "task" if taken else INSTRUCTION)
+    channel = episode.parts.get(address)
+    is_usable = isinstance(channel, TextChannel) and problem_with(channel, episode.length) is None
+    return address if is_usable else None
 
 
 def original_features(features: Any) -> dict[str, dict[str, Any]]:  # noqa: ANN401 - checked here
@@ -100,6 +104,22 @@ def problem_with(channel: Channel, length: int) -> str | None:
     if channel.length not in (length, length + 1):
         return f"it has {channel.length} entries for {length} steps"
     return None
+
+
+def unwritten_fields(channel: Channel, restored: Mapping[str, Any]) -> list[str]:
+    """The fields of a channel's description that are lost.
+
+    Args:
+        channel: any channel.
+        restored: what a reader of the dataset finds out about the channel, by the name of the field.
+    """
+    stated = {name: getattr(channel, name) for name in (*CHANNEL_FIELDS, "modality")}
+    stated |= channel.extra
+    return [
+        name
+        for name, value in stated.items()
+        if value not in (None, "") and value != restored.get(name)
+    ]
 
 
 def is_colour(channel: Channel) -> bool:
@@ -152,7 +172,9 @@ def fits(column: TableColumn, channel: Channel) -> bool:
     if channel.step_shape != column.shape:
         return False
     if column.kind == "number":
-        return np.can_cast(stored_dtype(channel), column.dtype, "same_kind")
+        found = stored_dtype(channel)
+        # Integers that do not fit would become others.
+        return np.can_cast(found, column.dtype) or found.kind == column.dtype.kind == "f"
     return channel.dtype_name is DType.UINT8 or isinstance(channel, VideoChannel)
 
 

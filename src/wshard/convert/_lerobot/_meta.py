@@ -11,7 +11,7 @@ from shard_format.cache import BoundedCache
 from shard_format.errors import BadMetadata
 from shard_format.listing import natural_key
 from shard_format.sources import read_file
-from wshard.convert._lerobot._layout import STATISTICS, SUBTASKS, TASKS, strict_json
+from wshard.convert._lerobot._layout import INFO, STATISTICS, SUBTASKS, TASKS, strict_json
 from wshard.convert._lerobot._tables import DataFile, open_parquet, rows_of
 from wshard.convert._model import inside, read_json
 
@@ -28,6 +28,12 @@ _KNOWN: Final = (
 _PLACE: Final = ("chunk_index", "file_index", "from_timestamp")
 _DERIVED: Final = ("tasks", "dataset_to_index", "meta/episodes/", "videos/", "stats/")
 """Other columns of a table of episodes, which follow from the rest or are read as statistics."""
+
+_FOLDERS: Final = ("meta", "data", "videos")
+_META_FILES: Final = (
+    *(INFO, STATISTICS, TASKS, SUBTASKS, "meta/tasks.jsonl"),
+    *("meta/episodes", "meta/episodes.jsonl", "meta/episodes_stats.jsonl"),
+)
 
 
 class MetaEntry(NamedTuple):
@@ -69,11 +75,19 @@ class Meta:
             raise BadMetadata("two episodes have the same number", path=self._file("meta"))
         self.facts = self._read_facts()
         """What all episodes have in common, as JSON: each gets a copy of its own."""
+        self.unread = self._unread()
+        """Files and folders of the dataset that are not read."""
         self._lines: dict[int, bytes] | None = None
         self._blocks = BoundedCache[tuple[str, int], list[Details]](count=1)
 
     def _file(self, *parts: str) -> str:
         return os.path.join(self._folder, *parts)
+
+    def _unread(self) -> list[str]:
+        found = [name for name in os.listdir(self._folder) if name not in _FOLDERS]
+        known = {os.path.basename(name) for name in _META_FILES}
+        found += [f"meta/{name}" for name in os.listdir(self._file("meta")) if name not in known]
+        return sorted(name for name in found if not os.path.basename(name).startswith("."))
 
     def _read_facts(self) -> str:
         facts = {name: value for name, value in self._info.fields.items() if name != "features"}

@@ -137,6 +137,8 @@ class LeRobotReader(DatasetReader):
         if statistics:
             found["statistics"] = strict_json(statistics)
             notes.kept("stats", "metadata/statistics")
+        for name in self._meta.unread:
+            notes.dropped(name, "it is about the dataset, and episodes do not have it")
         split = split_of(self._info.fields.get("splits"), entry.number)
         if split:
             found["split"] = split
@@ -207,6 +209,8 @@ class LeRobotReader(DatasetReader):
         if address is None:
             notes.dropped(name, "another feature has the same name in an episode")
             return
+        if feature.info.get("has_audio"):
+            notes.dropped(f"{name}: audio", "only pictures are read")
         facts = _camera_facts(feature)
         first, count = int(frames[0]), int(frames[-1] - frames[0]) + 1
         kept = VideoChannel.from_file(video, first, count, name=address[-1], **facts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from shard_format.atomic import write_file
 from shard_format.errors import InvalidArgument
 from shard_format.extras import require
-from wshard._channels import TextChannel
+from wshard._channels import Modality, TextChannel
 from wshard._lanes import CHANNEL_LANES, TICKS, TIMESTAMPS, block_name
 from wshard._values import step_ranges
 from wshard._video import VideoChannel
@@ -30,7 +31,8 @@ from wshard.convert._lerobot._columns import (
     pictures_in,
     problem_with,
     stated_fields,
-    task_channel,
+    task_address,
+    unwritten_fields,
 )
 from wshard.convert._lerobot._layout import (
     DATA,
@@ -85,6 +87,8 @@ _STANDARD: Final = (
 )
 _METADATA: Final = ("task", "tasks", "success", "split", "lerobot", "dataset", "statistics")
 _NO_PLACE: Final = "the format has no field for it"
+_NO_LAST: Final = "what was seen after the last step: there is one row for each action"
+_ONE_DATASET: Final = "a dataset has one set of facts, and the first episode has others"
 _ONE_SHAPE: Final = "a dataset has the same features in all episodes, and the first has others"
 
 
@@ -188,31 +192,21 @@ class LeRobotWriter(DatasetWriter):
         if rate is None:
             notes.filled("fps", f"{_FPS}: the episode does not state a rate")
         self._fps = rate or _FPS
-        metadata = episode.metadata
-        own, dataset = metadata.get("lerobot"), metadata.get("dataset")
-        if isinstance(dataset, dict):
-            robot = dataset.get("robot_type")
-            self._robot = robot if isinstance(robot, str) else None
-            if isinstance(own, dict):
-                self._more = {
-                    name: value for name, value in dataset.items() if name not in _STANDARD
-                }
+        self._robot, self._more, self._subtasks = _dataset_facts(episode)
+        own = episode.metadata.get("lerobot")
         original: dict[str, dict[str, Any]] = {}
         if isinstance(own, dict):
             original = original_features(own.get("features"))
             self._extras = {
                 name: type(value) for name, value in _extras(episode).items() if _is_scalar(value)
             }
-            subtasks = own.get("subtasks")
-            if isinstance(subtasks, list) and all(isinstance(text, str) for text in subtasks):
-                self._subtasks = subtasks
         self._plan(episode, original)
 
     def _plan(self, episode: Episode, original: dict[str, dict[str, Any]]) -> None:
         parsed = {name: parse_feature("", name, fields) for name, fields in original.items()}
         names = {address: name for name, address in addresses(parsed).items()}
         order = {address: number for number, address in enumerate(names)}
-        task = ("signal", task_channel(episode))
+        task = task_address(episode)
         usable = [
             (address, channel)
             for address, channel in episode.parts.items()
@@ -269,7 +263,7 @@ class LeRobotWriter(DatasetWriter):
         """The channels of an episode by the names of their features; notes what cannot be written."""
         places = {column.address: column for column in self._columns.values()}
         found: dict[str, Channel] = {}
-        task = ("signal", task_channel(episode))
+        task = task_address(episode)
         for address, channel in episode.parts.items():
             if address[0] not in CHANNEL_LANES or address == task:
                 continue
@@ -285,10 +279,7 @@ class LeRobotWriter(DatasetWriter):
             found[column.name] = channel
             self._note_kept(column, channel, block, notes)
             if channel.length > episode.length:
-                notes.dropped(
-                    f"{block}[T]",
-                    "what was seen after the last step: there is one row for each action",
-                )
+                notes.dropped(f"{block}[T]", _NO_LAST)
         for name, column in self._columns.items():
             if name not in found and column.address is not None:
                 notes.filled(name, "zeros: the episode does not have this feature")
@@ -307,11 +298,31 @@ class LeRobotWriter(DatasetWriter):
             notes.cast(block, before, after)
         elif column.kind == "number" and channel.dtype != column.dtype:
             notes.cast(block, channel.dtype_name, column.dtype)
-        for name in ("unit", "semantics", "horizon", *channel.extra):
-            if name not in ("names", "depth") and (name in channel.extra or getattr(channel, name)):
-                notes.dropped(f"{block}: {name}", _NO_PLACE)
+        for name in unwritten_fields(channel, self._restored(column, channel)):
+            notes.dropped(f"{block}: {name}", _NO_PLACE)
+        if column.kind == "image" and not is_pictures(channel):
+            if isinstance(channel, VideoChannel):
+                notes.decoded(block, f"{channel.content_type} to PNG")
+            self._note_colour(column, channel, notes)
         if column.kind == "number" and column.shape == (1,):
             notes.cast(block, "[T, 1]", "[T]", "one number a step is a plain column")
+
+    def _restored(self, column: TableColumn, channel: Channel) -> dict[str, Any]:
+        """What a reader finds out about a channel that was written."""
+        feature = parse_feature("", column.name, column.fields)
+        found: dict[str, Any] = {"sampling_rate_hz": self._fps, "names": feature.names}
+        if column.kind in ("video", "image"):
+            found["modality"] = Modality.DEPTH if feature.is_depth else Modality.RGB
+        if isinstance(channel, VideoChannel):
+            found["content_type"] = channel.content_type
+        if feature.is_depth:
+            found |= {"depth": feature.info, "description": channel.description}
+        return found
+
+    def _note_colour(self, column: TableColumn, channel: Channel, notes: Notes) -> None:
+        before, after = list(channel.step_shape), [*column.shape[:2], 3]
+        if before != after and column.address is not None:
+            notes.cast(block_name(column.address), before, after, "cameras have three colours")
 
     def _note_the_rest(self, episode: Episode, notes: Notes) -> None:
         for address in episode.parts:
@@ -334,31 +345,68 @@ class LeRobotWriter(DatasetWriter):
             )
             if not is_own:
                 notes.dropped(f"metadata/{name}", _NO_PLACE)
+        self._note_success(episode, notes)
+        if episode.id and episode.id != f"episode_{self._episodes}":
+            notes.dropped("id", "episodes have numbers")
+        if episode.timebase.epoch_ns:
+            notes.dropped("timebase: epoch_ns", _NO_PLACE)
+        robot, more, subtasks = _dataset_facts(episode)
+        if (robot, more) != (self._robot, self._more):
+            notes.dropped("metadata/dataset", _ONE_DATASET)
+        if subtasks != self._subtasks:
+            notes.dropped("metadata/lerobot/subtasks", _ONE_DATASET)
         if episode.env_id:
             notes.dropped("env_id", _NO_PLACE)
         if episode.provenance:
             notes.dropped("meta/provenance", _NO_PLACE)
         split = episode.metadata.get("split")
+        if split is not None and not isinstance(split, str):
+            notes.dropped("metadata/split", "not a text")
         name = split if isinstance(split, str) and split else next(reversed(self._splits), "train")
         if name in self._splits and name != next(reversed(self._splits)):
             notes.dropped("metadata/split", "a split is a range of episodes")
             name = next(reversed(self._splits))
         self._splits.setdefault(name, [self._episodes, self._episodes])[1] = self._episodes + 1
 
+    def _note_success(self, episode: Episode, notes: Notes) -> None:
+        success, column = episode.metadata.get("success"), self._columns.get(SUCCESS)
+        if success is None:
+            return
+        if not isinstance(success, bool):
+            notes.dropped("metadata/success", "not a truth value")
+        elif column is None:
+            notes.dropped("metadata/success", _ONE_SHAPE)
+        elif column.address is not None:
+            channel = episode.parts.get(column.address)
+            if channel is None or channel.dtype.kind != "b" or bool(channel.data.any()) != success:
+                notes.dropped("metadata/success", f"the steps of {SUCCESS} say something else")
+
     # --- steps
 
     def _task_numbers(self, episode: Episode, notes: Notes) -> NDArray[np.int64]:
-        channel = episode.observations.get(task_channel(episode))
+        address = task_address(episode)
         length, task = episode.length, episode.metadata.get("task")
-        if isinstance(channel, TextChannel) and problem_with(channel, length) is None:
+        if address is not None:
+            channel, block = episode.parts[address], block_name(address)
             texts = list(channel.data[:length])
-            notes.kept(f"signal/{channel.name}", "task_index")
+            notes.kept(block, "task_index")
+            restored = {"modality": Modality.LANGUAGE, "sampling_rate_hz": self._fps}
+            for name in unwritten_fields(channel, restored):
+                notes.dropped(f"{block}: {name}", _NO_PLACE)
+            if channel.length > length:
+                notes.dropped(f"{block}[T]", _NO_LAST)
         elif isinstance(task, str):
             texts = [task] * length
             notes.kept("metadata/task", "task_index")
         else:
             texts = [""] * length
             notes.filled("task_index", "an empty task: the episode does not state one")
+        for name, stored in {
+            "task": texts[0],
+            "tasks": [text for text, _ in groupby(texts)],
+        }.items():
+            if episode.metadata.get(name, stored) != stored:
+                notes.dropped(f"metadata/{name}", "the steps have other tasks")
         numbers = [self._tasks.setdefault(text, len(self._tasks)) for text in texts]
         return np.array(numbers, np.int64)
 
@@ -446,6 +494,7 @@ class LeRobotWriter(DatasetWriter):
             found = seen.result()
             if channel is not None and column.address is not None:
                 notes.decoded(block_name(column.address), f"encoded with a loss, {_CODEC}")
+                self._note_colour(column, channel, notes)
         start = place.start / self._fps
         row |= {
             f"videos/{column.name}/chunk_index": place.chunk,
@@ -644,6 +693,19 @@ class LeRobotWriter(DatasetWriter):
         for _ in value.shape:
             scalar = arrow.list_(scalar)
         return scalar
+
+
+def _dataset_facts(episode: Episode) -> tuple[str | None, dict[str, Any], list[str] | None]:
+    """What an episode says about its dataset: the robot, fields that lerobot itself does not write, and subtasks."""
+    own, dataset = episode.metadata.get("lerobot"), episode.metadata.get("dataset")
+    dataset = dataset if isinstance(dataset, dict) else {}
+    robot = dataset.get("robot_type")
+    more, subtasks = dict[str, Any](), None
+    if isinstance(own, dict):
+        more = {name: value for name, value in dataset.items() if name not in _STANDARD}
+        subtasks = own.get("subtasks")
+    is_texts = isinstance(subtasks, list) and all(isinstance(text, str) for text in subtasks)
+    return robot if isinstance(robot, str) else None, more, subtasks if is_texts else None
 
 
 def _extras(episode: Episode) -> dict[str, Any]:
