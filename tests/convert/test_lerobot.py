@@ -443,6 +443,7 @@ def test_files_and_sound_that_are_not_read_are_noted(tmp_path: Path) -> None:
     (folder / "README.md").write_text("about it")
     (folder / "meta/modality.json").write_text("{}")
     (folder / ".gitattributes").write_text("")
+    (folder / "images" / TOP).mkdir(parents=True)
     features = json.loads((folder / "meta/info.json").read_text())["features"]
     features[TOP]["info"]["has_audio"] = True
     change_info(folder, features=features)

@@ -87,7 +87,13 @@ class Meta:
         found = [name for name in os.listdir(self._folder) if name not in _FOLDERS]
         known = {os.path.basename(name) for name in _META_FILES}
         found += [f"meta/{name}" for name in os.listdir(self._file("meta")) if name not in known]
-        return sorted(name for name in found if not os.path.basename(name).startswith("."))
+        named = (name for name in found if not os.path.basename(name).startswith("."))
+        return sorted(name for name in named if self._has_content(name))
+
+    def _has_content(self, name: str) -> bool:
+        """Whether this is not a folder without files: lerobot leaves those of its recordings behind."""
+        path = self._file(name)
+        return not os.path.isdir(path) or any(files for _, _, files in os.walk(path))
 
     def _read_facts(self) -> str:
         facts = {name: value for name, value in self._info.fields.items() if name != "features"}
