@@ -23,7 +23,7 @@ from wshard.convert import ConvertOptions, convert, read, write
 from wshard.video import VideoChannel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
