@@ -82,6 +82,19 @@ def test_an_episode_is_read_with_all_its_arrays(tmp_path: Path) -> None:
         assert not episode.lost
 
 
+def test_texts_do_not_replace_an_attribute_of_that_name(tmp_path: Path) -> None:
+    aloha_file(path := tmp_path / "episode_0.hdf5")
+    with h5py.File(path, "a") as file:
+        file.attrs["texts"] = "an attribute"
+        file["task"] = "fold the shirt"
+    (episode,) = wshard.convert.read(path)
+    assert episode.metadata["aloha"] == {
+        "sim": False,
+        "texts": {"task": "fold the shirt"},
+        "texts_": "an attribute",
+    }
+
+
 def test_jpeg_cameras_have_the_pixels_that_the_reference_loader_gives(tmp_path: Path) -> None:
     cv2 = pytest.importorskip("cv2")
     aloha_file(path := tmp_path / "episode_0.hdf5", compress=True)

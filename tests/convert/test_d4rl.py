@@ -88,6 +88,20 @@ def test_episodes_are_split_where_they_terminate_or_time_out(tmp_path: Path) -> 
     assert number == 3
 
 
+def test_what_a_file_has_besides_its_arrays_is_noted(tmp_path: Path) -> None:
+    path = make(tmp_path / "a.hdf5")
+    with h5py.File(path, "a") as file:
+        file["observations"].attrs["unit"] = "m"
+        file.create_group("later")
+        file["info/qpos"] = file["infos/qpos"][:]
+    first = next(read(path))
+    notes = {(note.kind, note.field) for note in first.changes}
+    assert {("kept", "observations.attrs['unit']"), ("dropped", "later")} <= notes
+    assert first.metadata["dataset"]["inner_attributes"] == {"observations": {"unit": "m"}}
+    assert ("renamed", "infos/qpos") in notes
+    assert {"info/qpos", "info/qpos_"} <= set(first.observations)
+
+
 def test_next_observations_that_are_not_those_of_the_next_step_stay(tmp_path: Path) -> None:
     following = arrays()["next_observations"]
     following[5] += 1

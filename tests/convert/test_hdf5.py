@@ -128,6 +128,7 @@ def test_groups_become_episodes_as_the_mapping_says(tmp_path: Path) -> None:
         assert {(note.kind, note.field) for note in episode.lost} == {
             ("dropped", "weird"),
             ("dropped", "/split"),
+            ("cast", "stamp"),
         }
         own.close()
     assert number == 2
@@ -281,7 +282,10 @@ def test_a_suggested_mapping_finds_the_ends_of_episodes(tmp_path: Path) -> None:
         ({"observation": {}}, "did you mean 'observations'"),
         ({"observations": {"x": 5}}, "observations/x"),
         ({"observations": {"x": {"path": "a", "units": "m"}}}, "observations/x"),
+        ({"observations": {"x": {"path": "a", "unit": 5}}}, "observations/x/unit"),
         ({"episodes": {"ends": "a", "ids": "b"}}, "episodes"),
+        ({"episodes": {"ends": ["a", "b"]}}, "episodes/ends"),
+        ({"episodes": {"last": []}}, "episodes/last"),
         ({"timestamps": {"path": "a", "unit": "min"}}, "timestamps/unit"),
         ({"fps": -1}, "fps"),
         ([], "mapping"),
@@ -315,8 +319,11 @@ def test_files_that_do_not_fit_the_mapping_are_refused_with_the_place(tmp_path: 
     with h5py.File(path, "a") as file:
         file["far"] = h5py.ExternalLink("/etc/other.h5", "x")
         file.create_dataset("meta/unordered", data=[9, 3])
+        file["gone"] = h5py.SoftLink("/nothing")
     with pytest.raises(UnsafePath, match="far"):
         list(read(path, mapping={"actions": {"a": "far/x"}}))
+    with pytest.raises(BadValue, match="nothing"):
+        list(read(path, mapping={"episodes": {"ends": "gone"}}))
     with pytest.raises(BadValue, match="order"):
         list(read(path, mapping={"episodes": {"ends": "meta/unordered"}}))
 
@@ -325,13 +332,103 @@ def test_groups_that_contain_themselves_and_empty_giants_are_refused(tmp_path: P
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("x", (1 << 40,), np.float64, chunks=(1024,))
+    with pytest.raises(LimitExceeded, match="claims"):
+        next(read(path, mapping={"actions": {"a": "x"}}))
+    with h5py.File(path, "a") as file:
         for number in range(20):
             file[f"loop/again_{number}"] = h5py.SoftLink("/loop")
     assert path.stat().st_size < 1 << 16
-    with pytest.raises(LimitExceeded, match="claims"):
-        next(read(path, mapping={"actions": {"a": "x"}}))
     with pytest.raises(LimitExceeded, match="nested"):
         suggest_mapping(str(path))
+
+
+def test_a_chunk_that_is_much_larger_than_what_is_stored_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", (3,), np.float64, maxshape=(None,), chunks=(1 << 28,))
+    with pytest.raises(LimitExceeded, match="claims"):
+        next(read(path, mapping={"actions": {"a": "x"}}))
+
+
+def test_rows_of_text_that_all_point_to_the_same_bytes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    count, size = 300, 100_000
+    with h5py.File(path, "w") as file:
+        file["words"] = ["w" * size, *(f"{number}" for number in range(1, count))]
+    content = bytearray(path.read_bytes())
+    # The place of a string: its size, the address of a heap, its number there.
+    first = content.index(size.to_bytes(4, "little"))
+    content[first : first + 16 * count] = content[first : first + 16] * count
+    path.write_bytes(content)
+    with pytest.raises(LimitExceeded, match="words"):
+        next(read(path, mapping={"observations": {"words": "words"}}))
+
+
+def test_an_attribute_with_very_many_strings_or_a_damaged_one_is_refused_with_its_name(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file["x"] = np.zeros((3, 2))
+        file.attrs["words"] = ["w"] * 4097
+    with pytest.raises(LimitExceeded, match="attribute words"):
+        next(read(path, mapping={"actions": {"a": "x"}}))
+    with h5py.File(path, "w") as file:
+        file["x"] = np.zeros((3, 2))
+        file.attrs["words"] = "w" * 1003
+    content = path.read_bytes()
+    path.write_bytes(content.replace((1003).to_bytes(4, "little"), (1004).to_bytes(4, "little"), 1))
+    with pytest.raises(BadValue, match="attribute words"):
+        next(read(path, mapping={"actions": {"a": "x"}}))
+
+
+def test_attributes_of_datasets_and_types_of_flags_are_noted(tmp_path: Path) -> None:
+    path = make_flat(tmp_path / "a.h5")
+    with h5py.File(path, "a") as file:
+        file["data/state"].attrs["unit"] = "m"
+    mapping = {"observations": {"s": "data/state"}, "terminations": "data/episode"}
+    (episode,) = read(path, mapping=mapping)
+    notes = {(note.kind, note.field) for note in episode.lost}
+    assert {("dropped", "data/state attributes"), ("cast", "data/episode")} <= notes
+
+
+def test_times_are_as_many_as_steps_and_finite(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["a"] = np.zeros((3, 2))
+        file["one_more"] = np.arange(4) * 5
+        file["few"] = np.arange(2.0)
+        file["nan"] = np.array([0, 1, np.nan])
+        file["far"] = np.full(3, 1 << 62)
+    mapping: dict[str, Any] = {"actions": {"a": "a"}}
+    mapping["timestamps"] = {"path": "one_more", "unit": "ms"}
+    (episode,) = read(path, mapping=mapping)
+    assert episode.timestamps_ns is not None
+    assert episode.timestamps_ns.tolist() == [0, 5_000_000, 10_000_000]
+    assert "one_more after the last step" in {note.field for note in episode.lost}
+    for name in ("few", "nan", "far"):
+        mapping["timestamps"] = {"path": name, "unit": "us"}
+        with pytest.raises(BadValue, match=name):
+            next(read(path, mapping=mapping))
+
+
+def test_reading_ahead_gives_the_rows_of_each_episode(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    lengths = [100, 900, 1, 0, 299, 300, 700, 40, 40, 1620]
+    data = np.arange(4000 * 512, dtype=np.float32).reshape(4000, 512)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=data, chunks=(300, 512))
+        file.create_dataset("y", data=data[:, :8])
+        file["lengths"] = lengths
+    names = {"x": "x", "y": "y"}
+    mapping = {"episodes": {"lengths": "lengths"}, "observations": names}
+    start = 0
+    for episode, length in zip(read(path, mapping=mapping), lengths, strict=True):
+        x, y = (episode.observations[name] for name in names)
+        np.testing.assert_array_equal(x[length // 2 :], data[start + length // 2 : start + length])
+        np.testing.assert_array_equal(x.data, data[start : start + length])
+        np.testing.assert_array_equal(y.data, data[start : start + length, :8])
+        start += length
 
 
 def test_large_arrays_stay_in_the_file(tmp_path: Path) -> None:

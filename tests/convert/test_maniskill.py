@@ -120,11 +120,15 @@ def test_arrays_instead_of_groups_and_no_json_file(tmp_path: Path) -> None:
         file["traj_0/obs"] = np.zeros((3, 4))
         file["traj_0/actions/arm"] = np.zeros((2, 4))
         file["traj_0/actions/gripper"] = np.zeros((2, 1))
+        file["traj_0/terminated"] = np.array([0, 1])
         file["version"] = 3
+        file.attrs["made_by"] = "a script"
     (episode,) = wshard.convert.read(path)
     assert set(episode.observations) == {"observation"}
     assert set(episode.actions) == {"arm", "gripper"}
-    assert {change.field for change in episode.lost} == {"x.json", "version"}
+    assert {change.field for change in episode.lost} == {
+        *("x.json", "version", "terminated", "the file's attributes")
+    }
 
 
 def test_hostile_files_are_refused(tmp_path: Path) -> None:

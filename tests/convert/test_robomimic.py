@@ -369,6 +369,23 @@ def test_arrays_that_are_not_as_long_as_the_actions_are_kept_beside_the_steps(
     assert content(back) == content(path)
 
 
+def test_datasets_without_values_and_names_of_numbers_are_noted(tmp_path: Path) -> None:
+    with h5py.File(path := tmp_path / "x.hdf5", "w") as file:
+        demo = file.create_group("data/demo_0")
+        demo["actions"] = np.zeros((3, 2))
+        demo["obs/none"] = h5py.Empty("f4")
+        phases = h5py.enum_dtype({"reach": 0, "grasp": 1}, "i1")
+        demo.create_dataset("obs/phase", data=np.array([0, 1, 1]), dtype=phases)
+        demo["obs"].attrs["frame"] = "world"
+        demo["kind"] = np.dtype("f4")
+        demo.create_group("nothing")
+    (episode,) = wshard.convert.read(path)
+    assert episode.observations["phase"].data.tolist() == [0, 1, 1]
+    assert {change.field for change in episode.lost} == {
+        *("obs/none", "obs/phase names", "kind", "nothing")
+    }
+
+
 def test_facts_that_differ_between_episodes_are_noted(tmp_path: Path) -> None:
     episodes = [any_episode(), any_episode()]
     episodes[1].env_id = "Other-v1"
@@ -412,6 +429,20 @@ def external_link(demo: Any) -> None:  # noqa: ANN401 - an h5py.Group
     demo["obs"] = h5py.ExternalLink("/etc/passwd", "/x")
 
 
+def link_around(demo: Any) -> None:  # noqa: ANN401 - an h5py.Group
+    """A soft link that is harmless itself, through a link out of the file."""
+    with h5py.File(f"{demo.file.filename}.other", "w") as other:
+        other["obs/secret"] = np.zeros((3, 2))
+    demo.file["away"] = h5py.ExternalLink(f"{demo.file.filename}.other", "/")
+    demo["obs"] = h5py.SoftLink("/away/obs")
+
+
+def many_links(demo: Any) -> None:  # noqa: ANN401 - an h5py.Group
+    """Links to links, each path twice through the next."""
+    for number in range(40):
+        demo[f"link_{number}"] = h5py.SoftLink(f"link_{number + 1}/link_{number + 1}")
+
+
 def circle(demo: Any) -> None:  # noqa: ANN401 - an h5py.Group
     for number in range(8):
         demo[f"obs/{number}"] = h5py.SoftLink("/data")
@@ -431,6 +462,8 @@ def virtual(demo: Any) -> None:  # noqa: ANN401 - an h5py.Group
     ("damage", "error"),
     [
         (external_link, UnsafePath),
+        (link_around, UnsafePath),
+        (many_links, BadValue),
         (virtual, UnsafePath),
         (circle, LimitExceeded),
         (claim, LimitExceeded),

@@ -21,14 +21,15 @@ from shard_format.listing import natural_key
 from wshard._channels import Modality
 from wshard._episode import Episode
 from wshard.convert._arrays import EncodedFrames, channel_of, image_type
-from wshard.convert._groups import Parts, member_group, note_leftovers, reading
-from wshard.convert._hdf5 import EncodedRows, attributes, datasets, open_hdf5
+from wshard.convert._groups import Parts, member_group, note_leftovers
+from wshard.convert._hdf5 import EncodedRows, attributes, contents, has_member, open_hdf5, reading
 from wshard.convert._model import DatasetReader, Probe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wshard.convert._arrays import ForeignRows
+    from wshard.convert._hdf5 import DatasetRows
     from wshard.convert._model import Notes, ReadOptions
 
 _EPISODE: Final = re.compile(r"episode_[0-9]+\.(hdf5|h5)")
@@ -52,7 +53,7 @@ def _has_joints(path: str) -> bool:
     try:
         with open_hdf5(path) as file, reading(path, "observations"):
             found = member_group(file, "observations")
-            return "qpos" in found or "images" in found
+            return has_member(found, "qpos") or has_member(found, "images")
     except (ShardIOError, BadValue, UnsafePath):
         return False
 
@@ -66,10 +67,11 @@ class AlohaReader(DatasetReader):
         if os.path.isdir(path):
             found = [name for name in os.listdir(path) if _EPISODE.fullmatch(name)]
             self._files = [os.path.join(path, name) for name in sorted(found, key=natural_key)]
+        self._names = [os.path.splitext(os.path.basename(file))[0] for file in self._files]
         self._open: dict[int, Any] = {}
 
     def names(self) -> Sequence[str]:
-        return [os.path.splitext(os.path.basename(file))[0] for file in self._files]
+        return self._names
 
     def close(self) -> None:
         for file in self._open.values():
@@ -83,24 +85,26 @@ class AlohaReader(DatasetReader):
         if number not in self._open:
             self._open[number] = open_hdf5(path)
         with reading(path, "/"):
-            return self._read(self.names()[number], self._open[number], notes)
+            return self._read(self._names[number], self._open[number], notes)
 
     def _read(self, name: str, file: Any, notes: Notes) -> Episode:  # noqa: ANN401 - an h5py.File
-        found = dict(datasets(file))
+        there = contents(file)
+        found = there.arrays
         length = next((array.shape[0] for array in found.values() if array.ndim), 0)
         if "action" in found and found["action"].ndim:
             length = found["action"].shape[0]
         episode = Episode(name, length=length)
-        inner = note_leftovers(file, found, notes)
-        parts = Parts(episode, notes, file.filename)
+        inner = note_leftovers(there, notes)
+        path = file.filename
+        parts = Parts(episode, notes, path)
         for field, dataset in found.items():
             top, _, rest = field.partition("/")
             if field == "compress_len":
                 notes.dropped(field, "the lengths of JPEG files, which end by themselves")
             elif field.startswith(_IMAGES) and _is_encoded(dataset, length):
-                frames = EncodedFrames(field, EncodedRows(dataset), file.filename)
+                frames = EncodedFrames(field, EncodedRows(dataset), path)
                 rows = Reversed(frames) if frames.shape[3:] == (3,) else frames
-                camera = channel_of(rest, rows, path=file.filename, modality=Modality.RGB)
+                camera = channel_of(rest, rows, path=path, modality=Modality.RGB)
                 parts.put("signal", rest, camera, field)
                 notes.decoded(field, "JPEG to pixels, in the order of channels that was recorded")
             elif top in ("action", "base_action"):
@@ -109,19 +113,21 @@ class AlohaReader(DatasetReader):
                 parts.add(
                     "signal", rest if top == "observations" and rest else field, dataset, field
                 )
-        told = attributes(file)
-        for field in told:
-            notes.kept(f"attrs[{field!r}]", "metadata/aloha")
-        own = {**told, "texts": parts.texts, "inner_attributes": inner}
-        episode.metadata["aloha"] = {key: value for key, value in own.items() if value != {}}
+        told = {"texts": parts.texts, "inner_attributes": inner}
+        own: dict[str, Any] = {key: value for key, value in told.items() if value}
+        for field, value in attributes(file).items():
+            key = f"{field}_" if field in own else field
+            own[key] = value
+            notes.kept(f"attrs[{field!r}]", f"metadata/aloha/{key}")
+        episode.metadata["aloha"] = own
         return episode
 
 
-def _is_encoded(dataset: Any, length: int) -> bool:  # noqa: ANN401 - an h5py.Dataset
+def _is_encoded(dataset: DatasetRows, length: int) -> bool:
     """Whether a camera has an encoded picture in each row; `compress` states that too, but not in all files."""
     if dataset.ndim != 2 or dataset.dtype != np.uint8 or dataset.shape[0] != length or not length:
         return False
-    return bool(image_type(dataset[0].tobytes()))
+    return bool(image_type(dataset[:1].tobytes()))
 
 
 class Reversed:

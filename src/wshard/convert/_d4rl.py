@@ -19,16 +19,16 @@ from wshard._channels import Channel
 from wshard._episode import Episode
 from wshard._values import step_ranges
 from wshard.convert._arrays import PartOfRows, channel_of, splits
+from wshard.convert._groups import note_leftovers
 from wshard.convert._hdf5 import (
-    DatasetRows,
     SharedRows,
     as_json_value,
     attributes,
-    datasets,
+    contents,
     open_hdf5,
     reading,
 )
-from wshard.convert._model import DatasetReader
+from wshard.convert._model import DatasetReader, Notes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wshard.convert._arrays import ForeignRows
-    from wshard.convert._model import Notes, Probe, ReadOptions
+    from wshard.convert._hdf5 import DatasetRows
+    from wshard.convert._model import Probe, ReadOptions
 
 _NEEDED: Final = frozenset(("observations", "actions", "rewards", "terminals"))
 _LIMIT: Final = "max_episode_steps"
@@ -66,7 +67,8 @@ class D4rlReader(DatasetReader):
             raise
 
     def _open(self, limit: int | None) -> None:
-        arrays = dict(datasets(self._file))
+        there = contents(self._file)
+        arrays = there.arrays
         missing = _NEEDED - arrays.keys()
         if missing:
             raise BadValue("not a file of D4RL", expected=f"arrays {', '.join(sorted(missing))}")
@@ -76,6 +78,10 @@ class D4rlReader(DatasetReader):
                 "too many steps", expected=f"at most {_MOST_STEPS}", found=str(count)
             )
         self._about: dict[str, Any] = attributes(self._file)
+        self._leftovers = Notes()
+        inner = note_leftovers(there, self._leftovers)
+        if inner:
+            self._about["inner_attributes"] = inner
         self._steps: dict[str, ForeignRows] = {}
         self._beside: dict[str, str] = {}
         for name, array in arrays.items():
@@ -86,7 +92,7 @@ class D4rlReader(DatasetReader):
                 self._steps[name] = SharedRows(array)
             elif name in _NEEDED:
                 raise BadValue("an array does not fit the terminals", entry=name, found=problem)
-            elif array.size is not None and array.size <= _MOST_IN_METADATA:
+            elif not array.is_empty and array.size <= _MOST_IN_METADATA:
                 self._about[name] = as_json_value(array[()])
             else:
                 self._beside[name] = problem
@@ -107,9 +113,10 @@ class D4rlReader(DatasetReader):
             self._timeouts &= ~self._terminals
             ends = ends | self._timeouts
         self._episodes = splits(np.append(True, ends[:-1])) if len(ends) else []
+        self._names = [f"episode_{number}" for number in range(len(self._episodes))]
 
     def names(self) -> Sequence[str]:
-        return [f"episode_{number}" for number in range(len(self._episodes))]
+        return self._names
 
     def close(self) -> None:
         self._file.close()
@@ -123,6 +130,8 @@ class D4rlReader(DatasetReader):
                 notes.kept(name, f"metadata/dataset/{name}")
         for name, problem in self._beside.items():
             notes.dropped(name, problem)
+        for change in self._leftovers.changes:
+            notes.add(change)
         with reading(self.path, episode.id):
             self._fill(episode, start, stop, notes)
         self._mark_ends(episode, start, stop, notes)
@@ -141,10 +150,11 @@ class D4rlReader(DatasetReader):
         for name, part in parts.items():
             lane, _, rest = name.partition("/")
             plain = name if lane != "infos" else f"info/{rest}" if rest else "info"
+            is_taken = plain in episode.observations
             while plain in episode.observations:
                 plain += "_"
             episode.observations[plain] = channel_of(plain, part, path=self.path)
-            notes.kept(name, f"signal/{plain}")
+            (notes.renamed if is_taken else notes.kept)(name, f"signal/{plain}")
 
     def _put_observations(
         self, episode: Episode, here: ForeignRows, following: ForeignRows | None, notes: Notes
@@ -182,7 +192,7 @@ def _limit_of(options: ReadOptions, path: str) -> int | None:
     """The time limit of the environment, if the user gave one."""
     mapping = dict(options.mapping or {})
     limit = mapping.pop(_LIMIT, None)
-    if mapping or not (limit is None or (isinstance(limit, int) and limit > 0)):
+    if mapping or not (limit is None or (type(limit) is int and limit > 0)):
         raise InvalidArgument(
             "D4RL takes no such mapping",
             path=path,
@@ -192,7 +202,7 @@ def _limit_of(options: ReadOptions, path: str) -> int | None:
     return limit
 
 
-def _not_steps(name: str, array: Any, count: int) -> str:  # noqa: ANN401 - an h5py.Dataset
+def _not_steps(name: str, array: DatasetRows, count: int) -> str:
     """Why an array does not belong to the steps; empty if it does."""
     if name.startswith("metadata/") or not array.shape:
         return "it is about the whole file, and too large for metadata"
@@ -203,7 +213,7 @@ def _not_steps(name: str, array: Any, count: int) -> str:  # noqa: ANN401 - an h
     return "" if array.dtype.kind in "biuf" else f"its type is {array.dtype}"
 
 
-def _flags(arrays: dict[str, Any], name: str, count: int) -> NDArray[np.bool_]:
+def _flags(arrays: dict[str, DatasetRows], name: str, count: int) -> NDArray[np.bool_]:
     """Flags of all steps. Files have them as booleans, as numbers, and as columns of either."""
     array = arrays[name]
     if array.shape not in ((count,), (count, 1)) or array.dtype.kind not in "biuf":
@@ -213,7 +223,7 @@ def _flags(arrays: dict[str, Any], name: str, count: int) -> NDArray[np.bool_]:
             expected=f"[{count}] or [{count}, 1]",
             found=f"{array.dtype} {list(array.shape)}",
         )
-    values: NDArray[Any] = np.asarray(DatasetRows(array)[:])
+    values: NDArray[Any] = array[:]
     flags: NDArray[np.bool_] = values.reshape(count) != 0
     return flags
 

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import BadValue, ShardError
-from shard_format.extras import require
+from shard_format.errors import BadValue
 from wshard._channels import Modality
 from wshard._lanes import EXTRA, LANES, block_name
+from wshard._metadata import MOST_UNBACKED
 from wshard.convert._arrays import channel_of
 from wshard.convert._hdf5 import (
-    DatasetRows,
     as_json_value,
-    check_links,
+    file_of,
+    is_text,
+    library,
+    open_member,
     read_attribute,
     rows_channel,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from wshard._channels import Channel
     from wshard._episode import Episode
+    from wshard.convert._hdf5 import Contents, DatasetRows
     from wshard.convert._model import Notes
 
 __all__ = [
     "Parts",
     "count_steps",
-    "is_text",
     "member_group",
+    "note_attributes",
     "note_leftovers",
     "picture",
-    "reading",
 ]
 
 # The first part of the name of a block that the format defines.
@@ -53,7 +54,7 @@ class Parts:
         self.scalars: list[str] = []
         """Fields that are one number; arrays of length 1 in the episode."""
 
-    def add(self, lane: str, name: str, dataset: Any, field: str) -> str:  # noqa: ANN401 - an h5py.Dataset
+    def add(self, lane: str, name: str, dataset: DatasetRows, field: str) -> str:
         """Adds a dataset to a lane, or to the extras if its first axis is not steps.
 
         Args:
@@ -66,23 +67,25 @@ class Parts:
             The block that it is; empty for text that is in `texts`.
         """
         length, shape = self._episode.length, dataset.shape
+        if dataset.is_empty:
+            self.notes.dropped(field, "a dataset without values")
+            return ""
+        if library().check_enum_dtype(dataset.dtype) is not None:
+            self.notes.dropped(f"{field} names", "the names of its numbers, an enumeration")
         steps = (length, length + 1) if LANES[lane].may_have_one_more else (length,)
         is_steps = lane != EXTRA and shape and shape[0] in steps
         if is_text(dataset) and not (is_steps and len(shape) == 1):
             self.texts[field] = as_json_value(dataset[()])
             self.notes.kept(field, "metadata")
             return ""
-        if is_steps and is_text(dataset):
-            return self.put(lane, name, rows_channel(name, dataset), field)
         if is_steps:
             facts = picture(field, dataset)
-            channel = channel_of(name, DatasetRows(dataset), path=self._path, **facts)
-            return self.put(lane, name, channel, field)
+            return self.put(lane, name, rows_channel(name, dataset, **facts), field)
         if shape:
-            channel = channel_of(field, DatasetRows(dataset), path=self._path)
+            channel = rows_channel(field, dataset)
         else:
             self.scalars.append(field)
-            channel = channel_of(field, np.asarray(dataset[()]).reshape(1))
+            channel = channel_of(field, np.asarray(dataset[()]).reshape(1), path=self._path)
         return self.put(EXTRA, field, channel, field)
 
     def put(self, lane: str, name: str, channel: Channel, field: str) -> str:
@@ -100,25 +103,9 @@ class Parts:
         return block
 
 
-@contextmanager
-def reading(path: str, entry: str) -> Iterator[None]:
-    """Makes errors of the library, which are of any kind for a damaged file, into ours."""
-    try:
-        yield
-    except ShardError:
-        raise
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise BadValue(f"the file is damaged: {error}", path=path, entry=entry) from None
-
-
-def is_text(dataset: Any) -> bool:  # noqa: ANN401 - an h5py.Dataset
-    """Whether a dataset holds strings."""
-    return require("h5py", "hdf5").check_string_dtype(dataset.dtype) is not None
-
-
-def picture(field: str, dataset: Any) -> dict[str, Any]:  # noqa: ANN401 - an h5py.Dataset
+def picture(field: str, dataset: DatasetRows) -> dict[str, Any]:
     """The modality of a camera, by its last name, type and shape; nothing for other datasets."""
-    if len(dataset.shape) < 3:
+    if dataset.ndim < 3:
         return {}
     name = field.rpartition("/")[2].lower()
     if "depth" in name and dataset.ndim in (3, 4):
@@ -134,68 +121,72 @@ def picture(field: str, dataset: Any) -> dict[str, Any]:  # noqa: ANN401 - an h5
 
 def member_group(parent: Any, name: str) -> Any:  # noqa: ANN401 - groups of h5py
     """A group by its name, checked."""
-    h5py = require("h5py", "hdf5")
-    check_links(parent, name)
-    try:
-        member = parent[name]
-    except (KeyError, OSError) as error:
-        raise BadValue(
-            f"a group cannot be read: {error}", path=parent.file.filename, entry=name
-        ) from None
-    if not isinstance(member, h5py.Group):
-        raise BadValue("a dataset where a group belongs", path=parent.file.filename, entry=name)
-    return member
+    h5py = library()
+    member = open_member(parent, name)
+    if not isinstance(member, h5py.h5g.GroupID):
+        raise BadValue("a dataset where a group belongs", path=file_of(parent), entry=name)
+    return h5py.Group(member)
 
 
-def note_leftovers(group: Any, found: Mapping[str, Any], notes: Notes) -> dict[str, dict[str, Any]]:  # noqa: ANN401 - an h5py.Group
+def note_leftovers(found: Contents, notes: Notes) -> dict[str, dict[str, Any]]:
     """Notes what is there besides the datasets below a group: empty groups, and attributes of what is below it.
-
-    Args:
-        group: of an episode.
-        found: its datasets by their names.
-        notes: to add to.
 
     Returns:
         By name, the attributes that are text or one number, for the metadata of the episode. MimicGen says in those
         of `datagen_info` how to make more demos.
     """
-    names: list[str] = []
-    group.visit(names.append)
-    filled = set(found)
-    for name in found:
-        while name := name.rpartition("/")[0]:
+    h5py = library()
+    filled = set[str]()
+    for name in found.arrays:
+        while (name := name.rpartition("/")[0]) and name not in filled:
             filled.add(name)
-    inner: dict[str, dict[str, Any]] = {}
-    for name in names:
-        item = found.get(name)
-        if name not in filled:
+    groups: dict[str, Any] = {}
+    for name, item in found.others.items():
+        if isinstance(item, h5py.h5g.GroupID):
+            groups[name] = h5py.Group(item)
+        else:
+            notes.dropped(name, "a named type without data")
+            note_attributes(name, item, notes)
+        if name in groups and name not in filled:
             notes.dropped(name, "an empty group")
-        if item is None:
-            item = group[name]
-        for key in item.attrs:
-            value = _plain_attribute(item, key)
-            if value is None:
-                notes.dropped(f"{name}.attrs[{key!r}]", "not text, and not one number")
-            else:
-                inner.setdefault(name, {})[key] = value
-                notes.kept(f"{name}.attrs[{key!r}]", "metadata")
-    return inner
+    inner: dict[str, dict[str, Any]] = {}
+    for name, item in {**groups, **found.arrays}.items():
+        if h5py.h5a.get_num_attrs(item.id):
+            inner[name] = _plain_attributes(name, item, notes)
+    return {name: told for name, told in inner.items() if told}
 
 
-def _plain_attribute(item: Any, name: str) -> str | float | None:  # noqa: ANN401 - a group or dataset of h5py
-    """An attribute that is text or one number; None for others."""
-    try:
-        value = read_attribute(item, name)
-    except (OSError, TypeError):
-        return None
-    is_number = isinstance(value, np.generic) and value.dtype.kind in "fiub"
-    return as_json_value(value) if is_number or isinstance(value, (str, bytes)) else None
+def _plain_attributes(name: str, item: Any, notes: Notes) -> dict[str, Any]:  # noqa: ANN401 - a group or dataset of h5py
+    """The attributes that are text or one number; notes what becomes of all."""
+    found: dict[str, Any] = {}
+    for key in item.attrs:
+        try:
+            value = read_attribute(item, key)
+        except TypeError:  # a type that NumPy does not have
+            value = None
+        is_number = isinstance(value, np.generic) and value.dtype.kind in "fiub"
+        if is_number or isinstance(value, (str, bytes)):
+            found[key] = as_json_value(value)
+            notes.kept(f"{name}.attrs[{key!r}]", "metadata")
+        else:
+            notes.dropped(f"{name}.attrs[{key!r}]", "not text, and not one number")
+    return found
 
 
-def count_steps(found: Mapping[str, Any], tops: Sequence[str], stated: object) -> int:
+def note_attributes(name: str, item: Any, notes: Notes) -> None:  # noqa: ANN401 - a low-level object of h5py
+    """Notes that the attributes of a dataset or group are lost."""
+    h5a = library().h5a
+    if h5a.get_num_attrs(item):
+        names: list[bytes] = []
+        h5a.iterate(item, names.append)
+        told = ", ".join(each.decode(errors="replace") for each in names)
+        notes.dropped(f"{name} attributes", told)
+
+
+def count_steps(found: Mapping[str, DatasetRows], tops: Sequence[str], stated: object) -> int:
     """The steps of an episode: as long as the first dataset of these groups, or else as stated."""
     for top in tops:
         for field, dataset in found.items():
-            if field.partition("/")[0] == top and dataset.ndim:
-                return int(dataset.shape[0])
-    return stated if type(stated) is int and 0 <= stated < 1 << 31 else 0
+            if field.partition("/")[0] == top and dataset.ndim and not dataset.is_empty:
+                return dataset.shape[0]
+    return stated if type(stated) is int and 0 <= stated <= MOST_UNBACKED else 0

@@ -12,12 +12,25 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format.errors import BadMetadata
+from shard_format.errors import BadMetadata, ShardError
 from shard_format.listing import natural_key
 from wshard._episode import Episode
 from wshard._lanes import REWARD, TERMINATED, TRUNCATED
-from wshard.convert._groups import Parts, count_steps, member_group, note_leftovers, reading
-from wshard.convert._hdf5 import as_json_value, attributes, datasets, open_hdf5, rows_channel
+from wshard.convert._groups import (
+    Parts,
+    count_steps,
+    member_group,
+    note_attributes,
+    note_leftovers,
+)
+from wshard.convert._hdf5 import (
+    as_json_value,
+    attributes,
+    contents,
+    open_hdf5,
+    reading,
+    rows_channel,
+)
 from wshard.convert._model import DatasetReader, read_json
 
 if TYPE_CHECKING:
@@ -43,8 +56,12 @@ class ManiSkillReader(DatasetReader):
     def __init__(self, path: str, options: ReadOptions) -> None:
         super().__init__(path, options)
         self._file = open_hdf5(path)
-        with reading(path, "/"):
-            found = sorted(self._file, key=natural_key)
+        try:
+            with reading(path, "/"):
+                found = sorted(self._file, key=natural_key)
+        except ShardError:
+            self._file.close()
+            raise
         self._names = [name for name in found if _TRAJECTORY.fullmatch(name)]
         self._others = [name for name in found if not _TRAJECTORY.fullmatch(name)]
         self._json = os.path.splitext(path)[0] + ".json"
@@ -82,10 +99,12 @@ class ManiSkillReader(DatasetReader):
             return self._read(name, member_group(self._file, name), notes)
 
     def _read(self, name: str, group: Any, notes: Notes) -> Episode:  # noqa: ANN401 - an h5py.Group
-        found = dict(datasets(group))
+        there = contents(group)
+        found = there.arrays
         row = self._rows.get(name, {})
         episode = Episode(name, length=count_steps(found, _STEPS, row.get("elapsed_steps")))
-        inner = note_leftovers(group, found, notes)
+        inner = note_leftovers(there, notes)
+        note_attributes("the file's", self._file.id, notes)
         for other in self._others:
             notes.dropped(other, "not a trajectory")
         parts = Parts(episode, notes, self.path)
@@ -94,6 +113,8 @@ class ManiSkillReader(DatasetReader):
             if lane is not None and dataset.shape == (episode.length,):
                 setattr(episode, _VIEWS[lane], rows_channel(lane, dataset))
                 notes.kept(field, lane)
+                if lane != REWARD and dataset.dtype.kind != "b":
+                    notes.cast(field, dataset.dtype, "bool")
             else:
                 parts.add(*_place(field), dataset, field)
         own = {

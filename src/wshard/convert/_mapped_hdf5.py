@@ -53,6 +53,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -64,10 +65,10 @@ from shard_format.errors import (
     ShardError,
     did_you_mean,
 )
-from shard_format.extras import require
 from shard_format.listing import natural_key
 from wshard._channels import Channel
 from wshard._episode import Episode
+from wshard._lanes import TIMESTAMPS
 from wshard._metadata import Timebase
 from wshard.convert._arrays import (
     PartOfRows,
@@ -76,6 +77,7 @@ from wshard.convert._arrays import (
     splits,
     text_channel,
 )
+from wshard.convert._groups import note_attributes
 from wshard.convert._hdf5 import (
     DatasetRows,
     EncodedRows,
@@ -83,10 +85,13 @@ from wshard.convert._hdf5 import (
     as_json_value,
     attributes,
     check_dataset,
-    check_links,
-    members,
+    has_member,
+    is_text,
+    library,
     open_hdf5,
+    open_member,
     reading,
+    walk,
 )
 from wshard.convert._model import DatasetReader, read_json
 
@@ -108,8 +113,14 @@ _STEPS: Final = {
 _OBJECTS: Final = (*_LANES, "extras", "metadata")
 _FIELDS: Final = ("episodes", *_OBJECTS, *_STEPS, "timestamps", "fps", "env_id")
 _FLAT: Final = ("ends", "lengths", "last", "ids")
-_CHANNEL: Final = ("path", "unit", "description", "modality", "names", "encoded")
+_CHANNEL: Final = {
+    **dict.fromkeys(("path", "unit", "description", "modality"), str),
+    "names": list,
+    "encoded": bool,
+}
+_KINDS: Final = {str: "text", list: "a list", bool: "true or false"}
 _UNITS: Final = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1}
+_LAST_TIME: Final = 2.0**63
 _MOST_STEPS: Final = 1 << 28
 _MOST_IN_METADATA: Final = 4096
 
@@ -150,7 +161,10 @@ def check_mapping(mapping: Any) -> None:  # noqa: ANN401 - checked here
         _check_object(inner, field)
         for name, value in inner.items():
             if field in _LANES and isinstance(value, dict):
-                _check_object(value, f"{field}/{name}", _CHANNEL)
+                _check_object(value, f"{field}/{name}", tuple(_CHANNEL))
+                for key, kind in _CHANNEL.items():
+                    if key in value and type(value[key]) is not kind:
+                        raise _misfit(f"{field}/{name}/{key}", _KINDS[kind], value[key])
                 value = value.get("path")
             _check_path(value, f"{field}/{name}")
     for field in _STEPS:
@@ -161,8 +175,11 @@ def check_mapping(mapping: Any) -> None:  # noqa: ANN401 - checked here
         _check_object(episodes, "episodes", _FLAT)
         if len(episodes) != 1:
             raise _misfit("episodes", f"one of {', '.join(_FLAT)}", list(episodes))
-        for path in _paths(next(iter(episodes.values()))):
-            _check_path(path, "episodes")
+        ((kind, value),) = episodes.items()
+        if isinstance(value, list) and (kind != "last" or not value):
+            raise _misfit(f"episodes/{kind}", "the path of a dataset", value)
+        for path in _paths(value):
+            _check_path(path, f"episodes/{kind}")
     if "timestamps" in mapping:
         times = mapping["timestamps"]
         _check_object(times, "timestamps", ("path", "unit"))
@@ -237,9 +254,9 @@ class MappedHdf5Reader(DatasetReader):
         self._mapping = dict(options.mapping)
         check_mapping(self._mapping)
         self._file = open_hdf5(path)
-        self._found: dict[str, Any] = {}
+        self._found: dict[str, DatasetRows] = {}
         self._shared: dict[str, SharedRows] = {}
-        self._all: list[tuple[str, str]] | None = None
+        self._all: dict[str, Any] | None = None
         self.beside: list[str] = []
         """What lies beside the groups of the episodes."""
         try:
@@ -329,14 +346,18 @@ class MappedHdf5Reader(DatasetReader):
         )
         with reading(self.path, place.name):
             _Filling(self, place, number, notes).fill(episode, mapping)
-        if self._about:
+        if self._about and "dataset" in episode.metadata:
+            notes.dropped("attributes of the file", "the mapping has another metadata 'dataset'")
+        elif self._about:
             episode.metadata["dataset"] = dict(self._about)
         return episode
 
-    def dataset(self, place: _EpisodePlace, path: str) -> Any:  # noqa: ANN401 - an h5py.Dataset
-        """The dataset at a path of an episode; looked for once where all episodes have the same."""
-        if place.stop is None:
-            return _dataset(self._file[place.group], path)
+    def group(self, place: _EpisodePlace) -> Any:  # noqa: ANN401 - an h5py.Group
+        """The group that the paths of an episode start at."""
+        return self._file[place.group]
+
+    def dataset(self, path: str) -> DatasetRows:
+        """A dataset that all episodes use; looked for once."""
         if path not in self._found:
             self._found[path] = _dataset(self._file, path)
         return self._found[path]
@@ -344,19 +365,14 @@ class MappedHdf5Reader(DatasetReader):
     def rows(self, path: str) -> SharedRows:
         """The rows of a dataset that all episodes use."""
         if path not in self._shared:
-            self._shared[path] = SharedRows(self._found[path])
+            self._shared[path] = SharedRows(self.dataset(path))
         return self._shared[path]
 
-    def datasets(self, place: _EpisodePlace) -> list[tuple[str, str]]:
-        """All datasets of an episode: their names there, and in the file."""
-        if place.stop is None or self._all is None:
-            group = self._file[place.group]
-            self._all = [(name, one.name) for name, one in members(group)]
+    def all_datasets(self) -> dict[str, Any]:
+        """The datasets of a file where episodes lie back to back, by name."""
+        if self._all is None:
+            self._all = _members(self._file)
         return self._all
-
-    def attributes(self, place: _EpisodePlace) -> dict[str, Any]:
-        """What is known of an episode that has a group of its own."""
-        return {} if place.group == "/" else attributes(self._file[place.group])
 
     @property
     def last_stop(self) -> int:
@@ -379,35 +395,51 @@ class _Filling:
         self._place = place
         self._number = number
         self._notes = notes
+        is_alone = place.stop is None
+        self._there = _members(self._group) if is_alone else reader.all_datasets()
         self._used = set[str]()
+
+    @cached_property
+    def _group(self) -> Any:  # noqa: ANN401 - an h5py.Group
+        return self._reader.group(self._place)
 
     def fill(self, episode: Episode, mapping: Mapping[str, Any]) -> None:
         for field, block in _STEPS.items():
             if field in mapping:
-                setattr(episode, field, self._numbers(mapping[field], block))
+                channel = self._numbers(mapping[field], block)
+                setattr(episode, field, channel)
+                if field != "rewards" and channel.dtype != np.bool_:
+                    self._notes.cast(mapping[field], channel.dtype, "bool")
         for name, wanted in mapping.get("actions", {}).items():
             episode.actions[name] = self._channel(name, wanted, f"action/{name}")
         for name, wanted in mapping.get("observations", {}).items():
             episode.observations[name] = self._channel(name, wanted, f"signal/{name}")
         self._check_lengths(episode)
         if "timestamps" in mapping:
-            times = mapping["timestamps"]
-            values = self._numbers(times["path"], "time/timestamps_ns").data[: episode.length]
-            episode.timestamps_ns = _nanoseconds(values, times["unit"])
+            episode.timestamps_ns = self._times(episode.length, **mapping["timestamps"])
         for name, path in mapping.get("extras", {}).items():
             extra = channel_of(name, self._own_row(self._find(path)))
             extra.has_stated_length = True
             episode.extras[name] = extra
             self._notes.kept(path, name)
-        episode.metadata.update(self._reader.attributes(self._place))
+        if self._place.group != "/":
+            episode.metadata.update(attributes(self._group))
         for key, path in mapping.get("metadata", {}).items():
             episode.metadata[key] = self._value(path)
             self._notes.kept(path, f"metadata/{key}")
         self._note_rest()
 
-    def _find(self, path: str) -> Any:  # noqa: ANN401 - an h5py.Dataset
-        dataset = self._reader.dataset(self._place, path)
-        self._used.add(dataset.name)
+    def _find(self, path: str) -> DatasetRows:
+        if self._place.stop is not None or path.startswith("/"):
+            dataset = self._reader.dataset(path)
+        elif path in self._there:
+            dataset = DatasetRows(self._there[path])
+            check_dataset(dataset)
+        else:
+            dataset = _dataset(self._group, path)
+        if dataset.name not in self._used:
+            self._used.add(dataset.name)
+            note_attributes(path, dataset.id, self._notes)
         return dataset
 
     def _channel(self, name: str, wanted: Any, block: str) -> Channel:  # noqa: ANN401 - of a mapping
@@ -419,11 +451,10 @@ class _Filling:
         if names is not None:
             facts["extra"] = {"names": names}
         is_encoded = facts.pop("encoded", False)
-        if not dataset.shape:
+        if not dataset.shape or dataset.is_empty:
             raise _unfit(dataset, "one row for each step")
         start, stop = self._place.start, self._place.stop
-        string = require("h5py", "hdf5").check_string_dtype(dataset.dtype)
-        if string is not None and dataset.ndim == 1:
+        if is_text(dataset) and dataset.ndim == 1:
             return text_channel(name, (bytes(one) for one in dataset[start:stop]), **facts)
         if is_encoded or dataset.dtype.hasobject:
             frames: Any = EncodedRows(dataset, start, stop)
@@ -433,9 +464,9 @@ class _Filling:
             return picture_channel(name, frames, video, self._notes, field=path, **facts)
         return channel_of(name, self._rows(path, dataset), path=self._reader.path, **facts)
 
-    def _rows(self, path: str, dataset: Any) -> Any:  # noqa: ANN401 - an h5py.Dataset; rows
+    def _rows(self, path: str, dataset: DatasetRows) -> DatasetRows | PartOfRows:
         if self._place.stop is None:
-            return DatasetRows(dataset)
+            return dataset
         rest = dataset.shape[0] - self._reader.last_stop
         if rest > 0:
             self._notes.dropped(dataset.name, f"{rest} rows after the last episode")
@@ -453,23 +484,49 @@ class _Filling:
         self._notes.kept(path, block)
         return Channel(block, data=np.asarray(self._rows(path, dataset)[:]).reshape(-1))
 
-    def _own_row(self, dataset: Any) -> Any:  # noqa: ANN401 - an h5py.Dataset; rows
+    def _times(self, steps: int, path: str, unit: str) -> NDArray[np.int64]:
+        """The times of the steps in nanoseconds."""
+        values = self._numbers(path, TIMESTAMPS).data
+        if len(values) not in (steps, steps + 1):
+            raise BadValue(
+                "there is not one time for each step", entry=path, expected=steps, found=len(values)
+            )
+        if len(values) > steps:
+            self._notes.dropped(
+                f"{path} after the last step", "an episode has a time for each step"
+            )
+        scale = _UNITS[unit]
+        numbers = values[:steps].astype(np.float64) * scale
+        # A comparison with not a number is false.
+        if not (np.abs(numbers) < _LAST_TIME).all():
+            raise BadValue(
+                "times are not finite, or too large",
+                entry=path,
+                expected=f"less than 292 years in {unit}",
+            )
+        if values.dtype.kind == "f":
+            self._notes.cast(path, values.dtype, "int64", f"{unit} to nanoseconds")
+            return np.round(numbers).astype(np.int64)
+        return values[:steps].astype(np.int64) * int(scale)
+
+    def _own_row(self, dataset: DatasetRows) -> Any:  # noqa: ANN401 - rows
         """What belongs to this episode of an array that is not steps."""
         if self._has_row_for_each(dataset):
-            return np.atleast_1d(dataset[self._number])
-        return DatasetRows(dataset) if dataset.shape else np.atleast_1d(dataset[()])
+            return np.atleast_1d(dataset[self._number : self._number + 1][0])
+        return dataset if dataset.shape else np.atleast_1d(dataset[()])
 
-    def _has_row_for_each(self, dataset: Any) -> bool:  # noqa: ANN401 - an h5py.Dataset
+    def _has_row_for_each(self, dataset: DatasetRows) -> bool:
         return self._place.stop is not None and dataset.shape[:1] == (self._reader.count,)
 
     def _value(self, path: str) -> Any:  # noqa: ANN401 - JSON
         dataset = self._find(path)
         of_all = self._has_row_for_each(dataset)
-        if dataset.size is None or dataset.size > _MOST_IN_METADATA * (
+        if dataset.is_empty or dataset.size > _MOST_IN_METADATA * (
             self._reader.count if of_all else 1
         ):
             raise _unfit(dataset, f"at most {_MOST_IN_METADATA} values; name it under extras")
-        return as_json_value(dataset[self._number] if of_all else dataset[()])
+        own = slice(self._number, self._number + 1)
+        return as_json_value(dataset[own][0] if of_all else dataset[()])
 
     def _check_lengths(self, episode: Episode) -> None:
         steps = episode.length
@@ -489,7 +546,12 @@ class _Filling:
                 )
 
     def _note_rest(self) -> None:
-        rest = [name for name, path in self._reader.datasets(self._place) if path not in self._used]
+        name_of = library().h5i.get_name
+        rest = [
+            name
+            for name, item in self._there.items()
+            if name_of(item).decode(errors="replace") not in self._used
+        ]
         rest += [
             path
             for path in self._reader.beside
@@ -504,58 +566,62 @@ def _matching(file: Any, parts: Sequence[str]) -> tuple[list[_EpisodePlace], lis
 
     An episode is named by the parts that have a `*`.
     """
-    h5py = require("h5py", "hdf5")
-    found: list[tuple[tuple[str, ...], str]] = [((), "")]
+    h5py = library()
+    found: list[tuple[tuple[str, ...], str, Any]] = [((), "", file)]
     beside = []
     for part in parts:
         is_pattern = any(mark in part for mark in "*?[")
         below = []
-        for names, path in found:
-            group = file[path or "/"]
+        for names, path, group in found:
             for name in group:
                 if not isinstance(name, str) or not fnmatchcase(name, part):
                     beside.append(f"{path}/{name}")
                     continue
-                check_links(group, name)
-                if h5py.h5g.get_objinfo(group.id, name.encode()).type == h5py.h5g.GROUP:
-                    below.append(((*names, name) if is_pattern else names, f"{path}/{name}"))
+                item = open_member(group, name)
+                if isinstance(item, h5py.h5g.GroupID):
+                    named = (*names, name) if is_pattern else names
+                    below.append((named, f"{path}/{name}", h5py.Group(item)))
+                else:
+                    beside.append(f"{path}/{name}")
         found = below
-    return [_EpisodePlace("_".join(names) or parts[-1], path) for names, path in found], beside
+    places = [_EpisodePlace("_".join(names) or parts[-1], path) for names, path, _ in found]
+    return places, beside
 
 
-def _dataset(group: Any, path: str) -> Any:  # noqa: ANN401 - a group; a dataset of h5py
+def _members(group: Any) -> dict[str, Any]:  # noqa: ANN401 - an h5py.Group; low-level datasets of h5py
+    """All datasets below a group, of any type."""
+    h5py = library()
+    return {name: item for name, item in walk(group) if isinstance(item, h5py.h5d.DatasetID)}
+
+
+def _dataset(group: Any, path: str) -> DatasetRows:  # noqa: ANN401 - an h5py.Group
     """The dataset at a path, checked: nothing that leads out of the file is followed."""
-    h5py = require("h5py", "hdf5")
+    h5py = library()
     item = group.file if path.startswith("/") else group
-    for part in path.strip("/").split("/"):
-        if not isinstance(item, h5py.Group) or part not in item:
+    for part in filter(None, path.split("/")):
+        is_group = isinstance(item, h5py.Group)
+        if not is_group or not has_member(item, part):
             raise BadValue(
                 "the file has no such dataset",
-                entry=f"{group.name.rstrip('/')}/{path}" if not path.startswith("/") else path,
-                hint=did_you_mean(part, item) if isinstance(item, h5py.Group) else None,
+                entry=path if path.startswith("/") else f"{group.name.rstrip('/')}/{path}",
+                hint=did_you_mean(part, item) if is_group else None,
             )
-        check_links(item, part)
-        item = item[part]
-    if not isinstance(item, h5py.Dataset):
-        raise BadValue("this is a group, not a dataset", entry=item.name)
-    check_dataset(item)
-    return item
+        found = open_member(item, part)
+        item = h5py.Group(found) if isinstance(found, h5py.h5g.GroupID) else found
+    if not isinstance(item, h5py.h5d.DatasetID):
+        raise BadValue("this is a group, not a dataset", entry=path)
+    dataset = DatasetRows(item)
+    check_dataset(dataset)
+    return dataset
 
 
-def _unfit(dataset: Any, expected: str) -> BadValue:  # noqa: ANN401 - an h5py.Dataset
+def _unfit(dataset: DatasetRows, expected: str) -> BadValue:
     return BadValue(
         "a dataset is not what the mapping says",
         entry=dataset.name,
         expected=expected,
-        found=f"{dataset.dtype} {list(dataset.shape or ())}",
+        found="nothing" if dataset.is_empty else f"{dataset.dtype} {list(dataset.shape)}",
     )
-
-
-def _nanoseconds(values: NDArray[Any], unit: str) -> NDArray[np.int64]:
-    scale = _UNITS[unit]
-    if values.dtype.kind == "f":
-        return np.round(values * scale).astype(np.int64)
-    return values.astype(np.int64) * int(scale)
 
 
 # --- suggesting
@@ -590,12 +656,13 @@ def _suggest(file: Any) -> dict[str, Any]:  # noqa: ANN401 - an h5py.File
     pattern, group = _numbered_groups(file)
     if group is not None:
         mapping["episodes"] = pattern
-    found = {name: one for name, one in members(group or file) if _is_simple(one)}
+    found = {name: DatasetRows(item) for name, item in _members(group or file).items()}
+    found = {name: one for name, one in found.items() if _is_simple(one)}
     # Most of the data is steps.
     lengths = Counter[int]()
     for one in found.values():
         if one.shape:
-            lengths[one.shape[0]] += one.nbytes
+            lengths[one.shape[0]] += one.size * one.dtype.itemsize
     rows = max(lengths, key=lambda length: (lengths[length], length), default=0)
     index: dict[str, Any] = {}
     if group is None:
@@ -610,41 +677,43 @@ def _suggest(file: Any) -> dict[str, Any]:  # noqa: ANN401 - an h5py.File
     return mapping
 
 
-def _is_simple(dataset: Any) -> bool:  # noqa: ANN401 - an h5py.Dataset
+def _is_simple(dataset: DatasetRows) -> bool:
     """Whether an episode could hold it."""
     try:
         check_dataset(dataset)
     except ShardError:
         return False
-    dtype = dataset.dtype
-    is_text = require("h5py", "hdf5").check_string_dtype(dtype) is not None and dataset.ndim < 2
-    return dataset.shape is not None and (is_text or dtype.kind in "biuf" or _is_images(dataset))
+    is_plain = (is_text(dataset) and dataset.ndim < 2) or dataset.dtype.kind in "biuf"
+    return not dataset.is_empty and (is_plain or _is_images(dataset))
 
 
-def _is_images(dataset: Any) -> bool:  # noqa: ANN401 - an h5py.Dataset
+def _is_images(dataset: DatasetRows) -> bool:
     """Whether its rows are encoded images."""
     is_rows = dataset.dtype == np.uint8 and dataset.ndim == 2
-    is_bytes = require("h5py", "hdf5").check_vlen_dtype(dataset.dtype) == np.uint8
+    is_bytes = library().check_vlen_dtype(dataset.dtype) == np.uint8
     return (is_rows or (is_bytes and dataset.ndim == 1)) and EncodedRows(dataset).are_images
 
 
 def _numbered_groups(file: Any) -> tuple[str, Any]:  # noqa: ANN401 - an h5py.File; a group
     """The pattern of the groups that differ by a number only, nearest to the root, and the first of them."""
-    h5py = require("h5py", "hdf5")
+    h5py = library()
     level = [("", file)]
     for _ in range(3):
         below = []
         for prefix, group in level:
-            for name in group:
-                check_links(group, name)
-            kinds = {name: group.get(name, getclass=True) for name in _first_of_each(group)}
-            if any(kind is h5py.Dataset for kind in kinds.values()):
+            items = {name: open_member(group, name) for name in _first_of_each(group)}
+            if any(isinstance(item, h5py.h5d.DatasetID) for item in items.values()):
                 continue  # its arrays are those of one episode
-            for name in kinds:
+            groups = {
+                name: h5py.Group(item)
+                for name, item in items.items()
+                if isinstance(item, h5py.h5g.GroupID)
+            }
+            for name, one in groups.items():
                 numbered = re.fullmatch(r"(.*?)\d+", name)
-                if numbered and any(True for _ in members(group[name])):
-                    return f"{prefix}{numbered[1]}*", group[name]
-            below += [(f"{prefix}{name}/", group[name]) for name in kinds]
+                if numbered and _members(one):
+                    return f"{prefix}{numbered[1]}*", one
+            below += [(f"{prefix}{name}/", one) for name, one in groups.items()]
         level = below
     return "", None
 
@@ -658,7 +727,7 @@ def _first_of_each(group: Any) -> list[str]:  # noqa: ANN401 - an h5py.Group
     return [min(names, key=natural_key) for names in by_number]
 
 
-def _index_of(found: Mapping[str, Any], rows: int) -> dict[str, Any]:
+def _index_of(found: Mapping[str, DatasetRows], rows: int) -> dict[str, Any]:
     """What says where episodes are, in arrays that hold them back to back; empty if nothing does."""
     for name, dataset in found.items():
         is_short = dataset.shape and 0 < dataset.shape[0] < min(rows, _MOST_STEPS)
@@ -686,7 +755,7 @@ def _kind(name: str) -> str:
     return "actions" if name.lower().startswith("action") or last in ("action", "actions") else ""
 
 
-def _sort_in(mapping: dict[str, Any], path: str, dataset: Any, steps: int) -> None:  # noqa: ANN401 - an h5py.Dataset
+def _sort_in(mapping: dict[str, Any], path: str, dataset: DatasetRows, steps: int) -> None:
     """Adds one dataset to a mapping."""
     kind, shape = _kind(path), dataset.shape
     if shape in ((steps,), (steps, 1)) and kind in _WORDS and kind not in mapping:
@@ -705,7 +774,7 @@ def _sort_in(mapping: dict[str, Any], path: str, dataset: Any, steps: int) -> No
         mapping.setdefault("extras", {})[path] = path
 
 
-def _described(path: str, dataset: Any) -> Any:  # noqa: ANN401 - an h5py.Dataset; of a mapping
+def _described(path: str, dataset: DatasetRows) -> Any:  # noqa: ANN401 - of a mapping
     if _is_images(dataset):
         return {"path": path, "modality": "rgb", "encoded": True}
     if "depth" in path.lower() and dataset.ndim > 2:

@@ -93,8 +93,12 @@ class Notes:
         self._add("dropped", name, why)
 
     def _add(self, kind: Kind, name: str, detail: str) -> None:
-        # One note of each kind for a field: a note that comes with every step would be thousands.
-        self._changes.setdefault((kind, name), FieldChange(kind, name, detail))
+        self.add(FieldChange(kind, name, detail))
+
+    def add(self, change: FieldChange) -> None:
+        """Adds a note."""
+        # One of each kind for a field: a note that comes with every step would be thousands.
+        self._changes.setdefault((change.kind, change.field), change)
 
     @property
     def changes(self) -> tuple[FieldChange, ...]:

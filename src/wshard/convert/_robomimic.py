@@ -42,22 +42,17 @@ from wshard._lanes import (
 from wshard._metadata import Timebase
 from wshard._values import DType
 from wshard.convert._arrays import channel_of, text_channel
-from wshard.convert._groups import (
-    Parts,
-    count_steps,
-    is_text,
-    member_group,
-    note_leftovers,
-    picture,
-    reading,
-)
+from wshard.convert._groups import Parts, count_steps, member_group, note_leftovers, picture
 from wshard.convert._hdf5 import (
-    DatasetRows,
     as_json_value,
+    contents,
     datasets,
+    has_member,
+    is_text,
     open_hdf5,
     parse_json_text,
     read_attribute,
+    reading,
     rows_channel,
 )
 from wshard.convert._model import DatasetReader, DatasetWriter
@@ -69,6 +64,7 @@ if TYPE_CHECKING:
 
     from wshard._lanes import Address
     from wshard.convert._arrays import ForeignRows
+    from wshard.convert._hdf5 import DatasetRows
     from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
 
 _DEMO: Final = re.compile(r"demo_[0-9]+")
@@ -133,9 +129,13 @@ class RobomimicReader(DatasetReader):
         return Attributes(self._data)
 
     @cached_property
+    def _environment(self) -> Environment:
+        return _environment(self._dataset.values)
+
+    @cached_property
     def _masks(self) -> dict[str, list[str]]:
         """By filter, the demos that it lists."""
-        if "mask" not in self._file:
+        if not has_member(self._file, "mask"):
             return {}
         masks: dict[str, list[str]] = {}
         for name, dataset in datasets(member_group(self._file, "mask")):
@@ -179,16 +179,17 @@ class RobomimicReader(DatasetReader):
             return self._read(name, member_group(self._data, name), notes)
 
     def _read(self, name: str, demo: Any, notes: Notes) -> Episode:  # noqa: ANN401 - an h5py.Group
-        found = dict(datasets(demo))
+        there = contents(demo)
+        found = there.arrays
         attributes, dataset = Attributes(demo), self._dataset
-        facts = _environment(dataset.values)
+        facts = self._environment
         episode = Episode(
             name,
             env_id=facts.env_id,
             length=count_steps(found, _STEPS, attributes.values.get("num_samples")),
             timebase=Timebase(tick_hz=facts.rate_hz),
         )
-        inner = note_leftovers(demo, found, notes)
+        inner = note_leftovers(there, notes)
         for field, why in self._unusual.items():
             notes.dropped(field, why)
         parts, paths, own = Parts(episode, notes, self.path), dict[str, str](), dict[str, Any]()
@@ -239,7 +240,7 @@ class RobomimicReader(DatasetReader):
                 _LANGUAGE, [task] * episode.length, modality=Modality.LANGUAGE
             )
 
-    def _add_ends(self, episode: Episode, found: dict[str, Any], notes: Notes) -> str:
+    def _add_ends(self, episode: Episode, found: dict[str, DatasetRows], notes: Notes) -> str:
         """Rewards and flags, where they are one number a step; the type of `dones`."""
         length, dones = (episode.length,), ""
         for field, kinds in (
@@ -270,7 +271,7 @@ class RobomimicReader(DatasetReader):
             del found[field]
         return dones
 
-    def _fold(self, parts: Parts, found: Mapping[str, Any], length: int) -> set[str]:
+    def _fold(self, parts: Parts, found: Mapping[str, DatasetRows], length: int) -> set[str]:
         """Adds observations T + 1 where `next_obs` repeats them; returns the fields that are thereby there."""
         folded: set[str] = set()
         for field, after in found.items():
@@ -280,7 +281,7 @@ class RobomimicReader(DatasetReader):
                 continue
             if not length or not _is_alike(now, after):
                 continue
-            rows = WithLast(DatasetRows(now), DatasetRows(after))
+            rows = WithLast(now, after)
             if not rows.is_repeated(self._memory):
                 continue
             channel = channel_of(key, rows, path=self.path, **picture(key, now))
@@ -333,7 +334,7 @@ class Attributes:
         for name in group.attrs:
             try:
                 value = read_attribute(group, name)
-            except (OSError, TypeError):
+            except (BadValue, TypeError):
                 self.dropped.append(name)
                 continue
             if isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in "fiub":
@@ -401,12 +402,13 @@ class WithLast:
         return np.concatenate((here, self._after[self._length - 1 : self._length]))
 
 
-def _bits(rows: NDArray[Any]) -> NDArray[np.uint8]:
+def _bits(rows: NDArray[Any]) -> NDArray[Any]:
     """What is stored: not a number equals itself."""
-    return rows.reshape(-1).view(np.uint8)
+    stored = rows.reshape(-1).view(np.uint8)
+    return stored if len(stored) % 8 else stored.view(np.uint64)
 
 
-def _is_alike(now: Any, after: Any) -> bool:  # noqa: ANN401 - datasets of h5py
+def _is_alike(now: DatasetRows, after: DatasetRows) -> bool:
     """Whether two datasets hold numbers of the same type in the same shape."""
     return bool(now.shape == after.shape and now.dtype == after.dtype and now.dtype.kind in "fiub")
 
@@ -474,7 +476,7 @@ def _place(field: str) -> tuple[str, str]:
     return (EXTRA if top in _NOT_STEPS else "signal"), field
 
 
-def _add_prediction(episode: Episode, field: str, dataset: Any) -> bool:  # noqa: ANN401 - an h5py.Dataset
+def _add_prediction(episode: Episode, field: str, dataset: DatasetRows) -> bool:
     """Adds a dataset if it is one where the writer puts what models predicted."""
     lane, *keys = field.split("/")
     after_channel = {"omen": 1, "uncert": 2}.get(lane, len(keys))
