@@ -240,10 +240,10 @@ def test_a_dataset_that_does_not_verify_replaces_nothing(
     assert not (tmp_path / "out.converting").exists()
 
 
-def test_files_that_are_not_of_the_dataset_are_named(source: Path, tmp_path: Path) -> None:
+def test_the_report_names_files_that_belong_to_no_episode(source: Path, tmp_path: Path) -> None:
     (source / "README.md").write_text("important")
     report = convert(source, tmp_path / "out", OWN)
-    assert report.other_files == ["README.md"]
+    assert "README.md" in [change.field for change, _ in report.of_kind("dropped")]
     assert "README.md" in (tmp_path / "out.report.txt").read_text()
 
 

@@ -121,7 +121,6 @@ def _report(report: ConversionReport, console: Console) -> Exit:
     for one, number in rows:
         where = "" if number == report.episodes else f" ({count(number, 'episode')})"
         lines.append(f"  {printable(str(one))}{where}")
-    lines += [f"  not of the dataset: {printable(name)}" for name in report.other_files]
     if report.failed:
         lines.append(f"  {count(len(report.failed), 'episode')} not converted:")
         lines += [f"    {printable(f'{name}: {why}')}" for name, why in report.failed.items()]

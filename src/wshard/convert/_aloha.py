@@ -65,7 +65,9 @@ class AlohaReader(DatasetReader):
         super().__init__(path, options)
         self._files = [path]
         if os.path.isdir(path):
-            found = [name for name in os.listdir(path) if _EPISODE.fullmatch(name)]
+            names = os.listdir(path)
+            found = [name for name in names if _EPISODE.fullmatch(name)]
+            self.strays = sorted(set(names).difference(found))
             self._files = [os.path.join(path, name) for name in sorted(found, key=natural_key)]
         self._names = [os.path.splitext(os.path.basename(file))[0] for file in self._files]
         self._open: dict[int, Any] = {}

@@ -12,7 +12,6 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
-from fnmatch import fnmatchcase
 from itertools import islice
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
@@ -62,22 +61,6 @@ _OWN: Final = "wshard"
 _PIECE_BYTES: Final = 16 << 20
 _DESCRIPTIONS: Final = "meta/"
 _VIDEO: Final = "h264:crf=23"
-# What a folder of each format consists of; any file may be part of the others. The rest, such as README.md, is named.
-_HDF5: Final = ("*.hdf5", "*.h5", "*.json")
-_FILES: Final = {
-    "wshard": ("*.wshard",),
-    "minari": (*_HDF5, "*.arrow", "*.parquet"),
-    "lerobot": ("*.parquet", "*.json", "*.jsonl", "*.mp4", "*.png", "*.jpg"),
-    "rlds": ("*.tfrecord*", "*.json"),
-    **dict.fromkeys(("robomimic", "maniskill", "aloha", "d4rl"), _HDF5),
-    "mcap": ("*.mcap", "metadata.yaml"),
-    "rosbag": ("*.db3", "*.mcap", "*.bag", "metadata.yaml"),
-    "dreamer": ("*.npz",),
-    "tensordict": ("*.memmap", "*.json"),
-    "npz": ("*.npz", "*.npy"),
-    "table": ("*.csv", "*.parquet"),
-}
-_MOST_NAMED: Final = 100
 _CHANGING: Final = ("cast", "reordered", "decoded", "filled")
 
 
@@ -194,7 +177,6 @@ def convert(
             report = ConversionReport.from_json(earlier)
         else:
             check_writable(wanted, final, overwrite=chosen.overwrite)
-            report.other_files = _other_files(origin, kind.name)
             if wanted.name == _OWN:
                 run.to_own_files(pack)
             else:
@@ -529,24 +511,6 @@ def _hash_of(entry: PlannedEntry) -> bytes:
 
 
 # --- what is done, and reports
-
-
-def _other_files(folder: str, form: str) -> list[str]:
-    """Files in the folder of a dataset that are not of its format. Hidden ones are not looked at."""
-    patterns = _FILES.get(form)
-    if patterns is None or not os.path.isdir(folder):
-        return []
-    found = []
-    for where, folders, files in os.walk(folder):
-        folders[:] = [one for one in folders if one[0] != "." and not one.endswith(".lanes")]
-        found += [
-            os.path.relpath(os.path.join(where, name), folder)
-            for name in files
-            if name[0] != "." and not any(fnmatchcase(name.lower(), one) for one in patterns)
-        ]
-    found.sort()
-    more = len(found) - _MOST_NAMED
-    return [*found[:_MOST_NAMED], f"and {more} more"] if more > 0 else found
 
 
 def _condition(where: str | None) -> Callable[[Episode], object]:

@@ -312,8 +312,6 @@ class ConversionReport:
     """Episodes that an earlier run had finished."""
     failed: dict[str, str] = field(default_factory=dict)
     """By the name of an episode, why it could not be converted."""
-    other_files: list[str] = field(default_factory=list)
-    """Files in the folder of the source that are not of its format, such as README.md. They are not converted."""
     changes: Counter[FieldChange] = field(default_factory=Counter)
     """How many episodes have each change."""
 
@@ -339,9 +337,6 @@ class ConversionReport:
             if rows:
                 lines += ["", f"{kind}:"]
                 lines += [f"  {one.field}: {one.detail} ({_episodes(n)})" for one, n in rows]
-        if self.other_files:
-            lines += ["", "other files in the folder, not converted:"]
-            lines += [f"  {name}" for name in self.other_files]
         if self.failed:
             lines += ["", "not converted:"]
             lines += [f"  {name}: {problem}" for name, problem in self.failed.items()]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
 
 SUFFIX = ".wshard"
+# Files of episodes, their sidecars and recordings.
+_OWN = (SUFFIX, f"{SUFFIX}.lanes", f"{SUFFIX}.partial")
 
 
 def recognises(probe: Probe) -> bool:
@@ -35,7 +37,9 @@ class OwnReader(DatasetReader):
         super().__init__(path, options)
         self._files = [path]
         if os.path.isdir(path):
-            found = [name for name in os.listdir(path) if name.endswith(SUFFIX)]
+            names = os.listdir(path)
+            found = [name for name in names if name.endswith(SUFFIX)]
+            self.strays = sorted(name for name in names if not name.endswith(_OWN))
             self._files = [os.path.join(path, name) for name in sorted(found, key=natural_key)]
 
     def names(self) -> Sequence[str]:

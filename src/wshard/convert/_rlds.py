@@ -15,6 +15,7 @@ import json
 import os
 import zlib
 from dataclasses import dataclass
+from itertools import filterfalse
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,6 +121,7 @@ class RldsReader(DatasetReader):
         _check_container(self._folder, str(info.get("fileFormat") or "tfrecord"))
         if is_folder:
             self._places = list(self._of_splits(info, info_path))
+            self.strays = sorted(filterfalse(_is_of_dataset, os.listdir(path)))
         else:
             file = TFRecordFile(path)
             split = os.path.basename(path).partition(".tfrecord")[0].rpartition("-")[2] or "data"
@@ -208,6 +210,11 @@ class RldsReader(DatasetReader):
 
 
 _LAYOUT: Final = ("splits", "fileFormat", "moduleName")
+
+
+def _is_of_dataset(name: str) -> bool:
+    """Whether a file is one of those that tensorflow-datasets writes."""
+    return ".tfrecord" in name or name in (FEATURES, INFO) or name.endswith(".labels.txt")
 
 
 def _check_container(folder: str, form: str) -> None:
