@@ -165,7 +165,7 @@ def _bytes(data: bytes) -> Told:
 def _stored(data: Any, dtype: str) -> bytes:  # noqa: ANN401 - an array
     array = np.ascontiguousarray(data)
     if dtype == "bool":
-        return (array != 0).tobytes()
+        return bytes(int(byte != 0) for byte in array.tobytes())
     if dtype == "bf16" and array.dtype.itemsize == 4:  # widened: the upper half is the value
         return (array.view(np.uint32) >> 16).astype("<u2").tobytes()
     return array.tobytes()

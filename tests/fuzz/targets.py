@@ -563,7 +563,7 @@ def fuzz_example(data: bytes) -> None:
             assert found.tobytes() == values.tobytes()
         else:
             assert list(map(bytes, found)) == values
-    RecordParser(example, _demo_leaves(), "fuzz", Notes()).episode("fuzz").load()
+    RecordParser(example, _demo_leaves(), "fuzz", "keep", Notes()).episode("fuzz").load()
 
 
 @functools.cache

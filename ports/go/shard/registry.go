@@ -141,36 +141,3 @@ const (
 	defaultMaxJSONBytes         = 16777216
 	defaultMaxJSONNodes         = 1000000
 )
-
-// dtypeSizes has the bytes of each data type.
-var dtypeSizes = map[string]int{
-	"f64":  8,
-	"u64":  8,
-	"f32":  4,
-	"u32":  4,
-	"f16":  2,
-	"u16":  2,
-	"bf16": 2,
-	"u8":   1,
-	"i64":  8,
-	"i8":   1,
-	"i32":  4,
-	"bool": 1,
-	"i16":  2,
-}
-
-// dtypeAliases has other names that are read.
-var dtypeAliases = map[string]string{
-	"float64":  "f64",
-	"uint64":   "u64",
-	"float32":  "f32",
-	"uint32":   "u32",
-	"float16":  "f16",
-	"uint16":   "u16",
-	"bfloat16": "bf16",
-	"uint8":    "u8",
-	"int64":    "i64",
-	"int8":     "i8",
-	"int32":    "i32",
-	"int16":    "i16",
-}

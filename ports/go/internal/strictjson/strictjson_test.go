@@ -117,7 +117,7 @@ func TestWhatIsOutsideTheSubsetIsRefused(t *testing.T) {
 	deep := strings.Repeat("[", MaxDepth+1) + strings.Repeat("]", MaxDepth+1)
 	for _, text := range []string{
 		"", " ", "{", "[1,]", `{"a":1,}`, `{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, `"\ud800"`, `"\udc00\ud800"`, "\"\x01\"",
-		"\xef\xbb\xbf1", "\"\xff\"", "1 2", "tru", "'a'", `"\x"`, `"\u12"`, deep, strings.Repeat("9", maxDigits+1),
+		"\xef\xbb\xbf1", "\"\xff\"", "1 2", "nul", "'a'", `"\x"`, `"\u12"`, deep, strings.Repeat("9", maxDigits+1),
 	} {
 		if value, err := Parse([]byte(text), 1000); err == nil {
 			t.Errorf("%.40q: read as %v", text, value)
