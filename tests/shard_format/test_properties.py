@@ -310,7 +310,7 @@ class TestCanonicalJson:
             lambda inner: st.lists(inner) | st.dictionaries(st.text('":,\\[', max_size=3), inner),
         )
     )
-    @settings(max_examples=200)
+    @settings(max_examples=60)
     def test_as_many_values_are_read_as_the_limit_says(self, value: object) -> None:
         def nodes(value: object) -> int:
             if isinstance(value, dict):

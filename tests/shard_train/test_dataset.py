@@ -493,7 +493,7 @@ WORKERS = """
 class TestProcesses:
     """Threads, forks, pickles, open files."""
 
-    @pytest.mark.parametrize("method", ["fork", "spawn"])
+    @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
     def test_workers_read_the_same(self, folder: Path, method: str, tmp_path: Path) -> None:
         script = tmp_path / "work.py"
         script.write_text("\n".join(line[4:] for line in WORKERS.splitlines()))

@@ -511,7 +511,7 @@ class TestErrors:
 class TestProcesses:
     """Forks, pickles, open files, memory."""
 
-    @pytest.mark.parametrize("method", ["fork", "spawn"])
+    @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
     def test_workers_read_the_same(self, packs: list[str], method: str, tmp_path: Path) -> None:
         script = tmp_path / "work.py"
         script.write_text("\n".join(line[4:] for line in WORKERS.splitlines()))

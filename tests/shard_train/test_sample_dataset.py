@@ -978,7 +978,7 @@ WORK = """
 class TestProcesses:
     """Threads, forks, pickles."""
 
-    @pytest.mark.parametrize("method", ["fork", "spawn"])
+    @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
     def test_workers_read_the_same(self, folder: Path, method: str, tmp_path: Path) -> None:
         script = tmp_path / "work.py"
         script.write_text("\n".join(line[4:] for line in WORK.splitlines()))

@@ -187,6 +187,7 @@ def test_a_journal_does_not_empty_a_folder_that_is_not_its_own(tmp_path: Path) -
     assert (tmp_path / "photos" / "1.jpg").exists()
 
 
+@pytest.mark.slow
 def test_a_writer_that_dies_while_another_one_starts_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

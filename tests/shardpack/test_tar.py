@@ -316,6 +316,7 @@ class TestHostile:
         with pytest.raises(LimitExceeded, match="1073741824"):
             convert(with_size(b"%011o\0" % ((1 << 30) + 1)), tmp_path)
 
+    @pytest.mark.slow
     def test_any_change_of_a_header_is_an_error_of_ours_or_samples(self, tmp_path: Path) -> None:
         tar = tar_of([("a" * 120 + ".txt", b"content"), ("b.txt", b"x")])
         random = Random(0)

@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Path:
     return save(ep, tmp_path / "a.wshard", {"cam": "zstd:1", "*": "none"}, steps_per_frame=8)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_read_the_same(path: Path, method: str) -> None:
     script = path.with_name("work.py")
     lines = "\n".join(line[4:] for line in WORKERS.splitlines())

@@ -480,6 +480,7 @@ class TestLatents:
 class TestFolders:
     """A learner over the folders of several actors."""
 
+    @pytest.mark.slow
     def test_a_learner_draws_from_what_other_processes_add(self, tmp_path: Path) -> None:
         script = """
             import sys
