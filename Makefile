@@ -135,7 +135,7 @@ test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-pythons test-convert test
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --ignore=tests/convert
 	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/conformance
 	$(ENV)/test/bin/python tests/packaging/check_wheel.py
-	$(MAKE) fuzz FUZZ_SECONDS=40
+	$(MAKE) fuzz FUZZ_SECONDS=30
 	@if command -v $(GO) > /dev/null; then cd ports/go && $(GO) test -race ./...; fi
 
 # In two halves, each on one processor: checking types takes as long as everything else.

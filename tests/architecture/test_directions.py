@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.source import nodes_of, tree_of
+
 SOURCE = Path(__file__).parents[2] / "src"
 FILES = sorted(SOURCE.rglob("*.py"))
 
@@ -49,7 +51,7 @@ def imports(path: Path, *, at_run_time: bool = False) -> set[str]:
 
     With `at_run_time`, imports under `if TYPE_CHECKING` are left out.
     """
-    tree = ast.parse(path.read_text("utf-8"), path)
+    tree = tree_of(path)
     skipped = {
         child
         for node in ast.walk(tree)
@@ -114,7 +116,7 @@ def test_formats_do_not_name_each_other_in_strings(one: str, other: str) -> None
     for module, path in MODULES.items():
         if package(module) != one:
             continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in nodes_of(path):
             text = node.value if isinstance(node, ast.Constant) else None
             if isinstance(text, str) and re.fullmatch(rf"{other}([.:][A-Za-z_]+)+", text):
                 found.append(f"{module}:{text!r}")
@@ -139,7 +141,7 @@ def test_the_core_of_wshard_names_a_room_only_to_draw_an_episode_or_open_other_f
     for module, path in MODULES.items():
         if package(module) != "wshard" or room_of(module):
             continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in nodes_of(path):
             text = node.value if isinstance(node, ast.Constant) else None
             if isinstance(text, str) and text in {f"wshard.{room}" for room in ROOMS}:
                 found.append((module, text))

@@ -19,6 +19,7 @@ import pytest
 import shard_format
 import wshard
 from shard_format.errors import MissingExtra
+from tests.architecture.source import tree_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -95,7 +96,7 @@ def imported_names(path: Path, *, at_run_time: bool = False, on_import: bool = F
     With `at_run_time`, imports under `if TYPE_CHECKING` are left out, and with `on_import` also those
     inside functions.
     """
-    tree = ast.parse(path.read_text("utf-8"), path)
+    tree = tree_of(path)
     skipped: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.If):
@@ -352,7 +353,7 @@ class TestPublicNames:
     def test_every_module_says_what_it_is_for(self, path: Path) -> None:
         if path.stem == "_version":
             return
-        docstring = ast.get_docstring(ast.parse(path.read_text("utf-8")))
+        docstring = ast.get_docstring(tree_of(path))
         assert docstring
         assert len(docstring.splitlines()[0]) > 20
 

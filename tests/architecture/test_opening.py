@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from tests.architecture.source import nodes_of
+
 SOURCE = Path(__file__).parents[2] / "src"
 # Each with its reason.
 ALLOWED = {
@@ -33,7 +35,7 @@ ALLOWED = {
 
 
 def opens_paths(path: Path) -> bool:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes_of(path):
         if isinstance(node, ast.Call):
             call = ast.unparse(node.func)
             if call in ("open", "io.open", "os.open", "np.load", "np.fromfile", "np.memmap"):
