@@ -376,7 +376,8 @@ class _Conversion:
         except BrokenProcessPool:
             raise ShardIOError(
                 "a process that converted episodes was killed",
-                hint="the machine may have run out of memory: use fewer jobs, and resume",
+                hint="the machine may have run out of memory: use fewer jobs, and resume. A script that uses several jobs "
+                "must call this below if __name__ == '__main__'",
             ) from None
         finally:
             keep.close()
