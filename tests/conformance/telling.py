@@ -285,7 +285,7 @@ def _record(record: Record) -> Told:
         "alignment": str(record.alignment),
         "key": record.key,
         "key_hash": f"{xxh64_intdigest(record.key.encode()):016x}",
-        "metadata": _tagged(record.metadata) if is_tagged else record.metadata,
+        "metadata": tagged(record.metadata) if is_tagged else record.metadata,
         "metadata_encoding": encoding,
         "offset": str(record.offset),
         "size": str(record.size),
@@ -306,7 +306,7 @@ def _record(record: Record) -> Told:
     return told | {"entries": entries}
 
 
-def _tagged(value: object) -> Told:
+def tagged(value: object) -> Told:
     """A value of MessagePack with its type."""
     if value is None or isinstance(value, bool):
         return {"nil": None} if value is None else {"bool": value}
@@ -321,9 +321,9 @@ def _tagged(value: object) -> Told:
     if isinstance(value, bytes):
         return {"bin": value.hex()}
     if isinstance(value, list):
-        return {"list": [_tagged(item) for item in value]}
+        return {"list": [tagged(item) for item in value]}
     assert isinstance(value, dict)
-    return {"map": [[_tagged(key), _tagged(item)] for key, item in value.items()]}
+    return {"map": [[tagged(key), tagged(item)] for key, item in value.items()]}
 
 
 def tell_set(path: Path) -> Told:

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import io
 import json
-import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from xxhash import xxh64_intdigest
 import shardpack
 from shard_format import ShardError
 from shardpack import Record, ShardPackReader, ShardPackWriter
-from shardpack._msgpack import Extension
+from tests.conformance.telling import tagged
 from tests.shardpack.support import RangesOnly
 
 if TYPE_CHECKING:
@@ -61,26 +60,6 @@ def test_there_are_as_many_vectors_as_promised() -> None:
 
 
 # --- what is read, as the JSON of a vector says it
-
-
-def tagged(value: object) -> dict[str, object]:
-    """A value of MessagePack with its type."""
-    if value is None or isinstance(value, bool):
-        return {"nil": None} if value is None else {"bool": value}
-    if isinstance(value, int):
-        return {"int": str(value)}
-    if isinstance(value, float):
-        return {"float64_hex": struct.pack(">d", value).hex()}
-    if isinstance(value, str):
-        return {"text": value}
-    if isinstance(value, Extension):
-        return {"ext": {"code": str(value.code), "hex": value.data.hex()}}
-    if isinstance(value, bytes):
-        return {"bin": value.hex()}
-    if isinstance(value, list):
-        return {"list": [tagged(item) for item in value]}
-    assert isinstance(value, dict)
-    return {"map": [[tagged(key), tagged(item)] for key, item in value.items()]}
 
 
 def metadata_of(record: Record) -> object:

@@ -28,8 +28,8 @@ type ShardOptions struct {
 	Compression Codec
 	// Level of zstd; 0 for 3.
 	Level int
-	// MaxEntries reserves the head for so many entries, so that blocks are written in place; 0 spools them and gives
-	// the canonical bytes.
+	// MaxEntries reserves the head for at most this number of entries, so that blocks are written in place; 0 spools
+	// them and gives the canonical bytes.
 	MaxEntries int
 	// Names of all entries in order, instead of MaxEntries: blocks are written in place, and the bytes are canonical.
 	Names []string
