@@ -16,7 +16,7 @@ DEMO_EXTRAS := gym,hdf5,plot
 TEST_EXTRAS := dev,convert,converters,rerun
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo conformance ports test test-go test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz clean
+.PHONY: help environments demo conformance ports test test-go test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz fuzz-files clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (about a minute)"
@@ -31,7 +31,7 @@ help:
 	@echo "make vectors   regenerate spec/vectors"
 	@echo "make docs      regenerate the generated parts of README and docs"
 	@echo "make bench     compare with peers; BENCH='--write' records benchmarks/RESULTS.md"
-	@echo "make fuzz      coverage-guided fuzzing for FUZZ_SECONDS=$(FUZZ_SECONDS)"
+	@echo "make fuzz      coverage-guided and differential fuzzing, FUZZ_SECONDS=$(FUZZ_SECONDS) each"
 	@echo "make clean     remove environments and caches"
 
 # $(1): folder, $(2): what to install. Always into an empty folder, so that no leftover package hides a mistake.
@@ -135,7 +135,8 @@ test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-pythons test-convert test
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --ignore=tests/convert
 	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/conformance
 	$(ENV)/test/bin/python tests/packaging/check_wheel.py
-	$(MAKE) fuzz FUZZ_SECONDS=30
+	$(MAKE) fuzz-files FUZZ_SECONDS=30
+	$(ENV)/test/bin/python -m tests.conformance.differential --cases 6000
 	@if command -v $(GO) > /dev/null; then cd ports/go && $(GO) test -race ./...; fi
 
 # In two halves, each on one processor: checking types takes as long as everything else.
@@ -167,9 +168,13 @@ docs: $(ENV)/test/.ready
 bench: $(ENV)/bench/.ready
 	$(ENV)/bench/bin/python -m benchmarks $(BENCH)
 
+# Each library by itself, and then the same damaged files through the programs of all languages.
+fuzz: fuzz-files $(ENV)/test/.ready ports
+	$(ENV)/test/bin/python -m tests.conformance.differential --seconds $(FUZZ_SECONDS) --seed $$$$
+
 # atheris has wheels for CPython on Linux up to 3.13 only.
-fuzz: $(ENV)/fuzz/.ready
-	$(ENV)/fuzz/bin/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS)
+fuzz-files: $(ENV)/fuzz/.ready
+	$(ENV)/fuzz/bin/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS)
 
 clean:
 	rm -rf $(ENV) demo-out fuzz-work build dist ports/*/conformance/run .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -353,7 +353,10 @@ def read_entry(file: File, name: str) -> bytes:
     codec = codec_of(file, entry)
     _check_sizes(entry, codec)
     stored, size = stored_bytes(file, entry), entry["orig_size"]
-    filters, _ = filters_of(file, entry)
+    filters, leading = filters_of(file, entry)
+    if filters and seek_rows_of(file, entry) is None:
+        whole = [frame.data for frame in zstd_frames(stored[leading:])]
+        require(whole == [stored[leading:]], "bad_filter", "S-FLT-1: not one frame")
     if codec == "none":
         content = stored
     elif codec == "zstd":

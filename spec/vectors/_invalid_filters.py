@@ -110,6 +110,16 @@ def _leading_frames() -> Iterator[Invalid]:
     for name, (what, data) in stored.items():
         also = ("bad_compression",) if name in cut else ()
         yield _bad(name, what, "S-FLT-1", _file(data), also=also)
+    frames, _ = filtered_frames(CHAIN, CONTENT, 28 * 8)
+    several = {
+        "frames_without_table": ("Three frames without a seek table.", b"".join(frames)),
+        "skippable_after_frame": (
+            "A skippable frame follows the frame.",
+            BODY + skippable_frame(b"x"),
+        ),
+    }
+    for name, (what, data) in several.items():
+        yield _bad(name, what, "S-FLT-1", _file(leading + data))
     block = lz4_last_literals(forward(CHAIN, CONTENT))
     yield _bad(
         "on_lz4_entry",

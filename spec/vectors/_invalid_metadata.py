@@ -400,13 +400,20 @@ def _manifests_with_identity() -> Iterator[Invalid]:
             None,
         ),
     }
+    texts = {
+        "misspelled": ("A field of the stored identity has another name.", b'"leaf"', b'"fael"'),
+        "with_space": ("The stored identity is not canonical JSON.", b"{", b"{ "),
+    }
+    for name, (description, old, new) in texts.items():
+        text = identity_text(listed).replace(old, new, 1)
+        cases[name] = (description, listed, text, None)
     for name, (description, contents, identity, schema) in cases.items():
         entries = [Entry(n, content) for n, content in contents.items()]
         entries.append(Entry("meta/identity", identity, content_type=JSON_TYPE))
         yield Invalid(
             f"manifest_identity_{name}",
             description,
-            "S-MAN-7",
+            "S-IDN-1" if name in texts else "S-MAN-7",
             "identity_mismatch",
             "manifest",
             encode(Container(tuple(entries), role=ROLE_MANIFEST, schema=schema)),

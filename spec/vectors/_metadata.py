@@ -8,7 +8,7 @@ import re
 from typing import cast
 
 from _decode import BrokenRuleError, File, read_entry, require
-from _primitives import identity_text, identity_text_2, sha256_hex
+from _primitives import canonical_json, identity_text, identity_text_2, sha256_hex
 
 MAX_JSON_DEPTH = 128
 MAX_JSON_BYTES = 16 << 20
@@ -113,7 +113,11 @@ def _check_row(row: object) -> str:
 
 def _check_covered(file: File) -> None:
     """S-MAN-7, for a file that carries an identity."""
-    identity = parse_object(read_entry(file, IDENTITY_ENTRY))
+    text = read_entry(file, IDENTITY_ENTRY)
+    identity = parse_object(text)
+    fields = {"entries", "leaf", "v"} | ({"role", "schema"} if identity.get("v") == 2 else set())
+    is_canonical = text == canonical_json(identity) and set(identity) == fields
+    require(is_canonical, "identity_mismatch", "S-IDN-1")
     role = identity.get("role", ROLE_MANIFEST)
     require(role == ROLE_MANIFEST, "identity_mismatch", "S-MAN-7: not a manifest")
     manifest: JsonObject = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from shard_format import seekable
-from shard_format._kernels import crc32c, crc32c_of_large, filled_bytes
+from shard_format._kernels import crc32c, crc32c_of_large, filled_bytes, iter_frames
 from shard_format.cache import BoundedCache
 from shard_format.canonical_json import check_length
 from shard_format.codecs import check_sizes, decode_into, iter_decoded
@@ -251,7 +251,9 @@ class Content:
             pieces = self.iter_stored(row)
         else:
             stored = self._stored(row.data_offset, row.disk_size)
-            filters = self._leading_frame(row, stored)[0]
+            filters, leading = self._leading_frame(row, stored)
+            if filters is not None:
+                self._check_run(stored, leading)
             pieces = iter_decoded(codec, stored, row.orig_size, self._limits, filters)
         for piece in pieces:
             checksum = crc32c(piece, checksum)
@@ -320,6 +322,21 @@ class Content:
             head = self._source.read_at(row.data_offset, size)
         return parse_leading(head, size), size
 
+    def _check_run(self, stored: bytes | memoryview, leading: int) -> None:
+        """Makes sure that one frame follows the description of the filters, or a run with a seek table (S-FLT-1)."""
+        footer = bytes(stored[-seekable.FOOTER.size :])
+        if seekable.seek_table_size(footer, len(stored)) is not None:
+            return
+        frames = list(iter_frames(stored[leading:], self._limits.max_zstd_window_bytes))
+        size = len(stored) - leading
+        if [(frame.start, frame.stop) for frame in frames] != [(0, size)]:
+            raise BadFilter(
+                "a filtered entry without a seek table is not one frame",
+                expected=f"one frame of {size} bytes after the description",
+                found=f"{len(frames)} frames",
+                rule="S-FLT-1",
+            )
+
     def _decoded(self, row: IndexRow, codec: Codec, stored: bytes | memoryview) -> bytes:
         return filled_bytes(row.orig_size, lambda out: self._decode_into(row, codec, stored, out))
 
@@ -328,6 +345,8 @@ class Content:
     ) -> None:
         """All stored bytes of a compressed row into memory of exactly its size, checked."""
         filters, leading = self._leading_frame(row, stored)
+        if filters is not None:
+            self._check_run(stored, leading)
         if codec is Codec.ZSTD and row.orig_size >= _LARGE:
             table = SeekTable.at_end(stored, row.orig_size, leading_size=leading, filters=filters)
             if table is not None and len(table) > 1:

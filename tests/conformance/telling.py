@@ -68,6 +68,7 @@ def tell_container(path: Path) -> Told:
 
 def _entry(reader: ShardReader, number: int) -> Told:
     info, row = reader.info_at(number), reader.index[number]
+    content = reader[info.name]
     told: Told = {
         "codec": info.codec.label,
         "content_type": str(info.content_type),
@@ -77,7 +78,7 @@ def _entry(reader: ShardReader, number: int) -> Told:
         "name": info.name,
         "name_hash": f"{int(row['name_hash']):016x}",
         "orig_size": str(info.size),
-        "sha256": sha256(reader[info.name]),
+        "sha256": sha256(content),
         "tag_bits": str(info.tag_bits),
     }
     filters, table = reader.filters(info.name), reader.seek_table(info.name)
@@ -87,6 +88,9 @@ def _entry(reader: ShardReader, number: int) -> Told:
             for one in json.loads(filters.description)["filters"]
         ]
     if table is not None:
+        for start, end in pairwise(table.content_starts):
+            # A range gives what the whole entry has there.
+            assert reader.read_range(info.name, start, end) == content[start:end]
         told["seekable_frames"] = [
             {
                 "compressed_size": str(stop - start),

@@ -1,18 +1,15 @@
-"""Fuzzes one target until libFuzzer's own options say stop: `fuzz_one.py TARGET [libFuzzer options]`."""
+"""Fuzzes one target until libFuzzer's own options say stop: `python -m tests.fuzz.fuzz_one TARGET [libFuzzer options]`."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from pathlib import Path
 
 import atheris
 
-sys.path.insert(0, str(Path(__file__).parent))
 with atheris.instrument_imports(include=["shard_format", "shard_train", "shardpack", "wshard"]):
-    from targets import TARGETS
-
     from shard_format import ShardError
+    from tests.fuzz.targets import TARGETS
 
 
 def main() -> None:

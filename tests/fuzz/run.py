@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from corpus import seeds
-from targets import TARGETS
+from tests.fuzz.corpus import seeds
+from tests.fuzz.targets import TARGETS
 
 WORK = Path("fuzz-work")
 SECONDS_FOR_ONE_INPUT = 10
@@ -37,7 +37,7 @@ def fuzz(target: str, seconds: int) -> tuple[str, list[Path]]:
     result = subprocess.run(
         [
             sys.executable,
-            str(Path(__file__).parent / "fuzz_one.py"),
+            *("-m", "tests.fuzz.fuzz_one"),
             target,
             f"-max_total_time={seconds}",
             f"-timeout={SECONDS_FOR_ONE_INPUT}",

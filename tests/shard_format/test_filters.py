@@ -623,7 +623,7 @@ class TestHostileFiles:
         assert reader.read_entry("a") == self.CONTENT
         reader.verify()
 
-    def test_frames_without_size_or_checksum_are_read(self) -> None:
+    def test_frames_without_size_or_checksum_are_read_and_a_run_needs_a_table(self) -> None:
         sizes = [33_600, 33_600, 16_800]
         cuts = np.cumsum([0, *sizes]).tolist()
         pieces = [
@@ -636,12 +636,14 @@ class TestHostileFiles:
                 for one, piece in zip(frames, pieces, strict=True)
             ]
         )
-        for tail in (b"", table):
-            stored = described(*self.STEPS) + b"".join(frames) + tail
-            reader = file_of(stored, self.CONTENT)
+        whole = bytes(self.FILTERS.apply(self.CONTENT))
+        run = b"".join(frames)
+        for rest in (frame(whole, declared=False, checksum=False), run + table):
+            reader = file_of(described(*self.STEPS) + rest, self.CONTENT)
             assert reader.read_entry("a") == self.CONTENT
             assert reader.read_range("a", 33_000, 69_000) == self.CONTENT[33_000:69_000]
             reader.verify()
+        self.expect(file_of(described(*self.STEPS) + run, self.CONTENT), BadFilter, "S-FLT-1")
 
     def test_a_long_description_is_read(self) -> None:
         text = self.FILTERS.description.ljust(4096)
@@ -709,12 +711,11 @@ class TestHostileFiles:
             file_of(described(*steps) + b"".join(frames) + table, self.CONTENT), error, rule
         )
 
-    def test_frames_that_cut_rows_are_refused_with_and_without_a_table(self) -> None:
+    def test_frames_that_cut_rows_are_refused(self) -> None:
         cut = [42_002, 41_998]
         frames = [frame(self.CONTENT[:42_002]), frame(self.CONTENT[42_002:])]
-        for tail in (b"", table_of(frames, cut)):
-            stored = described(DELTA4) + b"".join(frames) + tail
-            self.expect(file_of(stored, self.CONTENT), BadFilter, "S-FLT-5")
+        stored = described(DELTA4) + b"".join(frames) + table_of(frames, cut)
+        self.expect(file_of(stored, self.CONTENT), BadFilter, "S-FLT-5")
 
     def test_a_frame_above_64_mib_is_refused_before_it_is_decoded(self) -> None:
         content = bytes(LARGEST_FRAME + 4)

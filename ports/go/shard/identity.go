@@ -97,30 +97,39 @@ func (r *ShardReader) VerifyIdentity() (int, error) {
 }
 
 func (r *ShardReader) verifyIdentity(text []byte) (int, error) {
-	bad := func(problem string) *Error { return broken(CodeIdentityMismatch, "S-IDN-1", problem) }
-	stored, err := parseObject(text, "meta/identity", "S-IDN-1", identityLimits(r.limits, text))
+	stored, version, err := parseIdentity(text, r.limits)
 	if err != nil {
-		return 0, bad("meta/identity is not a JSON object")
-	}
-	version, isInteger := stored["v"].(int64)
-	if !isInteger {
-		return 0, bad("meta/identity has no version")
-	}
-	if version != 1 && version != 2 {
-		return 0, broken(CodeUnsupportedVersion, "S-IDN-4", "unknown version of the identity").found("%d", version)
-	}
-	if !isIdentity(stored, version) {
-		return 0, bad("meta/identity is not the text of an identity")
+		return 0, err
 	}
 	found, err := r.Identity()
 	if err != nil {
 		return 0, err
 	}
-	found.Version = int(version)
+	found.Version = version
 	if string(found.Text()) == string(text) {
-		return int(version), nil
+		return version, nil
 	}
 	return 0, r.identityDifference(found, stored)
+}
+
+// parseIdentity takes the text of meta/identity apart and gives its version. It does not compare it with the file.
+func parseIdentity(text []byte, limits Limits) (Object, int, error) {
+	bad := func(problem string) *Error { return broken(CodeIdentityMismatch, "S-IDN-1", problem) }
+	stored, err := parseObject(text, "meta/identity", "S-IDN-1", identityLimits(limits, text))
+	if err != nil {
+		return nil, 0, bad("meta/identity is not a JSON object")
+	}
+	version, isInteger := stored["v"].(int64)
+	if !isInteger {
+		return nil, 0, bad("meta/identity has no version")
+	}
+	if version != 1 && version != 2 {
+		return nil, 0, broken(CodeUnsupportedVersion, "S-IDN-4", "unknown version of the identity").found("%d", version)
+	}
+	if !isIdentity(stored, version) {
+		return nil, 0, bad("meta/identity is not the text of an identity")
+	}
+	return stored, int(version), nil
 }
 
 // isIdentity reports whether an object has the fields of an identity, and no others.

@@ -211,9 +211,12 @@ func (r *ShardReader) checkSignedManifest(object, inSchema Object) error {
 	if err != nil {
 		return err
 	}
-	stored, err := parseObject(text, "the identity", "S-IDN-1", identityLimits(r.limits, text))
+	stored, version, err := parseIdentity(text, r.limits)
 	if err != nil {
-		return bad("the stored identity cannot be read")
+		return err
+	}
+	if canonical, err := strictjson.Canonical(stored); err != nil || string(canonical) != string(text) {
+		return broken(CodeIdentityMismatch, "S-IDN-1", "the stored identity is not in canonical form")
 	}
 	content, err := r.ReadEntry(manifestEntry)
 	if err != nil {
@@ -223,7 +226,7 @@ func (r *ShardReader) checkSignedManifest(object, inSchema Object) error {
 	if entries[manifestEntry] != hexDigest(content) {
 		return bad("the stored identity does not cover the manifest")
 	}
-	if version, _ := stored["v"].(int64); version >= 2 && stored["role"] != int64(RoleManifest) {
+	if version >= 2 && stored["role"] != int64(RoleManifest) {
 		return bad("the stored identity is of another role")
 	}
 	for _, key := range []string{"files", "chunks"} {
