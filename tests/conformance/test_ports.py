@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.conformance.ports import FEATURES, ROOT, Check, Program, checks, programs
+from tests.conformance.random_cases import compressed, random_episode, random_pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,6 +69,48 @@ def test_what_one_program_compresses_every_other_reads(
         keys = ("content_type", "crc32c", "name", "orig_size", "tag_bits")
         found = [{key: entry[key] for key in keys} for entry in told["entries"]]
         assert found == check.case["stored"]
+
+
+@pytest.mark.parametrize("kind", ["episode", "pack"])
+@pytest.mark.parametrize("seed", range(10))
+def test_every_program_writes_the_same_and_reads_what_the_others_wrote(
+    kind: str, seed: int, tmp_path: Path
+) -> None:
+    """Random files: bytes without compression; with it, what is in them."""
+    case = (random_episode if kind == "episode" else random_pack)(seed)
+    needed = set("WED" if kind == "episode" else "BPZ")
+    able = [name for name in PROGRAMS if needed <= program_of(name).features]
+    hashes, told = {}, {}
+    for is_compressed in (False, True):
+        path = tmp_path / "case.json"
+        path.write_text(json.dumps(compressed(case) if is_compressed else case), "utf-8")
+        for writer in able:
+            out = tmp_path / f"{writer}.{'zstd' if is_compressed else 'raw'}"
+            answer = program_of(writer).ask(["write", str(path), str(out)])
+            hashes[out.name] = answer.get("identity" if is_compressed else "sha256", answer)
+            for reader in able:
+                found = program_of(reader).ask(["read", kind, str(out)])
+                told[writer, is_compressed, reader] = _contents(found)
+    for ending in ("raw", "zstd"):
+        same = {name: one for name, one in hashes.items() if name.endswith(ending)}
+        if kind == "episode" or ending == "raw":
+            assert len({str(one) for one in same.values()}) == 1, same
+    first, *others = told.items()
+    assert "error" not in first[1], first
+    assert {key: one == first[1] for key, one in others} == {key: True for key, _ in others}
+
+
+def _contents(told: dict[str, Any]) -> dict[str, Any]:
+    """An answer without where and how things are stored."""
+    if "records" not in told:
+        return told
+    keys = ("key", "metadata")
+    records = [
+        {key: record[key] for key in keys}
+        | {"entries": {entry["name"]: entry["sha256"] for entry in record["entries"]}}
+        for record in told["records"]
+    ]
+    return {"metadata": told["metadata"], "records": records}
 
 
 @pytest.mark.parametrize("reader", PROGRAMS)
