@@ -14,7 +14,7 @@ from xxhash import xxh64_intdigest
 
 from shard_format import Identity, Manifest, Role, ShardReader, compute_identity
 from shard_format.verify import check
-from shardpack import ShardPackReader, ShardSet
+from shardpack import ShardPackReader, ShardSet, stream
 from shardpack import open as open_shards
 from shardpack._msgpack import Extension
 from wshard import load_wshard, recover
@@ -275,11 +275,15 @@ def tell_journal(path: Path, out: Path) -> Told:
 
 def tell_pack(path: Path) -> Told:
     with ShardPackReader(path) as reader:
-        return {
-            "index_offset": str(reader.footer.index_offset),
-            "metadata": reader.metadata,
-            "records": [_record(record) for record in reader],
-        }
+        told: Told = {"index_offset": str(reader.footer.index_offset), "metadata": reader.metadata}
+        told["records"] = [_record(record) for record in reader]
+        # Every way to a record gives the same one.
+        assert [reader.by_key(one["key"]).offset for one in told["records"]] == [
+            reader.record(number).offset for number in range(len(reader))
+        ]
+    streamed = [_record(record) for record in stream(path)]
+    assert streamed == told["records"]
+    return told
 
 
 def _record(record: Record) -> Told:
