@@ -5,6 +5,7 @@ PYTHON ?= python3
 FUZZ_SECONDS ?= 300
 TEST_PROCESSES ?= 2
 GO ?= go
+NPM ?= npm
 # Not empty: a language whose tools are missing is an error, and not only left out.
 ALL_LANGUAGES ?=
 
@@ -16,7 +17,7 @@ DEMO_EXTRAS := gym,hdf5,plot
 TEST_EXTRAS := dev,convert,converters,rerun
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo conformance ports test test-go test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz fuzz-files clean
+.PHONY: help environments demo conformance ports always test test-ports test-go test-typescript test-all-go test-all-typescript test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz fuzz-files clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (about a minute)"
@@ -25,7 +26,7 @@ help:
 	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
 	@echo "make test-convert  converters, with files that the libraries of other formats wrote"
 	@echo "make test-pythons  the core tests on every other Python that this machine has or can get"
-	@echo "make test-go   the tests of the Go library"
+	@echo "make test-ports    the tests of the Go and TypeScript libraries, where Go and npm are installed"
 	@echo "make conformance   asks the conformance program of every language about every vector; writes spec/CONFORMANCE.md"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
 	@echo "make vectors   regenerate spec/vectors"
@@ -98,22 +99,39 @@ demo: $(ENV)/demo/.ready
 
 # Types and files are checked while the tests run.
 test: $(ENV)/test/.ready
-	@$(MAKE) --no-print-directory -j 3 lint-types lint-files test-quick test-go
+	@$(MAKE) --no-print-directory -j 3 lint-types lint-files test-quick test-ports
 	@echo
 	@echo "Not run here: exhaustive damage tests (-m slow), converters, other Pythons, oldest dependencies, wheel, fuzzing. Run 'make test-all'."
 
-# $(1): a program, $(2): the language. Stops without an error where the program is missing, if that is allowed.
-define needs
-	@command -v $(1) > /dev/null || { echo "left out: $(2), because $(1) is not installed"; [ -z "$(ALL_LANGUAGES)" ]; }
-endef
+# The languages whose tools are there, and those whose tools are missing.
+LANGUAGES := $(if $(shell command -v $(GO)),go) $(if $(shell command -v $(NPM)),typescript)
+MISSING := $(filter-out $(LANGUAGES),go typescript)
 
-# The conformance programs of the languages whose tools are there.
-ports:
-	$(call needs,$(GO),Go)
-	@if command -v $(GO) > /dev/null; then cd ports/go && $(GO) build -o conformance/run ./cmd/shard-conformance; fi
+# The conformance programs.
+ports: $(LANGUAGES:%=ports/%/conformance/run)
+	@for language in $(MISSING); do echo "left out: $$language, whose tools are not installed"; done
+	@[ -z "$(MISSING)" ] || [ -z "$(ALL_LANGUAGES)" ]
+
+# The tools of each language know best what must be built again.
+ports/go/conformance/run: always
+	@cd ports/go && $(GO) build -o conformance/run ./cmd/shard-conformance
+
+ports/typescript/conformance/run: ports/typescript/node_modules/.ready always
+	@cd ports/typescript && $(NPM) run --silent build && $(NPM) run --silent conformance
+
+# Not `npm ci`, which refuses a lock file without the optional packages of every other platform.
+ports/typescript/node_modules/.ready: ports/typescript/package-lock.json
+	@cd ports/typescript && $(NPM) install --silent --no-save --no-audit --no-fund && touch node_modules/.ready
+
+always:
+
+test-ports: $(LANGUAGES:%=test-%)
 
 test-go: ports
-	@if command -v $(GO) > /dev/null; then cd ports/go && test -z "$$(gofmt -l .)" && $(GO) vet ./... && $(GO) test ./...; fi
+	cd ports/go && test -z "$$(gofmt -l .)" && $(GO) vet ./... && $(GO) test ./...
+
+test-typescript: ports
+	cd ports/typescript && $(NPM) run --silent lint && $(NPM) test --silent
 
 test-quick: $(ENV)/test/.ready ports
 	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES) --ignore=tests/convert
@@ -137,7 +155,13 @@ test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-pythons test-convert test
 	$(ENV)/test/bin/python tests/packaging/check_wheel.py
 	$(MAKE) fuzz-files FUZZ_SECONDS=30
 	$(ENV)/test/bin/python -m tests.conformance.differential --cases 6000
-	@if command -v $(GO) > /dev/null; then cd ports/go && $(GO) test -race ./...; fi
+	@$(MAKE) --no-print-directory $(LANGUAGES:%=test-all-%)
+
+test-all-go: ports
+	cd ports/go && $(GO) test -race ./...
+
+test-all-typescript: ports
+	cd ports/typescript && $(NPM) run --silent check
 
 # In two halves, each on one processor: checking types takes as long as everything else.
 lint: $(ENV)/test/.ready
