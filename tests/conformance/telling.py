@@ -113,7 +113,7 @@ def tell_episode(path: Path) -> Told:
 
 
 def _episode(ep: Episode) -> Told:
-    base = ep.timebase
+    base, rewards = ep.timebase, _channel(ep.rewards) if ep.rewards is not None else None
     told: Told = {
         "id": ep.id,
         "env_id": ep.env_id,
@@ -140,7 +140,7 @@ def _episode(ep: Episode) -> Told:
             }
             for channel, models in ep.uncerts.items()
         },
-        "rewards": _channel(ep.rewards) if ep.rewards and ep.length else None,
+        "rewards": rewards if ep.length else None,
         "terminations": _ends(ep.terminations, ep),
         "truncations": _ends(ep.truncations, ep),
         "residuals": {key: _residual(one) for key, one in ep.residuals.items()},
@@ -149,7 +149,7 @@ def _episode(ep: Episode) -> Told:
             name: sha256(bytes(one)) for name, one in ep.extras.items() if name not in _NOT_EXTRA
         },
         "ticks": _integers(ep.ticks) if ("time/ticks",) in ep.parts and ep.length else None,
-        "timestamps_ns": _integers(ep.timestamps_ns),
+        "timestamps_ns": _integers(ep.timestamps_ns) or None,
     }
     return told
 
@@ -219,9 +219,11 @@ def _video(channel: VideoChannel) -> Told:
 
 
 def _ends(channel: Channel | None, ep: Episode) -> Told | None:
-    if channel is None or not ep.length:
+    if channel is None:
         return None
     data = _stored(channel.data, "bool")
+    if not ep.length:
+        return None
     return {"block": channel.block, "hex": data.hex(), "length": str(channel.length)}
 
 
