@@ -1,6 +1,6 @@
 """Add a model's predictions to an episode that another program recorded: `python examples/annotate.py EPISODE`.
 
-The model is simple: a joint goes on as it moved in the last step. Its prediction and how unsure it is become lanes
+The model is simple: a joint goes on as it moved five steps ago. Its prediction and how unsure it is become lanes
 beside the recording, which is not written again. docs/languages.md shows the whole way: Go records, Python
 annotates, TypeScript shows.
 """
@@ -13,7 +13,8 @@ import numpy as np
 
 from wshard import add_lane, edit, load_wshard
 
-CHANNEL, MODEL, RECENT = "joint_pos", "linear", 8
+CHANNEL, MODEL = "joint_pos", "linear"
+AHEAD, RECENT = 5, 20
 
 
 def main() -> None:
@@ -22,7 +23,8 @@ def main() -> None:
         truth = ep.observations[CHANNEL].data.astype(np.float64)
         print(f"{ep.id}: {ep.length} steps of {ep.env_id}, {truth.shape[1]} joints")
     predicted = truth.copy()
-    predicted[2:] = 2 * truth[1:-1] - truth[:-2]
+    known, before = truth[1:-AHEAD], truth[: -AHEAD - 1]
+    predicted[AHEAD + 1 :] = known + AHEAD * (known - before)
     error = np.abs(predicted - truth)
     # As unsure as the model was wrong in the steps before.
     unsure = np.stack([error[max(0, t - RECENT) : t + 1].mean(axis=0) for t in range(len(error))])

@@ -25,8 +25,8 @@ TESTED_HERE = {
     "record_cartpole.py",
     "train_world_model.py",
 }
-# The first two by `make demo`, the last in tests/bridges, where torch is.
-TESTED_ELSEWHERE = {"container.py", "episode.py", "latent_world_model.py"}
+# By test_languages.py; by `make demo`; in tests/bridges, where torch is.
+TESTED_ELSEWHERE = {"annotate.py", "container.py", "episode.py", "latent_world_model.py"}
 
 
 def run(folder: Path, name: str, *arguments: str) -> str:
