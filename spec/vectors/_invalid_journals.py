@@ -670,6 +670,11 @@ def _filters() -> Iterator[InvalidJournal]:
         ("of_nobody", start, {"filters": {"signal/other": [DELTA.fields()]}}),
         ("after_a_run", BEFORE, {"filters": told}),
         ("twice", start.note(filters=told), {"filters": told}),
+        (
+            "after_items",
+            Recording().start(STATE, SCAN, SCAN_OFFSETS).run(1, 3, ramp_f32(6)),
+            {"filters": {"signal/scan": [DELTA.fields()]}},
+        ),
     ):
         yield _bad(
             f"filters_{name}",

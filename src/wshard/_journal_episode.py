@@ -265,6 +265,7 @@ class Journal:
         self.fields: dict[str, Any] | None = None
         """The `episode` of the start frame; None before it was read."""
         self.channels: list[ChannelRuns] = []
+        self._by_block: dict[str, ChannelRuns] = {}
         self.is_finished = False
         """Whether there is an end frame."""
         self.index: int | None = None
@@ -345,7 +346,7 @@ class Journal:
         except ShardError as error:
             raise self._bad(error.problem, "J-STA-2", error.found) from None
         self._read_chunk(fields.get("chunk"))
-        self.channels = channels
+        self._add_channels(channels)
         self.fields = fields["episode"]
 
     def _read_chunk(self, chunk: object) -> None:
@@ -361,27 +362,29 @@ class Journal:
     def _parsed_rows(self, listed: object) -> list[ChannelRuns]:
         if not isinstance(listed, list):
             raise self._bad("'channels' is not a list", "J-CHN-1")
-        known = {runs.row.block for runs in self.channels}
-        added: list[ChannelRuns] = []
+        added: dict[str, ChannelRuns] = {}
+        before: ChannelRuns | None = None
         for number, fields in enumerate(listed, len(self.channels)):
             try:
                 runs = ChannelRuns(parse_row(fields, number, "channels"))
             except ShardError as error:
                 raise self._bad(error.problem, "J-CHN-1", error.found) from None
             block = runs.row.block
-            if block in known:
+            if block in self._by_block or block in added:
                 raise self._bad(f"two channels have the block {block!r}", "J-CHN-2")
-            before = added[-1] if added else None
             if before is not None and _is_ragged(before):
                 before.offsets, runs.owner = runs, before
             if not _is_recordable(runs):
                 raise self._bad(f"channel {number}, {block!r}, cannot be recorded", "J-CHN-3")
-            known.add(block)
-            added.append(runs)
-        if added and _is_ragged(added[-1]):
-            block = added[-1].row.block
+            added[block] = before = runs
+        if before is not None and _is_ragged(before):
+            block = before.row.block
             raise self._bad(f"the offsets of {block!r} are not the next channel", "J-CHN-3")
-        return added
+        return list(added.values())
+
+    def _add_channels(self, added: list[ChannelRuns]) -> None:
+        self.channels += added
+        self._by_block.update((runs.row.block, runs) for runs in added)
 
     def _add_run(self, frame: JournalFrame) -> None:
         if frame.channel >= len(self.channels):
@@ -479,7 +482,7 @@ class Journal:
         # Nothing below can fail.
         if found is not None:
             self._labels.setdefault(str(label), found[:0]).extend(found)
-        self.channels += added
+        self._add_channels(added)
         for runs, each in filtered:
             runs.filters = each
         self._length = length
@@ -513,11 +516,12 @@ class Journal:
         self, listed: dict[str, Any], added: list[ChannelRuns]
     ) -> list[tuple[ChannelRuns, Filters]]:
         """The filters of a note, by channel (J-FLT-1 to J-FLT-3)."""
-        known = {runs.row.block: runs for runs in (*self.channels, *added)} if listed else {}
+        new = {runs.row.block: runs for runs in added}
         found = []
         for block, steps in listed.items():
-            runs = known.get(block)
-            if runs is None or runs.entries or runs.filters is not None:
+            runs = new.get(block) or self._by_block.get(block)
+            # The entries of a ragged channel do not count its items.
+            if runs is None or runs.codec is not None or runs.filters is not None:
                 raise self._bad(
                     "a note has filters for a channel that is unknown or has begun", "J-FLT-1"
                 )
