@@ -126,7 +126,7 @@ func (r *ShardReader) decodeFiltered(e IndexEntry, stored, out []byte) error {
 	if err != nil {
 		return err
 	}
-	if len(frames) != 1 || frames[0].start != 0 || frames[0].end != len(stored)-int(leading) {
+	if len(frames) != 1 || frames[0].Start != 0 || frames[0].End != len(stored)-int(leading) {
 		return badFilter("S-FLT-1", "a filtered entry without a seek table is not one frame")
 	}
 	if err := filters.checkFrame(uint64(len(out))); err != nil {

@@ -112,13 +112,13 @@ func (t *seekTable) decodeTo(number int, stored, out []byte, maxWindow uint64) e
 	if err != nil {
 		return err
 	}
-	if one.end != len(stored) {
+	if one.End != len(stored) {
 		return broken(CodeBadSeekTable, "S-SEK-3", "a frame is not as long as the seek table says").
-			expected("%d bytes", len(stored)).found("%d", one.end)
+			expected("%d bytes", len(stored)).found("%d", one.End)
 	}
-	if one.hasSize && one.contentSize != uint64(want.DecompressedSize) {
+	if one.HasSize && one.ContentSize != uint64(want.DecompressedSize) {
 		return broken(CodeBadSeekTable, "S-SEK-3", "a frame declares another size than the seek table").
-			expected("%d bytes", want.DecompressedSize).found("%d", one.contentSize)
+			expected("%d bytes", want.DecompressedSize).found("%d", one.ContentSize)
 	}
 	count, err := decodeFrame(stored, one, out, maxWindow)
 	if errors.Is(err, ErrChecksumMismatch) {

@@ -1,4 +1,4 @@
-package shard
+package codec
 
 import (
 	"encoding/binary"
@@ -7,22 +7,23 @@ import (
 )
 
 const (
-	lz4Expansion  = 255
-	lz4Slack      = 64
+	// LZ4Expansion and LZ4Slack bound the content: at most 255 times the stored bytes, and 64.
+	LZ4Expansion  = 255
+	LZ4Slack      = 64
 	lz4LastBytes  = 5
 	lz4ShortMatch = 4
 )
 
-// decodeLZ4 decodes one raw block into memory of exactly the size of the entry (S-CMP-3, S-CMP-4, S-CMP-9).
-func decodeLZ4(stored, out []byte) error {
+// DecodeLZ4 decodes one raw block into memory of exactly the size of the entry (S-CMP-3, S-CMP-4, S-CMP-9).
+func DecodeLZ4(stored, out []byte) error {
 	damaged := func() error {
 		if len(stored) > 4 && uint64(binary.LittleEndian.Uint32(stored)) == uint64(len(out)) {
-			return broken(CodeBadCompression, "S-CMP-9", "the lz4 block has its size in front")
+			return broken(BadCompression, "S-CMP-9", "the lz4 block has its size in front")
 		}
-		return broken(CodeBadCompression, "S-CMP-4", "the lz4 block is damaged or incomplete")
+		return broken(BadCompression, "S-CMP-4", "the lz4 block is damaged or incomplete")
 	}
 	longer := func() error {
-		return broken(CodeSizeMismatch, "S-CMP-3", "the lz4 block holds more than the index says").
+		return broken(SizeMismatch, "S-CMP-3", "the lz4 block holds more than the index says").
 			expected("%d bytes", len(out))
 	}
 	at, done, matchEnd := 0, 0, 0
@@ -58,9 +59,9 @@ func decodeLZ4(stored, out []byte) error {
 		at += literals
 		if at == len(stored) {
 			if token&15 != 0 || (matchEnd > 0 && done-matchEnd < lz4LastBytes) {
-				return broken(CodeBadCompression, "S-CMP-9", "the lz4 block does not end with five literals")
+				return broken(BadCompression, "S-CMP-9", "the lz4 block does not end with five literals")
 			}
-			return exactly(done, len(out))
+			return Exactly(done, len(out))
 		}
 		if len(stored)-at < 2 {
 			return damaged()
@@ -84,11 +85,12 @@ func decodeLZ4(stored, out []byte) error {
 	return damaged()
 }
 
-func compressLZ4(data []byte) ([]byte, error) {
+// CompressLZ4 makes one raw block; empty if it would not shrink.
+func CompressLZ4(data []byte) ([]byte, error) {
 	out := make([]byte, lz4.CompressBlockBound(len(data)))
 	count, err := lz4.CompressBlock(data, out, nil)
 	if err != nil {
 		return nil, err
 	}
-	return out[:count], nil // empty if it would not shrink
+	return out[:count], nil
 }

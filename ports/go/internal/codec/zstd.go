@@ -1,4 +1,4 @@
-package shard
+package codec
 
 import (
 	"encoding/binary"
@@ -10,36 +10,41 @@ import (
 )
 
 const (
-	frameMagic     = 0xFD2FB528
+	// FrameMagic starts a data frame.
+	FrameMagic     = 0xFD2FB528
 	skippableMagic = 0x184D2A50
 	skippableMask  = 0xFFFFFFF0
-	zstdExpansion  = 32768
-	usualLevel     = 3
+	// ZstdExpansion is the most that one stored byte can become.
+	ZstdExpansion = 32768
+	// UsualLevel of compression.
+	UsualLevel = 3
+	// usualWindow is the default limit of windows; decoders for larger ones are not shared.
+	usualWindow = 128 << 20
 )
 
-// frame is one data frame in the stored bytes of an entry.
-type frame struct {
-	start, end  int
-	contentSize uint64
-	hasSize     bool
+// Frame is one data frame in the stored bytes of an entry.
+type Frame struct {
+	Start, End  int
+	ContentSize uint64
+	HasSize     bool
 }
 
-// walkFrames finds the data frames (S-CMP-4 to S-CMP-7). It decodes nothing.
-func walkFrames(stored []byte, maxWindow uint64) ([]frame, error) {
-	var frames []frame
+// WalkFrames finds the data frames (S-CMP-4 to S-CMP-7). It decodes nothing.
+func WalkFrames(stored []byte, maxWindow uint64) ([]Frame, error) {
+	var frames []Frame
 	for at := 0; at < len(stored); {
 		if len(stored)-at < 4 {
 			return nil, incomplete("a frame")
 		}
 		number := binary.LittleEndian.Uint32(stored[at:])
 		switch {
-		case number == frameMagic:
-			one, err := walkFrame(stored, at, maxWindow)
+		case number == FrameMagic:
+			one, err := WalkFrame(stored, at, maxWindow)
 			if err != nil {
 				return nil, err
 			}
 			frames = append(frames, one)
-			at = one.end
+			at = one.End
 		case number&skippableMask == skippableMagic:
 			if len(stored)-at < 8 {
 				return nil, incomplete("a skippable frame")
@@ -50,21 +55,22 @@ func walkFrames(stored []byte, maxWindow uint64) ([]frame, error) {
 			}
 			at += 8 + int(size)
 		default:
-			return nil, broken(CodeBadCompression, "S-CMP-5", "no zstd frame where one must start").
+			return nil, broken(BadCompression, "S-CMP-5", "no zstd frame where one must start").
 				found("% x at stored byte %d", stored[at:at+4], at)
 		}
 	}
 	if len(frames) == 0 {
-		return nil, broken(CodeBadCompression, "S-CMP-4", "the entry has no zstd frame")
+		return nil, broken(BadCompression, "S-CMP-4", "the entry has no zstd frame")
 	}
 	return frames, nil
 }
 
 func incomplete(what string) *Error {
-	return broken(CodeBadCompression, "S-CMP-4", what+" is incomplete")
+	return broken(BadCompression, "S-CMP-4", what+" is incomplete")
 }
 
-func walkFrame(stored []byte, start int, maxWindow uint64) (frame, error) {
+// WalkFrame reads the data frame that starts at an offset.
+func WalkFrame(stored []byte, start int, maxWindow uint64) (Frame, error) {
 	one, at, hasChecksum, err := frameHeader(stored, start, maxWindow)
 	if err != nil {
 		return one, err
@@ -80,7 +86,7 @@ func walkFrame(stored []byte, start int, maxWindow uint64) (frame, error) {
 		case 1:
 			size = 1
 		case 3:
-			return one, broken(CodeBadCompression, "S-CMP-4", "a zstd block has the reserved type")
+			return one, broken(BadCompression, "S-CMP-4", "a zstd block has the reserved type")
 		}
 		at += 3
 		if len(stored)-at < size {
@@ -94,13 +100,13 @@ func walkFrame(stored []byte, start int, maxWindow uint64) (frame, error) {
 		}
 		at += 4
 	}
-	one.end = at
+	one.End = at
 	return one, nil
 }
 
 // frameHeader reads the header of a frame, and returns where its blocks start.
-func frameHeader(stored []byte, start int, maxWindow uint64) (frame, int, bool, error) {
-	one := frame{start: start}
+func frameHeader(stored []byte, start int, maxWindow uint64) (Frame, int, bool, error) {
+	one := Frame{Start: start}
 	at := start + 4
 	take := func(count int) []byte {
 		if len(stored)-at < count {
@@ -115,7 +121,7 @@ func frameHeader(stored []byte, start int, maxWindow uint64) (frame, int, bool, 
 	}
 	descriptor := b[0]
 	if descriptor&0x08 != 0 {
-		return one, 0, false, broken(CodeBadCompression, "S-CMP-4", "a reserved bit of a zstd frame header is set")
+		return one, 0, false, broken(BadCompression, "S-CMP-4", "a reserved bit of a zstd frame header is set")
 	}
 	single := descriptor&0x20 != 0
 	var window uint64
@@ -131,7 +137,7 @@ func frameHeader(stored []byte, start int, maxWindow uint64) (frame, int, bool, 
 	}
 	for _, c := range b {
 		if c != 0 {
-			return one, 0, false, broken(CodeBadCompression, "S-CMP-6", "a zstd frame needs a dictionary")
+			return one, 0, false, broken(BadCompression, "S-CMP-6", "a zstd frame needs a dictionary")
 		}
 	}
 	width := []int{0, 2, 4, 8}[descriptor>>6]
@@ -144,16 +150,16 @@ func frameHeader(stored []byte, start int, maxWindow uint64) (frame, int, bool, 
 	if width > 0 {
 		var word [8]byte
 		copy(word[:], b)
-		one.contentSize, one.hasSize = binary.LittleEndian.Uint64(word[:]), true
+		one.ContentSize, one.HasSize = binary.LittleEndian.Uint64(word[:]), true
 		if width == 2 {
-			one.contentSize += 256
+			one.ContentSize += 256
 		}
 	}
 	if single {
-		window = one.contentSize
+		window = one.ContentSize
 	}
 	if window > maxWindow {
-		return one, 0, false, broken(CodeLimitExceeded, "S-CMP-7", "a zstd frame needs a window that is too large").
+		return one, 0, false, broken(LimitExceeded, "S-CMP-7", "a zstd frame needs a window that is too large").
 			expected("at most %d bytes", maxWindow).found("%d bytes", window)
 	}
 	return one, at, descriptor&0x04 != 0, nil
@@ -164,68 +170,69 @@ func newDecoder(maxWindow uint64) (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(max(maxWindow, zstd.MinWindowSize)), zstd.WithDecoderConcurrency(0))
 }
 
-var usualDecoder = sync.OnceValues(func() (*zstd.Decoder, error) { return newDecoder(defaultMaxWindowBytes) })
+var usualDecoder = sync.OnceValues(func() (*zstd.Decoder, error) { return newDecoder(usualWindow) })
 
 func decoderFor(maxWindow uint64) (*zstd.Decoder, error) {
-	if maxWindow <= defaultMaxWindowBytes { // larger windows were refused before
+	if maxWindow <= usualWindow { // larger windows were refused before
 		return usualDecoder()
 	}
 	return newDecoder(maxWindow)
 }
 
-// decodeFrame decodes one frame to the start of out and returns how many bytes came out (S-CMP-3, S-CMP-4).
-func decodeFrame(stored []byte, one frame, out []byte, maxWindow uint64) (int, error) {
-	if one.hasSize && one.contentSize > uint64(len(out)) {
-		return 0, tooLong(fmt.Sprintf("%d bytes declared", one.contentSize), len(out))
+// DecodeFrame decodes one Frame to the start of out and returns how many bytes came out (S-CMP-3, S-CMP-4).
+func DecodeFrame(stored []byte, one Frame, out []byte, maxWindow uint64) (int, error) {
+	if one.HasSize && one.ContentSize > uint64(len(out)) {
+		return 0, tooLong(fmt.Sprintf("%d bytes declared", one.ContentSize), len(out))
 	}
 	decoder, err := decoderFor(maxWindow)
 	if err != nil {
 		return 0, err
 	}
-	content, err := decoder.DecodeAll(stored[one.start:one.end], out[:0:len(out)])
+	content, err := decoder.DecodeAll(stored[one.Start:one.End], out[:0:len(out)])
 	switch {
 	case errors.Is(err, zstd.ErrDecoderSizeExceeded):
 		return 0, tooLong(fmt.Sprintf("more than %d bytes", len(out)), len(out))
 	case errors.Is(err, zstd.ErrCRCMismatch):
-		return 0, broken(CodeChecksumMismatch, "S-CMP-4", "the checksum of a zstd frame does not fit")
+		return 0, broken(ChecksumMismatch, "S-CMP-4", "the checksum of a zstd frame does not fit")
 	case err != nil:
-		e := broken(CodeBadCompression, "S-CMP-4", "zstd cannot decode it")
+		e := broken(BadCompression, "S-CMP-4", "zstd cannot decode it")
 		e.Err = err
 		return 0, e
 	case len(content) > len(out):
 		return 0, tooLong(fmt.Sprintf("%d bytes", len(content)), len(out))
-	case one.hasSize && uint64(len(content)) != one.contentSize:
-		return 0, broken(CodeSizeMismatch, "S-CMP-3", "a zstd frame is shorter than it declares").
-			expected("%d bytes", one.contentSize).found("%d bytes", len(content))
+	case one.HasSize && uint64(len(content)) != one.ContentSize:
+		return 0, broken(SizeMismatch, "S-CMP-3", "a zstd frame is shorter than it declares").
+			expected("%d bytes", one.ContentSize).found("%d bytes", len(content))
 	}
 	return len(content), nil
 }
 
 func tooLong(found string, room int) *Error {
-	return broken(CodeSizeMismatch, "S-CMP-3", "a zstd frame holds more than the index says").
+	return broken(SizeMismatch, "S-CMP-3", "a zstd frame holds more than the index says").
 		expected("at most %d bytes", room).found("%s", found)
 }
 
-// decodeZstd decodes all frames into memory of exactly the size of the entry.
-func decodeZstd(stored, out []byte, maxWindow uint64) error {
-	frames, err := walkFrames(stored, maxWindow)
+// DecodeZstd decodes all frames into memory of exactly the size of the entry.
+func DecodeZstd(stored, out []byte, maxWindow uint64) error {
+	frames, err := WalkFrames(stored, maxWindow)
 	if err != nil {
 		return err
 	}
 	done := 0
 	for _, one := range frames {
-		count, err := decodeFrame(stored, one, out[done:], maxWindow)
+		count, err := DecodeFrame(stored, one, out[done:], maxWindow)
 		if err != nil {
 			return err
 		}
 		done += count
 	}
-	return exactly(done, len(out))
+	return Exactly(done, len(out))
 }
 
-func exactly(found, expected int) error {
+// Exactly checks that an entry decodes to its size (S-CMP-3).
+func Exactly(found, expected int) error {
 	if found != expected {
-		return broken(CodeSizeMismatch, "S-CMP-3", "the entry decodes to another size").
+		return broken(SizeMismatch, "S-CMP-3", "the entry decodes to another size").
 			expected("%d bytes", expected).found("%d bytes", found)
 	}
 	return nil
@@ -238,7 +245,8 @@ type encoderKey struct {
 
 var encoders sync.Map // encoderKey to *zstd.Encoder, whose EncodeAll may be called at the same time
 
-func compressZstd(data []byte, level int, checksum bool) ([]byte, error) {
+// CompressZstd makes one frame with its content size.
+func CompressZstd(data []byte, level int, checksum bool) ([]byte, error) {
 	key := encoderKey{level, checksum}
 	found, ok := encoders.Load(key)
 	if !ok {
