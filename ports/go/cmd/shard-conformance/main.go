@@ -18,7 +18,7 @@ import (
 const (
 	usage = "shard-conformance info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | --batch"
 	// features has the letters of tests/conformance/ports.py.
-	features = "RZMSFLJNIVW"
+	features = "RZMSFLJNIVW" + "PTKB"
 	// mostListed is the number of entries above which only their digest is told.
 	mostListed = 1000
 )
@@ -33,6 +33,8 @@ type kind struct {
 
 var kinds = map[string]kind{
 	"container": {readContainer, stepContainer, writeContainer, rewriteContainer},
+	"pack":      {readPack, stepPack, writePack, rewritePack},
+	"set":       {read: readSet, step: stepSet},
 }
 
 type object = map[string]any
@@ -75,6 +77,8 @@ func answer(arguments []string) (int, object) {
 		"info":    {0, info},
 		"read":    {2, read},
 		"step":    {3, step},
+		"stream":  {1, streamPack},
+		"recover": {1, recoverPack},
 		"write":   {2, write},
 		"rewrite": {3, rewrite},
 	}
@@ -143,7 +147,7 @@ func readCase(path string, into any) error {
 
 func info([]string) (object, error) {
 	return object{
-		"name": "go", "version": "0.1.0", "features": strings.Split(features, ""), "formats": object{"shard": 2},
+		"name": "go", "version": "0.1.0", "features": strings.Split(features, ""), "formats": object{"shard": 2, "shardpack": 1},
 	}, nil
 }
 
