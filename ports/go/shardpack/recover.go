@@ -369,7 +369,7 @@ func (d *damaged) bytes(position uint64, most int) ([]byte, error) {
 	end := min(d.size, position+uint64(most))
 	if position < d.windowAt || end > d.windowAt+uint64(len(d.window)) {
 		if d.window == nil {
-			d.window = make([]byte, 0, 2*window)
+			d.window = make([]byte, 0, min(d.size, 2*window))
 		}
 		size := min(d.size-position, 2*window)
 		d.window, d.windowAt = d.window[:size], position
