@@ -431,12 +431,8 @@ func TestASetIsSplitAndReadAsOne(t *testing.T) {
 
 func TestAShardOutsideTheFolderOfItsSetIsRefused(t *testing.T) {
 	folder := t.TempDir()
-	w, err := shardpack.CreateSet(filepath.Join(folder, "a", "x-%d.shardpack"), shardpack.SetOptions{})
-	if err == nil {
-		t.Fatal("a folder that does not exist")
-	}
 	check(t, os.Mkdir(filepath.Join(folder, "a"), 0o700))
-	w, err = shardpack.CreateSet(filepath.Join(folder, "a", "x-%d.shardpack"), shardpack.SetOptions{Shards: shardpack.WriterOptions{NoSync: true}})
+	w, err := shardpack.CreateSet(filepath.Join(folder, "a", "x-%d.shardpack"), shardpack.SetOptions{Shards: shardpack.WriterOptions{NoSync: true}})
 	check(t, err)
 	check(t, w.Write(shardpack.Sample{Key: "k"}))
 	check(t, w.Finalize())
