@@ -109,15 +109,12 @@ func (c *encoder) assemble(key string, entries []storedEntry, encoding MetadataE
 			"at most 16 and 64 MiB", h.headSize()), key)
 	}
 	out := &encodedRecord{key: key, kinds: k, contents: make([][]byte, len(entries))}
-	end, fits := h.headSize(), true
+	end := h.headSize()
 	for i, entry := range entries {
 		out.contents[i] = entry.data
-		if end, fits = alignUp(end, c.alignment); !fits { // cannot be: the entries are in memory
-			break
-		}
-		end += uint64(len(entry.data))
+		end = shard.AlignUp(end, c.alignment) + uint64(len(entry.data))
 	}
-	out.size, _ = alignUp(end, c.alignment)
+	out.size = shard.AlignUp(end, c.alignment)
 	h.recordSize = out.size
 	head := h.append(make([]byte, 0, h.headSize()))
 	for _, entry := range entries {
@@ -159,7 +156,7 @@ func (r *encodedRecord) pieces(alignment uint8, write func([]byte) error) error 
 	var zeros [64]byte
 	position := uint64(0)
 	for _, piece := range append([][]byte{r.head}, r.contents...) {
-		if start, _ := alignUp(position, alignment); start > position {
+		if start := shard.AlignUp(position, alignment); start > position {
 			if err := write(zeros[:start-position]); err != nil {
 				return err
 			}

@@ -94,8 +94,10 @@ func (u *unpacker) value(level int) (any, error) {
 		return nil, nil
 	case first == 0xC2 || first == 0xC3:
 		return first == 0xC3, nil
-	case first >= 0xC4 && first <= 0xC9:
-		return u.sized(first-0xC4, u.bytes, u.extension)
+	case first >= 0xC4 && first <= 0xC6:
+		return u.sized(1<<(first-0xC4), u.bytes)
+	case first >= 0xC7 && first <= 0xC9:
+		return u.sized(1<<(first-0xC7), u.extension)
 	case first == 0xCA:
 		bits, err := u.number(4)
 		return float64(math.Float32frombits(uint32(bits))), err
@@ -107,7 +109,7 @@ func (u *unpacker) value(level int) (any, error) {
 	case first >= 0xD4 && first <= 0xD8:
 		return u.extension(1 << (first - 0xD4))
 	case first >= 0xD9 && first <= 0xDB:
-		return u.sized(first-0xD9, u.text, nil)
+		return u.sized(1<<(first-0xD9), u.text)
 	case first >= 0xDC && first <= 0xDF:
 		size, err := u.number(2 << (first & 1))
 		if err != nil {
@@ -122,16 +124,13 @@ func (u *unpacker) value(level int) (any, error) {
 	}
 }
 
-// sized reads a size of 1, 2 or 4 bytes and what follows; forms from 3 on are those of the second kind.
-func (u *unpacker) sized(form byte, one, other func(uint64) (any, error)) (any, error) {
-	size, err := u.number(1 << (form % 3))
+// sized reads a size of some bytes, and a value of that size.
+func (u *unpacker) sized(width uint64, read func(uint64) (any, error)) (any, error) {
+	size, err := u.number(width)
 	if err != nil {
 		return nil, err
 	}
-	if form >= 3 {
-		return other(size)
-	}
-	return one(size)
+	return read(size)
 }
 
 func (u *unpacker) integer(first byte) (any, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"math"
 	"slices"
@@ -45,6 +46,9 @@ func (s *source) read(offset, size uint64) ([]byte, error) {
 	}
 	if err == io.EOF || err == nil {
 		return nil, mismatch(shard.CodeTruncated, "", "the file became shorter while it was read", size, count)
+	}
+	if errors.Is(err, fs.ErrClosed) { // by another goroutine, just now
+		err = &shard.Error{Code: shard.CodeClosed, Path: s.name, Problem: "the shard is closed"}
 	}
 	return nil, ioError("cannot read", s.name, err)
 }

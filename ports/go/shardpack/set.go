@@ -200,7 +200,7 @@ func parseSetRow(row shard.Object) (SetShard, error) {
 		return SetShard{}, err
 	}
 	bad := func(expected string) error {
-		return located(mismatch(shard.CodeBadMetadata, "P-SET-2", fmt.Sprintf("the row of %.80q is incomplete", name), expected, "something else"), "", "")
+		return mismatch(shard.CodeBadMetadata, "P-SET-2", fmt.Sprintf("the row of %.80q is incomplete", name), expected, "something else")
 	}
 	digest, hasDigest := row["sha256"].(string)
 	size, hasSize := row["size"].(int64)

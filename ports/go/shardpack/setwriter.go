@@ -36,19 +36,17 @@ type SetOptions struct {
 }
 
 // SetWriter writes a set of shards and the set file that lists them. Each shard appears when it is complete, and the set
-// file when all are. Keys are unique in the whole set. Not for several goroutines at once.
+// file when all are. Keys are unique in the whole set. A killed process leaves complete shards without a set file, and the
+// hidden file of the last one. Not for several goroutines at once.
 type SetWriter struct {
 	name    setName
 	options SetOptions
-	seen    map[uint64]struct{}
+	keys    keySet
 	writer  *Writer
 	rows    []any
 	schemas []shard.Object
-	// finished are the shards that are complete; their readers are opened when a key is looked up in them.
-	finished []string
-	readers  []*Reader
-	records  int
-	done     bool
+	records int
+	done    bool
 }
 
 // setName is the name of the shards of a set, such as "data/train-%06d.shardpack".
@@ -119,7 +117,7 @@ func newSetWriter(output string, options SetOptions) (*SetWriter, error) {
 	if options.MaxBytes == 0 {
 		options.MaxBytes = usualShardSize
 	}
-	w := &SetWriter{name: name, options: options, seen: map[uint64]struct{}{}}
+	w := &SetWriter{name: name, options: options, keys: keySet{}}
 	if _, err := os.Lstat(name.setFile()); err == nil {
 		return nil, invalid("", "the set file %s exists", filepath.Base(name.setFile()))
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -142,27 +140,10 @@ func (w *SetWriter) start() error {
 	if err != nil {
 		return err
 	}
-	next.seen, next.taken = w.seen, w.isFinished
+	next.keys = w.keys
 	next.hashContent()
 	w.writer = next
 	return nil
-}
-
-// isFinished looks for a key in the shards that are complete.
-func (w *SetWriter) isFinished(key string) (bool, error) {
-	for len(w.readers) < len(w.finished) {
-		r, err := Open(w.finished[len(w.readers)])
-		if err != nil {
-			return false, err
-		}
-		w.readers = append(w.readers, r)
-	}
-	for _, r := range w.readers {
-		if _, found, err := r.Find(key); found || err != nil {
-			return found, err
-		}
-	}
-	return false, nil
 }
 
 // Len is the number of records that were written, in all shards.
@@ -226,7 +207,6 @@ func (w *SetWriter) finishShard() error {
 	}
 	f := w.writer.footer
 	schema, _ := w.writer.fields["schema"].(shard.Object)
-	w.finished = append(w.finished, w.writer.path)
 	w.schemas = append(w.schemas, schema)
 	w.rows = append(w.rows, shard.Object{
 		"uri": filepath.Base(w.writer.path), "sha256": hex.EncodeToString(w.writer.digest.Sum(nil)),
@@ -314,9 +294,5 @@ func mergeSchemas(schemas []shard.Object) (shard.Object, error) {
 // nothing.
 func (w *SetWriter) Close() error {
 	w.done = true
-	for _, r := range w.readers {
-		_ = r.Close()
-	}
-	w.readers = nil
 	return w.writer.Close()
 }

@@ -118,15 +118,13 @@ type Writer struct {
 	position uint64
 	offsets  []uint64
 	hashes   []uint64
-	// seen has the hashes of all keys, those of other shards of the set included; taken looks a key up in those.
-	seen   map[uint64]struct{}
-	taken  func(key string) (bool, error)
-	schema schemaCounter
-	others shard.Object
-	fields shard.Object
-	footer Footer
-	done   bool
-	failed error
+	keys     keySet
+	schema   schemaCounter
+	others   shard.Object
+	fields   shard.Object
+	footer   Footer
+	done     bool
+	failed   error
 }
 
 // Create starts a shard. Call Finalize or Close.
@@ -144,7 +142,7 @@ func newWriter(path string, options WriterOptions) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{
-		path: path, options: options, seen: map[uint64]struct{}{}, others: shard.Object{},
+		path: path, options: options, keys: keySet{}, others: shard.Object{},
 		encoder: encoder{alignment: options.Alignment, encoding: options.Compression, level: options.Level},
 	}
 	if err := w.checkFree(); err != nil {
@@ -216,12 +214,7 @@ func (w *Writer) ready() error {
 }
 
 func (w *Writer) write(r *encodedRecord) error {
-	keyHash := xxhash.Sum64String(r.key)
-	there, err := w.holds(r.key, keyHash)
-	if err != nil {
-		return err
-	}
-	if there {
+	if w.keys.has(r.key) {
 		return inRecord(invalid("P-REC-10", "the key was written before"), r.key)
 	}
 	if len(w.offsets) >= mostRecords {
@@ -231,8 +224,8 @@ func (w *Writer) write(r *encodedRecord) error {
 		w.failed = ioError("cannot write", w.path, err)
 		return w.failed
 	}
-	w.seen[keyHash] = struct{}{}
-	w.offsets, w.hashes = append(w.offsets, w.position), append(w.hashes, keyHash)
+	w.keys.add(r.key)
+	w.offsets, w.hashes = append(w.offsets, w.position), append(w.hashes, xxhash.Sum64String(r.key))
 	w.position += r.size
 	w.schema.add(r.kinds)
 	return nil
@@ -248,44 +241,6 @@ func (w *Writer) append(piece []byte) error {
 
 // hashContent computes the SHA-256 of the file while it is written.
 func (w *Writer) hashContent() { w.digest = sha256.New() }
-
-// holds compares keys themselves, because several keys can have one hash. It reads them back from the file.
-func (w *Writer) holds(key string, keyHash uint64) (bool, error) {
-	if _, may := w.seen[keyHash]; !may {
-		return false, nil
-	}
-	if w.taken != nil {
-		if there, err := w.taken(key); there || err != nil {
-			return there, err
-		}
-	}
-	if err := w.Flush(); err != nil {
-		return false, err
-	}
-	written := &source{at: w.file, name: w.path, limits: limitsOf(nil)}
-	for i, one := range w.hashes {
-		if one != keyHash {
-			continue
-		}
-		end := w.position
-		if i+1 < len(w.offsets) {
-			end = w.offsets[i+1]
-		}
-		size := end - w.offsets[i]
-		first, err := written.read(w.offsets[i], min(size, firstRead))
-		if err != nil {
-			return false, err
-		}
-		record, err := openRecord(written, w.offsets[i], size, first)
-		if err != nil {
-			return false, err
-		}
-		if record.Key() == key {
-			return true, nil
-		}
-	}
-	return false, nil
-}
 
 // Flush hands all records to the operating system, so that they survive if this process is killed.
 func (w *Writer) Flush() error {
@@ -354,6 +309,24 @@ func (w *Writer) Close() error {
 	}
 	return nil
 }
+
+// --- keys
+
+// keySet knows keys by half of their SHA-256: 16 bytes for each, whatever its length. Two keys never share one, not even
+// keys that somebody has chosen to; keys that share an XXH64 can be made.
+type keySet map[[16]byte]struct{}
+
+func digestOf(key string) [16]byte {
+	sum := sha256.Sum256([]byte(key))
+	return [16]byte(sum[:16])
+}
+
+func (k keySet) has(key string) bool {
+	_, there := k[digestOf(key)]
+	return there
+}
+
+func (k keySet) add(key string) { k[digestOf(key)] = struct{}{} }
 
 // --- schema
 
