@@ -21,6 +21,7 @@ func invalid(rule, format string, args ...any) *shard.Error {
 }
 
 func atMost(limit uint64) string          { return fmt.Sprintf("at most %d", limit) }
+func below(count int) string              { return fmt.Sprintf("0 or more, below %d", count) }
 func atLeast(limit uint64) string         { return fmt.Sprintf("at least %d", limit) }
 func checksumText(checksum uint32) string { return fmt.Sprintf("%08x", checksum) }
 

@@ -157,7 +157,7 @@ func (r *Reader) openRecord(i int) (*Record, error) {
 		return nil, located(err, r.source.name, "")
 	}
 	if i < 0 || i >= r.Len() {
-		return nil, located(mismatch(shard.CodeEntryNotFound, "", "no such record", atMost(uint64(r.Len())), i), r.source.name, "")
+		return nil, located(mismatch(shard.CodeEntryNotFound, "", "no such record", below(r.Len()), i), r.source.name, "")
 	}
 	offset := r.index.offset(i)
 	size := r.index.offset(i+1) - offset

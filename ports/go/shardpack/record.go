@@ -144,7 +144,7 @@ func (r *Record) key() []byte { return r.block[r.head.keyAt():r.head.metadataAt(
 // Key names the sample. It is unique in its shard.
 func (r *Record) Key() string { return string(r.key()) }
 
-// Offset is where the record starts in its shard, and Size the bytes that it takes there.
+// Offset is where the record starts in its shard.
 func (r *Record) Offset() uint64 { return r.offset }
 
 // Size is the bytes that the record takes in its shard, padding included.

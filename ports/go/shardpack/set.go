@@ -244,7 +244,7 @@ func (s *Set) Len() int { return s.starts[len(s.shards)] }
 // Shard opens the shard of a number, from 0 on, and checks that it is the one that the set file names (P-SET-7).
 func (s *Set) Shard(i int) (*Reader, error) {
 	if i < 0 || i >= len(s.shards) {
-		return nil, located(mismatch(shard.CodeEntryNotFound, "", "no such shard", atMost(uint64(len(s.shards))), i), s.path, "")
+		return nil, located(mismatch(shard.CodeEntryNotFound, "", "no such shard", below(len(s.shards)), i), s.path, "")
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -302,7 +302,7 @@ func checkPlace(path string) error {
 // Record opens the record of a number, counted across all shards.
 func (s *Set) Record(i int) (*Record, error) {
 	if i < 0 || i >= s.Len() {
-		return nil, located(mismatch(shard.CodeEntryNotFound, "", "no such record", atMost(uint64(s.Len())), i), s.path, "")
+		return nil, located(mismatch(shard.CodeEntryNotFound, "", "no such record", below(s.Len()), i), s.path, "")
 	}
 	number := sort.SearchInts(s.starts, i+1) - 1
 	r, err := s.Shard(number)

@@ -140,6 +140,38 @@ func TestTheSameSamplesGiveTheSameBytes(t *testing.T) {
 	}
 }
 
+func TestAShardIsWrittenToAnything(t *testing.T) {
+	samples := randomSamples(9, 20)
+	want, err := os.ReadFile(write(t, samples, shardpack.WriterOptions{Created: "now"}))
+	check(t, err)
+	var out bytes.Buffer
+	w, err := shardpack.NewWriter(&out, shardpack.WriterOptions{Created: "now"})
+	check(t, err)
+	for _, sample := range samples {
+		check(t, w.Write(sample))
+	}
+	check(t, w.Finalize())
+	if !bytes.Equal(out.Bytes(), want) {
+		t.Error("other bytes than in a file")
+	}
+	full := errors.New("no more room")
+	w, err = shardpack.NewWriter(failing{full}, shardpack.WriterOptions{})
+	check(t, err)
+	check(t, w.Write(samples[0]))
+	for range 2 { // and it stays so
+		if err := w.Flush(); !errors.Is(err, full) {
+			t.Errorf("%v", err)
+		}
+	}
+	if err := w.Finalize(); !errors.Is(err, full) {
+		t.Errorf("%v", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
 func TestRecoveringAnyPrefixGivesTheCompleteRecords(t *testing.T) {
 	samples := randomSamples(3, 12)
 	path := write(t, samples, shardpack.WriterOptions{})

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"hash"
+	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -111,8 +112,9 @@ type Writer struct {
 	path    string
 	options WriterOptions
 	encoder encoder
-	file    *partialFile
-	buffer  *bufio.Writer
+	// file is nil if the shard goes somewhere else.
+	file   *partialFile
+	buffer *bufio.Writer
 	// digest is of all bytes, if the shard belongs to a set.
 	digest   hash.Hash
 	position uint64
@@ -136,34 +138,44 @@ func Create(path string, options WriterOptions) (*Writer, error) {
 	return w, nil
 }
 
-func newWriter(path string, options WriterOptions) (*Writer, error) {
+// NewWriter starts a shard that goes to anything that takes bytes: a pipe, an upload, memory. It gets the shard from its
+// first byte to its last. After an error, or Close without Finalize, it has a part of one, which Recover reads.
+func NewWriter(out io.Writer, options WriterOptions) (*Writer, error) {
 	options, err := options.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{
-		path: path, options: options, keys: keySet{}, others: shard.Object{},
+	return &Writer{
+		options: options, keys: keySet{}, others: shard.Object{}, buffer: bufio.NewWriterSize(out, batch),
 		encoder: encoder{alignment: options.Alignment, encoding: options.Compression, level: options.Level},
+	}, nil
+}
+
+func newWriter(path string, options WriterOptions) (*Writer, error) {
+	if err := checkFree(path, options.Overwrite); err != nil {
+		return nil, err
 	}
-	if err := w.checkFree(); err != nil {
+	w, err := NewWriter(nil, options)
+	if err != nil {
 		return nil, err
 	}
 	if w.file, err = createPartial(path); err != nil {
 		return nil, err
 	}
-	w.buffer = bufio.NewWriterSize(w.file, batch)
+	w.path = path
+	w.buffer.Reset(w.file)
 	return w, nil
 }
 
 // checkFree refuses to replace a file unless that is asked for.
-func (w *Writer) checkFree() error {
-	if w.options.Overwrite {
+func checkFree(path string, overwrite bool) error {
+	if overwrite {
 		return nil
 	}
-	if _, err := os.Lstat(w.path); err == nil {
+	if _, err := os.Lstat(path); err == nil {
 		return invalid("", "the file exists: set Overwrite to replace it")
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return ioError("cannot write", w.path, err)
+		return ioError("cannot write", path, err)
 	}
 	return nil
 }
@@ -294,19 +306,22 @@ func (w *Writer) finish() error {
 	if err := w.buffer.Flush(); err != nil {
 		return ioError("cannot write", w.path, err)
 	}
-	if err := w.checkFree(); err != nil {
+	w.fields, w.footer = fields, footer
+	if w.file == nil {
+		return nil
+	}
+	if err := checkFree(w.path, w.options.Overwrite); err != nil {
 		return err
 	}
-	w.fields, w.footer = fields, footer
 	return w.file.publish(!w.options.NoSync)
 }
 
 // Close ends the writer without a file, unless Finalize was called. A second call does nothing.
 func (w *Writer) Close() error {
-	if !w.done {
-		w.done = true
+	if !w.done && w.file != nil {
 		w.file.discard()
 	}
+	w.done = true
 	return nil
 }
 
