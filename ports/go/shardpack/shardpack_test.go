@@ -290,6 +290,95 @@ func TestDamageInTheMiddleCostsOneRecord(t *testing.T) {
 	}
 }
 
+// A shard with an index that is longer than the first read, records that are longer than a window, and false markers.
+func TestLargeShardsAreReadAndRecovered(t *testing.T) {
+	var samples []shardpack.Sample
+	for i := range 4000 {
+		size := 100 + i%400
+		if i%1000 == 500 {
+			size = 3 << 20
+		}
+		data := bytes.Repeat([]byte("SPR1 and so on, "), size/16)
+		samples = append(samples, shardpack.Sample{Key: fmt.Sprint(i), Metadata: shard.Object{}, Entries: []shardpack.FileEntry{
+			{Name: "raw.bin", Data: data, ContentType: "application/octet-stream"},
+		}})
+	}
+	path := write(t, samples, shardpack.WriterOptions{})
+	r, err := shardpack.Open(path)
+	check(t, err)
+	defer func() { _ = r.Close() }()
+	for i, record := range collect(t, r.Records()) {
+		if !same(sampleOf(t, record), samples[i]) {
+			t.Fatalf("record %d is another one", i)
+		}
+	}
+	offsets, err := r.Offsets()
+	check(t, err)
+	data, err := os.ReadFile(path)
+	check(t, err)
+
+	var want []shardpack.LostPart
+	for i := 7; i < len(samples); i += 1999 { // a head each, one of them of a large record
+		if i == 7+1999 {
+			i = 1500
+		}
+		data[offsets[i]+40] ^= 0xFF
+		want = append(want, shardpack.LostPart{Offset: offsets[i], Size: offsets[i+1] - offsets[i]})
+	}
+	clear(data[offsets[3000]:offsets[3003]]) // zeros in the middle are a loss
+	want = append(want, shardpack.LostPart{Offset: offsets[3000], Size: offsets[3003] - offsets[3000]})
+	slices.SortFunc(want, func(a, b shardpack.LostPart) int { return int(a.Offset) - int(b.Offset) })
+	data = append(data[:offsets[len(samples)]:offsets[len(samples)]], make([]byte, 5<<20)...) // zeros at the end are not
+	damaged, out := filepath.Join(t.TempDir(), "damaged"), filepath.Join(t.TempDir(), "out")
+	check(t, os.WriteFile(damaged, data, 0o600))
+	result, err := shardpack.Recover(damaged, out, shardpack.RecoverOptions{NoSync: true})
+	check(t, err)
+	if len(result.Lost) != len(want) || result.Records != len(samples)-len(want)-2 || result.HadIndex {
+		t.Fatalf("%d records, lost %+v; expected %+v", result.Records, result.Lost, want)
+	}
+	for i, part := range result.Lost {
+		if part.Offset != want[i].Offset || part.Size != want[i].Size {
+			t.Errorf("lost %+v, expected %+v", part, want[i])
+		}
+	}
+}
+
+func TestADiskThatFailsIsNotDamage(t *testing.T) {
+	samples := randomSamples(10, 20)
+	data, err := os.ReadFile(write(t, samples, shardpack.WriterOptions{}))
+	check(t, err)
+	failed := errors.New("the disk failed")
+	disk := &flaky{data: bytes.NewReader(data), err: failed}
+	for calls := range 6 {
+		disk.left = calls
+		r, err := shardpack.NewReader(disk, int64(len(data)))
+		if err == nil {
+			_, err = r.Record(0)
+		}
+		for i := 0; err == nil && i < len(samples); i++ {
+			_, err = r.ByKey(samples[i].Key)
+		}
+		var found *shard.Error
+		if !errors.Is(err, failed) || !errors.As(err, &found) || found.Code != shard.CodeIOError {
+			t.Errorf("after %d reads: %v", calls, err)
+		}
+	}
+}
+
+// flaky fails after some reads.
+type flaky struct {
+	data *bytes.Reader
+	left int
+	err  error
+}
+
+func (f *flaky) ReadAt(b []byte, offset int64) (int, error) {
+	if f.left--; f.left < 0 {
+		return 0, f.err
+	}
+	return f.data.ReadAt(b, offset)
+}
+
 // childFolder is set for a process that only writes, and is killed.
 const childFolder = "SHARDPACK_TEST_FOLDER"
 
