@@ -258,6 +258,7 @@ func (d *damaged) look(position uint64) (*Record, uint64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	startsEmpty := isZero(start) // before the window moves on
 	var reason error = broken(shard.CodeTruncated, "P-FTR-1", "the file ends inside a record")
 	if len(start) == blockStartSize {
 		size, marker := blockStart(start)
@@ -273,7 +274,7 @@ func (d *damaged) look(position uint64) (*Record, uint64, error) {
 		}
 		reason = err
 	}
-	if isZero(start) {
+	if startsEmpty {
 		if empty, err := d.isEmpty(position); err != nil || empty { // space that a writer reserved and did not use
 			return nil, d.size, err
 		}
