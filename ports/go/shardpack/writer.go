@@ -229,7 +229,7 @@ func (w *Writer) write(r *encodedRecord) error {
 	if w.keys.has(r.key) {
 		return inRecord(invalid("P-REC-10", "the key was written before"), r.key)
 	}
-	if len(w.offsets) >= mostRecords {
+	if uint64(len(w.offsets)) >= mostRecords {
 		return broken(shard.CodeLimitExceeded, "P-IDX-1", "too many records in one shard")
 	}
 	if err := r.pieces(w.options.Alignment, w.append); err != nil {
