@@ -171,23 +171,29 @@ func (r *Record) Metadata() (shard.Object, error) {
 }
 
 func (r *Record) metadata() (shard.Object, error) {
+	value, err := r.decodeMetadata()
+	if err != nil {
+		return nil, err
+	}
+	object, isObject := asObjects(value).(shard.Object)
+	if !isObject {
+		return nil, invalid("", "the metadata has keys that are not strings: decode StoredMetadata")
+	}
+	return object, nil
+}
+
+// decodeMetadata gives an object or a Map (P-MTD).
+func (r *Record) decodeMetadata() (any, error) {
 	encoding, stored := r.StoredMetadata()
 	switch encoding {
 	case MetadataJSON:
 		return parseObject(stored, "the metadata", "P-MTD-2", r.source.limits)
 	case MetadataMessagePack:
 		value, err := decodeMessagePack(stored, r.source.limits)
-		if err != nil {
-			return nil, err
+		if _, isMap := value.(Map); err == nil && !isMap {
+			err = mismatch(shard.CodeBadMetadata, "P-MTD-3", "the metadata is not a map", "a map", fmt.Sprintf("%T", value))
 		}
-		if _, isMap := value.(Map); !isMap {
-			return nil, mismatch(shard.CodeBadMetadata, "P-MTD-3", "the metadata is not a map", "a map", fmt.Sprintf("%T", value))
-		}
-		object, isObject := asObjects(value).(shard.Object)
-		if !isObject {
-			return nil, invalid("", "the metadata has keys that are not strings: decode StoredMetadata")
-		}
-		return object, nil
+		return value, err
 	}
 	return shard.Object{}, r.checkNoMetadata()
 }

@@ -44,6 +44,16 @@ func TestASetIsSplitAndReadAsOne(t *testing.T) {
 				t.Errorf("%+v does not fit its shard of %d bytes", one, len(data))
 			}
 		}
+		check(t, s.Verify())
+		path := filepath.Join(folder, s.Shards()[1].Name)
+		data, err := os.ReadFile(path)
+		check(t, err)
+		data[len(data)/2] ^= 1
+		check(t, os.WriteFile(path, data, 0o600))
+		var found *shard.Error
+		if err := s.Verify(); !errors.As(err, &found) || found.Code != shard.CodeReferenceMismatch || found.Path != path {
+			t.Errorf("a shard with another byte: %v", err)
+		}
 		check(t, s.Close())
 		check(t, s.Close())
 		if _, err := s.Record(0); !errors.Is(err, shard.ErrShardClosed) {
