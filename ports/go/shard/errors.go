@@ -118,6 +118,9 @@ func ioError(problem, path string, err error) error {
 
 // located adds the file and the entry to an error that does not name them.
 func located(err error, path, entry string) error {
+	if err == nil { // before the variable, which needs memory
+		return nil
+	}
 	var known *Error
 	if !errors.As(err, &known) {
 		return err

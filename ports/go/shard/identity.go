@@ -48,7 +48,8 @@ func (d Identity) Digest() string { return hexDigest(d.Text()) }
 // Identity computes the identity of the file, of version 2. It reads every entry.
 func (r *ShardReader) Identity() (Identity, error) {
 	found := Identity{Entries: map[string]string{}, Role: r.header.Role, Version: 2}
-	for i, name := range r.index.names {
+	for i := range r.index.count {
+		name := r.index.name(i)
 		if name == identityEntry {
 			continue
 		}

@@ -1,17 +1,99 @@
 package shard
 
 import (
-	"fmt"
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"hash/maphash"
+	"math"
 	"math/bits"
+	"slices"
 	"sort"
 	"unicode/utf8"
 )
 
-// index is the checked index of a file.
+// index is the checked index of a file. It keeps the bytes of the head, and unpacks a row when one is asked for.
 type index struct {
-	entries []IndexEntry
-	names   []string
-	byName  map[string]int
+	rows  []byte
+	table []byte
+	count int
+	// slots finds rows by name: open addressing, at least twice as many slots as rows. The upper half of a slot is that
+	// of the hash of the name, the lower half the number of the row plus one. Names that ascend need no slots.
+	slots []uint64
+	// shift makes the number of a slot from a hash.
+	shift int
+}
+
+// nameSeed makes the hashes of names unpredictable. The hashes that a file stores may be wrong, and may all be the same.
+var nameSeed = maphash.MakeSeed()
+
+func (x *index) entry(i int) IndexEntry { return unpackEntry(x.rows[i*indexEntrySize:]) }
+
+func (x *index) nameBytes(i int) []byte {
+	offset, length := namePlace(x.rows[i*indexEntrySize:])
+	return x.table[offset:][:length]
+}
+
+func (x *index) name(i int) string { return string(x.nameBytes(i)) }
+
+// find gives the row of a name, or -1.
+func (x *index) find(name string) int {
+	if x.slots == nil {
+		i := sort.Search(x.count, func(i int) bool { return string(x.nameBytes(i)) >= name })
+		if i < x.count && string(x.nameBytes(i)) == name {
+			return i
+		}
+		return -1
+	}
+	hash := maphash.String(nameSeed, name)
+	mask := uint64(len(x.slots) - 1)
+	for at := hash >> x.shift; x.slots[at] != 0; at = (at + 1) & mask {
+		if slot := x.slots[at]; slot>>32 == hash>>32 {
+			if i := rowOf(slot); string(x.nameBytes(i)) == name {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+func rowOf(slot uint64) int { return int(uint32(slot)) - 1 }
+
+// fill puts all rows into the slots, and refuses two rows of the same name (S-NAM-4).
+func (x *index) fill() error {
+	width := bits.Len(uint(2 * x.count))
+	x.slots, x.shift = make([]uint64, 1<<width), 64-width
+	// The slots of a large file do not fit in a cache. Rows go in by the first byte of their hash, which is the order of
+	// the slots.
+	var starts [257]int
+	keys := make([]uint64, x.count)
+	for i := range keys {
+		hash := maphash.Bytes(nameSeed, x.nameBytes(i))
+		keys[i] = hash&^math.MaxUint32 | uint64(i+1)
+		starts[hash>>56+1]++
+	}
+	for i := range 256 {
+		starts[i+1] += starts[i]
+	}
+	ordered := make([]uint64, x.count)
+	for _, key := range keys {
+		part := &starts[key>>56]
+		ordered[*part] = key
+		*part++
+	}
+	mask := uint64(len(x.slots) - 1)
+	for _, key := range ordered {
+		at := key >> x.shift
+		for ; x.slots[at] != 0; at = (at + 1) & mask {
+			if slot := x.slots[at]; slot>>32 == key>>32 {
+				if name := x.nameBytes(rowOf(key)); bytes.Equal(name, x.nameBytes(rowOf(slot))) {
+					return broken(CodeDuplicateName, "S-NAM-4", "two entries have the same name").found("%.80q", name)
+				}
+			}
+		}
+		x.slots[at] = key
+	}
+	return nil
 }
 
 // parseHeader checks S-HDR-1 to S-HDR-12; head has the first bytes of the file.
@@ -57,75 +139,119 @@ func parseHeader(head []byte, fileSize uint64, limits Limits) (Header, error) {
 	return Header{}, err
 }
 
-// parseIndex checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3; head reaches to the data section.
+// parseIndex checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3; head reaches to the data section, and is kept.
 func parseIndex(head []byte, h Header) (*index, error) {
-	table := head[h.StringTableOffset:h.DataSectionOffset]
-	count := int(h.EntryCount)
-	found := &index{
-		entries: make([]IndexEntry, count),
-		names:   make([]string, count),
-		byName:  make(map[string]int, count),
+	x := &index{
+		rows:  head[headerSize:h.StringTableOffset],
+		table: head[h.StringTableOffset:h.DataSectionOffset],
+		count: int(h.EntryCount),
 	}
-	for i := range found.entries {
-		e := unpackEntry(head[headerSize+i*indexEntrySize:])
-		if err := checkEntry(e, table, h); err != nil {
+	runs := make([]run, (x.count+rowsInRun-1)/rowsInRun)
+	isText := isASCII(x.table)
+	err := inParallel(len(runs), func(i int) error {
+		runs[i] = run{first: i * rowsInRun, last: min((i+1)*rowsInRun, x.count) - 1}
+		return x.checkRun(&runs[i], isText, &h)
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Most files have their blocks in order, and many their names. Then nothing must be sorted, and no name is there twice.
+	isOrdered, ascends := true, true
+	for i, now := range runs {
+		isOrdered, ascends = isOrdered && now.isOrdered, ascends && now.ascends
+		if i > 0 {
+			isOrdered = isOrdered && now.start >= runs[i-1].end
+			ascends = ascends && bytes.Compare(x.nameBytes(runs[i-1].last), x.nameBytes(now.first)) < 0
+		}
+	}
+	if !ascends {
+		if err := x.fill(); err != nil {
 			return nil, err
 		}
-		name := string(table[e.NameOffset:][:e.NameLength])
-		if _, there := found.byName[name]; there {
-			return nil, broken(CodeDuplicateName, "S-NAM-4", "two entries have the same name").found("%.80q", name)
-		}
-		found.entries[i], found.names[i], found.byName[name] = e, name, i
 	}
-	return found, found.checkOverlaps()
+	if !isOrdered {
+		return x, x.checkOverlaps()
+	}
+	return x, nil
 }
 
-func checkEntry(e IndexEntry, table []byte, h Header) error {
-	end, carry := bits.Add64(e.DataOffset, e.DiskSize, 0)
-	switch {
-	case e.NameLength == 0:
-		return broken(CodeBadName, "S-NAM-2", "a name is empty")
-	case uint64(e.NameOffset)+uint64(e.NameLength) > uint64(len(table)):
-		return broken(CodeBadName, "S-NAM-1", "a name is outside the string table")
-	case !utf8.Valid(table[e.NameOffset:][:e.NameLength]):
-		return broken(CodeBadName, "S-NAM-3", "a name is not valid UTF-8").found("% x", table[e.NameOffset:][:min(e.NameLength, 32)])
-	case e.DataOffset < h.DataSectionOffset:
-		return broken(CodeBadOffset, "S-DAT-1", "a block starts before the data section").found("%d", e.DataOffset)
-	case carry != 0 || end > h.TotalFileSize:
-		return broken(CodeBadOffset, "S-DAT-2", "a block ends after the end of the file").found("%d + %d bytes", e.DataOffset, e.DiskSize)
+const rowsInRun = 1 << 16
+
+// run is a part of the index that one goroutine checks.
+type run struct {
+	first, last        int
+	isOrdered, ascends bool
+	// start and end are those of the blocks.
+	start, end uint64
+}
+
+// checkRun checks rows one by one: S-NAM-1 to S-NAM-3, S-DAT-1 and S-DAT-2. isText says that the string table is ASCII.
+func (x *index) checkRun(r *run, isText bool, h *Header) error {
+	r.isOrdered, r.ascends = true, true
+	r.start, r.end = h.TotalFileSize, 0
+	var before []byte
+	for i := r.first; i <= r.last; i++ {
+		row := x.rows[i*indexEntrySize:][:indexEntrySize]
+		nameOffset, nameLength := namePlace(row)
+		if nameLength == 0 {
+			return broken(CodeBadName, "S-NAM-2", "a name is empty")
+		}
+		if uint64(nameOffset)+uint64(nameLength) > uint64(len(x.table)) {
+			return broken(CodeBadName, "S-NAM-1", "a name is outside the string table")
+		}
+		name := x.table[nameOffset:][:nameLength]
+		if !isText && !utf8.Valid(name) {
+			return broken(CodeBadName, "S-NAM-3", "a name is not valid UTF-8").found("% x", name[:min(nameLength, 32)])
+		}
+		r.ascends = r.ascends && bytes.Compare(before, name) < 0
+		before = name
+		offset, size := blockPlace(row)
+		end, carry := bits.Add64(offset, size, 0)
+		if offset < h.DataSectionOffset {
+			return broken(CodeBadOffset, "S-DAT-1", "a block starts before the data section").found("%d", offset)
+		}
+		if carry != 0 || end > h.TotalFileSize {
+			return broken(CodeBadOffset, "S-DAT-2", "a block ends after the end of the file").found("%d + %d bytes", offset, size)
+		}
+		if size > 0 {
+			r.isOrdered = r.isOrdered && offset >= r.end
+			r.start, r.end = min(r.start, offset), end
+		}
 	}
 	return nil
 }
 
-// checkOverlaps checks S-DAT-3. Most files have their blocks in order, which needs no sorting.
+func isASCII(text []byte) bool {
+	for ; len(text) >= 8; text = text[8:] {
+		if binary.LittleEndian.Uint64(text)&0x8080808080808080 != 0 {
+			return false
+		}
+	}
+	for _, b := range text {
+		if b >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// checkOverlaps checks S-DAT-3 of blocks in any order.
 func (x *index) checkOverlaps() error {
-	ordered, end := true, uint64(0)
-	for i := range x.entries {
-		e := &x.entries[i]
-		if e.DiskSize == 0 {
-			continue
-		}
-		if e.DataOffset < end {
-			ordered = false
-			break
-		}
-		end = e.DataOffset + e.DiskSize
+	type block struct {
+		start, end uint64
+		row        int
 	}
-	if ordered {
-		return nil
-	}
-	rows := make([]int, 0, len(x.entries))
-	for i := range x.entries {
-		if x.entries[i].DiskSize > 0 {
-			rows = append(rows, i)
+	blocks := make([]block, 0, x.count)
+	for i := range x.count {
+		if e := x.entry(i); e.DiskSize > 0 {
+			blocks = append(blocks, block{e.DataOffset, e.DataOffset + e.DiskSize, i})
 		}
 	}
-	sort.Slice(rows, func(a, b int) bool { return x.entries[rows[a]].DataOffset < x.entries[rows[b]].DataOffset })
-	for i := 1; i < len(rows); i++ {
-		before, now := &x.entries[rows[i-1]], &x.entries[rows[i]]
-		if now.DataOffset < before.DataOffset+before.DiskSize {
+	slices.SortFunc(blocks, func(a, b block) int { return cmp.Compare(a.start, b.start) })
+	for i := 1; i < len(blocks); i++ {
+		if before, now := blocks[i-1], blocks[i]; now.start < before.end {
 			return broken(CodeOverlap, "S-DAT-3", "the blocks of two entries overlap").
-				found("%s", fmt.Sprintf("%.60q and %.60q", x.names[rows[i-1]], x.names[rows[i]]))
+				found("%.60q and %.60q", x.nameBytes(before.row), x.nameBytes(now.row))
 		}
 	}
 	return nil

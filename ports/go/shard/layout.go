@@ -1,5 +1,3 @@
-// Package shard reads and writes Shard containers: files of named entries, each raw or compressed on its own, with a
-// checksum for each. spec/shard.md specifies the format.
 package shard
 
 import (
@@ -147,6 +145,16 @@ func unpackEntry(b []byte) IndexEntry {
 		ContentType: le.Uint16(b[44:]),
 		TagBits:     le.Uint16(b[46:]),
 	}
+}
+
+// namePlace is the place of the name of a row in the string table.
+func namePlace(b []byte) (offset uint32, length uint16) {
+	return binary.LittleEndian.Uint32(b[8:]), binary.LittleEndian.Uint16(b[12:])
+}
+
+// blockPlace is the place of the block of a row in the file.
+func blockPlace(b []byte) (offset, size uint64) {
+	return binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
 }
 
 func (e *IndexEntry) pack(b []byte) {

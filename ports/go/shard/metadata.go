@@ -57,7 +57,7 @@ func (r *ShardReader) readJSON(name, rule string) (Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if size := r.index.entries[i].OrigSize; size > r.limits.MaxJSONBytes {
+	if size := r.index.entry(i).OrigSize; size > r.limits.MaxJSONBytes {
 		return nil, located(jsonTooLong(size, "the entry", r.limits), r.name, name)
 	}
 	text, err := r.ReadEntryAt(i)
@@ -82,8 +82,8 @@ func (r *ShardReader) schema() (Object, error) {
 		return nil, nil
 	}
 	end := h.DataSectionOffset
-	for i := range r.index.entries {
-		e := &r.index.entries[i]
+	for i := range r.index.count {
+		e := r.index.entry(i)
 		end = max(end, e.DataOffset+e.DiskSize)
 	}
 	if h.SchemaOffset < end || h.SchemaOffset > h.TotalFileSize {

@@ -3,11 +3,13 @@ package shard
 import (
 	"io"
 	"os"
-	"strings"
 	"sync/atomic"
 )
 
-const firstRead = 4096
+const (
+	firstRead = 4096
+	headPiece = 8 << 20
+)
 
 // Options changes how a file is read. The zero value is right for most.
 type Options struct {
@@ -82,15 +84,25 @@ func (r *ShardReader) open(size uint64) error {
 		return err
 	}
 	if needed := r.header.DataSectionOffset; needed > uint64(len(head)) {
-		rest, err := r.readAt(uint64(len(head)), needed-uint64(len(head)))
-		if err != nil {
+		if head, err = r.readHead(head, needed); err != nil {
 			return err
 		}
-		head = append(head, rest...)
 	}
 	r.head = head[:headerSize]
 	r.index, err = parseIndex(head, r.header)
 	return err
+}
+
+// readHead reads what is missing of a head, a long one in several pieces at once.
+func (r *ShardReader) readHead(start []byte, needed uint64) ([]byte, error) {
+	head := make([]byte, needed)
+	copy(head, start)
+	rest := head[len(start):]
+	err := inParallel((len(rest)+headPiece-1)/headPiece, func(i int) error {
+		piece := rest[i*headPiece : min((i+1)*headPiece, len(rest))]
+		return r.readInto(uint64(len(start)+i*headPiece), piece)
+	})
+	return head, err
 }
 
 func (r *ShardReader) readAt(offset, length uint64) ([]byte, error) {
@@ -133,20 +145,23 @@ func (r *ShardReader) Header() Header { return r.header }
 func (r *ShardReader) Name() string { return r.name }
 
 // EntryCount is the number of entries.
-func (r *ShardReader) EntryCount() int { return len(r.index.entries) }
+func (r *ShardReader) EntryCount() int { return r.index.count }
 
 // EntryNames gives all names, in the order of the index.
-func (r *ShardReader) EntryNames() []string { return append([]string(nil), r.index.names...) }
+func (r *ShardReader) EntryNames() []string {
+	names := make([]string, r.index.count)
+	for i := range names {
+		names[i] = r.index.name(i)
+	}
+	return names
+}
 
 // EntryName is the name of the entry in a row.
-func (r *ShardReader) EntryName(i int) string { return r.index.names[i] }
+func (r *ShardReader) EntryName(i int) string { return r.index.name(i) }
 
 // Lookup gives the row of a name, or -1.
 func (r *ShardReader) Lookup(name string) int {
-	if i, there := r.index.byName[name]; there {
-		return i
-	}
-	return -1
+	return r.index.find(name)
 }
 
 // HasEntry reports whether there is an entry of that name.
@@ -155,9 +170,9 @@ func (r *ShardReader) HasEntry(name string) bool { return r.Lookup(name) >= 0 }
 // ListPrefix gives the names that start with a prefix, in the order of the index.
 func (r *ShardReader) ListPrefix(prefix string) []string {
 	var found []string
-	for _, name := range r.index.names {
-		if strings.HasPrefix(name, prefix) {
-			found = append(found, name)
+	for i := range r.index.count {
+		if name := r.index.nameBytes(i); len(name) >= len(prefix) && string(name[:len(prefix)]) == prefix {
+			found = append(found, string(name))
 		}
 	}
 	return found
@@ -183,17 +198,17 @@ func (r *ShardReader) Info(name string) (EntryInfo, error) {
 
 // InfoAt gives what the index says about the entry in a row.
 func (r *ShardReader) InfoAt(i int) (EntryInfo, error) {
-	e := r.index.entries[i]
+	e := r.index.entry(i)
 	codec, err := r.codec(e)
 	if err != nil {
-		return EntryInfo{}, located(err, r.name, r.index.names[i])
+		return EntryInfo{}, located(err, r.name, r.index.name(i))
 	}
-	return EntryInfo{IndexEntry: e, Name: r.index.names[i], Codec: codec, HasChecksum: r.hasChecksum(e)}, nil
+	return EntryInfo{IndexEntry: e, Name: r.index.name(i), Codec: codec, HasChecksum: r.hasChecksum(e)}, nil
 }
 
 func (r *ShardReader) row(name string) (int, error) {
-	i, there := r.index.byName[name]
-	if !there {
+	i := r.index.find(name)
+	if i < 0 {
 		return 0, &Error{Code: CodeEntryNotFound, Path: r.name, Entry: name, Problem: "no such entry"}
 	}
 	return i, nil
@@ -215,12 +230,12 @@ func (r *ShardReader) ReadEntryByName(name string) ([]byte, error) { return r.Re
 
 // ReadEntryAt gives all bytes of the entry in a row, decompressed and checked.
 func (r *ShardReader) ReadEntryAt(i int) ([]byte, error) {
-	if i < 0 || i >= len(r.index.entries) {
+	if i < 0 || i >= r.index.count {
 		return nil, &Error{Code: CodeInvalidArgument, Path: r.name, Problem: "no such row"}
 	}
-	data, err := r.readAll(r.index.entries[i])
+	data, err := r.readAll(r.index.entry(i))
 	if err != nil {
-		return nil, located(err, r.name, r.index.names[i])
+		return nil, located(err, r.name, r.index.name(i))
 	}
 	return data, nil
 }
@@ -232,7 +247,7 @@ func (r *ShardReader) ReadRange(name string, start, end uint64) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	e := r.index.entries[i]
+	e := r.index.entry(i)
 	if start > end || end > e.OrigSize {
 		return nil, &Error{Code: CodeInvalidArgument, Path: r.name, Entry: name, Problem: "the range is outside the entry"}
 	}
@@ -249,7 +264,7 @@ func (r *ShardReader) SeekFrames(name string) ([]SeekFrame, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, err := r.seekTable(r.index.entries[i])
+	table, err := r.seekTable(r.index.entry(i))
 	if err != nil || table == nil {
 		return nil, located(err, r.name, name)
 	}
@@ -262,6 +277,6 @@ func (r *ShardReader) Filters(name string) (*Filters, error) {
 	if err != nil {
 		return nil, err
 	}
-	filters, _, err := r.filters(r.index.entries[i])
+	filters, _, err := r.filters(r.index.entry(i))
 	return filters, located(err, r.name, name)
 }

@@ -1,6 +1,10 @@
 package shard
 
-import "sort"
+import (
+	"sort"
+
+	"github.com/cespare/xxhash/v2"
+)
 
 // Warnings gives the codes, sorted, of what a checking tool reports about a file that can be read. It reads the bytes
 // between blocks.
@@ -8,8 +12,9 @@ func (r *ShardReader) Warnings() ([]Code, error) {
 	found := map[Code]bool{}
 	alignment := uint64(max(r.header.Alignment, 1))
 	before := uint64(0)
-	for i, e := range r.index.entries {
-		if hashName(r.index.names[i]) != e.NameHash {
+	for i := range r.index.count {
+		e := r.index.entry(i)
+		if xxhash.Sum64(r.index.nameBytes(i)) != e.NameHash {
 			found[WarnNameHashMismatch] = true
 		}
 		if e.DiskSize > 0 && e.DataOffset%alignment != 0 {
@@ -52,9 +57,9 @@ func isZero(data []byte) bool {
 // checkGaps looks at the bytes of the data section that belong to no block.
 func (r *ShardReader) checkGaps(found map[Code]bool) error {
 	const largestAlignment, piece = 64, 1 << 16
-	rows := make([]IndexEntry, 0, len(r.index.entries))
-	for _, e := range r.index.entries {
-		if e.DiskSize > 0 {
+	rows := make([]IndexEntry, 0, r.index.count+1)
+	for i := range r.index.count {
+		if e := r.index.entry(i); e.DiskSize > 0 {
 			rows = append(rows, e)
 		}
 	}
@@ -87,12 +92,12 @@ func (r *ShardReader) checkGaps(found map[Code]bool) error {
 
 // Verify reads and checks every entry, the seek tables, the schema section, and what the role promises.
 func (r *ShardReader) Verify() error {
-	for i := range r.index.entries {
+	for i := range r.index.count {
 		if _, err := r.ReadEntryAt(i); err != nil {
 			return err
 		}
-		if err := r.verifySeekTable(r.index.entries[i]); err != nil {
-			return located(err, r.name, r.index.names[i])
+		if err := r.verifySeekTable(r.index.entry(i)); err != nil {
+			return located(err, r.name, r.index.name(i))
 		}
 	}
 	if _, err := r.Schema(); err != nil {
