@@ -18,6 +18,9 @@ const (
 
 // codecError turns an error of a codec into one of this package.
 func codecError(err error) error {
+	if err == nil { // before the variable, which needs memory
+		return nil
+	}
 	var known *codec.Error
 	if !errors.As(err, &known) {
 		return err

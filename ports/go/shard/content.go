@@ -1,5 +1,8 @@
 package shard
 
+// worthGoroutines is the size of content from which its frames are decoded by several goroutines.
+const worthGoroutines = 1 << 18
+
 // codec tells how an entry is stored (S-CMP-1, and S-FLT-1 about the codec).
 func (r *ShardReader) codec(e IndexEntry) (Codec, error) {
 	codec := CodecNone
@@ -61,29 +64,35 @@ func (r *ShardReader) readAll(e IndexEntry) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	stored, err := r.readAt(e.DataOffset, e.DiskSize)
+	data := make([]byte, e.OrigSize)
+	return data, r.decodeInto(e, codec, data)
+}
+
+// decodeInto fills memory of exactly the size of an entry whose sizes are checked.
+func (r *ShardReader) decodeInto(e IndexEntry, codec Codec, out []byte) error {
+	if codec == CodecNone {
+		if err := r.readInto(e.DataOffset, out); err != nil {
+			return err
+		}
+		return r.verify(e, out)
+	}
+	if e.DiskSize == 0 {
+		return broken(CodeBadCompression, "S-CMP-4", "a compressed entry has no bytes")
+	}
+	stored, done, err := r.stored(e.DataOffset, e.DiskSize)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	data := stored
-	if codec != CodecNone {
-		if len(stored) == 0 {
-			return nil, broken(CodeBadCompression, "S-CMP-4", "a compressed entry has no bytes")
-		}
-		data = make([]byte, e.OrigSize)
-		switch {
-		case codec == CodecLZ4:
-			err = decodeLZ4(stored, data)
-		case e.Flags&entryFiltered != 0:
-			err = r.decodeFiltered(e, stored, data)
-		default:
-			err = decodeZstd(stored, data, r.limits.MaxWindowBytes)
-		}
-		if err != nil {
-			return nil, err
-		}
+	defer done()
+	if codec == CodecLZ4 {
+		err = decodeLZ4(stored, out)
+	} else {
+		err = r.decodeZstd(e, stored, out)
 	}
-	return data, r.verify(e, data)
+	if err != nil {
+		return err
+	}
+	return r.verify(e, out)
 }
 
 func (r *ShardReader) verify(e IndexEntry, data []byte) error {
@@ -97,15 +106,18 @@ func (r *ShardReader) verify(e IndexEntry, data []byte) error {
 	return nil
 }
 
-// decodeFiltered decodes an entry whose frames are filtered: one frame, or a run of frames with a seek table.
-func (r *ShardReader) decodeFiltered(e IndexEntry, stored, out []byte) error {
-	leading, err := leadingSize(stored, e.DiskSize)
-	if err != nil {
-		return err
-	}
-	filters, err := parseFilters(stored[8:leading])
-	if err != nil {
-		return err
+// decodeZstd decodes an entry: any frames; frames with a seek table; or one filtered frame.
+func (r *ShardReader) decodeZstd(e IndexEntry, stored, out []byte) error {
+	var filters *Filters
+	var leading uint64
+	var err error
+	if e.Flags&entryFiltered != 0 {
+		if leading, err = leadingSize(stored, e.DiskSize); err != nil {
+			return err
+		}
+		if filters, err = parseFilters(stored[8:leading]); err != nil {
+			return err
+		}
 	}
 	if size := seekTableSize(stored, e.DiskSize); size > 0 {
 		table, err := parseSeekTable(stored[e.DiskSize-size:], e.DiskSize, e.OrigSize, leading)
@@ -113,14 +125,11 @@ func (r *ShardReader) decodeFiltered(e IndexEntry, stored, out []byte) error {
 			return err
 		}
 		if table != nil {
-			for i := range table.frames {
-				part := out[table.content[i]:table.content[i+1]]
-				if err := r.decodePart(table, filters, i, stored[table.stored[i]:table.stored[i+1]], part); err != nil {
-					return err
-				}
-			}
-			return nil
+			return r.decodeFrames(table, filters, 0, len(table.frames), stored[leading:], out)
 		}
+	}
+	if filters == nil {
+		return decodeZstd(stored, out, r.limits.MaxWindowBytes)
 	}
 	frames, err := walkFrames(stored[leading:], r.limits.MaxWindowBytes)
 	if err != nil {
@@ -140,6 +149,29 @@ func (r *ShardReader) decodeFiltered(e IndexEntry, stored, out []byte) error {
 		return err
 	}
 	filters.undo(out)
+	return nil
+}
+
+// decodeFrames decodes the frames from first to last (not included) of a seekable entry, several at once if they are
+// large. stored starts with the first of them, and out with its content.
+func (r *ShardReader) decodeFrames(table *seekTable, filters *Filters, first, last int, stored, out []byte) error {
+	if first == last {
+		return nil
+	}
+	storedStart, start := table.stored[first], table.content[first]
+	decode := func(i int) error {
+		i += first
+		part := stored[table.stored[i]-storedStart : table.stored[i+1]-storedStart]
+		return r.decodePart(table, filters, i, part, out[table.content[i]-start:table.content[i+1]-start])
+	}
+	if len(out) >= worthGoroutines {
+		return inParallel(last-first, decode)
+	}
+	for i := range last - first {
+		if err := decode(i); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -232,17 +264,14 @@ func (r *ShardReader) readRange(e IndexEntry, start, end uint64) ([]byte, error)
 		return nil, err
 	}
 	first, last := table.covering(start, end)
-	stored, err := r.readAt(e.DataOffset+table.stored[first], table.stored[last+1]-table.stored[first])
+	stored, done, err := r.stored(e.DataOffset+table.stored[first], table.stored[last+1]-table.stored[first])
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	content := make([]byte, table.content[last+1]-table.content[first])
-	for i := first; i <= last; i++ {
-		part := stored[table.stored[i]-table.stored[first] : table.stored[i+1]-table.stored[first]]
-		out := content[table.content[i]-table.content[first] : table.content[i+1]-table.content[first]]
-		if err := r.decodePart(table, filters, i, part, out); err != nil {
-			return nil, err
-		}
+	if err := r.decodeFrames(table, filters, first, last+1, stored, content); err != nil {
+		return nil, err
 	}
 	return content[start-table.content[first] : end-table.content[first]], nil
 }

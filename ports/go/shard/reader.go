@@ -3,6 +3,7 @@ package shard
 import (
 	"io"
 	"os"
+	"sync"
 	"sync/atomic"
 )
 
@@ -32,6 +33,9 @@ type ShardReader struct {
 	limits Limits
 	checks bool
 	closed atomic.Bool
+	// mutex guards the change of mapping and closing.
+	mutex   sync.Mutex
+	mapping atomic.Pointer[mapping]
 }
 
 // OpenShard opens a file. Close it.
@@ -110,9 +114,16 @@ func (r *ShardReader) readAt(offset, length uint64) ([]byte, error) {
 	return data, r.readInto(offset, data)
 }
 
-func (r *ShardReader) readInto(offset uint64, data []byte) error {
+func (r *ShardReader) checkOpen() error {
 	if r.closed.Load() {
-		return &Error{Code: CodeClosed, Problem: "the reader is closed"}
+		return &Error{Code: CodeClosed, Path: r.name, Problem: "the reader is closed"}
+	}
+	return nil
+}
+
+func (r *ShardReader) readInto(offset uint64, data []byte) error {
+	if err := r.checkOpen(); err != nil {
+		return err
 	}
 	count, err := r.source.ReadAt(data, int64(offset))
 	if count == len(data) {
@@ -125,9 +136,17 @@ func (r *ShardReader) readInto(offset uint64, data []byte) error {
 	return ioError("cannot read", r.name, err)
 }
 
-// Close ends the reader. A second call does nothing.
+// Close ends the reader. A second call does nothing. Views stay valid until they are released.
 func (r *ShardReader) Close() error {
-	if r.closed.Swap(true) || r.closer == nil {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.closed.Swap(true) {
+		return nil
+	}
+	if m := r.mapping.Load(); m != nil {
+		m.done()
+	}
+	if r.closer == nil {
 		return nil
 	}
 	if err := r.closer.Close(); err != nil {
@@ -238,6 +257,36 @@ func (r *ShardReader) ReadEntryAt(i int) ([]byte, error) {
 		return nil, located(err, r.name, r.index.name(i))
 	}
 	return data, nil
+}
+
+// ReadEntries gives the bytes of many entries, read and decoded by several goroutines.
+func (r *ShardReader) ReadEntries(names ...string) ([][]byte, error) {
+	contents := make([][]byte, len(names))
+	err := inParallel(len(names), func(i int) (err error) {
+		contents[i], err = r.ReadEntry(names[i])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return contents, nil
+}
+
+// ReadInto reads an entry into memory that has exactly its size. After an error the memory may hold anything.
+func (r *ShardReader) ReadInto(name string, out []byte) error {
+	i, err := r.row(name)
+	if err != nil {
+		return err
+	}
+	e := r.index.entry(i)
+	codec, err := r.checkSizes(e)
+	if err == nil && uint64(len(out)) != e.OrigSize {
+		err = invalid("the memory has not the size of the entry").expected("%d bytes", e.OrigSize).found("%d", len(out))
+	}
+	if err == nil {
+		err = r.decodeInto(e, codec, out)
+	}
+	return located(err, r.name, name)
 }
 
 // ReadRange gives the bytes of an entry from start to end. Of a seekable entry only the frames that hold them are read,

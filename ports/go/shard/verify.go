@@ -96,32 +96,11 @@ func (r *ShardReader) Verify() error {
 		if _, err := r.ReadEntryAt(i); err != nil {
 			return err
 		}
-		if err := r.verifySeekTable(r.index.entry(i)); err != nil {
-			return located(err, r.name, r.index.name(i))
-		}
 	}
 	if _, err := r.Schema(); err != nil {
 		return err
 	}
 	return located(r.verifyProfile(), r.name, "")
-}
-
-func (r *ShardReader) verifySeekTable(e IndexEntry) error {
-	table, err := r.seekTable(e)
-	if err != nil || table == nil {
-		return err
-	}
-	for i := range table.frames {
-		stored, err := r.readAt(e.DataOffset+table.stored[i], table.stored[i+1]-table.stored[i])
-		if err != nil {
-			return err
-		}
-		out := make([]byte, table.frames[i].DecompressedSize)
-		if err := table.decodeTo(i, stored, out, r.limits.MaxWindowBytes); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // verifyProfile checks S-ROL-2 and S-ROL-3.
