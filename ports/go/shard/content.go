@@ -1,7 +1,15 @@
 package shard
 
-// worthGoroutines is the size of content from which its frames are decoded by several goroutines.
-const worthGoroutines = 1 << 18
+import "hash/crc32"
+
+const (
+	// worthGoroutines is the size of content from which its frames are decoded by several goroutines.
+	worthGoroutines = 1 << 18
+	// scanPiece is how much of a raw entry is read at once.
+	scanPiece = 1 << 20
+	// scanLarge is the size from which compressed entries are scanned one after another, which bounds memory.
+	scanLarge = 64 << 20
+)
 
 // codec tells how an entry is stored (S-CMP-1, and S-FLT-1 about the codec).
 func (r *ShardReader) codec(e IndexEntry) (Codec, error) {
@@ -95,11 +103,51 @@ func (r *ShardReader) decodeInto(e IndexEntry, codec Codec, out []byte) error {
 	return r.verify(e, out)
 }
 
+// scan reads and checks an entry and hands its content to use, piece by piece. It keeps no more than one piece of a raw
+// entry in memory.
+func (r *ShardReader) scan(i int, use func(piece []byte)) error {
+	e := r.index.entry(i)
+	codec, err := r.checkSizes(e)
+	if err == nil && codec == CodecNone {
+		err = r.scanRaw(e, use)
+	} else if err == nil {
+		if e.OrigSize >= scanLarge {
+			r.large.Lock()
+			defer r.large.Unlock()
+		}
+		buffer, done := takeBuffer(e.OrigSize)
+		defer done()
+		if err = r.decodeInto(e, codec, buffer); err == nil {
+			use(buffer)
+		}
+	}
+	return located(err, r.name, r.index.name(i))
+}
+
+func (r *ShardReader) scanRaw(e IndexEntry, use func(piece []byte)) error {
+	buffer, done := takeBuffer(min(e.DiskSize, scanPiece))
+	defer done()
+	sum := uint32(0)
+	for at := uint64(0); at < e.DiskSize; at += scanPiece {
+		piece := buffer[:min(scanPiece, e.DiskSize-at)]
+		if err := r.readInto(e.DataOffset+at, piece); err != nil {
+			return err
+		}
+		sum = crc32.Update(sum, castagnoli, piece)
+		use(piece)
+	}
+	return r.compareChecksum(e, sum)
+}
+
 func (r *ShardReader) verify(e IndexEntry, data []byte) error {
 	if !r.checks || !r.hasChecksum(e) {
 		return nil
 	}
-	if found := ComputeChecksum(data); found != e.CRC32C {
+	return r.compareChecksum(e, ComputeChecksum(data))
+}
+
+func (r *ShardReader) compareChecksum(e IndexEntry, found uint32) error {
+	if r.checks && r.hasChecksum(e) && found != e.CRC32C {
 		return broken(CodeChecksumMismatch, "S-CRC-1", "CRC-32C mismatch: the data is damaged").
 			expected("%08x", e.CRC32C).found("%08x", found)
 	}

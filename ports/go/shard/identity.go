@@ -1,8 +1,13 @@
 package shard
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"math"
 	"math/big"
-	"sort"
+	"slices"
 
 	"github.com/shard-format/shard/ports/go/internal/strictjson"
 )
@@ -45,19 +50,25 @@ func (d Identity) Text() []byte {
 // Digest is the identity: 64 hex digits.
 func (d Identity) Digest() string { return hexDigest(d.Text()) }
 
-// Identity computes the identity of the file, of version 2. It reads every entry.
+// Identity computes the identity of the file, of version 2. It reads every entry, several at once.
 func (r *ShardReader) Identity() (Identity, error) {
-	found := Identity{Entries: map[string]string{}, Role: r.header.Role, Version: 2}
-	for i := range r.index.count {
-		name := r.index.name(i)
-		if name == identityEntry {
-			continue
+	digests := make([]string, r.index.count)
+	err := inParallel(r.index.count, func(i int) error {
+		digest := sha256.New()
+		if err := r.scan(i, func(piece []byte) { _, _ = digest.Write(piece) }); err != nil {
+			return err
 		}
-		data, err := r.ReadEntryAt(i)
-		if err != nil {
-			return Identity{}, err
+		digests[i] = hex.EncodeToString(digest.Sum(nil))
+		return nil
+	})
+	if err != nil {
+		return Identity{}, err
+	}
+	found := Identity{Entries: make(map[string]string, r.index.count), Role: r.header.Role, Version: 2}
+	for i, digest := range digests {
+		if name := r.index.name(i); name != identityEntry {
+			found.Entries[name] = digest
 		}
-		found.Entries[name] = hexDigest(data)
 	}
 	schema, err := r.Schema()
 	if err != nil {
@@ -80,57 +91,100 @@ func schemaDigest(schema Object) (string, error) {
 	return hexDigest(text), nil
 }
 
-// identityLimits lets meta/identity be as long as the file has entries.
-func identityLimits(limits Limits, text []byte) Limits {
-	limits.MaxJSONBytes = max(limits.MaxJSONBytes, uint64(len(text)))
-	limits.MaxJSONNodes = max(limits.MaxJSONNodes, uint64(len(text)))
-	return limits
-}
-
 // VerifyIdentity compares the stored meta/identity with the file, and returns its version (S-IDN-1, S-IDN-2, S-IDN-4).
+// It finds damage; against deliberate changes use VerifySignature. Version 1 does not cover the role and the schema section.
 func (r *ShardReader) VerifyIdentity() (int, error) {
-	text, err := r.ReadEntry(identityEntry)
-	if err != nil {
-		return 0, err
-	}
-	version, err := r.verifyIdentity(text)
-	return version, located(err, r.name, "")
-}
-
-func (r *ShardReader) verifyIdentity(text []byte) (int, error) {
-	stored, version, err := parseIdentity(text, r.limits)
-	if err != nil {
+	if _, err := r.row(identityEntry); err != nil {
 		return 0, err
 	}
 	found, err := r.Identity()
+	if err == nil {
+		found, err = r.compareStored(found)
+	}
+	if err == nil {
+		err = r.checkManifest(found)
+	}
 	if err != nil {
-		return 0, err
+		return 0, located(err, r.name, "")
 	}
-	found.Version = version
-	if string(found.Text()) == string(text) {
-		return version, nil
-	}
-	return 0, r.identityDifference(found, stored)
+	return found.Version, nil
 }
 
-// parseIdentity takes the text of meta/identity apart and gives its version. It does not compare it with the file.
-func parseIdentity(text []byte, limits Limits) (Object, int, error) {
-	bad := func(problem string) *Error { return broken(CodeIdentityMismatch, "S-IDN-1", problem) }
-	stored, err := parseObject(text, "meta/identity", "S-IDN-1", identityLimits(limits, text))
+// compareStored compares the stored identity with the computed one, which it returns in the version of the stored one.
+func (r *ShardReader) compareStored(found Identity) (Identity, error) {
+	stored, err := r.storedIdentity()
 	if err != nil {
-		return nil, 0, bad("meta/identity is not a JSON object")
+		return Identity{}, err
 	}
-	version, isInteger := stored["v"].(int64)
+	found.Version = stored.Version
+	return found, found.difference(stored)
+}
+
+// storedIdentity reads meta/identity (S-IDN-1, S-IDN-4). What it says is not compared with the file.
+func (r *ShardReader) storedIdentity() (Identity, error) {
+	bad := func(problem string) error {
+		e := broken(CodeIdentityMismatch, "S-IDN-1", problem)
+		e.Entry = identityEntry
+		return e
+	}
+	i, err := r.row(identityEntry)
+	if err != nil {
+		return Identity{}, err
+	}
+	limits := r.identityLimits()
+	if size := r.index.entry(i).OrigSize; size > limits.MaxJSONBytes {
+		return Identity{}, located(jsonTooLong(size, "meta/identity", limits), "", identityEntry)
+	}
+	text, err := r.ReadEntryAt(i)
+	if err != nil {
+		return Identity{}, err
+	}
+	fields, err := parseObject(text, "meta/identity", "S-IDN-1", limits)
+	if errors.Is(err, ErrLimitExceeded) {
+		return Identity{}, err
+	}
+	if err != nil {
+		return Identity{}, bad("meta/identity is not a JSON object")
+	}
+	version, isInteger := fields["v"].(int64)
 	if !isInteger {
-		return nil, 0, bad("meta/identity has no version")
+		return Identity{}, bad("meta/identity has no version")
 	}
 	if version != 1 && version != 2 {
-		return nil, 0, broken(CodeUnsupportedVersion, "S-IDN-4", "unknown version of the identity").found("%d", version)
+		return Identity{}, broken(CodeUnsupportedVersion, "S-IDN-4", "unknown version of the identity").found("%d", version)
 	}
-	if !isIdentity(stored, version) {
-		return nil, 0, bad("meta/identity is not the text of an identity")
+	if !isIdentity(fields, version) {
+		return Identity{}, bad("meta/identity has other fields than an identity")
 	}
-	return stored, int(version), nil
+	stored := Identity{Version: int(version), Entries: map[string]string{}}
+	entries, _ := fields["entries"].(map[string]any)
+	for name, digest := range entries {
+		stored.Entries[name], _ = digest.(string)
+	}
+	if version == 2 {
+		role, _ := fields["role"].(int64)
+		if role < 0 || role > math.MaxUint8 {
+			return Identity{}, broken(CodeIdentityMismatch, "S-IDN-2", "the role is not that of the identity").found("%d", role)
+		}
+		stored.Role = Role(role)
+		stored.Schema, _ = fields["schema"].(string)
+	}
+	if string(stored.Text()) != string(text) {
+		return Identity{}, bad("meta/identity is not the canonical text")
+	}
+	return stored, nil
+}
+
+// identityLimits lets meta/identity be as long as the names of the file make it.
+func (r *ShardReader) identityLimits() Limits {
+	limits := r.limits
+	count, bytes := uint64(r.index.count), uint64(0)
+	for i := range r.index.count {
+		bytes += uint64(len(r.index.nameBytes(i)))
+	}
+	limits.MaxJSONBytes = max(limits.MaxJSONBytes, 256+72*count+6*bytes)
+	limits.MaxJSONNodes = max(limits.MaxJSONNodes, 8+2*count)
+	return limits
 }
 
 // isIdentity reports whether an object has the fields of an identity, and no others.
@@ -154,42 +208,36 @@ func isIdentity(stored Object, version int64) bool {
 	return true
 }
 
-// identityDifference names the first difference (S-IDN-2).
-func (r *ShardReader) identityDifference(found Identity, stored Object) error {
+// difference names the first difference from what was stated (S-IDN-2).
+func (d Identity) difference(stated Identity) error {
 	bad := func(problem, entry string) error {
 		e := broken(CodeIdentityMismatch, "S-IDN-2", problem)
 		e.Entry = entry
 		return e
 	}
-	if found.Version >= 2 {
-		if stored["role"] != int64(found.Role) {
-			return bad("the role is not that of the identity", "")
-		}
-		if stored["schema"] != found.Schema {
-			return bad("the schema section is not that of the identity", "")
-		}
+	if d.Version >= 2 && d.Role != stated.Role {
+		return bad("the role is not that of the identity", "")
 	}
-	entries, _ := stored["entries"].(map[string]any)
-	names := make([]string, 0, len(entries)+len(found.Entries))
-	for name := range found.Entries {
-		names = append(names, name)
+	if d.Version >= 2 && d.Schema != stated.Schema {
+		return bad("the schema section is not that of the identity", "")
 	}
-	for name := range entries {
-		if _, there := found.Entries[name]; !there {
+	names := slices.Collect(maps.Keys(d.Entries))
+	for name := range stated.Entries {
+		if _, there := d.Entries[name]; !there {
 			names = append(names, name)
 		}
 	}
-	sort.Strings(names)
+	slices.Sort(names)
 	for _, name := range names {
-		digest, there := found.Entries[name]
-		switch listed, isListed := entries[name]; {
+		digest, there := d.Entries[name]
+		switch wanted, isStated := stated.Entries[name]; {
 		case !there:
 			return bad("an entry of the identity is missing", name)
-		case !isListed:
+		case !isStated:
 			return bad("the identity does not have this entry", name)
-		case listed != digest:
+		case wanted != digest:
 			return bad("the entry is not that of the identity", name)
 		}
 	}
-	return broken(CodeIdentityMismatch, "S-IDN-1", "meta/identity is not the canonical text")
+	return nil
 }

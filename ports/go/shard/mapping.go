@@ -133,9 +133,7 @@ func (r *ShardReader) view(i int, e IndexEntry) (*View, error) {
 	return view, nil
 }
 
-var storedBuffers = sync.Pool{New: func() any { return new([]byte) }}
-
-// stored gives stored bytes to decode: those of the mapping, or a buffer that is used again. Call done afterwards.
+// stored gives stored bytes to decode: those of the mapping, or a copy. Call done afterwards.
 func (r *ShardReader) stored(offset, length uint64) (data []byte, done func(), err error) {
 	if err := r.checkOpen(); err != nil {
 		return nil, nil, err
@@ -143,15 +141,21 @@ func (r *ShardReader) stored(offset, length uint64) (data []byte, done func(), e
 	if m := r.mapping.Load(); m != nil && m.use() {
 		return m.data[offset:][:length:length], m.done, nil
 	}
-	buffer := storedBuffers.Get().(*[]byte)
-	if uint64(cap(*buffer)) < length {
-		*buffer = make([]byte, length)
-	}
-	done = func() { storedBuffers.Put(buffer) }
-	data = (*buffer)[:length]
+	data, done = takeBuffer(length)
 	if err := r.readInto(offset, data); err != nil {
 		done()
 		return nil, nil, err
 	}
 	return data, done, nil
+}
+
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// takeBuffer gives memory for a short time. Call done when it may be used again.
+func takeBuffer(size uint64) (data []byte, done func()) {
+	buffer := buffers.Get().(*[]byte)
+	if uint64(cap(*buffer)) < size {
+		*buffer = make([]byte, size)
+	}
+	return (*buffer)[:size], func() { buffers.Put(buffer) }
 }

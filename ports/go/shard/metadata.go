@@ -148,9 +148,25 @@ func (r *ShardReader) Manifest() ([]Object, error) {
 }
 
 func (r *ShardReader) manifest() ([]Object, error) {
-	listed, err := r.manifestList()
+	if r.header.Role != RoleManifest {
+		return nil, broken(CodeBadMetadata, "", "the file is not a manifest").expected("role 4").found("role %d", r.header.Role)
+	}
+	if r.HasEntry(identityEntry) {
+		stored, err := r.storedIdentity()
+		if err == nil {
+			err = r.checkManifest(stored)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	fields, err := r.manifestFields()
 	if err != nil {
 		return nil, err
+	}
+	listed, there := fields["files"]
+	if !there {
+		listed = fields["chunks"]
 	}
 	list, ok := listed.([]any)
 	if !ok {
@@ -175,68 +191,69 @@ func (r *ShardReader) manifest() ([]Object, error) {
 	return rows, nil
 }
 
-// manifestList finds the list, in the entry or in the schema section (S-MAN-1, S-MAN-7).
-func (r *ShardReader) manifestList() (any, error) {
-	schema, schemaErr := r.schema()
-	inSchema, _ := schema["manifest"].(map[string]any)
-	isSigned := r.HasEntry(identityEntry)
-	if !r.HasEntry(manifestEntry) {
-		if schemaErr != nil {
-			return nil, schemaErr
-		}
-		if inSchema["files"] != nil && isSigned {
-			return nil, broken(CodeIdentityMismatch, "S-MAN-7", "the manifest is not an entry, so the identity does not cover it")
-		}
-		return inSchema["files"], nil
+// manifestFields gives the object of the manifest, from the entry or from the schema section (S-MAN-1).
+func (r *ShardReader) manifestFields() (Object, error) {
+	if r.HasEntry(manifestEntry) {
+		return r.readJSON(manifestEntry, "S-MAN-1")
 	}
-	object, err := r.readJSON(manifestEntry, "S-MAN-1")
+	schema, err := r.schema()
 	if err != nil {
 		return nil, err
 	}
-	if isSigned {
-		if err := r.checkSignedManifest(object, inSchema); err != nil {
-			return nil, err
-		}
+	fields, ok := schema["manifest"].(map[string]any)
+	if !ok {
+		return nil, broken(CodeBadMetadata, "S-MAN-1", "the file has no manifest")
 	}
-	if listed, there := object["files"]; there {
-		return listed, nil
-	}
-	return object["chunks"], nil
+	return fields, nil
 }
 
-// checkSignedManifest checks that the stored identity covers the manifest (S-MAN-7).
-func (r *ShardReader) checkSignedManifest(object, inSchema Object) error {
+// checkManifest checks that an identity covers all that a manifest lists (S-MAN-7).
+func (r *ShardReader) checkManifest(identity Identity) error {
+	if r.header.Role != RoleManifest {
+		return nil
+	}
 	bad := func(problem string) error { return broken(CodeIdentityMismatch, "S-MAN-7", problem) }
-	text, err := r.ReadEntry(identityEntry)
+	if identity.Version >= 2 && identity.Role != r.header.Role {
+		return bad("the file was not a manifest when the identity was made")
+	}
+	var entry Object
+	digest := ""
+	if r.HasEntry(manifestEntry) {
+		text, err := r.ReadEntry(manifestEntry)
+		if err != nil {
+			return err
+		}
+		digest = hexDigest(text)
+	}
+	if identity.Entries[manifestEntry] != digest {
+		return bad("the identity does not cover the manifest")
+	}
+	schema, err := r.schema()
 	if err != nil {
 		return err
 	}
-	stored, version, err := parseIdentity(text, r.limits)
-	if err != nil {
-		return err
-	}
-	if canonical, err := strictjson.Canonical(stored); err != nil || string(canonical) != string(text) {
-		return broken(CodeIdentityMismatch, "S-IDN-1", "the stored identity is not in canonical form")
-	}
-	content, err := r.ReadEntry(manifestEntry)
-	if err != nil {
-		return err
-	}
-	entries, _ := stored["entries"].(map[string]any)
-	if entries[manifestEntry] != hexDigest(content) {
-		return bad("the stored identity does not cover the manifest")
-	}
-	if version >= 2 && stored["role"] != int64(RoleManifest) {
-		return bad("the stored identity is of another role")
-	}
+	section, _ := schema["manifest"].(map[string]any)
 	for _, key := range []string{"files", "chunks"} {
-		if inSchema[key] == nil {
+		listed, there := section[key]
+		if !there {
 			continue
 		}
-		mine, err1 := strictjson.Canonical(object[key])
-		other, err2 := strictjson.Canonical(inSchema[key])
-		if err1 != nil || err2 != nil || string(mine) != string(other) {
-			return bad("the schema section lists other files than the manifest")
+		if entry == nil && digest != "" {
+			if entry, err = r.readJSON(manifestEntry, "S-MAN-1"); err != nil {
+				return err
+			}
+		}
+		covered, isCovered := entry[key]
+		mine, err := strictjson.Canonical(covered)
+		if err != nil {
+			return err
+		}
+		others, err := strictjson.Canonical(listed)
+		if err != nil {
+			return err
+		}
+		if !isCovered || string(mine) != string(others) {
+			return bad("the schema section lists files that the entry meta/manifest does not list")
 		}
 	}
 	return nil

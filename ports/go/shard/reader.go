@@ -36,6 +36,8 @@ type ShardReader struct {
 	// mutex guards the change of mapping and closing.
 	mutex   sync.Mutex
 	mapping atomic.Pointer[mapping]
+	// large is held while a large compressed entry is scanned.
+	large sync.Mutex
 }
 
 // OpenShard opens a file. Close it.
