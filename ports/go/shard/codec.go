@@ -41,8 +41,8 @@ func walkFrame(stored []byte, start int, maxWindow uint64) (frame, error) {
 	return one, codecError(err)
 }
 
-func decodeFrame(stored []byte, one frame, out []byte, maxWindow uint64) (int, error) {
-	count, err := codec.DecodeFrame(stored, one, out, maxWindow)
+func decodeFrame(stored []byte, one frame, out []byte) (int, error) {
+	count, err := codec.DecodeFrame(stored, one, out)
 	return count, codecError(err)
 }
 

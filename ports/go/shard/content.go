@@ -189,7 +189,7 @@ func (r *ShardReader) decodeZstd(e IndexEntry, stored, out []byte) error {
 	if err := filters.checkFrame(uint64(len(out))); err != nil {
 		return err
 	}
-	count, err := decodeFrame(stored[leading:], frames[0], out, r.limits.MaxWindowBytes)
+	count, err := decodeFrame(stored[leading:], frames[0], out)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 const (
@@ -42,9 +43,24 @@ type ShardReader struct {
 
 // OpenShard opens a file. Close it.
 func OpenShard(path string, options ...Options) (*ShardReader, error) {
-	file, err := os.Open(path)
+	file, size, err := openRegular(path)
 	if err != nil {
-		return nil, ioError("cannot open", path, err)
+		return nil, err
+	}
+	reader, err := newReader(file, size, path, options)
+	if err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	reader.closer = file
+	return reader, nil
+}
+
+// openRegular opens a file that is not a folder, a pipe or a device, and does not wait for a pipe to get a writer.
+func openRegular(path string) (*os.File, int64, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, ioError("cannot open", path, err)
 	}
 	status, err := file.Stat()
 	if err == nil && !status.Mode().IsRegular() {
@@ -52,15 +68,9 @@ func OpenShard(path string, options ...Options) (*ShardReader, error) {
 	}
 	if err != nil {
 		_ = file.Close()
-		return nil, ioError("cannot open", path, err)
+		return nil, 0, ioError("cannot open", path, err)
 	}
-	reader, err := newReader(file, status.Size(), path, options)
-	if err != nil {
-		_ = file.Close()
-		return nil, err
-	}
-	reader.closer = file
-	return reader, nil
+	return file, status.Size(), nil
 }
 
 // NewReader reads a file of the given size from anything that reads at an offset: bytes in memory, a range of a

@@ -120,7 +120,7 @@ func (t *seekTable) decodeTo(number int, stored, out []byte, maxWindow uint64) e
 		return broken(CodeBadSeekTable, "S-SEK-3", "a frame declares another size than the seek table").
 			expected("%d bytes", want.DecompressedSize).found("%d", one.ContentSize)
 	}
-	count, err := decodeFrame(stored, one, out, maxWindow)
+	count, err := decodeFrame(stored, one, out)
 	if errors.Is(err, ErrChecksumMismatch) {
 		return broken(CodeChecksumMismatch, "S-SEK-4", "a frame does not fit its own checksum")
 	}
@@ -131,10 +131,18 @@ func (t *seekTable) decodeTo(number int, stored, out []byte, maxWindow uint64) e
 		return broken(CodeBadSeekTable, "S-SEK-3", "a frame decodes to another size than the seek table says").
 			expected("%d bytes", len(out)).found("%d", count)
 	}
-	if want.HasChecksum && uint32(xxhash.Sum64(out)&math.MaxUint32) != want.Checksum {
+	if want.HasChecksum && frameChecksum(one, stored, out) != want.Checksum {
 		return broken(CodeChecksumMismatch, "S-SEK-4", "a frame does not fit the checksum of the seek table")
 	}
 	return nil
+}
+
+// frameChecksum is the checksum of a decoded frame: the one that it has, which was compared with its content, if any.
+func frameChecksum(one frame, stored, out []byte) uint32 {
+	if one.HasChecksum {
+		return binary.LittleEndian.Uint32(stored[one.End-4:])
+	}
+	return uint32(xxhash.Sum64(out) & math.MaxUint32)
 }
 
 // leadingFrame reads the frame that the bytes start with, which must be a data frame.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 )
 
@@ -167,9 +166,9 @@ func loadKey[K any](path string, parse func([]byte) (any, error)) (key K, err er
 
 // readShort reads a file of a few lines.
 func readShort(path string) ([]byte, error) {
-	file, err := os.Open(path)
+	file, _, err := openRegular(path)
 	if err != nil {
-		return nil, ioError("cannot open", path, err)
+		return nil, err
 	}
 	defer func() { _ = file.Close() }()
 	text, err := io.ReadAll(io.LimitReader(file, longestKeyFile+1))

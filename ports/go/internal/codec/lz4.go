@@ -76,11 +76,11 @@ func DecodeLZ4(stored, out []byte) error {
 		if match > len(out)-done {
 			return longer()
 		}
-		for i := 0; i < match; i++ { // byte by byte: source and target may overlap
-			out[done+i] = out[done-distance+i]
+		matchEnd = done + match
+		// Source and target may overlap: what is copied doubles what can be copied next.
+		for from := done - distance; done < matchEnd; {
+			done += copy(out[done:matchEnd], out[from:done])
 		}
-		done += match
-		matchEnd = done
 	}
 	return damaged()
 }

@@ -18,8 +18,8 @@ const (
 	ZstdExpansion = 32768
 	// UsualLevel of compression.
 	UsualLevel = 3
-	// usualWindow is the default limit of windows; decoders for larger ones are not shared.
-	usualWindow = 128 << 20
+	// largestWindow is the largest that a frame can state.
+	largestWindow = 1<<41 + 7<<38
 )
 
 // Frame is one data frame in the stored bytes of an entry.
@@ -27,6 +27,8 @@ type Frame struct {
 	Start, End  int
 	ContentSize uint64
 	HasSize     bool
+	// HasChecksum says that the last four bytes are the checksum of the content.
+	HasChecksum bool
 }
 
 // WalkFrames finds the data frames (S-CMP-4 to S-CMP-7). It decodes nothing.
@@ -100,7 +102,7 @@ func WalkFrame(stored []byte, start int, maxWindow uint64) (Frame, error) {
 		}
 		at += 4
 	}
-	one.End = at
+	one.End, one.HasChecksum = at, hasChecksum
 	return one, nil
 }
 
@@ -165,30 +167,22 @@ func frameHeader(stored []byte, start int, maxWindow uint64) (Frame, int, bool, 
 	return one, at, descriptor&0x04 != 0, nil
 }
 
-// newDecoder makes a decoder that writes no more than the capacity of what it is given, for windows of up to a size.
-func newDecoder(maxWindow uint64) (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(max(maxWindow, zstd.MinWindowSize)), zstd.WithDecoderConcurrency(0))
-}
+// decoder writes no more than the capacity of what it is given. Any number of goroutines may use it: it decodes as many
+// frames at once as there are processors. The walk has compared the windows with the limit before.
+var decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxWindow(largestWindow), zstd.WithDecoderConcurrency(0))
+})
 
-var usualDecoder = sync.OnceValues(func() (*zstd.Decoder, error) { return newDecoder(usualWindow) })
-
-func decoderFor(maxWindow uint64) (*zstd.Decoder, error) {
-	if maxWindow <= usualWindow { // larger windows were refused before
-		return usualDecoder()
-	}
-	return newDecoder(maxWindow)
-}
-
-// DecodeFrame decodes one Frame to the start of out and returns how many bytes came out (S-CMP-3, S-CMP-4).
-func DecodeFrame(stored []byte, one Frame, out []byte, maxWindow uint64) (int, error) {
+// DecodeFrame decodes a frame that was walked to the start of out and returns how many bytes came out (S-CMP-3, S-CMP-4).
+func DecodeFrame(stored []byte, one Frame, out []byte) (int, error) {
 	if one.HasSize && one.ContentSize > uint64(len(out)) {
 		return 0, tooLong(fmt.Sprintf("%d bytes declared", one.ContentSize), len(out))
 	}
-	decoder, err := decoderFor(maxWindow)
+	shared, err := decoder()
 	if err != nil {
 		return 0, err
 	}
-	content, err := decoder.DecodeAll(stored[one.Start:one.End], out[:0:len(out)])
+	content, err := shared.DecodeAll(stored[one.Start:one.End], out[:0:len(out)])
 	switch {
 	case errors.Is(err, zstd.ErrDecoderSizeExceeded):
 		return 0, tooLong(fmt.Sprintf("more than %d bytes", len(out)), len(out))
@@ -220,7 +214,7 @@ func DecodeZstd(stored, out []byte, maxWindow uint64) error {
 	}
 	done := 0
 	for _, one := range frames {
-		count, err := DecodeFrame(stored, one, out[done:], maxWindow)
+		count, err := DecodeFrame(stored, one, out[done:])
 		if err != nil {
 			return err
 		}
