@@ -68,6 +68,15 @@ func (r *ShardReader) checkSizes(e IndexEntry) (Codec, error) {
 }
 
 func (r *ShardReader) readAll(e IndexEntry) ([]byte, error) {
+	data, err := r.decode(e)
+	if err != nil {
+		return nil, err
+	}
+	return data, r.verify(e, data)
+}
+
+// decode reads an entry without comparing it with its checksum.
+func (r *ShardReader) decode(e IndexEntry) ([]byte, error) {
 	codec, err := r.checkSizes(e)
 	if err != nil {
 		return nil, err
@@ -79,10 +88,7 @@ func (r *ShardReader) readAll(e IndexEntry) ([]byte, error) {
 // decodeInto fills memory of exactly the size of an entry whose sizes are checked.
 func (r *ShardReader) decodeInto(e IndexEntry, codec Codec, out []byte) error {
 	if codec == CodecNone {
-		if err := r.readInto(e.DataOffset, out); err != nil {
-			return err
-		}
-		return r.verify(e, out)
+		return r.readInto(e.DataOffset, out)
 	}
 	if e.DiskSize == 0 {
 		return broken(CodeBadCompression, "S-CMP-4", "a compressed entry has no bytes")
@@ -93,14 +99,9 @@ func (r *ShardReader) decodeInto(e IndexEntry, codec Codec, out []byte) error {
 	}
 	defer done()
 	if codec == CodecLZ4 {
-		err = decodeLZ4(stored, out)
-	} else {
-		err = r.decodeZstd(e, stored, out)
+		return decodeLZ4(stored, out)
 	}
-	if err != nil {
-		return err
-	}
-	return r.verify(e, out)
+	return r.decodeZstd(e, stored, out)
 }
 
 // scan reads and checks an entry and hands its content to use, piece by piece. It keeps no more than one piece of a raw
@@ -119,6 +120,7 @@ func (r *ShardReader) scan(i int, use func(piece []byte)) error {
 		defer done()
 		if err = r.decodeInto(e, codec, buffer); err == nil {
 			use(buffer)
+			err = r.verify(e, buffer)
 		}
 	}
 	return located(err, r.name, r.index.name(i))

@@ -84,6 +84,9 @@ var (
 	ErrCompressionFailed  error = &sentinel{CodeBadCompression, "compressed bytes are damaged"}
 	ErrLimitExceeded      error = &sentinel{CodeLimitExceeded, "a value is above a limit"}
 	ErrInvalidArgument    error = &sentinel{CodeInvalidArgument, "an argument is not valid"}
+	ErrIdentityMismatch   error = &sentinel{CodeIdentityMismatch, "the content does not fit its identity"}
+	ErrBadSignature       error = &sentinel{CodeBadSignature, "the signature does not fit"}
+	ErrNotViewable        error = &sentinel{CodeNotViewable, "the entry has no view"}
 )
 
 func broken(code Code, rule, problem string) *Error {

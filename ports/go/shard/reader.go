@@ -3,6 +3,7 @@ package shard
 import (
 	"io"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -187,8 +188,13 @@ func (r *ShardReader) EntryNames() []string {
 	return names
 }
 
-// EntryName is the name of the entry in a row.
-func (r *ShardReader) EntryName(i int) string { return r.index.name(i) }
+// EntryName is the name of the entry in a row; empty if there is no such row.
+func (r *ShardReader) EntryName(i int) string {
+	if r.checkRow(i) != nil {
+		return ""
+	}
+	return r.index.name(i)
+}
 
 // Lookup gives the row of a name, or -1.
 func (r *ShardReader) Lookup(name string) int {
@@ -229,6 +235,9 @@ func (r *ShardReader) Info(name string) (EntryInfo, error) {
 
 // InfoAt gives what the index says about the entry in a row.
 func (r *ShardReader) InfoAt(i int) (EntryInfo, error) {
+	if err := r.checkRow(i); err != nil {
+		return EntryInfo{}, err
+	}
 	e := r.index.entry(i)
 	codec, err := r.codec(e)
 	if err != nil {
@@ -245,6 +254,13 @@ func (r *ShardReader) row(name string) (int, error) {
 	return i, nil
 }
 
+func (r *ShardReader) checkRow(i int) error {
+	if i < 0 || i >= r.index.count {
+		return &Error{Code: CodeInvalidArgument, Path: r.name, Problem: "no such row", Found: strconv.Itoa(i)}
+	}
+	return nil
+}
+
 // --- reading
 
 // ReadEntry gives all bytes of an entry, decompressed and checked.
@@ -256,13 +272,10 @@ func (r *ShardReader) ReadEntry(name string) ([]byte, error) {
 	return r.ReadEntryAt(i)
 }
 
-// ReadEntryByName is ReadEntry.
-func (r *ShardReader) ReadEntryByName(name string) ([]byte, error) { return r.ReadEntry(name) }
-
 // ReadEntryAt gives all bytes of the entry in a row, decompressed and checked.
 func (r *ShardReader) ReadEntryAt(i int) ([]byte, error) {
-	if i < 0 || i >= r.index.count {
-		return nil, &Error{Code: CodeInvalidArgument, Path: r.name, Problem: "no such row"}
+	if err := r.checkRow(i); err != nil {
+		return nil, err
 	}
 	data, err := r.readAll(r.index.entry(i))
 	if err != nil {
@@ -297,6 +310,9 @@ func (r *ShardReader) ReadInto(name string, out []byte) error {
 	}
 	if err == nil {
 		err = r.decodeInto(e, codec, out)
+	}
+	if err == nil {
+		err = r.verify(e, out)
 	}
 	return located(err, r.name, name)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -88,7 +87,7 @@ func TestEveryFormOfAnEntryIsReadBack(t *testing.T) {
 
 func TestAWriterRefusesWhatCannotBeStored(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.shard")
-	w, err := shard.NewShardWriter(path, shard.RoleUnknown)
+	w, err := shard.NewShardStreamWriter(path, shard.ShardOptions{})
 	check(t, err)
 	check(t, w.WriteEntry("a", nil))
 	for _, name := range []string{"", "a", "nul\x00", "\xff", strings.Repeat("x", 65536)} {
@@ -171,80 +170,4 @@ func TestGoroutinesShareAReader(t *testing.T) {
 	for err := range problems {
 		t.Error(err)
 	}
-}
-
-func FuzzOpenAndReadEverything(f *testing.F) {
-	for _, folder := range []string{"valid", "invalid"} {
-		files, _ := filepath.Glob(vectors + folder + "/*.shard")
-		for _, path := range files {
-			if data, err := os.ReadFile(path); err == nil && len(data) < 1<<16 {
-				f.Add(data)
-			}
-		}
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		limits := shard.Limits{MaxDecompressedBytes: 1 << 22, MaxWindowBytes: 1 << 22}
-		r, err := shard.NewReader(bytes.NewReader(data), int64(len(data)), shard.Options{Limits: limits})
-		if err != nil {
-			expectKnown(t, err)
-			return
-		}
-		for i := range r.EntryCount() {
-			whole, err := r.ReadEntryAt(i)
-			if err != nil {
-				expectKnown(t, err)
-				continue
-			}
-			part, err := r.ReadRange(r.EntryName(i), uint64(len(whole)/3), uint64(len(whole)/2))
-			if err != nil {
-				expectKnown(t, err) // a seek table may lie where a whole read does not look
-			} else if !bytes.Equal(part, whole[len(whole)/3:len(whole)/2]) {
-				t.Fatalf("a range of %q differs from the whole", r.EntryName(i))
-			}
-		}
-		for _, step := range []func() error{
-			r.Verify,
-			func() error { _, err := r.Warnings(); return err },
-			func() error { _, err := r.Manifest(); return err },
-			func() error { _, err := r.Identity(); return err },
-		} {
-			if err := step(); err != nil {
-				expectKnown(t, err)
-			}
-		}
-	})
-}
-
-func expectKnown(t *testing.T, err error) {
-	t.Helper()
-	var known *shard.Error
-	if !errors.As(err, &known) || known.Code == "" {
-		t.Fatalf("an error without a code: %v", err)
-	}
-}
-
-func Example() {
-	folder, _ := os.MkdirTemp("", "shard")
-	defer func() { _ = os.RemoveAll(folder) }()
-	path := filepath.Join(folder, "data.shard")
-
-	w, err := shard.NewShardStreamWriter(path, shard.ShardOptions{Alignment: 64, Compression: shard.CompressionZstd, MaxEntries: 1000})
-	if err != nil {
-		panic(err)
-	}
-	if err := w.WriteEntry("entry/0", []byte("hello"), shard.ContentTypeRaw); err != nil {
-		panic(err)
-	}
-	if err := w.Finalize(); err != nil {
-		panic(err)
-	}
-
-	r, err := shard.OpenShard(path)
-	if err != nil {
-		panic(err)
-	}
-	defer func() { _ = r.Close() }()
-	data, err := r.ReadEntry("entry/0")
-	fmt.Println(string(data), err)
-	// Output: hello <nil>
 }

@@ -46,9 +46,6 @@ const (
 	CompressionNone = CodecNone
 	CompressionZstd = CodecZstd
 	CompressionLZ4  = CodecLZ4
-	CompressNone    = CodecNone
-	CompressZstd    = CodecZstd
-	CompressLZ4     = CodecLZ4
 )
 
 // ContentTypeRaw is the content type of plain bytes.
@@ -113,11 +110,6 @@ func NewShardStreamWriter(path string, options ShardOptions) (*ShardStreamWriter
 		return nil, ioError("cannot write", path, err)
 	}
 	return w, nil
-}
-
-// NewShardWriter starts a file of a role with alignment 64, without compression and in canonical form.
-func NewShardWriter(path string, role Role) (*ShardStreamWriter, error) {
-	return NewShardStreamWriter(path, ShardOptions{Role: role, Alignment: 64})
 }
 
 // BeginData does nothing: the first entry begins the data.
