@@ -18,7 +18,7 @@ import (
 const (
 	usage = "shard-conformance info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | --batch"
 	// features has the letters of tests/conformance/ports.py.
-	features = "RZMSFLJNIVW" + "PTKB"
+	features = "RZMSFLJNIGVW" + "PTKB"
 	// mostListed is the number of entries above which only their digest is told.
 	mostListed = 1000
 )
