@@ -9,6 +9,11 @@ const (
 	scanPiece = 1 << 20
 	// scanLarge is the size from which compressed entries are scanned one after another, which bounds memory.
 	scanLarge = 64 << 20
+	// usualSeekTable is the size of a seek table of 300 frames.
+	usualSeekTable = 4096
+	// mostKept is the number of entries whose seek tables a reader keeps, and mostFramesKept the largest that it keeps.
+	mostKept       = 64
+	mostFramesKept = 1 << 12
 )
 
 // codec tells how an entry is stored (S-CMP-1, and S-FLT-1 about the codec).
@@ -267,24 +272,64 @@ func (r *ShardReader) seekTable(e IndexEntry) (*seekTable, error) {
 	if err != nil || codec != CodecZstd {
 		return nil, err
 	}
-	footerSize := min(e.DiskSize, seekFooterSize)
-	footer, err := r.readAt(e.DataOffset+e.DiskSize-footerSize, footerSize)
+	// Mostly one read brings the whole table.
+	tail, err := r.readTail(e, min(e.DiskSize, usualSeekTable))
 	if err != nil {
 		return nil, err
 	}
-	size := seekTableSize(footer, e.DiskSize)
+	size := seekTableSize(tail, e.DiskSize)
 	if size == 0 {
 		return nil, nil
 	}
-	tail, err := r.readAt(e.DataOffset+e.DiskSize-size, size)
-	if err != nil {
-		return nil, err
+	if size > uint64(len(tail)) {
+		if tail, err = r.readTail(e, size); err != nil {
+			return nil, err
+		}
 	}
 	_, leading, err := r.filters(e)
 	if err != nil {
 		return nil, err
 	}
-	return parseSeekTable(tail, e.DiskSize, e.OrigSize, leading)
+	return parseSeekTable(tail[uint64(len(tail))-size:], e.DiskSize, e.OrigSize, leading)
+}
+
+func (r *ShardReader) readTail(e IndexEntry, size uint64) ([]byte, error) {
+	return r.readAt(e.DataOffset+e.DiskSize-size, size)
+}
+
+// frames is what ranges of an entry need to know; table is nil for an entry that is not seekable.
+type frames struct {
+	table   *seekTable
+	filters *Filters
+}
+
+// framesOf gives the table and the filters of an entry, and keeps those of some entries: windows of one entry follow one
+// another.
+func (r *ShardReader) framesOf(e IndexEntry) (frames, error) {
+	r.mutex.Lock()
+	found, there := r.kept[e.DataOffset]
+	r.mutex.Unlock()
+	if there {
+		return found, nil
+	}
+	table, err := r.seekTable(e)
+	if err != nil {
+		return frames{}, err
+	}
+	filters, _, err := r.filters(e)
+	if err != nil {
+		return frames{}, err
+	}
+	found = frames{table, filters}
+	if table != nil && len(table.frames) <= mostFramesKept {
+		r.mutex.Lock()
+		if r.kept == nil || len(r.kept) >= mostKept {
+			r.kept = map[uint64]frames{}
+		}
+		r.kept[e.DataOffset] = found
+		r.mutex.Unlock()
+	}
+	return found, nil
 }
 
 func (r *ShardReader) readRange(e IndexEntry, start, end uint64) ([]byte, error) {
@@ -295,10 +340,11 @@ func (r *ShardReader) readRange(e IndexEntry, start, end uint64) ([]byte, error)
 	if codec == CodecNone {
 		return r.readAt(e.DataOffset+start, end-start)
 	}
-	table, err := r.seekTable(e)
+	how, err := r.framesOf(e)
 	if err != nil {
 		return nil, err
 	}
+	table := how.table
 	if table == nil {
 		data, err := r.readAll(e)
 		if err != nil {
@@ -309,10 +355,6 @@ func (r *ShardReader) readRange(e IndexEntry, start, end uint64) ([]byte, error)
 	if start == end {
 		return []byte{}, nil
 	}
-	filters, _, err := r.filters(e)
-	if err != nil {
-		return nil, err
-	}
 	first, last := table.covering(start, end)
 	stored, done, err := r.stored(e.DataOffset+table.stored[first], table.stored[last+1]-table.stored[first])
 	if err != nil {
@@ -320,7 +362,7 @@ func (r *ShardReader) readRange(e IndexEntry, start, end uint64) ([]byte, error)
 	}
 	defer done()
 	content := make([]byte, table.content[last+1]-table.content[first])
-	if err := r.decodeFrames(table, filters, first, last+1, stored, content); err != nil {
+	if err := r.decodeFrames(table, how.filters, first, last+1, stored, content); err != nil {
 		return nil, err
 	}
 	return content[start-table.content[first] : end-table.content[first]], nil

@@ -35,8 +35,10 @@ type ShardReader struct {
 	limits Limits
 	checks bool
 	closed atomic.Bool
-	// mutex guards the change of mapping and closing.
-	mutex   sync.Mutex
+	// mutex guards closing, the change of mapping, and kept.
+	mutex sync.Mutex
+	// kept has seek tables by the offsets of their blocks.
+	kept    map[uint64]frames
 	mapping atomic.Pointer[mapping]
 	// large is held while a large compressed entry is scanned.
 	large sync.Mutex
@@ -75,9 +77,13 @@ func openRegular(path string) (*os.File, int64, error) {
 }
 
 // NewReader reads a file of the given size from anything that reads at an offset: bytes in memory, a range of a
-// larger file, an object store. Close does not close the source.
+// larger file, an object store. Errors have the name of a source that has the method Name. Close does not close the source.
 func NewReader(source io.ReaderAt, size int64, options ...Options) (*ShardReader, error) {
-	return newReader(source, size, "", options)
+	name := ""
+	if named, ok := source.(interface{ Name() string }); ok {
+		name = named.Name()
+	}
+	return newReader(source, size, name, options)
 }
 
 func newReader(source io.ReaderAt, size int64, name string, options []Options) (*ShardReader, error) {
