@@ -175,7 +175,7 @@ func parseIndex(head []byte, h Header) (*index, error) {
 	return x, nil
 }
 
-const rowsInRun = 1 << 16
+const rowsInRun = 1 << 14
 
 // run is a part of the index that one goroutine checks.
 type run struct {

@@ -20,11 +20,11 @@ import (
 	"github.com/shard-format/shard/ports/go/shard/httprange"
 )
 
-// file is a Shard file of 6 MB: a seekable entry, and a raw one.
+// file is a Shard file of 2 MB: a seekable entry, and a raw one.
 func file(folder string) (path string, lines []byte) {
 	path = filepath.Join(folder, "data.shard")
-	for i := 0; len(lines) < 4<<20; i++ {
-		lines = fmt.Appendf(lines, "line %07d\n", i)
+	for i := 0; len(lines) < 1<<20; i++ {
+		lines = fmt.Appendf(lines, "line %07d %08x\n", i, uint32(i)*2654435761) // 22 bytes
 	}
 	w, err := shard.NewShardStreamWriter(path, shard.ShardOptions{Alignment: 64, NoSync: true})
 	if err != nil {
@@ -33,7 +33,7 @@ func file(folder string) (path string, lines []byte) {
 	err = errors.Join(
 		w.WriteEntryWith("lines", lines, shard.EntryOptions{Codec: shard.CodecZstd, HasCodec: true, FrameBytes: 1 << 16}),
 		w.WriteEntry("joints", bytes.Repeat([]byte{1, 2, 3, 4}, 7000)),
-		w.WriteEntry("camera", make([]byte, 2<<20)),
+		w.WriteEntry("camera", make([]byte, 1<<20)),
 		w.Finalize(),
 	)
 	if err != nil {
@@ -63,15 +63,15 @@ func Example() {
 	fmt.Println(r.EntryNames(), "after", requests.Load(), "request")
 	joints, err := r.ReadEntry("joints")
 	fmt.Println(len(joints), "bytes,", err, "after", requests.Load())
-	part, err := r.ReadRange("lines", 13*200_000, 13*200_001)
+	part, err := r.ReadRange("lines", 22*20_000, 22*20_001)
 	fmt.Println(strings.TrimSpace(string(part)), err, "after", requests.Load())
-	part, err = r.ReadRange("lines", 13*300_000, 13*300_001)
+	part, err = r.ReadRange("lines", 22*40_000, 22*40_001)
 	fmt.Println(strings.TrimSpace(string(part)), err, "after", requests.Load())
 	// Output:
 	// [lines joints camera] after 1 request
 	// 28000 bytes, <nil> after 2
-	// line 0200000 <nil> after 4
-	// line 0300000 <nil> after 5
+	// line 0020000 ae032420 <nil> after 4
+	// line 0040000 5c064840 <nil> after 5
 }
 
 func serve(t *testing.T, handler http.HandlerFunc) string {
