@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -169,5 +170,31 @@ func TestGoroutinesShareAReader(t *testing.T) {
 	close(problems)
 	for err := range problems {
 		t.Error(err)
+	}
+}
+
+func TestAHeadThatNoReaderWouldTakeIsNotWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.shard")
+	w, err := shard.NewShardStreamWriter(path, shard.ShardOptions{MaxEntries: 1_000_000, NoSync: true})
+	check(t, err)
+	check(t, w.WriteEntry("one", nil))
+	if err := w.Finalize(); !errors.Is(err, shard.ErrLimitExceeded) {
+		t.Errorf("112 MB for names: %v", err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the file is there")
+	}
+}
+
+func TestAFileThatIsReplacedKeepsItsPermissions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.shard")
+	check(t, os.WriteFile(path, nil, 0o600))
+	w, err := shard.NewShardStreamWriter(path, shard.ShardOptions{})
+	check(t, err)
+	check(t, w.Finalize())
+	status, err := os.Stat(path)
+	check(t, err)
+	if runtime.GOOS != "windows" && status.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v", status.Mode())
 	}
 }

@@ -1,12 +1,14 @@
 package shard
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"io"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"unicode/utf8"
 
@@ -58,7 +60,9 @@ type ShardStreamWriter struct {
 	options ShardOptions
 	file    *os.File
 	// blocks is where data goes: the file itself behind its head, or a spool.
-	blocks   *os.File
+	blocks *os.File
+	// spool is the path of a spool that cannot be removed while it is open, as on Windows.
+	spool    string
 	headSize uint64
 	position uint64
 	entries  []IndexEntry
@@ -82,7 +86,7 @@ func NewShardStreamWriter(path string, options ShardOptions) (*ShardStreamWriter
 	}
 	w := &ShardStreamWriter{path: path, options: options, seen: map[string]bool{}, digests: map[string]string{}}
 	var err error
-	if w.file, err = os.CreateTemp(filepath.Dir(path), ".shard-*.partial"); err != nil {
+	if w.file, err = createBeside(path); err != nil {
 		return nil, ioError("cannot write", path, err)
 	}
 	w.blocks = w.file
@@ -97,9 +101,9 @@ func NewShardStreamWriter(path string, options ShardOptions) (*ShardStreamWriter
 		room := uint64(options.MaxEntries) * (indexEntrySize + roomForName)
 		w.headSize = AlignUp(headerSize+room, options.Alignment)
 	default:
-		w.blocks, err = os.CreateTemp(filepath.Dir(path), ".shard-*.partial")
-		if err == nil {
-			err = os.Remove(w.blocks.Name()) // it has no name, and goes with this process
+		w.blocks, err = createBeside(path)
+		if err == nil && os.Remove(w.blocks.Name()) != nil { // without a name it goes with this process
+			w.spool = w.blocks.Name()
 		}
 	}
 	if err == nil {
@@ -110,6 +114,12 @@ func NewShardStreamWriter(path string, options ShardOptions) (*ShardStreamWriter
 		return nil, ioError("cannot write", path, err)
 	}
 	return w, nil
+}
+
+// createBeside makes a file with a name of its own in the folder of another, with the permissions that new files get.
+func createBeside(path string) (*os.File, error) {
+	name := filepath.Join(filepath.Dir(path), ".shard-"+rand.Text()+".partial")
+	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 }
 
 // BeginData does nothing: the first entry begins the data.
@@ -223,6 +233,8 @@ func (w *ShardStreamWriter) checkName(name string) error {
 		e := invalid("the name cannot be stored").expected("1 to %d bytes of UTF-8 without NUL", longestName)
 		e.Rule = "S-NAM-6"
 		return e
+	case len(w.names) >= defaultMaxEntries:
+		return broken(CodeLimitExceeded, "S-HDR-8", "too many entries").expected("at most %d", defaultMaxEntries)
 	case w.seen[name]:
 		e := broken(CodeDuplicateName, "S-NAM-4", "the entry is written twice")
 		return e
@@ -344,11 +356,18 @@ func (w *ShardStreamWriter) Close() error {
 
 func (w *ShardStreamWriter) abort() {
 	w.done = true
+	w.closeSpool()
+	_ = w.file.Close()
+	_ = os.Remove(w.file.Name())
+}
+
+func (w *ShardStreamWriter) closeSpool() {
 	if w.blocks != nil && w.blocks != w.file {
 		_ = w.blocks.Close()
 	}
-	_ = w.file.Close()
-	_ = os.Remove(w.file.Name())
+	if w.spool != "" {
+		_ = os.Remove(w.spool)
+	}
 }
 
 func (w *ShardStreamWriter) finish() error {
@@ -374,6 +393,11 @@ func (w *ShardStreamWriter) finish() error {
 	} else if names > w.headSize {
 		return broken(CodeLimitExceeded, "", "the names need more room than the head was reserved for").
 			expected("at most %d bytes", w.headSize).found("%d", names)
+	}
+	index := headerSize + indexEntrySize*uint64(len(w.names))
+	if table := w.headSize - index; table > defaultMaxStringTableBytes {
+		return broken(CodeLimitExceeded, "S-HDR-12", "the names, or the room that is reserved for them, are too large").
+			expected("at most %d bytes", defaultMaxStringTableBytes).found("%d", table)
 	}
 	if err := w.append(schema); err != nil {
 		return err
@@ -456,15 +480,15 @@ func (w *ShardStreamWriter) writeHead(schemaSize uint64) error {
 
 // publish syncs the file and gives it its name.
 func (w *ShardStreamWriter) publish() error {
-	if w.blocks != w.file {
-		_ = w.blocks.Close()
-	}
+	w.closeSpool()
 	// An empty last block may lie behind the last byte that was written.
 	if err := w.file.Truncate(int64(w.headSize + w.position)); err != nil {
 		return ioError("cannot write", w.path, err)
 	}
-	if err := w.file.Chmod(0o644); err != nil {
-		return ioError("cannot write", w.path, err)
+	if before, err := os.Lstat(w.path); err == nil && before.Mode().IsRegular() { // as private as the file was before
+		if err := w.file.Chmod(before.Mode().Perm()); err != nil {
+			return ioError("cannot write", w.path, err)
+		}
 	}
 	if !w.options.NoSync {
 		if err := w.file.Sync(); err != nil {
@@ -484,6 +508,9 @@ func (w *ShardStreamWriter) publish() error {
 }
 
 func syncFolder(path string) error {
+	if runtime.GOOS == "windows" { // folders cannot be synced there
+		return nil
+	}
 	folder, err := os.Open(path)
 	if err != nil {
 		return ioError("cannot sync", path, err)
