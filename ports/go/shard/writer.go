@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"bufio"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -60,7 +61,8 @@ type ShardStreamWriter struct {
 	options ShardOptions
 	file    *os.File
 	// blocks is where data goes: the file itself behind its head, or a spool.
-	blocks *os.File
+	blocks   *os.File
+	buffered *bufio.Writer
 	// spool is the path of a spool that cannot be removed while it is open, as on Windows.
 	spool    string
 	headSize uint64
@@ -113,6 +115,7 @@ func NewShardStreamWriter(path string, options ShardOptions) (*ShardStreamWriter
 		w.abort()
 		return nil, ioError("cannot write", path, err)
 	}
+	w.buffered = bufio.NewWriterSize(w.blocks, 1<<16)
 	return w, nil
 }
 
@@ -196,7 +199,7 @@ func (w *ShardStreamWriter) write(name string, data []byte, options EntryOptions
 	if len(w.entries) == 0 {
 		start = 0
 	}
-	if err := w.append(make([]byte, start-w.position)); err != nil {
+	if err := w.append(padding[:start-w.position]); err != nil {
 		return err
 	}
 	if err := w.append(stored); err != nil {
@@ -214,12 +217,14 @@ func (w *ShardStreamWriter) write(name string, data []byte, options EntryOptions
 	return nil
 }
 
+var padding [64]byte
+
 // append writes at the end of the data. Data offsets count from the start of the data section until Finalize.
 func (w *ShardStreamWriter) append(data []byte) error {
 	if w.failed != nil {
 		return w.failed
 	}
-	count, err := w.blocks.Write(data)
+	count, err := w.buffered.Write(data)
 	w.position += uint64(count)
 	if err != nil {
 		w.failed = ioError("cannot write", w.path, err)
@@ -401,6 +406,9 @@ func (w *ShardStreamWriter) finish() error {
 	}
 	if err := w.append(schema); err != nil {
 		return err
+	}
+	if err := w.buffered.Flush(); err != nil {
+		return ioError("cannot write", w.path, err)
 	}
 	if err := w.writeHead(uint64(len(schema))); err != nil {
 		return ioError("cannot write", w.path, err)
