@@ -86,6 +86,9 @@ func (r *ShardReader) decode(e IndexEntry) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if codec == CodecNone {
+		return r.readAt(e.DataOffset, e.DiskSize)
+	}
 	data := make([]byte, e.OrigSize)
 	return data, r.decodeInto(e, codec, data)
 }

@@ -144,55 +144,90 @@ func (f *Filters) apply(data []byte) []byte {
 }
 
 func undoPlanes(data []byte, width int) {
-	planes := append([]byte(nil), data...)
+	planes, done := takeBuffer(uint64(len(data)))
+	defer done()
+	copy(planes, data)
 	count := len(data) / width
-	for plane := 0; plane < width; plane++ {
-		for i, b := range planes[plane*count : (plane+1)*count] {
-			data[i*width+plane] = b
+	plane := func(number int) []byte { return planes[number*count:][:count] }
+	le := binary.LittleEndian
+	switch width {
+	case 2:
+		high := plane(1)
+		for i, b := range plane(0) {
+			le.PutUint16(data[2*i:], uint16(b)|uint16(high[i])<<8)
+		}
+	case 4:
+		b1, b2, b3 := plane(1), plane(2), plane(3)
+		for i, b := range plane(0) {
+			le.PutUint32(data[4*i:], uint32(b)|uint32(b1[i])<<8|uint32(b2[i])<<16|uint32(b3[i])<<24)
+		}
+	case 8:
+		b1, b2, b3, b4, b5, b6, b7 := plane(1), plane(2), plane(3), plane(4), plane(5), plane(6), plane(7)
+		for i, b := range plane(0) {
+			low := uint32(b) | uint32(b1[i])<<8 | uint32(b2[i])<<16 | uint32(b3[i])<<24
+			high := uint32(b4[i]) | uint32(b5[i])<<8 | uint32(b6[i])<<16 | uint32(b7[i])<<24
+			le.PutUint64(data[8*i:], uint64(low)|uint64(high)<<32)
 		}
 	}
 }
 
 func applyPlanes(data []byte, width int) {
-	items := append([]byte(nil), data...)
+	items, done := takeBuffer(uint64(len(data)))
+	defer done()
+	copy(items, data)
 	count := len(data) / width
-	for plane := 0; plane < width; plane++ {
-		for i := 0; i < count; i++ {
-			data[plane*count+i] = items[i*width+plane]
+	for plane := range width {
+		target := data[plane*count:][:count]
+		for i := range target {
+			target[i] = items[i*width+plane]
 		}
 	}
 }
 
+// undoDelta adds the row before to each row but the first.
 func undoDelta(data []byte, width, row int) {
+	if len(data) <= row {
+		return
+	}
 	le := binary.LittleEndian
-	for at := row; at < len(data); at += width {
-		now, before := data[at:], data[at-row:]
-		switch width {
-		case 1:
-			now[0] += before[0]
-		case 2:
-			le.PutUint16(now, le.Uint16(now)+le.Uint16(before))
-		case 4:
-			le.PutUint32(now, le.Uint32(now)+le.Uint32(before))
-		case 8:
-			le.PutUint64(now, le.Uint64(now)+le.Uint64(before))
+	now, before := data[row:], data[:len(data)-row]
+	switch width {
+	case 1:
+		for i, b := range before {
+			now[i] += b
+		}
+	case 2:
+		for i := 0; i+2 <= len(now); i += 2 {
+			le.PutUint16(now[i:], le.Uint16(now[i:])+le.Uint16(before[i:]))
+		}
+	case 4:
+		for i := 0; i+4 <= len(now); i += 4 {
+			le.PutUint32(now[i:], le.Uint32(now[i:])+le.Uint32(before[i:]))
+		}
+	case 8:
+		for i := 0; i+8 <= len(now); i += 8 {
+			le.PutUint64(now[i:], le.Uint64(now[i:])+le.Uint64(before[i:]))
 		}
 	}
 }
 
+// applyDelta subtracts the row before from each row but the first, from the end, so that the row before is still there.
 func applyDelta(data []byte, width, row int) {
+	if len(data) <= row {
+		return
+	}
 	le := binary.LittleEndian
-	for at := len(data) - width; at >= row; at -= width {
-		now, before := data[at:], data[at-row:]
+	now, before := data[row:], data[:len(data)-row]
+	for i := len(now) - width; i >= 0; i -= width {
 		switch width {
 		case 1:
-			now[0] -= before[0]
+			now[i] -= before[i]
 		case 2:
-			le.PutUint16(now, le.Uint16(now)-le.Uint16(before))
+			le.PutUint16(now[i:], le.Uint16(now[i:])-le.Uint16(before[i:]))
 		case 4:
-			le.PutUint32(now, le.Uint32(now)-le.Uint32(before))
+			le.PutUint32(now[i:], le.Uint32(now[i:])-le.Uint32(before[i:]))
 		case 8:
-			le.PutUint64(now, le.Uint64(now)-le.Uint64(before))
+			le.PutUint64(now[i:], le.Uint64(now[i:])-le.Uint64(before[i:]))
 		}
 	}
 }

@@ -36,3 +36,19 @@ func FuzzFilters(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkUndo(b *testing.B) {
+	data := make([]byte, 1<<20)
+	for name, filters := range map[string]*Filters{
+		"delta":  {DeltaWidth: 4, DeltaOrder: 1, DeltaRow: 28},
+		"planes": {PlanesWidth: 4},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(data)))
+			size := len(data) / filters.multiple() * filters.multiple()
+			for b.Loop() {
+				filters.undo(data[:size])
+			}
+		})
+	}
+}

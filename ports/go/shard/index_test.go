@@ -112,3 +112,29 @@ func TestBlocksThatOverlapAreFoundWhereverTheyAre(t *testing.T) {
 		expect(t, err, shard.CodeOverlap, "S-DAT-3")
 	}
 }
+
+// claiming is a source that has the head of a file and nothing of what it claims.
+type claiming struct{ head []byte }
+
+func (c claiming) ReadAt(p []byte, offset int64) (int, error) {
+	return bytes.NewReader(c.head).ReadAt(p, offset)
+}
+
+func TestARawEntryThatIsOnlyClaimedTakesNoMemory(t *testing.T) {
+	file := head([]string{"huge"})
+	const size = 1 << 61
+	for place, value := range map[int]uint64{40: uint64(len(file)) + size, 64 + 24: size, 64 + 32: size} {
+		binary.LittleEndian.PutUint64(file[place:], value)
+	}
+	total := int64(len(file)) + size
+	r, err := shard.NewReader(claiming{append(file, make([]byte, 4096)...)}, total)
+	check(t, err)
+	for _, read := range []func() error{
+		func() error { _, err := r.ReadEntry("huge"); return err },
+		func() error { _, err := r.ReadRange("huge", 0, size); return err },
+		func() error { _, err := r.View("huge"); return err },
+		r.Verify,
+	} {
+		expect(t, read(), shard.CodeTruncated, "")
+	}
+}

@@ -12,6 +12,7 @@ import (
 const (
 	firstRead = 4096
 	headPiece = 8 << 20
+	longRead  = 1 << 30
 )
 
 // Options changes how a file is read. The zero value is right for most.
@@ -128,9 +129,21 @@ func (r *ShardReader) readHead(start []byte, needed uint64) ([]byte, error) {
 	return head, err
 }
 
+// readAt reads bytes into new memory. What is very long is read piece by piece: a source may claim more than it has, and a
+// raw entry may be as long as its source.
 func (r *ShardReader) readAt(offset, length uint64) ([]byte, error) {
-	data := make([]byte, length)
-	return data, r.readInto(offset, data)
+	if length <= longRead {
+		data := make([]byte, length)
+		return data, r.readInto(offset, data)
+	}
+	var data []byte
+	for done := uint64(0); done < length; done = uint64(len(data)) {
+		data = append(data, make([]byte, min(longRead, length-done))...)
+		if err := r.readInto(offset+done, data[done:]); err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
 }
 
 func (r *ShardReader) checkOpen() error {
