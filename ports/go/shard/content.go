@@ -9,6 +9,8 @@ const (
 	scanPiece = 1 << 20
 	// scanLarge is the size from which compressed entries are scanned one after another, which bounds memory.
 	scanLarge = 64 << 20
+	// mostStored is how many times the limit of decompressed bytes a compressed entry may take in the file.
+	mostStored = 4
 	// usualSeekTable is the size of a seek table of 300 frames.
 	usualSeekTable = 4096
 	// mostKept is the number of entries whose seek tables a reader keeps, and mostFramesKept the largest that it keeps.
@@ -59,6 +61,11 @@ func (r *ShardReader) checkSizes(e IndexEntry) (Codec, error) {
 	if e.OrigSize > r.limits.MaxDecompressedBytes {
 		return 0, broken(CodeLimitExceeded, "S-CMP-2", "the entry is too large after decompression").
 			expected("at most %d bytes", r.limits.MaxDecompressedBytes).found("%d", e.OrigSize)
+	}
+	// No rule, but memory: skippable frames may be any number of bytes.
+	if e.DiskSize/mostStored > r.limits.MaxDecompressedBytes {
+		return 0, broken(CodeLimitExceeded, "", "the stored bytes of a compressed entry are too many").
+			expected("at most %d times %d", mostStored, r.limits.MaxDecompressedBytes).found("%d", e.DiskSize)
 	}
 	// Divided, because a product could wrap.
 	reachable := (e.OrigSize+zstdExpansion-1)/zstdExpansion <= e.DiskSize
@@ -283,6 +290,10 @@ func (r *ShardReader) seekTable(e IndexEntry) (*seekTable, error) {
 	size := seekTableSize(tail, e.DiskSize)
 	if size == 0 {
 		return nil, nil
+	}
+	if size > r.limits.MaxIndexBytes {
+		return nil, broken(CodeLimitExceeded, "", "the seek table is too large").
+			expected("at most %d bytes", r.limits.MaxIndexBytes).found("%d", size)
 	}
 	if size > uint64(len(tail)) {
 		if tail, err = r.readTail(e, size); err != nil {

@@ -122,19 +122,26 @@ func (c claiming) ReadAt(p []byte, offset int64) (int, error) {
 
 func TestARawEntryThatIsOnlyClaimedTakesNoMemory(t *testing.T) {
 	file := head([]string{"huge"})
-	const size = 1 << 61
-	for place, value := range map[int]uint64{40: uint64(len(file)) + size, 64 + 24: size, 64 + 32: size} {
-		binary.LittleEndian.PutUint64(file[place:], value)
-	}
-	total := int64(len(file)) + size
-	r, err := shard.NewReader(claiming{append(file, make([]byte, 4096)...)}, total)
-	check(t, err)
-	for _, read := range []func() error{
-		func() error { _, err := r.ReadEntry("huge"); return err },
-		func() error { _, err := r.ReadRange("huge", 0, size); return err },
-		func() error { _, err := r.View("huge"); return err },
-		r.Verify,
-	} {
-		expect(t, read(), shard.CodeTruncated, "")
+	data := uint64(len(file))
+	for size, code := range map[uint64]shard.Code{1 << 42: shard.CodeTruncated, 1 << 61: shard.CodeLimitExceeded} {
+		for place, value := range map[int]uint64{40: data + size, 64 + 24: size, 64 + 32: size} {
+			binary.LittleEndian.PutUint64(file[place:], value)
+		}
+		r, err := shard.NewReader(claiming{append(file, make([]byte, 4096)...)}, int64(data+size))
+		check(t, err)
+		_, err = r.ReadEntry("huge")
+		expect(t, err, code, "")
+		_, err = r.ReadRange("huge", 0, size)
+		expect(t, err, code, "")
+		_, err = r.View("huge")
+		expect(t, err, code, "")
+		expect(t, r.Verify(), shard.CodeTruncated, "")
+		binary.LittleEndian.PutUint16(file[64+14:], 3) // compressed with zstd, to 10 bytes
+		binary.LittleEndian.PutUint64(file[64+32:], 10)
+		r, err = shard.NewReader(claiming{append(file, make([]byte, 4096)...)}, int64(data+size))
+		check(t, err)
+		_, err = r.ReadEntry("huge")
+		expect(t, err, shard.CodeLimitExceeded, "")
+		binary.LittleEndian.PutUint16(file[64+14:], 0)
 	}
 }

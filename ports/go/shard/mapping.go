@@ -141,6 +141,9 @@ func (r *ShardReader) stored(offset, length uint64) (data []byte, done func(), e
 	if m := r.mapping.Load(); m != nil && m.use() {
 		return m.data[offset:][:length:length], m.done, nil
 	}
+	if err := r.probe(offset, length); err != nil {
+		return nil, nil, err
+	}
 	data, done = takeBuffer(length)
 	if err := r.readInto(offset, data); err != nil {
 		done()

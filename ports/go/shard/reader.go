@@ -12,7 +12,9 @@ import (
 const (
 	firstRead = 4096
 	headPiece = 8 << 20
-	longRead  = 1 << 30
+	longRead  = 64 << 20
+	// longestRead is far above the memory of any machine, and below what Go can address.
+	longestRead = 1 << 44
 )
 
 // Options changes how a file is read. The zero value is right for most.
@@ -129,21 +131,25 @@ func (r *ShardReader) readHead(start []byte, needed uint64) ([]byte, error) {
 	return head, err
 }
 
-// readAt reads bytes into new memory. What is very long is read piece by piece: a source may claim more than it has, and a
-// raw entry may be as long as its source.
 func (r *ShardReader) readAt(offset, length uint64) ([]byte, error) {
+	if err := r.probe(offset, length); err != nil {
+		return nil, err
+	}
+	data := make([]byte, length)
+	return data, r.readInto(offset, data)
+}
+
+// probe reads the last of many bytes before memory is made for them: a raw entry may be as long as its source, and a source
+// may claim more than it has.
+func (r *ShardReader) probe(offset, length uint64) error {
 	if length <= longRead {
-		data := make([]byte, length)
-		return data, r.readInto(offset, data)
+		return nil
 	}
-	var data []byte
-	for done := uint64(0); done < length; done = uint64(len(data)) {
-		data = append(data, make([]byte, min(longRead, length-done))...)
-		if err := r.readInto(offset+done, data[done:]); err != nil {
-			return nil, err
-		}
+	if length > longestRead || uint64(int(length)) != length {
+		return broken(CodeLimitExceeded, "", "too many bytes to be read at once: read ranges, or use a view").
+			expected("at most %d bytes", uint64(longestRead)).found("%d", length)
 	}
-	return data, nil
+	return r.readInto(offset+length-1, make([]byte, 1))
 }
 
 func (r *ShardReader) checkOpen() error {
