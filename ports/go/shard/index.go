@@ -9,6 +9,7 @@ import (
 	"math/bits"
 	"slices"
 	"sort"
+	"sync/atomic"
 	"unicode/utf8"
 )
 
@@ -140,7 +141,9 @@ func parseHeader(head []byte, fileSize uint64, limits Limits) (Header, error) {
 }
 
 // parseIndex checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3; head reaches to the data section, and is kept.
-func parseIndex(head []byte, h Header) (*index, error) {
+//
+// Names may overlap in the string table, so a small file could have many long ones. All together may be as long as a table.
+func parseIndex(head []byte, h Header, limits Limits) (*index, error) {
 	x := &index{
 		rows:  head[headerSize:h.StringTableOffset],
 		table: head[h.StringTableOffset:h.DataSectionOffset],
@@ -148,9 +151,16 @@ func parseIndex(head []byte, h Header) (*index, error) {
 	}
 	runs := make([]run, (x.count+rowsInRun-1)/rowsInRun)
 	isText := isASCII(x.table)
+	var length atomic.Uint64
 	err := inParallel(len(runs), func(i int) error {
-		runs[i] = run{first: i * rowsInRun, last: min((i+1)*rowsInRun, x.count) - 1}
-		return x.checkRun(&runs[i], isText, &h)
+		runs[i] = run{first: i * rowsInRun, last: min((i+1)*rowsInRun, x.count) - 1, left: limits.MaxStringTableBytes}
+		if err := x.checkRun(&runs[i], isText, &h); err != nil {
+			return err
+		}
+		if length.Add(limits.MaxStringTableBytes-runs[i].left) > limits.MaxStringTableBytes {
+			return namesTooLong(limits.MaxStringTableBytes)
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -183,12 +193,19 @@ type run struct {
 	isOrdered, ascends bool
 	// start and end are those of the blocks.
 	start, end uint64
+	// left is how long the names that follow may be together.
+	left uint64
+}
+
+func namesTooLong(most uint64) error {
+	return broken(CodeLimitExceeded, "S-HDR-12", "the names are too long together").expected("at most %d bytes", most)
 }
 
 // checkRun checks rows one by one: S-NAM-1 to S-NAM-3, S-DAT-1 and S-DAT-2. isText says that the string table is ASCII.
 func (x *index) checkRun(r *run, isText bool, h *Header) error {
 	r.isOrdered, r.ascends = true, true
 	r.start, r.end = h.TotalFileSize, 0
+	most := r.left
 	var before []byte
 	for i := r.first; i <= r.last; i++ {
 		row := x.rows[i*indexEntrySize:][:indexEntrySize]
@@ -199,6 +216,10 @@ func (x *index) checkRun(r *run, isText bool, h *Header) error {
 		if uint64(nameOffset)+uint64(nameLength) > uint64(len(x.table)) {
 			return broken(CodeBadName, "S-NAM-1", "a name is outside the string table")
 		}
+		if uint64(nameLength) > r.left {
+			return namesTooLong(most)
+		}
+		r.left -= uint64(nameLength)
 		name := x.table[nameOffset:][:nameLength]
 		if !isText && !utf8.Valid(name) {
 			return broken(CodeBadName, "S-NAM-3", "a name is not valid UTF-8").found("% x", name[:min(nameLength, 32)])

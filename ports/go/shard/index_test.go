@@ -145,3 +145,14 @@ func TestARawEntryThatIsOnlyClaimedTakesNoMemory(t *testing.T) {
 		binary.LittleEndian.PutUint16(file[64+14:], 0)
 	}
 }
+
+func TestManyLongNamesInASmallTableAreRefused(t *testing.T) {
+	const count = 20_000
+	file := head(append(make([]string, count-1), string(bytes.Repeat([]byte("x"), 65_535+count))))
+	for i := range count { // each a letter shorter than the one before
+		binary.LittleEndian.PutUint32(file[64+48*i+8:], 0)
+		binary.LittleEndian.PutUint16(file[64+48*i+12:], uint16(65_535-i))
+	}
+	_, err := openBytes(file)
+	expect(t, err, shard.CodeLimitExceeded, "S-HDR-12")
+}

@@ -160,5 +160,9 @@ func takeBuffer(size uint64) (data []byte, done func()) {
 	if uint64(cap(*buffer)) < size {
 		*buffer = make([]byte, size)
 	}
-	return (*buffer)[:size], func() { buffers.Put(buffer) }
+	return (*buffer)[:size], func() {
+		if size <= longRead { // a larger one would stay for the next small need
+			buffers.Put(buffer)
+		}
+	}
 }

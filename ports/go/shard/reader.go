@@ -115,7 +115,7 @@ func (r *ShardReader) open(size uint64) error {
 		}
 	}
 	r.head = head[:headerSize]
-	r.index, err = parseIndex(head, r.header)
+	r.index, err = parseIndex(head, r.header, r.limits)
 	return err
 }
 
@@ -206,9 +206,12 @@ func (r *ShardReader) EntryCount() int { return r.index.count }
 
 // EntryNames gives all names, in the order of the index.
 func (r *ShardReader) EntryNames() []string {
+	// One string for all: a million small ones would take longer than opening the file.
+	table := string(r.index.table)
 	names := make([]string, r.index.count)
 	for i := range names {
-		names[i] = r.index.name(i)
+		offset, length := namePlace(r.index.rows[i*indexEntrySize:])
+		names[i] = table[offset:][:length]
 	}
 	return names
 }
