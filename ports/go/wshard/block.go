@@ -1,0 +1,130 @@
+package wshard
+
+import (
+	"encoding/binary"
+
+	"github.com/shard-format/shard/ports/go/shard"
+)
+
+// Block is stored bytes that are read when they are asked for. Goroutines may share one.
+type Block interface {
+	// Size is the number of bytes.
+	Size() int64
+	// ReadRange gives the bytes from start to end, checked as far as the source allows.
+	ReadRange(start, end int64) ([]byte, error)
+}
+
+func readBlock(b Block) ([]byte, error) { return b.ReadRange(0, b.Size()) }
+
+// memoryBlock is a block that is in memory.
+type memoryBlock []byte
+
+func (b memoryBlock) Size() int64 { return int64(len(b)) }
+
+func (b memoryBlock) ReadRange(start, end int64) ([]byte, error) {
+	if start < 0 || start > end || end > int64(len(b)) {
+		return nil, invalid("the range is outside the block")
+	}
+	return b[start:end:end], nil
+}
+
+// entryBlock is an entry of a file.
+type entryBlock struct {
+	reader *shard.ShardReader
+	name   string
+	size   int64
+}
+
+func newEntryBlock(reader *shard.ShardReader, name string) (*entryBlock, error) {
+	info, err := reader.Info(name)
+	if err != nil {
+		return nil, err
+	}
+	return &entryBlock{reader, name, int64(min(info.OrigSize, 1<<62))}, nil
+}
+
+func (b *entryBlock) Size() int64 { return b.size }
+
+func (b *entryBlock) ReadRange(start, end int64) ([]byte, error) {
+	if start == 0 && end == b.size { // the checksum covers the whole
+		return b.reader.ReadEntry(b.name)
+	}
+	return b.reader.ReadRange(b.name, uint64(max(start, 0)), uint64(max(end, 0)))
+}
+
+// partBlock is a range of another block.
+type partBlock struct {
+	whole      Block
+	start, end int64
+}
+
+func (b partBlock) Size() int64 { return b.end - b.start }
+
+func (b partBlock) ReadRange(start, end int64) ([]byte, error) {
+	if start < 0 || start > end || end > b.Size() {
+		return nil, invalid("the range is outside the block")
+	}
+	return b.whole.ReadRange(b.start+start, b.start+end)
+}
+
+// joinedBlock is several blocks one after another.
+type joinedBlock []Block
+
+func (b joinedBlock) Size() int64 {
+	size := int64(0)
+	for _, part := range b {
+		size += part.Size()
+	}
+	return size
+}
+
+func (b joinedBlock) ReadRange(start, end int64) ([]byte, error) {
+	if start < 0 || start > end || end > b.Size() {
+		return nil, invalid("the range is outside the block")
+	}
+	out := make([]byte, 0, end-start)
+	at := int64(0)
+	for _, part := range b {
+		size := part.Size()
+		from, to := max(start-at, 0), min(end-at, size)
+		if from < to {
+			data, err := part.ReadRange(from, to)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, data...)
+		}
+		at += size
+	}
+	return out, nil
+}
+
+// --- integers in blocks
+
+func readInt64s(b Block) ([]int64, error) {
+	data, err := readBlock(b)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]int64, len(data)/8)
+	for i := range values {
+		values[i] = int64(binary.LittleEndian.Uint64(data[8*i:]))
+	}
+	return values, nil
+}
+
+func int64Block(values []int64) memoryBlock {
+	data := make([]byte, 0, 8*len(values))
+	for _, value := range values {
+		data = binary.LittleEndian.AppendUint64(data, uint64(value))
+	}
+	return data
+}
+
+func int32Block(values []int32) memoryBlock {
+	data := make([]byte, 0, 4*len(values))
+	for _, value := range values {
+		data = binary.LittleEndian.AppendUint32(data, uint32(value))
+	}
+	return data
+}

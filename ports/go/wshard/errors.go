@@ -1,0 +1,63 @@
+package wshard
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/shard-format/shard/ports/go/shard"
+)
+
+// broken is an error about a rule of the specification.
+func broken(code shard.Code, rule, format string, args ...any) *shard.Error {
+	return &shard.Error{Code: code, Rule: rule, Problem: fmt.Sprintf(format, args...)}
+}
+
+func badMetadata(rule, format string, args ...any) *shard.Error {
+	return broken(shard.CodeBadMetadata, rule, format, args...)
+}
+
+func sizeMismatch(rule, problem string, expected, found any) *shard.Error {
+	e := broken(shard.CodeSizeMismatch, rule, "%s", problem)
+	e.Expected, e.Found = fmt.Sprint(expected), fmt.Sprint(found)
+	return e
+}
+
+// invalid is an error about what the caller gave.
+func invalid(format string, args ...any) *shard.Error {
+	return broken(shard.CodeInvalidArgument, "", format, args...)
+}
+
+func ioError(problem, path string, err error) error {
+	var known *shard.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return &shard.Error{Code: shard.CodeIOError, Path: path, Problem: problem, Err: err}
+}
+
+// located adds the file and the entry to an error that does not name them.
+func located(err error, path, entry string) error {
+	var known *shard.Error
+	if !errors.As(err, &known) {
+		return err
+	}
+	at := *known
+	if at.Path == "" {
+		at.Path = path
+	}
+	if at.Entry == "" {
+		at.Entry = entry
+	}
+	return &at
+}
+
+// withRule replaces the rule of an error about JSON text by the one of the entry that holds it.
+func withRule(err error, rule string) error {
+	var known *shard.Error
+	if !errors.As(err, &known) || known.Code != shard.CodeBadMetadata {
+		return err
+	}
+	at := *known
+	at.Rule = rule
+	return &at
+}
