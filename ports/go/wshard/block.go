@@ -52,6 +52,13 @@ func (b *entryBlock) ReadRange(start, end int64) ([]byte, error) {
 	return b.reader.ReadRange(b.name, uint64(max(start, 0)), uint64(max(end, 0)))
 }
 
+// brokenBlock stands for a block that cannot be read; reading it says why.
+type brokenBlock struct{ err error }
+
+func (b brokenBlock) Size() int64 { return 0 }
+
+func (b brokenBlock) ReadRange(int64, int64) ([]byte, error) { return nil, b.err }
+
 // partBlock is a range of another block.
 type partBlock struct {
 	whole      Block

@@ -63,19 +63,18 @@ type Channel struct {
 	row        *row
 	inferred   bool
 	noTimeAxis bool
-	// clockStart is how many entries of a regular clock are before the first one.
-	clockStart int
 	// problem is the rule that the block breaks, found without reading it; every access returns it.
 	problem error
 	parsed  *parsedIndex
+	// parts are the channels of chunks that a ragged or video channel was joined of.
+	parts []*Channel
 }
 
 // parsedIndex is what was read of a channel's offsets and frames.
 type parsedIndex struct {
 	once    sync.Once
 	offsets []int64
-	steps   []int64
-	flags   []uint8
+	frames  *frameIndex
 	err     error
 }
 
@@ -300,7 +299,7 @@ func (c *Channel) Timestamps() ([]int64, error) {
 	times := make([]int64, c.Length)
 	for i := range times {
 		var err error
-		if times[i], err = regularTime(*c.StartNS, c.clockStart+i, c.SamplingRateHz); err != nil {
+		if times[i], err = regularTime(*c.StartNS, i, c.SamplingRateHz); err != nil {
 			return nil, located(err, c.path, c.names.data)
 		}
 	}

@@ -111,14 +111,17 @@ func (ep *Episode) TimesNS() ([]int64, error) {
 type Extra struct {
 	ContentType, TagBits uint16
 	data                 Block
-	// row is kept for a block that has one.
-	row *row
+	// channel is set if a row describes the entry.
+	channel *Channel
 }
 
 // NewExtra makes an entry; the content type is a hint.
 func NewExtra(data []byte, contentType uint16) *Extra {
 	return &Extra{ContentType: contentType, data: memoryBlock(data)}
 }
+
+// Channel gives the entry as a channel if a row describes it; nil otherwise.
+func (x *Extra) Channel() *Channel { return x.channel }
 
 // Data gives the bytes of the entry.
 func (x *Extra) Data() ([]byte, error) { return readBlock(x.data) }

@@ -28,9 +28,12 @@ type Interval struct {
 type Label struct {
 	unit      string
 	intervals []Interval
-	// stored is the entry of a label that is still in its file.
-	stored Block
-	place  string
+	// stored reads a label that is still in its file.
+	stored func() (shard.Object, error)
+	// load joins the label of several parts.
+	load func() (string, []Interval, error)
+	// entry is the name of that entry.
+	entry string
 }
 
 // NewLabel makes a label; the unit is UnitSteps or UnitNS.
@@ -40,20 +43,19 @@ func NewLabel(unit string, intervals ...Interval) *Label {
 
 // Read gives the unit and the intervals.
 func (l *Label) Read() (unit string, intervals []Interval, err error) {
+	if l.load != nil {
+		return l.load()
+	}
 	if l.stored == nil {
 		return l.unit, l.intervals, nil
 	}
-	text, err := readBlock(l.stored)
+	fields, err := l.stored()
 	if err != nil {
-		return "", nil, err
-	}
-	fields, err := shard.ParseObject(text)
-	if err != nil {
-		return "", nil, located(withRule(err, "W-LAB-1"), "", l.place)
+		return "", nil, withRule(err, "W-LAB-1")
 	}
 	read, err := parseLabel(fields)
 	if err != nil {
-		return "", nil, located(err, "", l.place)
+		return "", nil, located(err, "", l.entry)
 	}
 	return read.unit, read.intervals, nil
 }

@@ -22,8 +22,6 @@ const (
 	BlockTruncated   = "truncated"
 	BlockTicks       = "time/ticks"
 	BlockTimestamps  = "time/timestamps_ns"
-
-	metaManifest = "manifest"
 )
 
 // Lanes are the prefixes of blocks.

@@ -36,7 +36,7 @@ func (r *row) count(field string) (int, bool) {
 }
 
 func (r *row) layout() Layout {
-	if text := r.text("layout"); text != "" {
+	if text, there := r.fields["layout"].(string); there {
 		return Layout(text)
 	}
 	return Dense

@@ -18,7 +18,7 @@ import (
 const (
 	usage = "shard-conformance info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | --batch"
 	// features has the letters of tests/conformance/ports.py.
-	features = "RZMSFLJNIGVW" + "PTKB"
+	features = "RZMSFLJNIGVWECDHPTKB"
 	// mostListed is the number of entries above which only their digest is told.
 	mostListed = 1000
 )
@@ -35,6 +35,7 @@ var kinds = map[string]kind{
 	"container": {readContainer, stepContainer, writeContainer, rewriteContainer},
 	"pack":      {readPack, stepPack, writePack, rewritePack},
 	"set":       {read: readSet, step: stepSet},
+	"episode":   {readEpisode, stepEpisode, nil, nil},
 }
 
 type object = map[string]any
