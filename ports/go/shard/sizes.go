@@ -13,3 +13,21 @@ func (r *ShardReader) CheckSize(name string) error {
 
 // EntryAt gives the row of the index as it is stored.
 func (r *ShardReader) EntryAt(i int) IndexEntry { return r.index.entries[i] }
+
+// EncodedSize is the number of bytes that zstd makes of one frame after the filters, which may be nil; level 0 is 3.
+func EncodedSize(data []byte, level int, filters *Filters) (int, error) {
+	if level == 0 {
+		level = usualLevel
+	}
+	if filters != nil {
+		if err := filters.checkFrame(uint64(len(data))); err != nil {
+			return 0, err
+		}
+		data = filters.apply(data)
+	}
+	stored, err := compressZstd(data, level, true)
+	return len(stored), err
+}
+
+// Suits reports whether frames of that many bytes can be filtered so.
+func (f *Filters) Suits(size int) bool { return f.checkFrame(uint64(size)) == nil }

@@ -63,6 +63,8 @@ type Channel struct {
 	row        *row
 	inferred   bool
 	noTimeAxis bool
+	// anyLength is set for what a file holds without a time for each step: it goes back as it came.
+	anyLength bool
 	// problem is the rule that the block breaks, found without reading it; every access returns it.
 	problem error
 	parsed  *parsedIndex

@@ -30,6 +30,8 @@ type Label struct {
 	intervals []Interval
 	// stored reads a label that is still in its file.
 	stored func() (shard.Object, error)
+	// raw is the text of that entry.
+	raw Block
 	// load joins the label of several parts.
 	load func() (string, []Interval, error)
 	// entry is the name of that entry.

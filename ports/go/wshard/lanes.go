@@ -77,8 +77,8 @@ func placeOf(name string) int {
 	if place := slices.Index(fileOrder, name); place >= 0 && name != "" {
 		return place
 	}
-	lane, _, found := strings.Cut(name, "/")
-	if place := slices.Index(fileOrder, lane+"/"); found && place >= 0 {
+	lane, _, _ := strings.Cut(name, "/")
+	if place := slices.Index(fileOrder, lane+"/"); place >= 0 {
 		return place
 	}
 	return slices.Index(fileOrder, "")

@@ -129,7 +129,7 @@ func (r *router) place(name string) bool {
 		}
 		ep.Residuals[at.keys[0]] = residual
 	case laneLabel:
-		ep.Labels[at.keys[0]] = &Label{entry: name, stored: func() (shard.Object, error) { return r.reader.ReadJSON(name) }}
+		ep.Labels[at.keys[0]] = &Label{entry: name, raw: r.block(name), stored: func() (shard.Object, error) { return r.reader.ReadJSON(name) }}
 	default:
 		return false
 	}
@@ -159,6 +159,9 @@ func (r *router) described(row *row) *Channel {
 	c.names.data = row.block
 	c.describe(row)
 	c.problem = r.measure(c, row)
+	if stated, isStated := row.count("length"); isStated && stated != r.ep.LengthT {
+		c.anyLength = true
+	}
 	if clock := row.text("time_block"); clock != "" {
 		c.names.times = clock
 		switch {
@@ -326,7 +329,7 @@ func (r *router) inferred(name string) *Channel {
 	if described(r.hints[name]) {
 		return c
 	}
-	c.inferred = true
+	c.inferred, c.anyLength = true, true
 	columns := func(dtype DType) bool {
 		row := steps * int64(dtype.Size())
 		return steps > 0 && row > 0 && size%row == 0 && fits(dtype, []int{int(size / row)})

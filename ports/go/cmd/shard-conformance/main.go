@@ -35,7 +35,7 @@ var kinds = map[string]kind{
 	"container": {readContainer, stepContainer, writeContainer, rewriteContainer},
 	"pack":      {readPack, stepPack, writePack, rewritePack},
 	"set":       {read: readSet, step: stepSet},
-	"episode":   {readEpisode, stepEpisode, nil, nil},
+	"episode":   {readEpisode, stepEpisode, writeEpisode, rewriteEpisode},
 }
 
 type object = map[string]any

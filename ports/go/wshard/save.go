@@ -1,0 +1,230 @@
+package wshard
+
+import (
+	"math/bits"
+	"os"
+	"path/filepath"
+
+	"github.com/shard-format/shard/ports/go/shard"
+)
+
+// Profile says for whom blocks are compressed.
+type Profile int
+
+const (
+	// ProfileNone compresses as SaveOptions.Compression says, in one frame for each block.
+	ProfileNone Profile = iota
+	// ProfileTraining stores zstd frames of whole steps, with filters where they make a block smaller: windows are read fast.
+	ProfileTraining
+)
+
+const (
+	// frameBytes is about the content of a frame: large enough to compress well, small enough that a window wastes little.
+	frameBytes = 192 << 10
+	// fewestDeltaSteps is how many steps differences need in a frame to pay.
+	fewestDeltaSteps   = 16
+	largestDeltaFrame  = 32 << 20
+	largestFilterFrame = 64 << 20
+	sampleBytes        = 512 << 10
+	// worthAFilter is what a filter must save to be taken: simpler is faster.
+	worthAFilter = 0.97
+	newAlignment = 64
+)
+
+// SaveOptions says how to store an episode. The zero value stores new blocks raw, in the canonical form, and blocks of a
+// loaded file as that file has them.
+type SaveOptions struct {
+	// Compression of blocks: CompressionZstd or CompressionLZ4. Texts, and pictures that are encoded already, stay raw.
+	Compression shard.Codec
+	// Level of zstd; 0 for 3.
+	Level   int
+	Profile Profile
+	// Identity adds meta/identity. A loaded episode that has one keeps it.
+	Identity bool
+	// NoSync skips syncing to disk: faster, but a power failure can lose the file.
+	NoSync bool
+}
+
+func chosenSave(options []SaveOptions) SaveOptions {
+	if len(options) > 0 {
+		return options[0]
+	}
+	return SaveOptions{}
+}
+
+// Save writes an episode as one file. The file appears under its name when it is complete; until then, and after an error,
+// what was there before stays. Sidecars of the file that is replaced are kept if they still fit, and otherwise Save refuses.
+func Save(path string, ep *Episode, options ...SaveOptions) error {
+	chosen := chosenSave(options)
+	unlock, err := lockEpisode(path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	sidecars, err := settle(path)
+	if err != nil {
+		return err
+	}
+	if len(sidecars) > 0 {
+		return located(replaceWithSidecars(path, ep, sidecars, chosen), path, "")
+	}
+	return located(writeFile(path, ep, chosen), path, "")
+}
+
+// writeFile writes an episode under a name, and looks at no other file.
+func writeFile(path string, ep *Episode, options SaveOptions) error {
+	p := newPlanner(ep)
+	entries, err := p.plan()
+	if err != nil {
+		return err
+	}
+	given := shard.ShardOptions{
+		Role: shard.RoleWSHARD, Alignment: newAlignment, Compression: options.Compression, Level: options.Level,
+		Identity: options.Identity, NoSync: options.NoSync, Names: make([]string, len(entries)),
+	}
+	if options.Profile == ProfileTraining {
+		given.Compression = shard.CompressionZstd
+	}
+	for i, entry := range entries {
+		given.Names[i] = entry.name
+	}
+	if p.origin != nil {
+		header := p.origin.reader.Header()
+		given.Alignment = header.Alignment
+		given.Identity = given.Identity || p.origin.reader.HasEntry(MetaIdentity)
+		if schema, err := p.origin.reader.Schema(); err == nil { // one that cannot be parsed is not kept
+			given.Schema = schema
+		}
+		if given.Compression == shard.CompressionNone && header.CompressionDefault <= shard.CompressionLZ4 {
+			given.Compression = header.CompressionDefault
+		}
+	}
+	w, err := shard.NewShardStreamWriter(path, given)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.Close() }()
+	for _, entry := range entries {
+		data, err := readBlock(entry.content)
+		if err != nil {
+			return located(err, "", entry.name)
+		}
+		form, err := p.storage(entry, data, options)
+		if err != nil {
+			return err
+		}
+		form.ContentType, form.TagBits, form.HasCodec = entry.contentType, entry.tagBits, true
+		if err := w.WriteEntryWith(entry.name, data, form); err != nil {
+			return err
+		}
+	}
+	return w.Finalize()
+}
+
+// storage says how an entry is stored.
+func (p *planner) storage(entry *plannedEntry, data []byte, options SaveOptions) (shard.EntryOptions, error) {
+	var form shard.EntryOptions
+	isChosen := options.Compression != shard.CompressionNone || options.Profile != ProfileNone
+	if !isChosen && p.origin != nil && p.origin.reader.HasEntry(entry.name) {
+		return p.storedForm(entry, data)
+	}
+	if entry.isJSON || entry.isEncoded || entry.dtype == "" || !isChosen {
+		return form, nil
+	}
+	form.Codec = options.Compression
+	if options.Profile == ProfileTraining {
+		form.Codec = shard.CompressionZstd
+		form.FrameBytes, form.Filters = trainingForm(entry, data, options.Level)
+	}
+	return form, nil
+}
+
+// storedForm gives the form in which the origin stores an entry.
+func (p *planner) storedForm(entry *plannedEntry, data []byte) (shard.EntryOptions, error) {
+	var form shard.EntryOptions
+	info, err := p.origin.reader.Info(entry.name)
+	if err != nil || info.Codec != shard.CompressionZstd {
+		form.Codec = info.Codec
+		return form, nil // a codec that nobody knows is not kept
+	}
+	form.Codec = info.Codec
+	frames, err := p.origin.reader.SeekFrames(entry.name)
+	if err != nil {
+		return form, err
+	}
+	if len(frames) > 0 {
+		form.FrameBytes = int(frames[0].DecompressedSize)
+	}
+	form.Filters, err = p.origin.reader.Filters(entry.name)
+	if f := form.Filters; f != nil {
+		frame := form.FrameBytes
+		if frame == 0 || frame > len(data) {
+			frame = len(data)
+		}
+		// A block that was changed may not suit its filters any more.
+		if frame == 0 || !f.Suits(frame) || !f.Suits(len(data)%frame) {
+			form.Filters = nil
+		}
+	}
+	return form, err
+}
+
+// trainingForm chooses the content of a frame and the filters that make a block smallest.
+func trainingForm(entry *plannedEntry, data []byte, level int) (int, *shard.Filters) {
+	width, step := entry.dtype.Size(), int(entry.step)
+	candidates := []*shard.Filters{nil}
+	if width == 1 {
+		candidates = append(candidates, &shard.Filters{DeltaOrder: 1, DeltaWidth: 1, DeltaRow: step})
+	} else {
+		candidates = append(candidates, &shard.Filters{PlanesWidth: width},
+			&shard.Filters{DeltaOrder: 1, DeltaWidth: width, DeltaRow: step, PlanesWidth: width},
+			&shard.Filters{DeltaOrder: 2, DeltaWidth: width, DeltaRow: step, PlanesWidth: width})
+	}
+	bestFrame, bestRatio := 0, 0.0
+	var best *shard.Filters
+	for i, filters := range candidates {
+		frame := frameFor(step, len(data), filters != nil)
+		if filters != nil && (step%width != 0 || max(frame, step) > largestFilterFrame || (frame == 0 && len(data) > largestFilterFrame)) {
+			continue
+		}
+		size := min(len(data), max(sampleBytes/step*step, step))
+		encoded, err := shard.EncodedSize(data[:size], level, filters)
+		if err != nil || size == 0 {
+			continue
+		}
+		if ratio := float64(encoded) / float64(size); i == 0 || ratio < bestRatio*worthAFilter {
+			bestFrame, bestRatio, best = frame, ratio, filters
+		}
+	}
+	return bestFrame, best
+}
+
+// frameFor is the content of a frame: whole steps, and a power of two of them, so that windows of usual lengths start on
+// frames more often; 0 for one frame.
+func frameFor(step, size int, isFiltered bool) int {
+	steps := max(1, frameBytes/step)
+	if isFiltered && steps < fewestDeltaSteps {
+		steps = max(steps, min(fewestDeltaSteps, largestDeltaFrame/step))
+	}
+	steps = 1 << (bits.Len(uint(steps)) - 1)
+	if frame := steps * step; frame < size {
+		return frame
+	}
+	return 0
+}
+
+// syncFolder makes the names in a folder durable.
+func syncFolder(path string, noSync bool) error {
+	if noSync {
+		return nil
+	}
+	folder, err := os.Open(filepath.Clean(path))
+	if err != nil {
+		return ioError("cannot sync", path, err)
+	}
+	defer func() { _ = folder.Close() }()
+	if err := folder.Sync(); err != nil {
+		return ioError("cannot sync", path, err)
+	}
+	return nil
+}
