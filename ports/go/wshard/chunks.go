@@ -63,7 +63,7 @@ func NewChunkedEpisodeWriter(folder, episodeID string, chunkSize int) (*ChunkedE
 	w.manifest.EpisodeID = episodeID
 	// Without a manifest, a living process may be writing them.
 	if manifest := ManifestPath(folder, episodeID); exists(manifest) {
-		if err := checkNoSidecars(manifest); err != nil {
+		if err := refuseSidecars(manifest); err != nil {
 			return nil, err
 		}
 		var err error
@@ -90,7 +90,7 @@ func chunkFiles(folder, id string) ([]string, error) {
 	return found, nil
 }
 
-func checkNoSidecars(path string) error {
+func refuseSidecars(path string) error {
 	files, err := SidecarFiles(path)
 	if err == nil && len(files) > 0 {
 		err = located(invalid("the episode has sidecars, which belong to what it holds now: remove them, or write elsewhere"), path, "")
@@ -205,7 +205,7 @@ func (w *ChunkedEpisodeWriter) FinalizeManifest() (string, error) {
 		return "", err
 	}
 	defer unlock()
-	if err := checkNoSidecars(path); err != nil {
+	if err := refuseSidecars(path); err != nil {
 		return "", err
 	}
 	own := map[string]bool{}

@@ -42,6 +42,8 @@ type origin struct {
 	// episode, wshard and channels are the descriptions; rows are those of blocks in the file.
 	episode, wshard, channels shard.Object
 	rows                      map[string]*row
+	// saved is the fingerprint of what was saved over this file since.
+	saved string
 }
 
 // openAttempts bounds how often a reader looks again that was overtaken by a writer (W-SID-7).
@@ -93,18 +95,24 @@ func openOnce(path string, options Options) (*Episode, error) {
 		ep, err := openChunks(reader, options)
 		if err != nil {
 			_ = reader.Close()
+			return nil, err
 		}
-		return ep, err
+		return withSidecars(ep, path, options)
 	}
 	ep, err := FromReader(reader)
-	if err == nil && options.Sidecars != NoSidecars {
-		err = ep.attachSidecars(path, options)
-	}
 	if err != nil {
-		if ep != nil {
-			_ = ep.Close()
-		}
 		_ = reader.Close()
+		return nil, err
+	}
+	return withSidecars(ep, path, options)
+}
+
+func withSidecars(ep *Episode, path string, options Options) (*Episode, error) {
+	if options.Sidecars == NoSidecars {
+		return ep, nil
+	}
+	if err := ep.attachSidecars(path, options); err != nil {
+		_ = ep.Close()
 		return nil, err
 	}
 	return ep, nil

@@ -62,13 +62,58 @@ func Save(path string, ep *Episode, options ...SaveOptions) error {
 	}
 	defer unlock()
 	sidecars, err := settle(path)
+	if err == nil {
+		err = ep.checkCurrent(path)
+	}
+	if err != nil {
+		return located(err, path, "")
+	}
+	if len(sidecars) > 0 {
+		err = replaceWithSidecars(path, ep, sidecars, chosen)
+	} else {
+		err = writeFile(path, ep, chosen)
+	}
+	if err != nil {
+		return located(err, path, "")
+	}
+	return ep.noteSaved(path)
+}
+
+// checkCurrent refuses to save an episode over the file that it was loaded from if another process has changed that file:
+// the change would be undone.
+func (ep *Episode) checkCurrent(path string) error {
+	if ep.origin == nil || !samePath(ep.origin.reader.Name(), path) || !exists(path) {
+		return nil
+	}
+	own, err := Fingerprint(ep.origin.reader)
 	if err != nil {
 		return err
 	}
-	if len(sidecars) > 0 {
-		return located(replaceWithSidecars(path, ep, sidecars, chosen), path, "")
+	found, err := fileFingerprint(path)
+	if err != nil {
+		return err
 	}
-	return located(writeFile(path, ep, chosen), path, "")
+	if found != own && found != ep.origin.saved {
+		return invalid("the file has changed since the episode was opened: open it again, or save under another name")
+	}
+	return nil
+}
+
+// noteSaved remembers what was saved over the file that an episode was loaded from.
+func (ep *Episode) noteSaved(path string) (err error) {
+	if ep.origin != nil && samePath(ep.origin.reader.Name(), path) {
+		ep.origin.saved, err = fileFingerprint(path)
+	}
+	return err
+}
+
+func fileFingerprint(path string) (string, error) {
+	reader, err := shard.OpenShard(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = reader.Close() }()
+	return Fingerprint(reader)
 }
 
 // writeFile writes an episode under a name, and looks at no other file.

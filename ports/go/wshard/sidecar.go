@@ -178,6 +178,11 @@ func (ep *Episode) attachSidecars(path string, options Options) error {
 	for name := range held {
 		taken[name] = true
 	}
+	for _, chunk := range ep.origin.others { // of an episode in chunks
+		for _, name := range chunk.EntryNames() {
+			taken[name] = true
+		}
+	}
 	for _, file := range files {
 		if err := ep.attach(file, own, held, taken, options); err != nil {
 			err = located(err, file, "")
