@@ -195,6 +195,11 @@ func (w *ShardStreamWriter) write(name string, data []byte, options EntryOptions
 	if err != nil {
 		return located(err, w.path, name)
 	}
+	return w.put(name, data, stored, flags, options)
+}
+
+// put writes the stored form of an entry.
+func (w *ShardStreamWriter) put(name string, data, stored []byte, flags uint16, options EntryOptions) error {
 	start := AlignUp(w.position, w.options.Alignment)
 	if len(w.entries) == 0 {
 		start = 0

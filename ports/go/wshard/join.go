@@ -301,14 +301,18 @@ func (j joiner) joinLabels() {
 
 // intervalKey is what both halves of an interval have in common that was cut at a border.
 type intervalKey struct {
-	text, source string
-	confidence   float64
-	isSure       bool
-	end          int64
+	text, source, fields string
+	confidence           float64
+	isSure               bool
+	end                  int64
 }
 
 func keyOf(one Interval, end int64) intervalKey {
 	key := intervalKey{text: one.Text, source: one.Source, end: end}
+	if len(one.Fields) > 0 {
+		fields, _ := shard.CanonicalJSON(one.Fields) // they were parsed, so this cannot fail
+		key.fields = string(fields)
+	}
 	if one.Confidence != nil {
 		key.confidence, key.isSure = *one.Confidence, true
 	}

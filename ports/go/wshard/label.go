@@ -2,6 +2,7 @@ package wshard
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/shard-format/shard/ports/go/shard"
 )
@@ -22,7 +23,11 @@ type Interval struct {
 	Source string
 	// Confidence is nil if nobody stated one.
 	Confidence *float64
+	// Fields has the fields that the format does not define.
+	Fields shard.Object
 }
+
+var intervalFields = map[string]bool{"start": true, "end": true, "text": true, "source": true, "confidence": true}
 
 // Label is a lane of labelled intervals.
 type Label struct {
@@ -122,13 +127,16 @@ func parseInterval(item any) (Interval, error) {
 		}
 		one.Confidence = &confidence
 	}
+	one.Fields = others(row, intervalFields)
 	return one, nil
 }
 
 func labelFields(unit string, intervals []Interval) shard.Object {
 	list := make([]any, len(intervals))
 	for i, one := range intervals {
-		row := shard.Object{"end": one.End, "start": one.Start, "text": one.Text}
+		row := shard.Object{}
+		maps.Copy(row, one.Fields)
+		row["end"], row["start"], row["text"] = one.End, one.Start, one.Text
 		if one.Source != "" {
 			row["source"] = one.Source
 		}

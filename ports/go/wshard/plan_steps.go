@@ -392,13 +392,8 @@ func (p *planner) addLabels() error {
 		if label == nil {
 			return located(invalid("the label is nil"), "", name)
 		}
-		if label.raw != nil { // as its file has it, to the last space
-			entry := &plannedEntry{name: name, content: label.raw, contentType: shard.ContentTypeJSON, isJSON: true}
-			if p.holds(label.raw, name) {
-				info := p.origin.reader.EntryAt(p.origin.reader.Lookup(name))
-				entry.contentType, entry.tagBits = info.ContentType, info.TagBits
-			}
-			if err := p.add(entry); err != nil {
+		if p.holds(label.raw, name) {
+			if err := p.keepText(name); err != nil {
 				return err
 			}
 			continue

@@ -133,9 +133,11 @@ func writeFile(path string, ep *Episode, options SaveOptions) error {
 	for i, entry := range entries {
 		given.Names[i] = entry.name
 	}
+	if ep.origin != nil {
+		given.Alignment = ep.origin.reader.Header().Alignment
+	}
 	if p.origin != nil {
 		header := p.origin.reader.Header()
-		given.Alignment = header.Alignment
 		given.Identity = given.Identity || p.origin.reader.HasEntry(MetaIdentity)
 		if schema, err := p.origin.reader.Schema(); err == nil { // one that cannot be parsed is not kept
 			given.Schema = schema
@@ -150,14 +152,18 @@ func writeFile(path string, ep *Episode, options SaveOptions) error {
 	}
 	defer func() { _ = w.Close() }()
 	for _, entry := range entries {
+		if p.isCopied(entry, options) {
+			kept := shard.EntryOptions{ContentType: entry.contentType, TagBits: entry.tagBits}
+			if err := w.CopyEntry(p.origin.reader, entry.name, kept); err != nil {
+				return err
+			}
+			continue
+		}
 		data, err := readBlock(entry.content)
 		if err != nil {
 			return located(err, "", entry.name)
 		}
-		form, err := p.storage(entry, data, options)
-		if err != nil {
-			return err
-		}
+		form := entry.storage(data, options)
 		form.ContentType, form.TagBits, form.HasCodec = entry.contentType, entry.tagBits, true
 		if err := w.WriteEntryWith(entry.name, data, form); err != nil {
 			return err
@@ -166,52 +172,27 @@ func writeFile(path string, ep *Episode, options SaveOptions) error {
 	return w.Finalize()
 }
 
-// storage says how an entry is stored.
-func (p *planner) storage(entry *plannedEntry, data []byte, options SaveOptions) (shard.EntryOptions, error) {
+// isCopied tells whether an entry stays in the form in which the file stores it that the episode was loaded from.
+func (p *planner) isCopied(entry *plannedEntry, options SaveOptions) bool {
+	return !options.compresses() && p.holds(entry.content, entry.name)
+}
+
+func (o SaveOptions) compresses() bool {
+	return o.Compression != shard.CompressionNone || o.Profile != ProfileNone
+}
+
+// storage says how a new entry is stored.
+func (entry *plannedEntry) storage(data []byte, options SaveOptions) shard.EntryOptions {
 	var form shard.EntryOptions
-	isChosen := options.Compression != shard.CompressionNone || options.Profile != ProfileNone
-	if !isChosen && p.origin != nil && p.origin.reader.HasEntry(entry.name) {
-		return p.storedForm(entry, data)
-	}
-	if entry.isJSON || entry.isEncoded || entry.dtype == "" || !isChosen {
-		return form, nil
+	if entry.isJSON || entry.isEncoded || entry.dtype == "" || !options.compresses() {
+		return form
 	}
 	form.Codec = options.Compression
 	if options.Profile == ProfileTraining {
 		form.Codec = shard.CompressionZstd
 		form.FrameBytes, form.Filters = trainingForm(entry, data, options.Level)
 	}
-	return form, nil
-}
-
-// storedForm gives the form in which the origin stores an entry.
-func (p *planner) storedForm(entry *plannedEntry, data []byte) (shard.EntryOptions, error) {
-	var form shard.EntryOptions
-	info, err := p.origin.reader.Info(entry.name)
-	if err != nil || info.Codec != shard.CompressionZstd {
-		form.Codec = info.Codec
-		return form, nil // a codec that nobody knows is not kept
-	}
-	form.Codec = info.Codec
-	frames, err := p.origin.reader.SeekFrames(entry.name)
-	if err != nil {
-		return form, err
-	}
-	if len(frames) > 0 {
-		form.FrameBytes = int(frames[0].DecompressedSize)
-	}
-	form.Filters, err = p.origin.reader.Filters(entry.name)
-	if f := form.Filters; f != nil {
-		frame := form.FrameBytes
-		if frame == 0 || frame > len(data) {
-			frame = len(data)
-		}
-		// A block that was changed may not suit its filters any more.
-		if frame == 0 || !f.Suits(frame) || !f.Suits(len(data)%frame) {
-			form.Filters = nil
-		}
-	}
-	return form, err
+	return form
 }
 
 // trainingForm chooses the content of a frame and the filters that make a block smallest.

@@ -439,20 +439,19 @@ func rebind(path string, old, now *Episode, folds bool, options SaveOptions) err
 	}
 	defer func() { _ = w.Close() }()
 	for _, name := range names {
-		info, err := reader.Info(name)
-		if err != nil {
-			return err
+		info := reader.EntryAt(reader.Lookup(name))
+		if fields, there := replaced[name]; there {
+			text, err := shard.CanonicalJSON(fields)
+			if err == nil {
+				err = w.WriteEntryWith(name, text, shard.EntryOptions{ContentType: shard.ContentTypeJSON, HasCodec: true})
+			}
+			if err != nil {
+				return err
+			}
+			continue
 		}
-		given := shard.EntryOptions{ContentType: info.ContentType, TagBits: info.TagBits, Codec: info.Codec, HasCodec: true}
-		data, err := reader.ReadEntry(name)
-		if fields, there := replaced[name]; there && err == nil {
-			data, err = shard.CanonicalJSON(fields)
-			given.ContentType = shard.ContentTypeJSON
-		}
-		if err != nil {
-			return err
-		}
-		if err := w.WriteEntryWith(name, data, given); err != nil {
+		given := shard.EntryOptions{ContentType: info.ContentType, TagBits: info.TagBits}
+		if err := w.CopyEntry(reader, name, given); err != nil {
 			return err
 		}
 	}
