@@ -1,7 +1,6 @@
 package wshard
 
 import (
-	"fmt"
 	"maps"
 
 	"github.com/shard-format/shard/ports/go/shard"
@@ -39,8 +38,8 @@ type Label struct {
 	raw Block
 	// load joins the label of several parts.
 	load func() (string, []Interval, error)
-	// entry is the name of that entry.
-	entry string
+	// path and entry are where it is.
+	path, entry string
 }
 
 // NewLabel makes a label; the unit is UnitSteps or UnitNS.
@@ -62,7 +61,7 @@ func (l *Label) Read() (unit string, intervals []Interval, err error) {
 	}
 	read, err := parseLabel(fields)
 	if err != nil {
-		return "", nil, located(err, "", l.entry)
+		return "", nil, located(err, l.path, l.entry)
 	}
 	return read.unit, read.intervals, nil
 }
@@ -108,7 +107,7 @@ func parseInterval(item any) (Interval, error) {
 	end, ok2 := asInt64(row["end"])
 	if !ok1 || !ok2 || start > end {
 		e := wrongField("W-LAB-1", "start", "an integer within 2**63, not above end", nil)
-		e.Found = fmt.Sprintf("%.40v and %.40v", row["start"], row["end"])
+		e.Found = shortText(row["start"]) + " and " + shortText(row["end"])
 		return one, e
 	}
 	one.Start, one.End = start, end

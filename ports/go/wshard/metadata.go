@@ -41,11 +41,25 @@ func asFloat(value any) (float64, bool) {
 
 func wrongField(rule, field, expected string, found any) *shard.Error {
 	e := badMetadata(rule, "'%.60s' is not %s", field, expected)
-	e.Found = fmt.Sprintf("%.80v", found)
-	if found == nil {
-		e.Found = "nothing"
-	}
+	e.Found = shortText(found)
 	return e
+}
+
+// shortText names a value of JSON in an error.
+func shortText(value any) string {
+	switch v := value.(type) {
+	case nil:
+		return "nothing"
+	case string:
+		return fmt.Sprintf("%.40q", v)
+	case []any:
+		return fmt.Sprintf("a list of %d", len(v))
+	case map[string]any:
+		return "an object"
+	case *big.Int:
+		return fmt.Sprintf("an integer of %d bits", v.BitLen())
+	}
+	return fmt.Sprint(value)
 }
 
 // clone copies a value of JSON.

@@ -129,7 +129,7 @@ func (r *router) place(name string) bool {
 		}
 		ep.Residuals[at.keys[0]] = residual
 	case laneLabel:
-		ep.Labels[at.keys[0]] = &Label{entry: name, raw: r.block(name), stored: func() (shard.Object, error) { return r.reader.ReadJSON(name) }}
+		ep.Labels[at.keys[0]] = &Label{path: r.reader.Name(), entry: name, raw: r.block(name), stored: func() (shard.Object, error) { return r.reader.ReadJSON(name) }}
 	default:
 		return false
 	}
