@@ -1,6 +1,7 @@
 package wshard
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"github.com/shard-format/shard/ports/go/shard"
@@ -35,12 +36,9 @@ type entryBlock struct {
 	size   int64
 }
 
-func newEntryBlock(reader *shard.ShardReader, name string) (*entryBlock, error) {
-	info, err := reader.Info(name)
-	if err != nil {
-		return nil, err
-	}
-	return &entryBlock{reader, name, int64(min(info.OrigSize, 1<<62))}, nil
+// newEntryBlock is an entry that the file has. Its size is what the index claims.
+func newEntryBlock(reader *shard.ShardReader, name string) *entryBlock {
+	return &entryBlock{reader, name, int64(min(reader.EntryAt(reader.Lookup(name)).OrigSize, 1<<62))}
 }
 
 func (b *entryBlock) Size() int64 { return b.size }
@@ -89,7 +87,8 @@ func (b joinedBlock) ReadRange(start, end int64) ([]byte, error) {
 	if start < 0 || start > end || end > b.Size() {
 		return nil, invalid("the range is outside the block")
 	}
-	out := make([]byte, 0, end-start)
+	// All parts are read before memory is made for the whole: a size is what a file claims.
+	var parts [][]byte
 	at := int64(0)
 	for _, part := range b {
 		size := part.Size()
@@ -99,11 +98,14 @@ func (b joinedBlock) ReadRange(start, end int64) ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, data...)
+			parts = append(parts, data)
 		}
 		at += size
 	}
-	return out, nil
+	if len(parts) == 1 {
+		return parts[0], nil
+	}
+	return bytes.Join(parts, nil), nil
 }
 
 // --- integers in blocks

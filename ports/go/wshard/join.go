@@ -523,13 +523,17 @@ func (b joinedSigns) ReadRange(start, end int64) ([]byte, error) {
 	if start < 0 || start > end || end > b.Size() {
 		return nil, invalid("the range is outside the block")
 	}
-	packed := make([]byte, b.Size())
-	row, before := packedBytes(b.steps), 0
-	for _, part := range b.parts {
-		bits, err := readBlock(part.Values.data)
-		if err != nil {
+	stored := make([][]byte, len(b.parts))
+	for i, part := range b.parts {
+		var err error
+		if stored[i], err = readBlock(part.Values.data); err != nil {
 			return nil, err
 		}
+	}
+	packed := make([]byte, b.Size())
+	row, before := packedBytes(b.steps), 0
+	for i, part := range b.parts {
+		bits := stored[i]
 		own := packedBytes(part.steps)
 		for d := range int64(b.dimensions) {
 			for t := range part.steps {

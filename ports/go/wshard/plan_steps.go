@@ -41,11 +41,7 @@ func (p *planner) addReward(c *Channel) error {
 	}
 	isExactHere := p.isHere(c) && c.names.data == BlockRewardExact
 	if isExactHere && p.origin.reader.HasEntry(BlockReward) {
-		block, err := newEntryBlock(p.origin.reader, BlockReward)
-		if err != nil {
-			return err
-		}
-		if err := p.addArray(BlockReward, block, F32, 4); err != nil {
+		if err := p.addArray(BlockReward, newEntryBlock(p.origin.reader, BlockReward), F32, 4); err != nil {
 			return err
 		}
 		return p.addChannel(BlockRewardExact, BlockRewardExact, c, nil)
@@ -151,11 +147,7 @@ func (p *planner) keepEnds() error {
 		if !p.origin.reader.HasEntry(name) {
 			continue
 		}
-		block, err := newEntryBlock(p.origin.reader, name)
-		if err == nil {
-			err = p.addArray(name, block, U8, 1)
-		}
-		if err != nil {
+		if err := p.addArray(name, newEntryBlock(p.origin.reader, name), U8, 1); err != nil {
 			return err
 		}
 	}
@@ -372,11 +364,7 @@ func (p *planner) keepResidual(r *Residual) error {
 		if !p.origin.reader.HasEntry(one) {
 			continue
 		}
-		block, err := newEntryBlock(p.origin.reader, one)
-		if err == nil {
-			err = p.addArray(one, block, U8, 1)
-		}
-		if err != nil {
+		if err := p.addArray(one, newEntryBlock(p.origin.reader, one), U8, 1); err != nil {
 			return err
 		}
 		if row := p.origin.rows[one]; row != nil && one != name {
@@ -462,10 +450,7 @@ func (p *planner) addProvenance() error {
 
 // keepText keeps a text of the origin, to the last space.
 func (p *planner) keepText(name string) error {
-	block, err := newEntryBlock(p.origin.reader, name)
-	if err != nil {
-		return err
-	}
+	block := newEntryBlock(p.origin.reader, name)
 	info := p.origin.reader.EntryAt(p.origin.reader.Lookup(name))
 	return p.add(&plannedEntry{name: name, content: block, contentType: info.ContentType, tagBits: info.TagBits, isJSON: true})
 }

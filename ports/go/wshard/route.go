@@ -136,13 +136,7 @@ func (r *router) place(name string) bool {
 	return true
 }
 
-func (r *router) block(name string) Block {
-	block, err := newEntryBlock(r.reader, name)
-	if err != nil {
-		return brokenBlock{err}
-	}
-	return block
-}
+func (r *router) block(name string) Block { return newEntryBlock(r.reader, name) }
 
 // --- channels
 
@@ -158,7 +152,10 @@ func (r *router) described(row *row) *Channel {
 	c := &Channel{data: r.block(row.block), path: r.reader.Name(), row: row}
 	c.names.data = row.block
 	c.describe(row)
-	c.problem = r.measure(c, row)
+	if c.problem = r.measure(c, row); c.problem == nil {
+		// From here on, memory may be made for the claimed size.
+		c.problem = r.reader.CheckSize(row.block)
+	}
 	if stated, isStated := row.count("length"); isStated && stated != r.ep.LengthT {
 		c.anyLength = true
 	}
@@ -297,7 +294,7 @@ func (r *router) measureVideo(c *Channel, row *row) error {
 // inferred guesses what a block holds: the first description that fits its size (section 10).
 func (r *router) inferred(name string) *Channel {
 	c := &Channel{data: r.block(name), path: r.reader.Name(), Layout: Dense, Shape: []int{}}
-	c.names.data = name
+	c.names.data, c.problem = name, r.reader.CheckSize(name)
 	size, steps := c.data.Size(), int64(r.ep.LengthT)
 	lane, rest, _ := strings.Cut(name, "/")
 	channel, _, _ := strings.Cut(rest, "/")
@@ -391,9 +388,10 @@ func (r *router) steps(name string, dtype DType, rule string) *Channel {
 	c := &Channel{DType: dtype, Shape: []int{}, Layout: Dense, Length: r.ep.LengthT, data: r.block(name), path: r.reader.Name()}
 	c.names.data = name
 	size := c.data.Size()
-	if _, isBroken := c.data.(brokenBlock); size == 0 && !isBroken {
+	if size == 0 {
 		return nil
 	}
+	c.problem = r.reader.CheckSize(name)
 	if wanted, fits := multiply(int64(r.ep.LengthT), int64(dtype.Size())); !fits || wanted != size {
 		c.problem = sizeMismatch(rule, "the block does not have one value for each step",
 			number(r.ep.LengthT)+" values of "+string(dtype), strconv.FormatInt(size, 10)+" bytes")
@@ -423,7 +421,9 @@ func (r *router) residual(name string, row *row) *Residual {
 	values.Length = int(values.data.Size())
 	residual.Values = values
 	if kind == Sign2ndDiff {
-		values.problem = checkSigns(values.data.Size(), r.ep.LengthT)
+		if values.problem = checkSigns(values.data.Size(), r.ep.LengthT); values.problem == nil {
+			values.problem = r.reader.CheckSize(name)
+		}
 		return residual
 	}
 	residual.Window = defaultWindow
@@ -465,5 +465,8 @@ func (r *router) measureDelta(residual *Residual, row *row) error {
 	if !fits || !isCounted || scales.Size() != wanted {
 		return sizeMismatch("W-RES-2", "the scales do not fit the windows", wanted, scales.Size())
 	}
-	return nil
+	if err := r.reader.CheckSize(name); err != nil {
+		return err
+	}
+	return r.reader.CheckSize(name + scalesSuffix)
 }
