@@ -10,11 +10,11 @@ import (
 )
 
 func TestChunksJoinToTheEpisodeTheyWereCutFrom(t *testing.T) {
-	ep := open(t, save(t, randomEpisode(5, 37)))
+	ep := reopen(t, save(t, randomEpisode(5, 37)))
 	for _, size := range []int{1, 4, 10, 36, 37, 100} {
 		folder := t.TempDir()
 		manifest := must[string](t)(SaveChunked(folder, ep, size, SaveOptions{NoSync: true}))
-		joined := open(t, manifest)
+		joined := reopen(t, manifest)
 		expectSame(t, shownValues(t, joined), shownValues(t, ep))
 		if findings := Check(manifest); len(findings) > 0 {
 			t.Error(findings[0].Err)
@@ -23,9 +23,9 @@ func TestChunksJoinToTheEpisodeTheyWereCutFrom(t *testing.T) {
 }
 
 func TestChunksThatStartAtKeyframesAndWindowsJoinToTheSameFile(t *testing.T) {
-	ep := open(t, save(t, randomEpisode(5, 37)))
+	ep := reopen(t, save(t, randomEpisode(5, 37)))
 	manifest := must[string](t)(SaveChunked(t.TempDir(), ep, 20, SaveOptions{NoSync: true}))
-	if content(t, save(t, open(t, manifest))) != content(t, save(t, ep)) {
+	if content(t, save(t, reopen(t, manifest))) != content(t, save(t, ep)) {
 		t.Error("another file")
 	}
 }
@@ -68,13 +68,13 @@ func TestAnEpisodeInChunksIsReplacedInOneStep(t *testing.T) {
 	if _, err := w.WriteEpisodeChunked(now); err != nil {
 		t.Fatal(err)
 	}
-	if ep := open(t, manifest); ep.LengthT != 30 {
+	if ep := reopen(t, manifest); ep.LengthT != 30 {
 		t.Error("the old episode is gone before the manifest is replaced")
 	}
 	if _, err := w.FinalizeManifest(); err != nil {
 		t.Fatal(err)
 	}
-	expectSame(t, shownValues(t, open(t, manifest)), shownValues(t, now))
+	expectSame(t, shownValues(t, reopen(t, manifest)), shownValues(t, now))
 	if files := must[[]string](t)(chunkFiles(folder, old.ID)); len(files) != 3 {
 		t.Error("chunks of the old episode are left:", files)
 	}
@@ -123,7 +123,7 @@ func TestAddedLanesAndEditsAreReadWithTheEpisodeAndFoldedIn(t *testing.T) {
 	if content(t, path) != before {
 		t.Error("the episode itself was changed")
 	}
-	ep := open(t, path, Options{Sidecars: StrictSidecars})
+	ep := reopen(t, path, Options{Sidecars: StrictSidecars})
 	if ep.Omens["state"]["other"] == nil || ep.Labels["when"] != nil || ep.Metadata["grade"] != int64(2) || ep.Metadata["note"] != nil {
 		t.Error("the sidecars are not read:", ep.Metadata)
 	}
@@ -137,7 +137,7 @@ func TestAddedLanesAndEditsAreReadWithTheEpisodeAndFoldedIn(t *testing.T) {
 	if files := must[[]string](t)(SidecarFiles(path)); len(files) > 0 {
 		t.Error("sidecars are left:", files)
 	}
-	expectSame(t, values(t, open(t, path, Options{Sidecars: NoSidecars})), wanted)
+	expectSame(t, values(t, reopen(t, path, Options{Sidecars: NoSidecars})), wanted)
 	if findings := Check(path); len(findings) > 0 {
 		t.Error(findings[0].Err)
 	}
@@ -153,12 +153,12 @@ func TestSavingOverAnEpisodeWithSidecarsKeepsThemBound(t *testing.T) {
 	if err := Edit(path, shard.Object{"grade": 1}, nil, SaveOptions{NoSync: true}); err != nil {
 		t.Fatal(err)
 	}
-	ep := open(t, path)
+	ep := reopen(t, path)
 	ep.Metadata["note"] = "new"
 	if err := Save(path, ep, SaveOptions{NoSync: true}); err != nil {
 		t.Fatal(err)
 	}
-	again := open(t, path, Options{Sidecars: StrictSidecars})
+	again := reopen(t, path, Options{Sidecars: StrictSidecars})
 	if again.Omens["u"]["m"] == nil || again.Metadata["note"] != "new" || again.Metadata["grade"] != int64(1) {
 		t.Error("a sidecar or a change is lost")
 	}
@@ -167,7 +167,7 @@ func TestSavingOverAnEpisodeWithSidecarsKeepsThemBound(t *testing.T) {
 	}
 	again.Observations["state"] = FromValues(make([]float32, 60), 3)
 	expectCode(t, Save(path, again), shard.CodeInvalidArgument, "")
-	if open(t, path, Options{Sidecars: StrictSidecars}).Omens["u"]["m"] == nil {
+	if reopen(t, path, Options{Sidecars: StrictSidecars}).Omens["u"]["m"] == nil {
 		t.Error("a refused save has changed the episode")
 	}
 }
@@ -183,7 +183,7 @@ func TestASidecarOfAnotherEpisodeIsLeftOutWithAWarning(t *testing.T) {
 	if err := os.Rename(path+sidecarSuffix, other+sidecarSuffix); err != nil {
 		t.Fatal(err)
 	}
-	ep := open(t, other)
+	ep := reopen(t, other)
 	if len(ep.Warnings) != 1 || ep.Omens["u"] != nil {
 		t.Error("expected one warning, found", ep.Warnings)
 	}
@@ -193,7 +193,7 @@ func TestASidecarOfAnotherEpisodeIsLeftOutWithAWarning(t *testing.T) {
 
 func TestAnEpisodeThatChangedOnDiskIsNotOverwritten(t *testing.T) {
 	path := save(t, randomEpisode(13, 20))
-	mine, theirs := open(t, path), open(t, path)
+	mine, theirs := reopen(t, path), reopen(t, path)
 	theirs.Metadata["by"] = "them"
 	if err := Save(path, theirs, SaveOptions{NoSync: true}); err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func expectCode(t *testing.T, err error, code shard.Code, rule string) {
 	}
 }
 
-func open(t testing.TB, path string, options ...Options) *Episode {
+func reopen(t testing.TB, path string, options ...Options) *Episode {
 	t.Helper()
 	ep := must[*Episode](t)(Open(path, options...))
 	t.Cleanup(func() { _ = ep.Close() })

@@ -20,7 +20,7 @@ func TestASavedEpisodeReadsBackWithEveryValue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ep := randomEpisode(1, 300)
 			path := save(t, ep, options)
-			expectSame(t, values(t, open(t, path)), values(t, ep))
+			expectSame(t, values(t, reopen(t, path)), values(t, ep))
 			if findings := Check(path); len(findings) > 0 {
 				t.Error(findings[0].Err)
 			}
@@ -65,7 +65,7 @@ func TestSavingALoadedEpisodeAgainKeepsItsContent(t *testing.T) {
 
 func TestAChangeOfALoadedEpisodeChangesNothingElse(t *testing.T) {
 	path := save(t, randomEpisode(3, 20))
-	ep := open(t, path)
+	ep := reopen(t, path)
 	wanted := values(t, ep)
 	ep.Metadata["success"] = true
 	ep.Observations["state"].Unit = "deg"
@@ -74,7 +74,7 @@ func TestAChangeOfALoadedEpisodeChangesNothingElse(t *testing.T) {
 	if err := Save(path, ep, SaveOptions{NoSync: true}); err != nil {
 		t.Fatal(err)
 	}
-	again := open(t, path)
+	again := reopen(t, path)
 	if again.Observations["state"].Unit != "deg" || again.Metadata["success"] != true || again.Actions["u"] != nil {
 		t.Error("the change was not saved")
 	}
@@ -117,7 +117,7 @@ func TestOpeningReadsNoArraysAndAWindowReadsOnlyItsSteps(t *testing.T) {
 }
 
 func TestAWindowIsThatPartOfTheWhole(t *testing.T) {
-	ep := open(t, save(t, randomEpisode(4, 37)))
+	ep := reopen(t, save(t, randomEpisode(4, 37)))
 	for at, c := range ep.lanes() {
 		for _, span := range [][2]int{{0, 0}, {0, 5}, {3, 11}, {7, 8}, {0, c.Length}, {c.Length, c.Length}} {
 			start, end := min(span[0], c.Length), min(span[1], c.Length)
@@ -263,7 +263,7 @@ func TestAHostileClaimTakesNoMemory(t *testing.T) {
 		if err := w.Finalize(); err != nil {
 			t.Fatal(err)
 		}
-		ep := open(t, path)
+		ep := reopen(t, path)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, err := ep.Observations["x"].Data()
