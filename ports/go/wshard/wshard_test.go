@@ -252,7 +252,7 @@ func TestAHostileClaimTakesNoMemory(t *testing.T) {
 		`{"channels":[{"id":"x","dtype":"f32","time_block":"offsets/x","length":9223372036854775807}]}`,
 	} {
 		path := filepath.Join(t.TempDir(), "bad.wshard")
-		w := must[*shard.ShardStreamWriter](t)(shard.NewShardWriter(path, shard.RoleWSHARD))
+		w := must[*shard.ShardStreamWriter](t)(shard.NewShardStreamWriter(path, shard.ShardOptions{Role: shard.RoleWSHARD}))
 		for name, data := range map[string]string{
 			MetaEpisode: `{"episode_id":"x","length_T":1048576}`, MetaChannels: text, "signal/x": "", "offsets/x": strings.Repeat("\x00", 8),
 		} {
