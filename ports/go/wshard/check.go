@@ -105,12 +105,7 @@ func fileDigest(path string) (string, error) {
 // checkEpisode reads every lane of one file, and checks the rules that only tools check.
 func (c *checker) checkEpisode(ep *Episode) {
 	lanes := ep.lanes()
-	places := make([]address, 0, len(lanes))
-	for at := range lanes {
-		places = append(places, at)
-	}
-	slices.SortFunc(places, func(a, b address) int { return compareInFile(a.blockName(), b.blockName()) })
-	for _, at := range places {
+	for _, at := range inFileOrder(lanes) {
 		c.checkChannel(lanes[at])
 	}
 	for _, one := range []*Channel{ep.Rewards, ep.Terminations, ep.Truncations, ep.Ticks, ep.TimestampsNS} {

@@ -2,6 +2,7 @@ package wshard
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -75,6 +76,11 @@ func (ep *Episode) lanes() map[address]*Channel {
 	return found
 }
 
+// inFileOrder gives the addresses of channels in the order of their blocks in a new file.
+func inFileOrder(lanes map[address]*Channel) []address {
+	return slices.SortedFunc(maps.Keys(lanes), func(a, b address) int { return compareInFile(a.blockName(), b.blockName()) })
+}
+
 // setLane puts a channel at its address.
 func (ep *Episode) setLane(at address, c *Channel) {
 	switch at.lane {
@@ -97,7 +103,7 @@ func (j joiner) joinChannels() error {
 			return discontinuity("part %d has other channels than the first", i)
 		}
 	}
-	for at := range lanes[0] {
+	for _, at := range inFileOrder(lanes[0]) {
 		parts := make([]*Channel, len(lanes))
 		for i := range lanes {
 			if parts[i] = lanes[i][at]; parts[i] == nil {
@@ -390,7 +396,8 @@ func (ep *Episode) firstTime() (int64, bool, error) {
 // --- residuals
 
 func (j joiner) joinResiduals() error {
-	for key, first := range j.episodes[0].Residuals {
+	for _, key := range sortedKeys(j.episodes[0].Residuals) {
+		first := j.episodes[0].Residuals[key]
 		parts := make([]*Residual, len(j.episodes))
 		for i, ep := range j.episodes {
 			one := ep.Residuals[key]

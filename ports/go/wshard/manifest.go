@@ -140,10 +140,13 @@ func parseChunk(row shard.Object) (ChunkEntry, error) {
 		e.Expected, e.Found = "the name of a file", strings.ToValidUTF8(found.URI, "?")
 		return found, e
 	}
-	for field, place := range map[string]*string{"sha256": &found.SHA256, "fingerprint": &found.Fingerprint} {
-		if value := row[field]; value != nil {
-			if *place, ok = value.(string); !ok || !isDigest(*place) {
-				return found, bad(field, "64 lower-case hex digits")
+	for _, one := range []struct {
+		field string
+		place *string
+	}{{"sha256", &found.SHA256}, {"fingerprint", &found.Fingerprint}} {
+		if value := row[one.field]; value != nil {
+			if *one.place, ok = value.(string); !ok || !isDigest(*one.place) {
+				return found, bad(one.field, "64 lower-case hex digits")
 			}
 		}
 	}
@@ -152,12 +155,15 @@ func parseChunk(row shard.Object) (ChunkEntry, error) {
 			return found, bad("size", "an integer of 0 or more")
 		}
 	}
-	for field, place := range map[string]*int{"chunk_index": &found.ChunkIndex, "length_T": &found.LengthT} {
-		count, ok := asCount(row[field])
+	for _, one := range []struct {
+		field string
+		place *int
+	}{{"chunk_index", &found.ChunkIndex}, {"length_T", &found.LengthT}} {
+		count, ok := asCount(row[one.field])
 		if !ok {
-			return found, bad(field, "an integer of 0 or more")
+			return found, bad(one.field, "an integer of 0 or more")
 		}
-		*place = int(count)
+		*one.place = int(count)
 	}
 	if value := row["timestep_range"]; value != nil {
 		first, last, ok := asPair(value)

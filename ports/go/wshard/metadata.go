@@ -147,16 +147,19 @@ func (ep *Episode) parseRest(episode, wshard shard.Object) error {
 		}
 		ep.Metadata = object
 	}
-	for field, place := range map[string]**int{"chunk_index": &ep.ChunkIndex, "total_chunks": &ep.TotalChunks} {
-		value := episode[field]
+	for _, one := range []struct {
+		field string
+		place **int
+	}{{"chunk_index", &ep.ChunkIndex}, {"total_chunks", &ep.TotalChunks}} {
+		value := episode[one.field]
 		if value == nil {
 			continue
 		}
 		count, ok := asCount(value)
 		if !ok || count > math.MaxInt {
-			return bad("W-EPI-4", field, "an integer of 0 or more")
+			return bad("W-EPI-4", one.field, "an integer of 0 or more")
 		}
-		*place = pointer(int(count))
+		*one.place = pointer(int(count))
 	}
 	if ep.ChunkIndex != nil && ep.TotalChunks != nil && *ep.TotalChunks != 0 && *ep.ChunkIndex >= *ep.TotalChunks {
 		return bad("W-EPI-4", "chunk_index", "below total_chunks")

@@ -159,15 +159,18 @@ func openFile(reader *shard.ShardReader, base *Episode) (*Episode, error) {
 		return nil, broken(shard.CodeBadProfile, "W-ROL-2", "the episode is not described: it has no meta/episode")
 	}
 	from := &origin{reader: reader, rows: map[string]*row{}}
-	for entry, place := range map[string]*shard.Object{MetaEpisode: &from.episode, MetaWShard: &from.wshard, MetaChannels: &from.channels} {
-		if !reader.HasEntry(entry) {
+	for _, one := range []struct {
+		entry string
+		place *shard.Object
+	}{{MetaEpisode, &from.episode}, {MetaWShard, &from.wshard}, {MetaChannels, &from.channels}} {
+		if !reader.HasEntry(one.entry) {
 			continue
 		}
-		fields, err := reader.ReadJSON(entry)
+		fields, err := reader.ReadJSON(one.entry)
 		if err != nil {
 			return nil, withRule(err, "W-JSN-1")
 		}
-		*place = fields
+		*one.place = fields
 	}
 	ep := &Episode{origin: from}
 	ep.makeLanes()

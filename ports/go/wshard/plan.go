@@ -180,8 +180,7 @@ func knownLane(name string) bool {
 
 func (p *planner) addChannels() error {
 	lanes := p.ep.lanes()
-	places := slices.SortedFunc(maps.Keys(lanes), func(a, b address) int { return compareInFile(a.blockName(), b.blockName()) })
-	for _, at := range places {
+	for _, at := range inFileOrder(lanes) {
 		c := lanes[at]
 		block := at.blockName()
 		if c == nil {

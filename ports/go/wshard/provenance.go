@@ -23,24 +23,29 @@ func isDigest(text string) bool {
 
 func parseProvenance(fields shard.Object) (*Provenance, error) {
 	found := &Provenance{Source: map[string]string{}}
-	known := 0
-	for field, place := range map[string]*string{
-		"start_state": &found.StartState, "end_state": &found.EndState, "prev_identity": &found.PrevIdentity, "run_id": &found.RunID,
-	} {
-		text, ok := fields[field].(string)
-		if !ok || (field != "run_id" && text != "" && !isDigest(text)) {
-			return nil, wrongField("W-PRV-1", field, "a string, of 64 lower-case hex digits if it is a state", fields[field])
-		}
-		*place = text
-		known++
+	texts := []struct {
+		field string
+		place *string
+	}{
+		{"start_state", &found.StartState}, {"end_state", &found.EndState}, {"prev_identity", &found.PrevIdentity}, {"run_id", &found.RunID},
 	}
-	for field, place := range map[string]*int64{"epoch": &found.Epoch, "first_seq": &found.FirstSeq, "last_seq": &found.LastSeq} {
-		number, ok := fields[field].(int64)
-		if !ok || number > exactInFloat || number < -exactInFloat {
-			return nil, wrongField("W-PRV-1", field, "an integer within 2**53", fields[field])
+	for _, one := range texts {
+		text, ok := fields[one.field].(string)
+		if !ok || (one.field != "run_id" && text != "" && !isDigest(text)) {
+			return nil, wrongField("W-PRV-1", one.field, "a string, of 64 lower-case hex digits if it is a state", fields[one.field])
 		}
-		*place = number
-		known++
+		*one.place = text
+	}
+	numbers := []struct {
+		field string
+		place *int64
+	}{{"epoch", &found.Epoch}, {"first_seq", &found.FirstSeq}, {"last_seq", &found.LastSeq}}
+	for _, one := range numbers {
+		number, ok := fields[one.field].(int64)
+		if !ok || number > exactInFloat || number < -exactInFloat {
+			return nil, wrongField("W-PRV-1", one.field, "an integer within 2**53", fields[one.field])
+		}
+		*one.place = number
 	}
 	source, ok := fields["source"].(map[string]any)
 	if !ok {
@@ -56,7 +61,7 @@ func parseProvenance(fields shard.Object) (*Provenance, error) {
 	if fields["v"] != int64(1) {
 		return nil, wrongField("W-PRV-1", "v", "1", fields["v"])
 	}
-	if len(fields) != known+2 {
+	if len(fields) != len(texts)+len(numbers)+2 {
 		return nil, badMetadata("W-PRV-1", "meta/provenance has a field that it must not have")
 	}
 	return found, nil

@@ -66,6 +66,17 @@ var rowFields = map[string]fieldKind{
 	"sampling_rate_hz": rateField, "lossy": objectField,
 }
 
+// checkedFields are the fields that have a kind, in the order in which they are checked.
+var checkedFields = func() []string {
+	var names []string
+	for _, field := range sortedKeys(rowFields) {
+		if rowFields[field] != basicField {
+			names = append(names, field)
+		}
+	}
+	return names
+}()
+
 func (kind fieldKind) check(value any) (expected string, ok bool) {
 	switch kind {
 	case textField:
@@ -138,12 +149,12 @@ func (r *row) check() error {
 	if r.shape, err = parseShape(r.fields["shape"]); err != nil {
 		return err
 	}
-	for field, value := range r.fields {
-		kind, known := rowFields[field]
-		if !known || value == nil {
+	for _, field := range checkedFields {
+		value := r.fields[field]
+		if value == nil {
 			continue
 		}
-		if expected, ok := kind.check(value); !ok {
+		if expected, ok := rowFields[field].check(value); !ok {
 			return wrongField("W-CHN-2", field, expected, value)
 		}
 	}

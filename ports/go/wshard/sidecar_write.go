@@ -310,6 +310,9 @@ func replaceEpisode(path string, ep *Episode, sidecars, folded []string, options
 		err = bindAll(path, beside, sidecars, folded, options)
 	}
 	if err == nil {
+		if status, statErr := os.Stat(path); statErr == nil {
+			_ = os.Chmod(beside, status.Mode().Perm()) // who may read the old file may read the new one
+		}
 		if err = os.Rename(beside, path); err != nil {
 			err = ioError("cannot rename", path, err)
 		}

@@ -29,8 +29,9 @@ func (ep *Episode) Slice(start, end int) (*Episode, error) {
 		part.Timebase.EpochNS = first
 	}
 	s := &slicer{ep: ep, start: start, end: end}
-	for at, c := range ep.lanes() {
-		cut, err := s.channel(c)
+	lanes := ep.lanes()
+	for _, at := range inFileOrder(lanes) {
+		cut, err := s.channel(lanes[at])
 		if err != nil {
 			return nil, located(err, "", at.blockName())
 		}

@@ -149,6 +149,7 @@ func readCase(path string, into any) error {
 func info([]string) (object, error) {
 	return object{
 		"name": "go", "version": "0.1.0", "features": strings.Split(features, ""), "formats": object{"shard": 2, "shardpack": 1},
+		"name": "go", "version": "0.1.0", "features": strings.Split(features, ""), "formats": object{"shard": 2, "wshard": 1},
 	}, nil
 }
 
