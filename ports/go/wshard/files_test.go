@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/shard-format/shard/ports/go/shard"
@@ -205,4 +206,73 @@ func TestAnEpisodeThatChangedOnDiskIsNotOverwritten(t *testing.T) {
 	if err := Save(filepath.Join(t.TempDir(), "copy.wshard"), mine, SaveOptions{NoSync: true}); err != nil {
 		t.Error("another name is free:", err)
 	}
+}
+
+func TestWhileAnEpisodeIsReplacedItsSidecarsFitTheOldFileAndTheNewOne(t *testing.T) {
+	path := save(t, randomEpisode(14, 20))
+	quick := SaveOptions{NoSync: true}
+	lanes := New("", 0)
+	lanes.SetOmen("u", "m", FromValues(make([]float32, 40), 2))
+	if _, err := AddLanes(path, "model", lanes, quick); err != nil {
+		t.Fatal(err)
+	}
+	if err := Edit(path, shard.Object{"grade": 1}, map[string]*Label{"when": nil}, quick); err != nil {
+		t.Fatal(err)
+	}
+	wanted := values(t, reopen(t, path, Options{Sidecars: StrictSidecars}))
+	sidecars := must[[]string](t)(SidecarFiles(path))
+
+	// A writer that folds the sidecars in may be killed between any two of these steps.
+	beside := path + newSuffix
+	if err := writeFile(beside, reopen(t, path), quick); err != nil {
+		t.Fatal(err)
+	}
+	expectSame(t, values(t, reopen(t, path, Options{Sidecars: StrictSidecars})), wanted)
+	if err := bindAll(path, beside, sidecars, sidecars, quick); err != nil {
+		t.Fatal(err)
+	}
+	expectSame(t, values(t, reopen(t, path, Options{Sidecars: StrictSidecars})), wanted)
+	if err := os.Rename(beside, path); err != nil {
+		t.Fatal(err)
+	}
+	expectSame(t, values(t, reopen(t, path, Options{Sidecars: StrictSidecars})), wanted)
+	for _, file := range sidecars {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		expectSame(t, values(t, reopen(t, path, Options{Sidecars: StrictSidecars})), wanted)
+	}
+}
+
+func TestWritersAtTheSameTimeLoseNothing(t *testing.T) {
+	path := save(t, randomEpisode(15, 20))
+	const count = 6
+	var all sync.WaitGroup
+	for i := range count {
+		all.Go(func() {
+			lanes := New("", 0)
+			lanes.SetOmen("u", fmt.Sprint("m", i), FromValues(make([]float32, 40), 2))
+			if _, err := AddLanes(path, fmt.Sprint("model", i), lanes, SaveOptions{NoSync: true}); err != nil {
+				t.Error(err)
+			}
+			if err := Edit(path, shard.Object{fmt.Sprint("key", i): i}, nil, SaveOptions{NoSync: true}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	ep := reopen(t, path, Options{Sidecars: StrictSidecars})
+	if len(ep.Omens["u"]) != count || len(ep.Metadata) != count+1 {
+		t.Errorf("%d lanes and %d keys", len(ep.Omens["u"]), len(ep.Metadata))
+	}
+}
+
+func TestGoroutinesMayShareAnEpisode(t *testing.T) {
+	ep := reopen(t, save(t, randomEpisode(16, 50), SaveOptions{Profile: ProfileTraining}))
+	wanted := values(t, reopen(t, ep.Reader().Name()))
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() { expectSame(t, values(t, ep), wanted) })
+	}
+	all.Wait()
 }
