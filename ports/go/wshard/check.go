@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/shard-format/shard/ports/go/shard"
@@ -67,7 +66,10 @@ func (c *checker) checkChunks(reader *shard.ShardReader) {
 	}
 	for _, one := range manifest.Chunks {
 		// Hashes come first: a file that is not the one that was written is not parsed.
-		path := filepath.Join(filepath.Dir(reader.Name()), one.URI)
+		path, err := resolveChunk(reader.Name(), one.URI)
+		if c.add(err) {
+			continue
+		}
 		if digest, err := fileDigest(path); err == nil && one.SHA256 != "" && digest != one.SHA256 {
 			c.add(located(otherFile(one.ChunkIndex, "SHA-256"), path, ""))
 			continue

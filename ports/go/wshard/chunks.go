@@ -51,8 +51,10 @@ func NewChunkedEpisodeWriter(folder, episodeID string, chunkSize int) (*ChunkedE
 	if err := checkID(episodeID); err != nil {
 		return nil, err
 	}
-	if strings.ContainsAny(episodeID, "/\\\x00") || chunkSize < 1 {
-		return nil, invalid("the id of an episode in chunks is part of file names, and a chunk has at least one step")
+	if strings.ContainsAny(episodeID, "/\\\x00") || scheme.MatchString(episodeID) || chunkSize < 1 {
+		e := invalid("the id of an episode in chunks is part of file names, and a chunk has at least one step")
+		e.Expected, e.Found = "an id without a slash and without 'scheme:' at its start", shortText(episodeID)
+		return nil, e
 	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, ioError("cannot make the folder", folder, err)
@@ -316,7 +318,10 @@ func (r *ChunkedEpisodeReader) LoadChunk(index int) (*Episode, error) {
 		return nil, located(invalid("there is no chunk %d", index), r.path, "")
 	}
 	one := r.manifest.Chunks[index]
-	path := filepath.Join(filepath.Dir(r.path), one.URI)
+	path, err := resolveChunk(r.path, one.URI)
+	if err != nil {
+		return nil, err
+	}
 	if digest, err := fileDigest(path); err == nil && one.SHA256 != "" && digest != one.SHA256 {
 		return nil, located(otherFile(index, "SHA-256"), path, "")
 	}

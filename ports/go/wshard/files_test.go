@@ -276,3 +276,20 @@ func TestGoroutinesMayShareAnEpisode(t *testing.T) {
 	}
 	all.Wait()
 }
+
+func TestAChunkThatIsALinkOutOfItsFolderIsRefused(t *testing.T) {
+	folder := t.TempDir()
+	manifest := must[string](t)(SaveChunked(folder, randomEpisode(17, 8), 4, SaveOptions{NoSync: true}))
+	chunk, elsewhere := ChunkPath(folder, "ep_17", 1), filepath.Join(t.TempDir(), "other.wshard")
+	if err := os.Rename(chunk, elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, chunk); err != nil {
+		t.Skip(err)
+	}
+	_, err := Open(manifest)
+	expectCode(t, err, shard.CodeUnsafePath, "S-MAN-4")
+	if _, err := NewChunkedEpisodeWriter(folder, "c:1", 4); err == nil {
+		t.Error("readers refuse names with a scheme")
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sort"
 	"strings"
 
@@ -215,9 +216,44 @@ func ValidateChunkContinuity(m *ChunkManifest) error {
 	return nil
 }
 
+var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*:`)
+
+const longestURI = 4096
+
+// resolveChunk gives the path of a chunk, which must not leave the folder of the manifest (S-MAN-4).
+func resolveChunk(manifestPath, uri string) (string, error) {
+	folder := filepath.Dir(manifestPath)
+	path := filepath.Join(folder, uri)
+	unsafe := func(problem string) error {
+		e := broken(shard.CodeUnsafePath, "S-MAN-4", "the name of a chunk %s", problem)
+		e.Found = shortText(uri)
+		return located(e, manifestPath, metaManifest)
+	}
+	if scheme.MatchString(uri) {
+		return "", unsafe("has a scheme or a drive letter")
+	}
+	if len(uri) > longestURI {
+		return "", unsafe("is too long")
+	}
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return path, nil // whoever opens it says what is wrong
+	}
+	if folder, err = filepath.EvalSymlinks(folder); err != nil {
+		return "", ioError("cannot read", manifestPath, err)
+	}
+	if inside, err := filepath.Rel(folder, target); err != nil || !filepath.IsLocal(inside) {
+		return "", unsafe("is a link that leaves the folder")
+	}
+	return path, nil
+}
+
 // openChunk opens one chunk and compares it with its row (W-CHK-7, W-CHK-8).
 func openChunk(manifestPath string, manifest *ChunkManifest, one ChunkEntry, options Options) (*Episode, error) {
-	path := filepath.Join(filepath.Dir(manifestPath), one.URI)
+	path, err := resolveChunk(manifestPath, one.URI)
+	if err != nil {
+		return nil, err
+	}
 	status, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, located(broken(shard.CodeMissingFile, "W-CHK-7", "chunk %d is missing", one.ChunkIndex), path, "")
