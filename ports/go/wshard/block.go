@@ -3,6 +3,7 @@ package wshard
 import (
 	"bytes"
 	"encoding/binary"
+	"sort"
 
 	"github.com/shard-format/shard/ports/go/shard"
 )
@@ -73,39 +74,44 @@ func (b partBlock) ReadRange(start, end int64) ([]byte, error) {
 }
 
 // joinedBlock is several blocks one after another.
-type joinedBlock []Block
-
-func (b joinedBlock) Size() int64 {
-	size := int64(0)
-	for _, part := range b {
-		size += part.Size()
-	}
-	return size
+type joinedBlock struct {
+	parts []Block
+	// starts has where each part starts, and the end of the last one.
+	starts []int64
 }
 
-func (b joinedBlock) ReadRange(start, end int64) ([]byte, error) {
+func joinBlocks(parts []Block) *joinedBlock {
+	joined := &joinedBlock{parts, make([]int64, len(parts)+1)}
+	for i, part := range parts {
+		joined.starts[i+1] = joined.starts[i] + part.Size()
+	}
+	return joined
+}
+
+func (b *joinedBlock) Size() int64 { return b.starts[len(b.parts)] }
+
+func (b *joinedBlock) ReadRange(start, end int64) ([]byte, error) {
 	if start < 0 || start > end || end > b.Size() {
 		return nil, invalid("the range is outside the block")
 	}
 	// All parts are read before memory is made for the whole: a size is what a file claims.
-	var parts [][]byte
-	at := int64(0)
-	for _, part := range b {
-		size := part.Size()
-		from, to := max(start-at, 0), min(end-at, size)
-		if from < to {
-			data, err := part.ReadRange(from, to)
-			if err != nil {
-				return nil, err
-			}
-			parts = append(parts, data)
+	var read [][]byte
+	first := sort.Search(len(b.parts), func(i int) bool { return b.starts[i+1] > start })
+	for i := first; i < len(b.parts) && b.starts[i] < end; i++ {
+		from, to := max(start, b.starts[i]), min(end, b.starts[i+1])
+		if from == to {
+			continue
 		}
-		at += size
+		data, err := b.parts[i].ReadRange(from-b.starts[i], to-b.starts[i])
+		if err != nil {
+			return nil, err
+		}
+		read = append(read, data)
 	}
-	if len(parts) == 1 {
-		return parts[0], nil
+	if len(read) == 1 {
+		return read[0], nil
 	}
-	return bytes.Join(parts, nil), nil
+	return bytes.Join(read, nil), nil
 }
 
 // --- integers in blocks

@@ -247,6 +247,9 @@ func Values[T Value](c *Channel) ([]T, error) {
 // Float64 gives the values of a dense channel of any type as 64-bit floats.
 func (c *Channel) Float64() ([]float64, error) {
 	data, err := c.Data()
+	if err == nil && c.DType.Size() == 0 {
+		err = located(invalid("unknown data type %q", c.DType), c.path, c.names.data)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -88,6 +88,9 @@ func (c *checker) checkChunks(reader *shard.ShardReader) {
 		}
 		return
 	}
+	for _, warning := range ep.Warnings {
+		c.add(warning)
+	}
 	_ = ep.Close()
 }
 
@@ -152,6 +155,10 @@ func (c *checker) checkChannel(one *Channel) {
 		_, err := one.Strings()
 		c.add(err)
 	case Video:
+		if !one.statesSize() {
+			e := broken(shard.CodeMissingExtra, "W-VID-6", "the pictures were not decoded, so their sizes were not checked")
+			c.found = append(c.found, Finding{Err: located(e, one.path, one.names.data), IsWarning: true})
+		}
 		c.add(one.CheckPictures())
 	}
 	c.checkOrder(one, one.Timestamps)

@@ -27,6 +27,9 @@ func CreateWShard(path string, ep *Episode) error { return Save(path, ep) }
 // AddMultiModalObservation adds one modality of a group of observations.
 func (ep *Episode) AddMultiModalObservation(group, modality string, c *Channel) {
 	c.Modality = modality
+	if ep.Observations == nil {
+		ep.Observations = map[string]*Channel{}
+	}
 	ep.Observations[group+"/"+modality] = c
 }
 

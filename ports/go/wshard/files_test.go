@@ -17,9 +17,7 @@ func TestChunksJoinToTheEpisodeTheyWereCutFrom(t *testing.T) {
 		manifest := must[string](t)(SaveChunked(folder, ep, size, SaveOptions{NoSync: true}))
 		joined := reopen(t, manifest)
 		expectSame(t, shownValues(t, joined), shownValues(t, ep))
-		if findings := Check(manifest); len(findings) > 0 {
-			t.Error(findings[0].Err)
-		}
+		expectNoFaults(t, manifest)
 	}
 }
 
@@ -128,9 +126,7 @@ func TestAddedLanesAndEditsAreReadWithTheEpisodeAndFoldedIn(t *testing.T) {
 	if ep.Omens["state"]["other"] == nil || ep.Labels["when"] != nil || ep.Metadata["grade"] != int64(2) || ep.Metadata["note"] != nil {
 		t.Error("the sidecars are not read:", ep.Metadata)
 	}
-	if findings := Check(path); len(findings) > 0 {
-		t.Error(findings[0].Err)
-	}
+	expectNoFaults(t, path)
 	wanted := values(t, ep)
 	if err := Fold(path, quick); err != nil {
 		t.Fatal(err)
@@ -139,9 +135,7 @@ func TestAddedLanesAndEditsAreReadWithTheEpisodeAndFoldedIn(t *testing.T) {
 		t.Error("sidecars are left:", files)
 	}
 	expectSame(t, values(t, reopen(t, path, Options{Sidecars: NoSidecars})), wanted)
-	if findings := Check(path); len(findings) > 0 {
-		t.Error(findings[0].Err)
-	}
+	expectNoFaults(t, path)
 }
 
 func TestSavingOverAnEpisodeWithSidecarsKeepsThemBound(t *testing.T) {

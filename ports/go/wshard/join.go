@@ -3,7 +3,6 @@ package wshard
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 
 	"github.com/shard-format/shard/ports/go/shard"
@@ -119,18 +118,26 @@ func (j joiner) joinChannels() error {
 	return nil
 }
 
-// form is what the parts of a channel have in common.
-func (c *Channel) form() []any {
-	isRegular := c.StartNS != nil && c.times == nil
-	rate := 0.0
-	if isRegular {
-		rate = c.SamplingRateHz
+// channelForm is what the parts of a channel have in common.
+type channelForm struct {
+	layout    Layout
+	dtype     DType
+	shape     string
+	hasTimes  bool
+	isRegular bool
+	rate      float64
+	codec     string
+}
+
+func (c *Channel) form() channelForm {
+	form := channelForm{layout: c.layout(), dtype: c.DType, shape: fmt.Sprint(c.Shape), hasTimes: c.times != nil}
+	if form.isRegular = c.StartNS != nil && c.times == nil; form.isRegular {
+		form.rate = c.SamplingRateHz
 	}
-	codec := ""
 	if c.layout() == Video {
-		codec = c.ContentType + "\x00" + string(c.Extradata)
+		form.codec = c.ContentType + "\x00" + string(c.Extradata)
 	}
-	return []any{c.layout(), c.DType, fmt.Sprint(c.Shape), c.times != nil, isRegular, rate, codec}
+	return form
 }
 
 // joinParts makes one channel of those of several parts.
@@ -149,7 +156,7 @@ func joinParts(parts []*Channel, lengths []int) (*Channel, error) {
 			joined.Length += lengths[i]
 			continue
 		}
-		if !reflect.DeepEqual(part.form(), first.form()) {
+		if part.form() != first.form() {
 			return nil, discontinuity("part %d has the channel in another form", i)
 		}
 		if !part.HasOwnClock() {
@@ -167,13 +174,18 @@ func joinParts(parts []*Channel, lengths []int) (*Channel, error) {
 	if joined.problem != nil {
 		return &joined, nil
 	}
-	data, times := make(joinedBlock, len(parts)), make(joinedBlock, len(parts))
+	data, times := make([]Block, len(parts)), make([]Block, len(parts))
 	for i, part := range parts {
 		data[i], times[i] = part.data, part.times
 	}
-	joined.data = data
+	joined.data = joinBlocks(data)
 	if first.times != nil {
-		joined.times = times
+		joined.times = joinBlocks(times)
+		for _, one := range times {
+			if _, isBroken := one.(brokenBlock); isBroken {
+				joined.times = one
+			}
+		}
 	}
 	if first.layout() != Dense {
 		joined.parts, joined.parsed, joined.offsets, joined.frames = parts, &parsedIndex{}, nil, nil
@@ -445,7 +457,7 @@ func joinResidual(parts []*Residual, steps int) *Residual {
 		return &joined
 	}
 	window := 0
-	data := make(joinedBlock, len(filled))
+	data := make([]Block, len(filled))
 	for i, part := range filled {
 		if !slices.Equal(part.Values.Shape, values.Shape) {
 			values.problem = discontinuity("the parts of a residual have different shapes")
@@ -457,14 +469,14 @@ func joinResidual(parts []*Residual, steps int) *Residual {
 			window = divisor(window, part.steps)
 		}
 	}
-	values.data, values.Length = data, steps
+	values.data, values.Length = joinBlocks(data), steps
 	joined.Window = window
 	scales := *filled[0].Scales
-	blocks := make(joinedBlock, len(filled))
+	blocks := make([]Block, len(filled))
 	for i, part := range filled {
 		blocks[i] = repeatedScales(part, window)
 	}
-	scales.data, scales.Length, scales.row = blocks, windowCount(steps, window), nil
+	scales.data, scales.Length, scales.row = joinBlocks(blocks), windowCount(steps, window), nil
 	joined.Scales = &scales
 	return &joined
 }

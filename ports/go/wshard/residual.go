@@ -51,6 +51,16 @@ func (ep *Episode) AddResidual(channel, model, kind string, window int) error {
 		return invalid("there is no observation %q, or no prediction of it by %q", channel, model)
 	}
 	key := address{laneResidual, [3]string{channel, model, kind}}.blockName()
+	for _, c := range []**Channel{&signal, &omen} {
+		if *c == nil || (*c).Length != ep.LengthT+1 {
+			continue
+		}
+		cut, err := (*c).Window(0, ep.LengthT) // the observation after the last step has no residual
+		if err != nil {
+			return located(err, "", key)
+		}
+		*c = cut
+	}
 	residual, err := newResidual(signal, omen, kind, window, ep.residualEdges())
 	if err != nil {
 		return located(err, "", key)

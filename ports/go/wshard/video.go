@@ -251,6 +251,12 @@ func (c *Channel) PacketsFor(t int) ([]Packet, error) {
 	return kept, nil
 }
 
+// statesSize tells whether CheckPictures can find the sizes of the pictures without a decoder.
+func (c *Channel) statesSize() bool {
+	kind := lowerASCII(c.ContentType)
+	return kind == "image/png" || kind == "image/jpeg"
+}
+
 // CheckPictures compares the sizes that the packets of an image/png or image/jpeg channel state with the shape of the
 // channel (W-VID-6). Nothing is decoded; other codecs are not checked.
 func (c *Channel) CheckPictures() error {

@@ -21,9 +21,7 @@ func TestASavedEpisodeReadsBackWithEveryValue(t *testing.T) {
 			ep := randomEpisode(1, 300)
 			path := save(t, ep, options)
 			expectSame(t, values(t, reopen(t, path)), values(t, ep))
-			if findings := Check(path); len(findings) > 0 {
-				t.Error(findings[0].Err)
-			}
+			expectNoFaults(t, path)
 		})
 	}
 }
