@@ -127,3 +127,29 @@ func touchChannel(t *testing.T, c *Channel) {
 		t.Fatal("a window is no part of the whole")
 	}
 }
+
+// FuzzManifest reads any text as a manifest of chunks. What is accepted must be one episode without gaps.
+func FuzzManifest(f *testing.F) {
+	f.Add([]byte(`{"episode_id":"x","total_timesteps":3,"chunks":[{"uri":"a","chunk_index":0,"length_T":3,"timestep_range":[0,2]}]}`))
+	f.Add([]byte(`{"episode_id":"x","total_timesteps":9223372036854775807,"chunks":[{"uri":"a","chunk_index":0,"length_T":9223372036854775807}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		manifest, err := ChunkManifestFromJSON(text)
+		if err == nil {
+			err = ValidateChunkContinuity(manifest)
+		}
+		if err != nil {
+			expectKnown(t, err)
+			return
+		}
+		total := 0
+		for i, one := range manifest.Chunks {
+			if one.ChunkIndex != i || strings.ContainsAny(one.URI, "/\\") || one.LengthT < 0 {
+				t.Fatal("a manifest was accepted that breaks a rule")
+			}
+			total += one.LengthT
+		}
+		if total != manifest.TotalTimesteps {
+			t.Fatal("the lengths do not add up")
+		}
+	})
+}

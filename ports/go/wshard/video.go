@@ -241,7 +241,7 @@ func (c *Channel) PacketsFor(t int) ([]Packet, error) {
 	if err != nil {
 		return nil, err
 	}
-	kept := packets[:0]
+	kept := make([]Packet, 0, len(packets))
 	for _, one := range packets {
 		if one.Step >= packets[0].Step { // what precedes the keyframe in time cannot be decoded from it
 			one.Step += int64(t)

@@ -289,3 +289,24 @@ func TestStepTimesAreThoseOfTheSpecification(t *testing.T) {
 		t.Error(base.DtNS())
 	}
 }
+
+func TestThePacketsOfAStepAreThoseThatADecoderNeeds(t *testing.T) {
+	packets := []Packet{
+		{Data: []byte("I0"), Step: 0, Keyframe: true},
+		{Data: []byte("P2"), Step: 2},
+		{Data: []byte("B1"), Step: 1}, // follows P2 in the stream, precedes it in time
+		{Data: []byte("I4"), Step: 4, Keyframe: true},
+		{Data: []byte("B3"), Step: 3}, // follows a keyframe that it precedes in time: needs the one before
+		{Data: []byte("P5"), Step: 5},
+	}
+	c := FromPackets("video/h264", U8, []int{4, 6, 3}, packets)
+	for step, wanted := range []string{"I0", "I0P2B1", "I0P2", "I0P2B1I4B3", "I4", "I4P5"} {
+		found := ""
+		for _, one := range must[[]Packet](t)(c.PacketsFor(step)) {
+			found += string(one.Data)
+		}
+		if found != wanted {
+			t.Errorf("step %d: %s, expected %s", step, found, wanted)
+		}
+	}
+}
