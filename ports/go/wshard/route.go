@@ -2,6 +2,7 @@ package wshard
 
 import (
 	"encoding/base64"
+	"math"
 	"strconv"
 	"strings"
 
@@ -218,7 +219,7 @@ func (r *router) measureDense(c *Channel, step int64, fits, isStated bool) error
 	if fits && isCounted && wanted == found {
 		return nil
 	}
-	if !isStated && mayHaveOneMore(c.names.data) && fits && step > 0 && steps < 1<<62 {
+	if !isStated && mayHaveOneMore(c.names.data) && fits && step > 0 && steps < math.MaxInt {
 		if wanted, isCounted := multiply(int64(steps)+1, step); isCounted && wanted == found {
 			c.Length++
 			return nil

@@ -32,7 +32,7 @@ func (r *row) text(field string) string {
 // count gives a field that is an integer; false if it is absent.
 func (r *row) count(field string) (int, bool) {
 	number, ok := r.fields[field].(int64)
-	return int(number), ok
+	return int(min(number, math.MaxInt)), ok // a machine of 32 bits has no room for more
 }
 
 func (r *row) layout() Layout {

@@ -2,10 +2,12 @@ package wshard
 
 import (
 	"bytes"
+	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -211,7 +213,7 @@ func TestWhatReadersWouldRefuseIsNotWritten(t *testing.T) {
 		"no data":          func(ep *Episode) { ep.Actions["u"] = &Channel{DType: F32, Length: 8} },
 		"empty part":       func(ep *Episode) { ep.Actions["a//b"] = FromValues(make([]float32, 8)) },
 		"unknown type":     func(ep *Episode) { ep.Actions["u"] = FromBytes("f128", nil, make([]byte, 64)) },
-		"claimed length":   func(ep *Episode) { ep.Actions["u"].Length = 1 << 40; ep.LengthT = 1 << 40 },
+		"claimed length":   func(ep *Episode) { ep.Actions["u"].Length, ep.LengthT = math.MaxInt, math.MaxInt },
 		"not UTF-8":        func(ep *Episode) { ep.Observations["t"] = FromStrings([]string{7: "\xff"}) },
 		"infinite rate":    func(ep *Episode) { ep.Timebase.TickHz = math.Inf(1) },
 		"label":            func(ep *Episode) { ep.Labels["x"] = NewLabel("hours") },
@@ -276,11 +278,28 @@ func TestAHostileClaimTakesNoMemory(t *testing.T) {
 	}
 }
 
-func TestStepTimesAreThoseOfTheSpecification(t *testing.T) {
-	base := Timebase{TickHz: 29.97, EpochNS: 7}
-	times := must[int64](t)(base.TimeNS(3))
-	if times != 7+100100100 {
-		t.Error(times)
+func TestStepTimesAndSizesAreThoseOfTheSpecification(t *testing.T) {
+	var told struct {
+		DTypeSizes map[string]string `json:"dtype_sizes"`
+		StepTimes  []struct {
+			Nanoseconds, Step string
+			RateHz            float64 `json:"rate_hz"`
+		} `json:"step_times"`
+	}
+	if err := json.Unmarshal([]byte(content(t, filepath.Join(vectors, "primitives.json"))), &told); err != nil {
+		t.Fatal(err)
+	}
+	for name, size := range told.DTypeSizes {
+		if dtype, known := ParseDType(strings.ToUpper(name)); !known || strconv.Itoa(dtype.Size()) != size {
+			t.Error(name, dtype.Size())
+		}
+	}
+	for _, one := range told.StepTimes {
+		step := must[int](t)(strconv.Atoi(one.Step))
+		found, err := (Timebase{TickHz: one.RateHz}).TimeNS(step)
+		if err != nil || strconv.FormatInt(found, 10) != one.Nanoseconds {
+			t.Errorf("step %d at %g Hz: %d, expected %s", step, one.RateHz, found, one.Nanoseconds)
+		}
 	}
 	if _, err := (Timebase{TickHz: 1e-300}).TimeNS(5); err == nil {
 		t.Error("a time beyond 64 bits was given")
