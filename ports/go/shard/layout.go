@@ -189,6 +189,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // ComputeChecksum is the CRC-32C of the bytes.
 func ComputeChecksum(data []byte) uint32 { return crc32.Checksum(data, castagnoli) }
 
+// UpdateChecksum is the CRC-32C of some bytes and those that follow them, from the checksum of the first.
+func UpdateChecksum(checksum uint32, data []byte) uint32 {
+	return crc32.Update(checksum, castagnoli, data)
+}
+
 func hashName(name string) uint64 { return xxhash.Sum64String(name) }
 
 // Limits is what a file may ask for. The zero value of a field is the default of spec/shard.md, section 14.
