@@ -172,10 +172,17 @@ func ParseFilters(list any) (*Filters, error) {
 // CheckFrame reports whether a frame of a size can be filtered (S-FLT-5).
 func (f *Filters) CheckFrame(size uint64) error { return f.checkFrame(size) }
 
-// AppendFrame appends data to out as one zstd frame with a size and a checksum. Level 0 is 3.
-func AppendFrame(out, data []byte, level int) ([]byte, error) {
+// AppendFrame appends data to out as one zstd frame with a size and a checksum, after the filters if there are any.
+// Level 0 is 3.
+func AppendFrame(out, data []byte, level int, filters *Filters) ([]byte, error) {
 	if level == 0 {
 		level = usualLevel
+	}
+	if filters != nil {
+		if err := filters.checkFrame(uint64(len(data))); err != nil {
+			return nil, err
+		}
+		data = filters.apply(data)
 	}
 	encoder, err := encoderFor(level, true)
 	if err != nil {

@@ -27,7 +27,7 @@ func TestCopiedRunsReadBackAsOneEntry(t *testing.T) {
 	var runs []StoredRun
 	for i := range 3 {
 		part := bytes.Repeat([]byte{byte(i), 1, 2, 3}, 500+i)
-		frame, err := AppendFrame(nil, part, 0)
+		frame, err := AppendFrame(nil, part, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
