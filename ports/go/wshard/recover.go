@@ -164,16 +164,11 @@ func isSameFile(a, b string) bool {
 
 // checkNoSidecars refuses to replace an episode that has sidecars: they belong to what it holds now.
 func checkNoSidecars(path string) error {
-	entries, err := os.ReadDir(path + ".lanes")
-	if err != nil || !exists(path) {
-		return nil
+	files, err := SidecarFiles(path)
+	if err != nil || len(files) == 0 || !exists(path) {
+		return err
 	}
-	for _, entry := range entries {
-		if strings.HasSuffix(entry.Name(), episodeSuffix) {
-			e := invalid("the episode has sidecars, which belong to what it holds now")
-			e.Found = entry.Name()
-			return located(e, path, "")
-		}
-	}
-	return nil
+	e := invalid("the episode has sidecars, which belong to what it holds now")
+	e.Found = files[0]
+	return located(e, path, "")
 }

@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	episodeSuffix  = ".wshard"
 	manifestEnding = "_manifest"
 	nothingThere   = "nothing can be recovered: the journal has no complete start"
 )
@@ -25,15 +24,15 @@ var chunkEnding = regexp.MustCompile(`_chunk_([0-9]{4,9})$`)
 type chunkNames struct{ folder, stem string }
 
 func namesOf(path string) chunkNames {
-	return chunkNames{filepath.Dir(path), strings.TrimSuffix(filepath.Base(path), episodeSuffix)}
+	return chunkNames{filepath.Dir(path), strings.TrimSuffix(filepath.Base(path), fileSuffix)}
 }
 
 func (n chunkNames) chunk(index int64) string {
-	return filepath.Join(n.folder, fmt.Sprintf("%s_chunk_%04d%s", n.stem, index, episodeSuffix))
+	return filepath.Join(n.folder, fmt.Sprintf("%s_chunk_%04d%s", n.stem, index, fileSuffix))
 }
 
 func (n chunkNames) manifest() string {
-	return filepath.Join(n.folder, n.stem+manifestEnding+episodeSuffix)
+	return filepath.Join(n.folder, n.stem+manifestEnding+fileSuffix)
 }
 
 // existing is the manifest or the first chunk of an episode that has these names; "" if there is none.
@@ -58,7 +57,7 @@ func filesOf(path string) recordingFiles {
 	path = strings.TrimSuffix(path, PartialSuffix)
 	names := namesOf(path)
 	if stem, ok := strings.CutSuffix(names.stem, manifestEnding); ok {
-		return recordingFiles{filepath.Join(names.folder, stem+episodeSuffix)}
+		return recordingFiles{filepath.Join(names.folder, stem+fileSuffix)}
 	}
 	found := chunkEnding.FindStringSubmatchIndex(names.stem)
 	if found == nil {
@@ -68,7 +67,7 @@ func filesOf(path string) recordingFiles {
 	if !isChunkFile(path, index) {
 		return recordingFiles{path}
 	}
-	return recordingFiles{filepath.Join(names.folder, names.stem[:found[0]]+episodeSuffix)}
+	return recordingFiles{filepath.Join(names.folder, names.stem[:found[0]]+fileSuffix)}
 }
 
 // isChunkFile tells whether a file that is named like a chunk is one, or the journal of one.
@@ -242,11 +241,6 @@ func copyFile(from, to string) error {
 		return ioError("cannot copy", to, err)
 	}
 	return nil
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // fileSize is 0 also for a missing file.

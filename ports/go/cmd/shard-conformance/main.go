@@ -18,7 +18,7 @@ import (
 const (
 	usage = "shard-conformance info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | --batch"
 	// features has the letters of tests/conformance/ports.py.
-	features = "RZMSFLJNIGVWECDHPTKB"
+	features = "RZMSFLJNIGVWECDHOQPTKB"
 	// mostListed is the number of entries above which only their digest is told.
 	mostListed = 1000
 )
@@ -36,6 +36,7 @@ var kinds = map[string]kind{
 	"pack":      {readPack, stepPack, writePack, rewritePack},
 	"set":       {read: readSet, step: stepSet},
 	"episode":   {readEpisode, stepEpisode, writeEpisode, rewriteEpisode},
+	"journal":   {readJournal, nil, nil, recoverJournal},
 }
 
 type object = map[string]any
