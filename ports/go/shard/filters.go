@@ -2,6 +2,7 @@ package shard
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/shard-format/shard/ports/go/internal/strictjson"
 )
@@ -58,7 +59,7 @@ func parseFilters(text []byte) (*Filters, error) {
 			found.DeltaWidth = integerField(fields, "width", 1, 2, 4, 8)
 			row, isInteger := fields["row"].(int64)
 			if found.DeltaOrder == 0 || found.DeltaWidth == 0 || len(fields) != 4 || !isInteger ||
-				row < 1 || row > maxFilteredFrame || row%int64(found.DeltaWidth) != 0 {
+				row < 1 || row > math.MaxInt || row%int64(found.DeltaWidth) != 0 {
 				return nil, badFilter("S-FLT-2", "the filter delta has wrong fields")
 			}
 			found.DeltaRow = int(row)
