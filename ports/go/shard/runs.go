@@ -184,7 +184,7 @@ func AppendFrame(out, data []byte, level int, filters *Filters) ([]byte, error) 
 		}
 		data = filters.apply(data)
 	}
-	encoder, err := encoderFor(level, true)
+	encoder, err := encoderFor(len(data), level, true)
 	if err != nil {
 		return nil, err
 	}

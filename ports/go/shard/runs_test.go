@@ -22,6 +22,19 @@ func TestChecksumsOfPartsCombineToThatOfTheWhole(t *testing.T) {
 	}
 }
 
+func TestEveryFrameDeclaresItsSize(t *testing.T) {
+	for _, size := range []int{0, 1, 255, 256, 257, 65535, 65536, 66000} {
+		data := bytes.Repeat([]byte{7, 8}, size)[:size]
+		frame, err := AppendFrame(nil, data, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckFrame(frame, uint64(size)); err != nil && size > 0 {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+}
+
 func TestCopiedRunsReadBackAsOneEntry(t *testing.T) {
 	var stored, content []byte
 	var runs []StoredRun

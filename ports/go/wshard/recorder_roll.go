@@ -139,7 +139,7 @@ func (r *recorder) roll() error {
 	if err != nil {
 		return errors.Join(err, next.remove())
 	}
-	for _, g := range r.groups {
+	for _, g := range r.allGroups() {
 		r.earlier[g] = g.dropped.Load()
 		for _, c := range g.channels {
 			c.items, c.hasOffsets = 0, false

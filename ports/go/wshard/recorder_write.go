@@ -44,12 +44,14 @@ type recorder struct {
 	failure atomic.Pointer[error]
 	durable atomic.Int64
 
-	// The goroutine owns the rest while it runs; place protects what others ask for meanwhile. err is why it cannot write.
+	// place protects the groups, which are only appended to, and what others ask about the journal and the roller.
+	place  sync.Mutex
+	groups []*channelGroup
+
+	// The goroutine owns the rest while it runs. err is why it cannot write.
 	err     error
-	place   sync.Mutex
 	journal *journalWriter
 	roller  *roller
-	groups  []*channelGroup
 	steps   *channelGroup
 	// flushed counts the steps in the journals.
 	flushed int64
@@ -156,8 +158,18 @@ func (r *recorder) declare(g *channelGroup) error {
 	if err := r.failed(); err != nil {
 		return err
 	}
+	r.place.Lock()
+	r.groups = append(r.groups[:len(r.groups):len(r.groups)], g)
+	r.place.Unlock()
 	r.send(job{declares: g})
 	return nil
+}
+
+// allGroups gives the groups that are declared.
+func (r *recorder) allGroups() []*channelGroup {
+	r.place.Lock()
+	defer r.place.Unlock()
+	return r.groups
 }
 
 // flush returns when everything recorded so far is in the journal.
@@ -171,10 +183,7 @@ func (r *recorder) flush() error {
 }
 
 func (r *recorder) handOverAll() {
-	r.place.Lock()
-	groups := r.groups
-	r.place.Unlock()
-	for _, g := range groups {
+	for _, g := range r.allGroups() {
 		g.fill.Lock()
 		r.handOver(g)
 		g.fill.Unlock()
@@ -296,7 +305,7 @@ func (r *recorder) finishTurn() error {
 func (r *recorder) handOverDue() time.Duration {
 	interval := int64(r.options.FlushInterval)
 	wait, now := interval, r.now()
-	for _, g := range r.groups {
+	for _, g := range r.allGroups() {
 		if !g.fill.TryLock() { // its holder may be waiting for a buffer
 			wait = min(wait, int64(shortestWait))
 			continue
@@ -328,10 +337,7 @@ func (r *recorder) addChannels(g *channelGroup) error {
 	if len(rows) > 1<<16 {
 		return located(invalid("a journal has at most 65536 channels"), r.path, "")
 	}
-	r.roller.start["channels"] = rows
-	r.place.Lock()
-	r.groups, r.steps = append(r.groups[:len(r.groups):len(r.groups)], g), g
-	r.place.Unlock()
+	r.roller.start["channels"], r.steps = rows, g
 	if first == len(rows) {
 		return nil
 	}
@@ -446,7 +452,7 @@ func (r *recorder) choose(c *recordedChannel, content []byte) error {
 // noteDropped tells the journal how many entries were dropped, if that has changed.
 func (r *recorder) noteDropped() error {
 	count := int64(0)
-	for _, g := range r.groups {
+	for _, g := range r.allGroups() {
 		count += g.dropped.Load()
 	}
 	if count == r.noted {
@@ -459,7 +465,7 @@ func (r *recorder) noteDropped() error {
 // droppedHere counts the entries that were dropped since the current journal was opened, by block.
 func (r *recorder) droppedHere() shard.Object {
 	found := shard.Object{}
-	for _, g := range r.groups {
+	for _, g := range r.allGroups() {
 		if count := g.dropped.Load() - r.earlier[g]; count > 0 {
 			for _, c := range g.channels {
 				found[c.block] = count
