@@ -12,7 +12,10 @@ import (
 	"github.com/shard-format/shard/ports/go/internal/strictjson"
 )
 
-const castagnoliBits = 0x82F63B78
+const (
+	castagnoliBits = 0x82F63B78
+	copyBytes      = 256 << 10
+)
 
 // StoredRun is a part of an entry as another file stores it: raw bytes, or one zstd frame with a size and a checksum.
 type StoredRun struct {
@@ -128,14 +131,22 @@ func (w *ShardStreamWriter) writeStreamed(name string, options EntryOptions, fla
 
 // copyFrom appends exactly size bytes of a reader.
 func (w *ShardStreamWriter) copyFrom(content io.Reader, size uint64) error {
-	count, err := io.CopyN(w.blocks, content, int64(size))
-	w.position += uint64(count)
-	if err == io.EOF {
-		return broken(CodeTruncated, "", "the content of the entry ends before it should").
-			expected("%d bytes", size).found("%d", count)
+	if w.copied == nil {
+		w.copied = make([]byte, copyBytes)
 	}
-	if err != nil {
-		return ioError("cannot write", w.path, err)
+	for left := size; left > 0; {
+		count, err := io.ReadFull(content, w.copied[:min(left, copyBytes)])
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return broken(CodeTruncated, "", "the content of the entry ends before it should").
+				expected("%d bytes", size).found("%d", size-left+uint64(count))
+		}
+		if err != nil {
+			return ioError("cannot read", w.path, err)
+		}
+		if err := w.append(w.copied[:count]); err != nil {
+			return err
+		}
+		left -= uint64(count)
 	}
 	return nil
 }

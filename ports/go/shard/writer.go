@@ -73,6 +73,8 @@ type ShardStreamWriter struct {
 	digests  map[string]string
 	done     bool
 	failed   error
+	// copied is a buffer for entries that are copied from elsewhere.
+	copied []byte
 }
 
 // NewShardStreamWriter starts a file. Call Finalize or Close.

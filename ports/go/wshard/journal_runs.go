@@ -306,26 +306,31 @@ type runsReader struct {
 	open   io.ReadCloser
 }
 
+// Read fills out, as far as there is content: runs may be small.
 func (r *runsReader) Read(out []byte) (int, error) {
-	for r.left > 0 {
+	count := 0
+	for count < len(out) && r.left > 0 {
 		if r.open == nil {
 			content, err := r.block.journal.openRun(r.block.channel, r.number)
 			if err != nil {
-				return 0, err
+				return count, err
 			}
 			r.open, r.number = content, r.number+1
 		}
-		count, err := r.open.Read(out[:min(int64(len(out)), r.left)])
-		r.left -= int64(count)
+		got, err := r.open.Read(out[count:min(int64(len(out)), int64(count)+r.left)])
+		count, r.left = count+got, r.left-int64(got)
 		if err == io.EOF || r.left == 0 {
 			_ = r.open.Close()
 			r.open, err = nil, nil
 		}
-		if count > 0 || err != nil {
+		if err != nil {
 			return count, asRun(err)
 		}
 	}
-	return 0, io.EOF
+	if count == 0 && len(out) > 0 {
+		return 0, io.EOF
+	}
+	return count, nil
 }
 
 // --- text

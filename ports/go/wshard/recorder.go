@@ -338,13 +338,13 @@ func (w *StreamWriter) WriteStep(step Step) error {
 	if g == nil {
 		return located(invalid("the channels of the steps are not declared"), w.path, "")
 	}
-	if err := w.checkStep(g, &step); err != nil {
-		return located(err, w.path, "")
-	}
 	g.fill.Lock()
 	defer g.fill.Unlock()
 	if err := w.recorder.failed(); err != nil { // within the lock, so that nothing follows the end
 		return err
+	}
+	if err := w.checkStep(g, &step); err != nil {
+		return located(err, w.path, "")
 	}
 	if w.isFinal {
 		return located(invalid("no step can follow the final observation"), w.path, "")
@@ -358,15 +358,17 @@ func (w *StreamWriter) WriteStep(step Step) error {
 	if b == nil || err != nil {
 		return err
 	}
-	for i, c := range g.channels[:g.named] {
-		b.add(i, step.Values[c.key])
+	for i, value := range g.checked {
+		b.add(i, value)
 	}
 	b.addFields(&step, g)
 	g.lastTime, g.hasTime = step.TimestampNS, true
 	return w.recorder.count(g, b)
 }
 
+// checkStep looks up the values of a step and reports what does not fit. Hold the lock of the group.
 func (w *StreamWriter) checkStep(g *channelGroup, step *Step) error {
+	g.checked = g.checked[:0]
 	for _, c := range g.channels[:g.named] {
 		value, there := step.Values[c.key]
 		if !there {
@@ -375,6 +377,7 @@ func (w *StreamWriter) checkStep(g *channelGroup, step *Step) error {
 		if err := c.check(value); err != nil {
 			return err
 		}
+		g.checked = append(g.checked, value)
 	}
 	if len(step.Values) != g.named {
 		return undeclared(g, step.Values)

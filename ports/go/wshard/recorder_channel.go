@@ -210,12 +210,20 @@ type stepBuffer struct {
 
 func newStepBuffer(g *channelGroup) *stepBuffer {
 	b := &stepBuffer{group: g, values: make([][]byte, len(g.channels)), sizes: make([][]int64, len(g.channels))}
+	size := 0
+	for _, c := range g.channels {
+		if !c.isRagged() {
+			size += g.steps * c.entryBytes
+		}
+	}
+	memory := make([]byte, size)
 	for i, c := range g.channels {
 		if c.isRagged() {
 			b.sizes[i] = make([]int64, 0, g.steps)
-		} else {
-			b.values[i] = make([]byte, 0, g.steps*c.entryBytes)
+			continue
 		}
+		end := g.steps * c.entryBytes
+		b.values[i], memory = memory[:0:end], memory[end:]
 	}
 	return b
 }

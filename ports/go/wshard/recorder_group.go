@@ -25,6 +25,7 @@ type channelGroup struct {
 	// fill protects the fields below.
 	fill     sync.Mutex
 	current  *stepBuffer
+	checked  [][]byte // the values of the step that is recorded now
 	lastTime int64
 	hasTime  bool
 

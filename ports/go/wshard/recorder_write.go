@@ -2,6 +2,7 @@ package wshard
 
 import (
 	"encoding/binary"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -252,9 +253,16 @@ func (r *recorder) try(work func() error) {
 	if r.err != nil {
 		return
 	}
-	if r.err = work(); r.err != nil {
-		r.fail(r.err)
+	if r.err = work(); r.err == nil {
+		return
 	}
+	var known *shard.Error
+	if errors.As(r.err, &known) && known.Code == shard.CodeIOError {
+		safe := *known
+		safe.Problem += "; Recover brings back what was flushed"
+		r.err = &safe
+	}
+	r.fail(r.err)
 }
 
 // serve does a job and tells whether it was the last.

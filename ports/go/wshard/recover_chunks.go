@@ -133,6 +133,9 @@ func (r *chunkRecovery) run() error {
 		if path := r.names.existing(); path != "" {
 			return located(invalid("an episode with this name exists"), path, "")
 		}
+		if err := os.MkdirAll(r.names.folder, 0o777); err != nil {
+			return ioError("cannot write", r.names.folder, err)
+		}
 	}
 	listed, err := r.readManifest()
 	if err != nil {
