@@ -255,7 +255,7 @@ func checkTarget(path string, overwrite bool) error {
 	if !overwrite {
 		return located(invalid("a finished episode exists here; record to another path, or set Overwrite"), path, "")
 	}
-	return checkNoSidecars(path)
+	return refuseSidecars(path)
 }
 
 // openJournal opens and locks the first journal, and deals with what an earlier recording has left.

@@ -192,19 +192,7 @@ func (w *journalWriter) syncWithName() error {
 	if err := w.sync(); err != nil {
 		return err
 	}
-	return syncFolderOf(w.path)
-}
-
-func syncFolderOf(path string) error {
-	folder, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return cannotRecord(path, err)
-	}
-	defer func() { _ = folder.Close() }()
-	if err := folder.Sync(); err != nil {
-		return cannotRecord(path, err)
-	}
-	return nil
+	return syncFolder(filepath.Dir(w.path), false)
 }
 
 // close releases the file. The journal stays.

@@ -210,7 +210,7 @@ type finisher struct {
 	full    chan *journalWriter
 	working sync.WaitGroup
 	// The goroutine owns the rest until it has ended.
-	manifest *chunkManifest
+	manifest ChunkManifest
 	// unfinished are journals whose chunks could not be made.
 	unfinished []*journalWriter
 }
@@ -218,7 +218,7 @@ type finisher struct {
 func newFinisher(files recordingFiles, options StreamOptions) *finisher {
 	return &finisher{
 		files: files, sync: options.Sync != SyncNever,
-		manifest: &chunkManifest{names: files.names(), episodeID: options.EpisodeID, envID: options.EnvID},
+		manifest: ChunkManifest{EpisodeID: options.EpisodeID, EnvID: options.EnvID},
 	}
 }
 
@@ -249,16 +249,16 @@ func (f *finisher) finishNext() error {
 			return err
 		}
 	}
-	path := f.files.names().chunk(int64(len(f.manifest.rows)))
+	path := f.files.names().chunk(int64(len(f.manifest.Chunks)))
 	episode, err := saveRecorded(journal.path, path, f.sync)
 	if err != nil {
 		return err
 	}
-	manifest := f.manifest.withMetadata(episode.Metadata)
-	if manifest, err = manifest.withChunk(path, int64(episode.LengthT)); err != nil {
+	manifest, err := f.manifest.withMetadata(episode.Metadata).withChunk(path, episode.LengthT, nil)
+	if err != nil {
 		return err
 	}
-	if err := manifest.write(f.sync); err != nil {
+	if err := manifest.write(f.files.names().manifest(), !f.sync); err != nil {
 		return err
 	}
 	f.manifest, f.unfinished = manifest, f.unfinished[1:]
@@ -372,17 +372,24 @@ func (w *StreamWriter) finish() error {
 		if err := r.roller.finisher.finishAll(r.journal); err != nil {
 			return err
 		}
-		if w.options.Overwrite { // the chunks replace it
-			if err := os.Remove(w.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return cannotRecord(w.path, err)
-			}
+		if !w.options.Overwrite || !exists(w.path) {
+			return nil
 		}
-		return nil
+		return whileLocked(w.path, func() error { // the chunks replace it
+			if err := os.Remove(w.path); err != nil {
+				return ioError("cannot remove", w.path, err)
+			}
+			return nil
+		})
 	}
 	if err := checkTarget(w.path, w.options.Overwrite); err != nil {
 		return err
 	}
-	if _, err := saveRecorded(r.journal.path, w.path, w.options.Sync != SyncNever); err != nil {
+	err := whileLocked(w.path, func() error {
+		_, err := saveRecorded(r.journal.path, w.path, w.options.Sync != SyncNever)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	return r.journal.remove()

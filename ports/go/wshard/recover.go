@@ -106,9 +106,6 @@ func Recover(path string, options ...RecoverOptions) (*Recovery, error) {
 	if isSameFile(target, location) {
 		return nil, located(invalid("cannot save over the journal itself"), target, "")
 	}
-	if err := checkNoSidecars(target); err != nil {
-		return nil, err
-	}
 	j, err := openToRecover(location)
 	if err != nil {
 		return nil, err
@@ -116,7 +113,7 @@ func Recover(path string, options ...RecoverOptions) (*Recovery, error) {
 	defer func() { _ = j.close() }()
 	episode, err := j.episode()
 	if err == nil {
-		err = j.save(episode, target, !o.NoSync)
+		err = whileLocked(target, func() error { return j.save(episode, target, !o.NoSync) })
 	}
 	if err != nil {
 		return nil, located(err, location, "")
@@ -156,19 +153,25 @@ func saveRecorded(journalPath, out string, sync bool) (*Episode, error) {
 	return episode, j.save(episode, out, sync)
 }
 
+// whileLocked calls a function that replaces or removes the episode at a path. It holds the lock of that episode meanwhile
+// (W-SID-7), and refuses if it has sidecars, which belong to what it holds now.
+func whileLocked(path string, save func() error) error {
+	if !exists(path) {
+		return save()
+	}
+	unlock, err := lockEpisode(path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := refuseSidecars(path); err != nil {
+		return err
+	}
+	return save()
+}
+
 func isSameFile(a, b string) bool {
 	first, err1 := os.Stat(a)
 	second, err2 := os.Stat(b)
 	return err1 == nil && err2 == nil && os.SameFile(first, second)
-}
-
-// checkNoSidecars refuses to replace an episode that has sidecars: they belong to what it holds now.
-func checkNoSidecars(path string) error {
-	files, err := SidecarFiles(path)
-	if err != nil || len(files) == 0 || !exists(path) {
-		return err
-	}
-	e := invalid("the episode has sidecars, which belong to what it holds now")
-	e.Found = files[0]
-	return located(e, path, "")
 }

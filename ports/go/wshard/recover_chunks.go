@@ -4,34 +4,19 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
-// chunkManifest is the manifest of an episode whose chunks appear one by one. It does not change: a chunk more makes
-// another one.
-type chunkManifest struct {
-	names            chunkNames
-	episodeID, envID string
-	// metadata is that of the whole episode.
-	metadata shard.Object
-	rows     []shard.Object
-	steps    int64
-}
-
-// withMetadata adds that of one more part; counts of `dropped` are added up.
-func (m *chunkManifest) withMetadata(metadata shard.Object) *chunkManifest {
-	next := *m
-	next.metadata = mergeMetadata(m.metadata, metadata)
-	return &next
-}
-
-func mergeMetadata(whole, part shard.Object) shard.Object {
+// withMetadata is the manifest with the metadata of one more part; counts of `dropped` are added up. Manifests of
+// recordings do not change: one that cannot be written leaves the one before.
+func (m ChunkManifest) withMetadata(metadata shard.Object) ChunkManifest {
 	merged := shard.Object{}
-	maps.Copy(merged, whole)
-	maps.Copy(merged, part)
+	maps.Copy(merged, m.Metadata)
+	maps.Copy(merged, metadata)
 	dropped := shard.Object{}
-	for _, object := range []shard.Object{whole, part} {
+	for _, object := range []shard.Object{m.Metadata, metadata} {
 		counts, _ := object["dropped"].(map[string]any)
 		for block, value := range counts {
 			before, _ := asCount(dropped[block])
@@ -45,65 +30,27 @@ func mergeMetadata(whole, part shard.Object) shard.Object {
 	if len(dropped) > 0 {
 		merged["dropped"] = dropped
 	}
-	return merged
+	m.Metadata = merged
+	return m
 }
 
-// withChunk adds a file that is complete.
-func (m *chunkManifest) withChunk(path string, length int64) (*chunkManifest, error) {
-	reader, err := shard.OpenShard(path)
-	if err != nil {
-		return nil, err
+// withChunk is the manifest with one more file. known is what an earlier manifest says about the file, which saves hashing
+// it.
+func (m ChunkManifest) withChunk(path string, length int, known *ChunkEntry) (ChunkManifest, error) {
+	index, span := len(m.Chunks), *stepRange(int64(m.TotalTimesteps), length)
+	var row ChunkEntry
+	if known != nil && known.SHA256 != "" && known.Fingerprint != "" && known.Size >= 0 {
+		row = *known
+		row.URI, row.ChunkIndex, row.LengthT, row.TimestepRange = filepath.Base(path), index, length, &span
+	} else {
+		var err error
+		if row, err = chunkEntry(path, index, span, length); err != nil {
+			return m, err
+		}
 	}
-	fingerprint, err := Fingerprint(reader)
-	_ = reader.Close()
-	if err != nil {
-		return nil, err
-	}
-	digest, err := fileDigest(path)
-	if err != nil {
-		return nil, ioError("cannot read", path, err)
-	}
-	return m.withRow(path, length, shard.Object{"sha256": digest, "size": fileSize(path), "fingerprint": fingerprint}), nil
-}
-
-func (m *chunkManifest) withRow(path string, length int64, row shard.Object) *chunkManifest {
-	next := *m
-	row["uri"], row["chunk_index"], row["length_T"] = filepath.Base(path), len(m.rows), length
-	span := stepRange(m.steps, int(length))
-	row["timestep_range"] = []any{span[0], span[1]}
-	next.rows = append(m.rows[:len(m.rows):len(m.rows)], row)
-	next.steps += length
-	return &next
-}
-
-// write replaces an earlier manifest.
-func (m *chunkManifest) write(sync bool) error {
-	rows := make([]any, len(m.rows))
-	for i, row := range m.rows {
-		row["total_chunks"] = len(m.rows)
-		rows[i] = row
-	}
-	fields := shard.Object{
-		"episode_id": m.episodeID, "env_id": m.envID, "total_chunks": len(rows), "total_timesteps": m.steps, "chunks": rows,
-	}
-	if m.metadata != nil {
-		fields["metadata"] = m.metadata
-	}
-	text, err := shard.CanonicalJSON(fields)
-	if err != nil {
-		return err
-	}
-	w, err := shard.NewShardStreamWriter(m.names.manifest(), shard.ShardOptions{
-		Role: shard.RoleManifest, Alignment: 64, Names: []string{metaManifest}, NoSync: !sync,
-	})
-	if err != nil {
-		return err
-	}
-	if err := w.WriteEntry(metaManifest, text, shard.ContentTypeJSON); err != nil {
-		_ = w.Close()
-		return err
-	}
-	return w.Finalize()
+	m.Chunks = append(slices.Clip(m.Chunks), row)
+	m.TotalTimesteps += length
+	return m, nil
 }
 
 // --- recovering a recording in several files
@@ -112,7 +59,7 @@ type chunkRecovery struct {
 	files    recordingFiles
 	names    chunkNames
 	options  RecoverOptions
-	manifest *chunkManifest
+	manifest *ChunkManifest
 	found    *Recovery
 	// nextStep is counted as the recorder does, with steps that are lost.
 	nextStep int64
@@ -149,15 +96,13 @@ func (r *chunkRecovery) run() error {
 			if !exists(path) && missing == "" {
 				missing = path
 			}
-			row := listed[index]
-			length, _ := asCount(row["length_T"])
-			err = r.addFinished(path, length, row)
+			err = r.addFinished(path, listed[index].LengthT, &listed[index])
 		case r.files.hasJournal(index):
 			isNew = true
 			err = r.addJournal(index)
 		case r.files.hasChunk(index):
 			isNew = true
-			var length int64
+			var length int
 			if length, err = r.adopt(path, int(index), -1); err == nil {
 				err = r.addFinished(path, length, nil)
 			}
@@ -175,78 +120,67 @@ func (r *chunkRecovery) finish(missing string, isNew bool) error {
 		e := broken(shard.CodeMissingFile, "W-CHK-7", "a finished chunk of the recording is missing; the journals were saved as chunks")
 		return located(e, missing, "")
 	}
-	if r.manifest == nil || len(r.manifest.rows) == 0 {
+	if r.manifest == nil || len(r.manifest.Chunks) == 0 {
 		e := invalid("%s", nothingThere)
 		e.Rule = "J-1"
 		return located(e, r.found.Journal, "")
 	}
 	if isNew {
-		if err := r.manifest.write(!r.options.NoSync); err != nil {
+		if err := r.manifest.write(r.names.manifest(), r.options.NoSync); err != nil {
 			return err
 		}
 	}
-	r.found.EpisodeID, r.found.Steps = r.manifest.episodeID, int(r.manifest.steps)
+	r.found.EpisodeID, r.found.Steps = r.manifest.EpisodeID, r.manifest.TotalTimesteps
 	return nil
 }
 
-// readManifest gives the rows of the chunks that are named already.
-func (r *chunkRecovery) readManifest() ([]shard.Object, error) {
+// readManifest gives the chunks that are named already.
+func (r *chunkRecovery) readManifest() ([]ChunkEntry, error) {
 	path := r.files.names().manifest()
 	if !exists(path) {
 		return nil, nil
 	}
-	reader, err := shard.OpenShard(path)
+	reader, err := NewChunkedEpisodeReader(path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = reader.Close() }()
-	known, err := readManifest(reader)
-	if err != nil {
-		return nil, located(err, path, "")
-	}
-	fields, err := manifestFields(reader)
-	if err != nil {
-		return nil, located(err, path, "")
-	}
-	rows := make([]shard.Object, len(known.Chunks))
-	for _, item := range fields["chunks"].([]any) {
-		row := item.(map[string]any)
-		index, _ := asCount(row["chunk_index"])
-		rows[index] = cloneObject(row)
-	}
-	return rows, r.begin(known.EpisodeID, known.EnvID, known.Metadata)
+	known := reader.LoadManifest()
+	return known.Chunks, r.begin(known.EpisodeID, known.EnvID, known.Metadata)
 }
 
 // begin takes note of the recording that one of the files belongs to, and of its metadata.
 func (r *chunkRecovery) begin(episodeID, envID string, metadata shard.Object) error {
 	if r.manifest == nil {
-		r.manifest = &chunkManifest{names: r.names, episodeID: episodeID, envID: envID}
+		r.manifest = &ChunkManifest{EpisodeID: episodeID, EnvID: envID}
 	}
-	if r.manifest.episodeID != episodeID {
+	if r.manifest.EpisodeID != episodeID {
 		e := invalid("the files belong to two recordings")
-		e.Expected, e.Found = r.manifest.episodeID, episodeID
+		e.Expected, e.Found = r.manifest.EpisodeID, episodeID
 		return located(e, r.found.Journal, "")
 	}
-	r.manifest = r.manifest.withMetadata(metadata)
+	r.manifest = pointer(r.manifest.withMetadata(metadata))
 	return nil
 }
 
-func (r *chunkRecovery) addFinished(path string, length int64, row shard.Object) error {
-	r.nextStep += length
-	return r.add(path, length, row, false)
+func (r *chunkRecovery) addFinished(path string, length int, known *ChunkEntry) error {
+	r.nextStep += int64(length)
+	return r.add(path, length, known, false)
 }
 
 // adopt checks a finished chunk that the manifest does not name yet, and gives its steps; -1 accepts any number.
-func (r *chunkRecovery) adopt(path string, index int, steps int64) (int64, error) {
+func (r *chunkRecovery) adopt(path string, index, steps int) (int, error) {
 	chunk, err := Open(path, Options{Sidecars: NoSidecars})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = chunk.Close() }()
-	if chunk.ChunkIndex == nil || *chunk.ChunkIndex != index || (steps >= 0 && steps != int64(chunk.LengthT)) {
+	if chunk.ChunkIndex == nil || *chunk.ChunkIndex != index || (steps >= 0 && steps != chunk.LengthT) {
 		return 0, located(invalid("a file that is not this chunk of the recording is in the way; move it away"), path, "")
 	}
-	return int64(chunk.LengthT), r.begin(chunk.ID, chunk.EnvID, chunk.Metadata)
+	if err := chunk.Reader().Verify(); err != nil {
+		return 0, err
+	}
+	return chunk.LengthT, r.begin(chunk.ID, chunk.EnvID, chunk.Metadata)
 }
 
 func (r *chunkRecovery) addJournal(index int64) error {
@@ -283,7 +217,7 @@ func (r *chunkRecovery) save(j *journal) error {
 	r.found.LostSteps += int(max(0, j.firstStep-r.nextStep))
 	start, index := int64(0), 0
 	if r.manifest != nil {
-		start, index = r.manifest.steps, len(r.manifest.rows)
+		start, index = int64(r.manifest.TotalTimesteps), len(r.manifest.Chunks)
 	}
 	ep, err := j.episodeFrom(start)
 	if err != nil {
@@ -297,7 +231,7 @@ func (r *chunkRecovery) save(j *journal) error {
 	ep.ChunkIndex, ep.TimestepRange = pointer(index), stepRange(start, ep.LengthT)
 	path := r.names.chunk(int64(index))
 	if exists(path) {
-		if _, err := r.adopt(path, index, int64(ep.LengthT)); err != nil {
+		if _, err := r.adopt(path, index, ep.LengthT); err != nil {
 			return err
 		}
 	} else {
@@ -308,12 +242,12 @@ func (r *chunkRecovery) save(j *journal) error {
 			return err
 		}
 	}
-	return r.add(path, int64(ep.LengthT), nil, true)
+	return r.add(path, ep.LengthT, nil, true)
 }
 
-// add names a chunk in the manifest, under its name there. row is what an earlier manifest says about it.
-func (r *chunkRecovery) add(path string, length int64, row shard.Object, fromJournal bool) error {
-	target := r.names.chunk(int64(len(r.manifest.rows)))
+// add names a chunk in the manifest, under its name there. known is what an earlier manifest says about it.
+func (r *chunkRecovery) add(path string, length int, known *ChunkEntry, fromJournal bool) error {
+	target := r.names.chunk(int64(len(r.manifest.Chunks)))
 	if path != target && exists(path) {
 		if os.Link(path, target) != nil { // or the file system has no links
 			if err := copyFile(path, target); err != nil {
@@ -321,15 +255,11 @@ func (r *chunkRecovery) add(path string, length int64, row shard.Object, fromJou
 			}
 		}
 	}
-	if row != nil {
-		r.manifest = r.manifest.withRow(target, length, row)
-	} else {
-		next, err := r.manifest.withChunk(target, length)
-		if err != nil {
-			return err
-		}
-		r.manifest = next
+	next, err := r.manifest.withChunk(target, length, known)
+	if err != nil {
+		return err
 	}
-	r.found.Chunks = append(r.found.Chunks, RecoveredChunk{target, int(length), fromJournal})
+	r.manifest = &next
+	r.found.Chunks = append(r.found.Chunks, RecoveredChunk{target, length, fromJournal})
 	return nil
 }

@@ -28,11 +28,11 @@ func namesOf(path string) chunkNames {
 }
 
 func (n chunkNames) chunk(index int64) string {
-	return filepath.Join(n.folder, fmt.Sprintf("%s_chunk_%04d%s", n.stem, index, fileSuffix))
+	return ChunkPath(n.folder, n.stem, int(index))
 }
 
 func (n chunkNames) manifest() string {
-	return filepath.Join(n.folder, n.stem+manifestEnding+fileSuffix)
+	return ManifestPath(n.folder, n.stem)
 }
 
 // existing is the manifest or the first chunk of an episode that has these names; "" if there is none.
