@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	usage = "shard-conformance info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | --batch"
+	usage = "shard-conformance info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | record IN OUT | --batch"
 	// features has the letters of tests/conformance/ports.py.
 	features = "RZMSFLJNIGVWECDHOQPTKB"
 	// mostListed is the number of entries above which only their digest is told.
@@ -83,6 +83,7 @@ func answer(arguments []string) (int, object) {
 		"recover": {1, recoverPack},
 		"write":   {2, write},
 		"rewrite": {3, rewrite},
+		"record":  {2, record},
 	}
 	if len(arguments) == 0 {
 		return 2, object{"usage": usage}
