@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -324,6 +325,105 @@ func TestOnlyOneWriterRecordsToAPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkRecorded(t, open(t, path), 7)
+}
+
+func TestARecordingIsReadWhileItGoesOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ep.wshard")
+	w := start(t, path, testOptions())
+	for _, steps := range []int{3, 11} {
+		record(t, w, w.StepsWritten(), steps)
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if w.DurableSteps() != steps {
+			t.Errorf("%d steps are durable", w.DurableSteps())
+		}
+		ep, err := OpenPartial(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkRecorded(t, ep.Episode, steps)
+		if ep.Finished || ep.Reason != nil || len(ep.Cut) > 0 || ep.ReadBytes != fileSize(w.JournalPath()) {
+			t.Errorf("%d steps: %v, cut %v", steps, ep.Reason, ep.Cut)
+		}
+		if err := ep.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// stuckFile lets nothing through until it is told to.
+type stuckFile struct {
+	*os.File
+	gate chan struct{}
+}
+
+func (f stuckFile) Write(data []byte) (int, error) {
+	<-f.gate
+	return f.File.Write(data)
+}
+
+func TestADiskThatCannotKeepUpDropsStepsOrFails(t *testing.T) {
+	defer func(before func(*os.File) recordedFile) { wrapRecordedFile = before }(wrapRecordedFile)
+	for _, policy := range []OverflowPolicy{OverflowDrop, OverflowError} {
+		gate := make(chan struct{}, 1000)
+		wrapRecordedFile = func(file *os.File) recordedFile { return stuckFile{file, gate} }
+		gate <- struct{}{} // the start frame
+		path := filepath.Join(t.TempDir(), "ep.wshard")
+		o := StreamOptions{EpisodeID: "e", Channels: []ChannelDef{{ID: "x", DType: U8, Shape: []int{1 << 20}}}, BufferBytes: 1,
+			FlushSteps: 1, Overflow: policy, Sync: SyncNever}
+		w := start(t, path, o)
+		failed := 0
+		for range 10 {
+			if err := w.WriteStep(Step{Values: map[string][]byte{"x": make([]byte, 1<<20)}}); err != nil {
+				failed++
+			}
+		}
+		close(gate)
+		if err := w.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		ep := open(t, path)
+		lost := max(failed, w.Dropped())
+		if lost < 10-fewestBuffers-1 || ep.LengthT != 10-lost || (failed > 0) != (policy == OverflowError) {
+			t.Errorf("policy %d: %d steps, %d failed, %d dropped", policy, ep.LengthT, failed, w.Dropped())
+		}
+		counts, _ := ep.Metadata["dropped"].(map[string]any)
+		if policy == OverflowDrop && counts["signal/x"] != int64(lost) {
+			t.Errorf("metadata %v", ep.Metadata)
+		}
+	}
+}
+
+func TestAStepIsFlushedAfterTheInterval(t *testing.T) {
+	o := testOptions()
+	o.FlushInterval, o.FlushSteps = time.Millisecond, 1000
+	w := start(t, filepath.Join(t.TempDir(), "ep.wshard"), o)
+	record(t, w, 0, 1)
+	for w.DurableSteps() == 0 { // the test fails by its time limit
+		runtime.Gosched()
+	}
+}
+
+func TestFilesKeepTheirLimitOfBytes(t *testing.T) {
+	folder := t.TempDir()
+	o := testOptions()
+	o.MaxBytesPerFile = 20_000
+	w := start(t, filepath.Join(folder, "ep.wshard"), o)
+	record(t, w, 0, 300)
+	if err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	checkRecorded(t, open(t, w.EpisodePath()), 300)
+	files, err := filepath.Glob(filepath.Join(folder, "*_chunk_*"))
+	if err != nil || len(files) < 4 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, file := range files {
+		if size := fileSize(file); size > 24_000 { // one run more
+			t.Errorf("%s has %d bytes", file, size)
+		}
+	}
 }
 
 func TestAbortLeavesNothing(t *testing.T) {

@@ -83,6 +83,40 @@ func (r *Recovery) addLosses(j *journal) {
 	}
 }
 
+// PartialEpisode is a recording that is not finished, as far as it is in its journal. Its channels read the journal.
+type PartialEpisode struct {
+	*Episode
+	// Reason is the rule that the first bad frame breaks; nil if all frames are complete.
+	Reason *shard.Error
+	// Cut counts the entries that the episode leaves out, by block, because other channels end earlier.
+	Cut map[string]int
+	// Finished tells whether the recorder has ended the recording.
+	Finished bool
+	// ReadBytes counts the bytes of the journal in complete frames.
+	ReadBytes int64
+	journal   *journal
+}
+
+// OpenPartial opens the journal of a recording, which may still go on. Of a recording in several files it opens the one
+// that the path names. Close it.
+func OpenPartial(path string) (*PartialEpisode, error) {
+	j, err := openJournal(strings.TrimSuffix(path, PartialSuffix)+PartialSuffix, false, false)
+	if err != nil {
+		return nil, err
+	}
+	ep, err := j.episode()
+	if err != nil {
+		_ = j.close()
+		return nil, located(err, j.path, "")
+	}
+	var found Recovery
+	found.addLosses(j)
+	return &PartialEpisode{ep, found.Reason, found.Cut, found.Finished, found.ReadBytes, j}, nil
+}
+
+// Close closes the journal.
+func (p *PartialEpisode) Close() error { return p.journal.close() }
+
 // Recover saves what a recording holds, up to its last complete frame. It never changes journals, and it may be called
 // again. The path is a journal, or the name that the episode was recorded for.
 //

@@ -57,7 +57,7 @@ func filesOf(path string) recordingFiles {
 	path = strings.TrimSuffix(path, PartialSuffix)
 	names := namesOf(path)
 	if stem, ok := strings.CutSuffix(names.stem, manifestEnding); ok {
-		return recordingFiles{filepath.Join(names.folder, stem+fileSuffix)}
+		return begunFor(filepath.Join(names.folder, stem))
 	}
 	found := chunkEnding.FindStringSubmatchIndex(names.stem)
 	if found == nil {
@@ -67,7 +67,15 @@ func filesOf(path string) recordingFiles {
 	if !isChunkFile(path, index) {
 		return recordingFiles{path}
 	}
-	return recordingFiles{filepath.Join(names.folder, names.stem[:found[0]]+fileSuffix)}
+	return begunFor(filepath.Join(names.folder, names.stem[:found[0]]))
+}
+
+// begunFor gives the recording whose chunks have names that begin so.
+func begunFor(stem string) recordingFiles {
+	if exists(stem + PartialSuffix) { // the episode was to have a name without a suffix
+		return recordingFiles{stem}
+	}
+	return recordingFiles{stem + fileSuffix}
 }
 
 // isChunkFile tells whether a file that is named like a chunk is one, or the journal of one.
