@@ -183,6 +183,16 @@ func ParseFilters(list any) (*Filters, error) {
 // CheckFrame reports whether a frame of a size can be filtered (S-FLT-5).
 func (f *Filters) CheckFrame(size uint64) error { return f.checkFrame(size) }
 
+// AppendDelta appends data to out, as the filter delta leaves it; planes are not applied.
+func (f *Filters) AppendDelta(out, data []byte) []byte {
+	start := len(out)
+	out = append(out, data...)
+	for range f.DeltaOrder {
+		applyDelta(out[start:], f.DeltaWidth, f.DeltaRow)
+	}
+	return out
+}
+
 // AppendFrame appends data to out as one zstd frame with a size and a checksum, after the filters if there are any.
 // Level 0 is 3.
 func AppendFrame(out, data []byte, level int, filters *Filters) ([]byte, error) {

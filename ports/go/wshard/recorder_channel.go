@@ -64,6 +64,7 @@ type recordedChannel struct {
 	// key is what the channel is called in steps: its id, or its block if both lanes have that id.
 	key, block string
 	layout     Layout
+	dtype      DType
 	// entryBytes is the size of an entry; of an item if the layout is Ragged or Text.
 	entryBytes int
 	row        shard.Object
@@ -71,6 +72,9 @@ type recordedChannel struct {
 	number int
 	// isChosen is set once the first run has shown how to store the channel, and isCompressed tells how.
 	isChosen, isCompressed bool
+	// filters are applied to runs before they are compressed, and isAnnounced tells whether the journal knows them.
+	filters     *shard.Filters
+	isAnnounced bool
 	// items counts those in the current journal, and hasOffsets tells whether their first offset is there.
 	items      int64
 	hasOffsets bool
@@ -90,7 +94,7 @@ func (c *recordedChannel) rows() []any {
 // flatChannel is a field of a step that has no name of its own.
 func flatChannel(block string, dtype DType) *recordedChannel {
 	return &recordedChannel{
-		key: block, block: block, layout: Dense, entryBytes: dtype.Size(),
+		key: block, block: block, layout: Dense, dtype: dtype, entryBytes: dtype.Size(),
 		row: shard.Object{"dtype": string(dtype), "id": block, "shape": []any{}, "signal_block": block},
 	}
 }
@@ -160,7 +164,7 @@ func (d ChannelDef) channel(block string) (*recordedChannel, error) {
 		e.Expected, e.Found = fmt.Sprintf("1 to %d bytes", largestRun), fmt.Sprintf("%s %v", known, d.Shape)
 		return nil, e
 	}
-	c.entryBytes = int(size)
+	c.dtype, c.entryBytes = known, int(size)
 	return c, nil
 }
 

@@ -142,7 +142,7 @@ func (r *recorder) roll() error {
 	for _, g := range r.allGroups() {
 		r.earlier[g] = g.dropped.Load()
 		for _, c := range g.channels {
-			c.items, c.hasOffsets = 0, false
+			c.items, c.hasOffsets, c.isAnnounced = 0, false, false
 		}
 	}
 	r.place.Lock()

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"math/rand"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -24,6 +25,7 @@ func testOptions() StreamOptions {
 			{ID: "state", Shape: []int{3}, Unit: "rad"},
 			{ID: "state", IsAction: true, DType: F64},
 			{ID: "camera", DType: U8, Shape: []int{4, 6, 3}, Modality: ModalityRGB},
+			{ID: "noise", DType: U16, Shape: []int{50}},
 			{ID: "scan", DType: F32, Shape: []int{2}, Layout: Ragged},
 			{ID: "words", Layout: Text},
 			{ID: "imu", DType: F32, Shape: []int{6}, OwnClock: true, SamplingRateHz: 200},
@@ -39,8 +41,15 @@ func testStep(t int) Step {
 	for i := range scan {
 		scan[i] = f + float32(i)
 	}
+	// Pictures that change little from step to step, and do not compress on their own.
+	noise := make([]uint16, 50)
+	random := rand.New(rand.NewSource(1))
+	for i := range noise {
+		noise[i] = uint16(random.Intn(1<<16)) + uint16(t)
+	}
 	return Step{
 		Values: map[string][]byte{
+			"noise":        Bytes(noise),
 			"signal/state": Bytes([]float32{f, f / 2, -f}), "action/state": Bytes([]float64{float64(t) / 7}),
 			"camera": bytes.Repeat([]byte{byte(t), 2, 3}, 24), "scan": Bytes(scan), "words": []byte(strings.Repeat("ü", t%4)),
 		},
@@ -77,7 +86,7 @@ func checkRecorded(t testing.TB, ep *Episode, steps int) {
 	var scans, words [][]byte
 	for i := range steps {
 		step := testStep(i)
-		for _, key := range []string{"signal/state", "action/state", "camera"} {
+		for _, key := range []string{"signal/state", "action/state", "camera", "noise"} {
 			want[key] = append(want[key], step.Values[key]...)
 		}
 		scans, words = append(scans, step.Values["scan"]), append(words, step.Values["words"])
@@ -89,7 +98,8 @@ func checkRecorded(t testing.TB, ep *Episode, steps int) {
 	want["scan"], want["words"] = bytes.Join(scans, nil), bytes.Join(words, nil)
 	for name, c := range map[string]*Channel{
 		"signal/state": ep.Observations["state"], "action/state": ep.Actions["state"], "camera": ep.Observations["camera"],
-		"scan": ep.Observations["scan"], "words": ep.Observations["words"], "terminated": ep.Terminations,
+		"noise": ep.Observations["noise"],
+		"scan":  ep.Observations["scan"], "words": ep.Observations["words"], "terminated": ep.Terminations,
 		"truncated": ep.Truncations, "times": ep.TimestampsNS,
 	} {
 		if c == nil {
@@ -149,6 +159,9 @@ func TestAFinishedRecordingIsAnEpisode(t *testing.T) {
 			}
 			ep := open(t, path)
 			checkRecorded(t, ep, steps)
+			if filters, err := ep.Reader().Filters("signal/noise"); err != nil || (filters != nil) != (codec == shard.CompressionZstd && steps > 1) {
+				t.Errorf("%d steps, %s: filters %v, %v", steps, codec, filters, err)
+			}
 			if ep.Metadata["success"] != true || ep.Metadata["operator"] != "ada" || ep.Timebase.Type != TimestampsNS {
 				t.Errorf("metadata %v, timebase %v", ep.Metadata, ep.Timebase)
 			}

@@ -58,8 +58,8 @@ type recorder struct {
 	flushed int64
 	waiting []chan struct{}
 	synced  time.Time
-	encoded []byte
-	offsets []byte
+	// filtered, encoded and offsets are used again for each run.
+	filtered, encoded, offsets []byte
 	// noted is how many entries were dropped when the journal was last told.
 	noted int64
 	// earlier is how many entries of each group were dropped in the journals before this one.
@@ -411,18 +411,9 @@ func (r *recorder) writeSteps(b *stepBuffer) error {
 // addRun adds the next entries of a channel; sizes are the numbers of items of a ragged or text channel.
 func (r *recorder) addRun(c *recordedChannel, content []byte, sizes []int64) error {
 	if len(content) > 0 {
-		if !c.isChosen {
-			if err := r.choose(c, content); err != nil {
-				return err
-			}
-		}
-		codec, stored := shard.CodecNone, content
-		if c.isCompressed {
-			var err error
-			if r.encoded, err = shard.AppendFrame(r.encoded[:0], content, r.options.Level, nil); err != nil {
-				return located(err, r.path, c.block)
-			}
-			codec, stored = shard.CodecZstd, r.encoded
+		codec, stored, err := r.encode(c, content)
+		if err != nil {
+			return located(err, r.path, c.block)
 		}
 		if err := r.journal.addRun(c.number, len(content)/c.entryBytes, codec, content, stored); err != nil {
 			return err
@@ -444,17 +435,70 @@ func (r *recorder) addRun(c *recordedChannel, content []byte, sizes []int64) err
 	return r.journal.addRun(c.number+1, len(r.offsets)/offsetBytes, shard.CodecNone, r.offsets, r.offsets)
 }
 
-// choose tries on the first run of a channel whether compressing it is worth it (S-CMP-10): noise does not compress.
+// encode gives the stored form of a run, which is valid until the next call. It tells the journal about filters first.
+func (r *recorder) encode(c *recordedChannel, content []byte) (shard.Codec, []byte, error) {
+	if !c.isChosen {
+		if err := r.choose(c, content); err != nil {
+			return 0, nil, err
+		}
+	}
+	if !c.isCompressed {
+		return shard.CodecNone, content, nil
+	}
+	if c.filters != nil {
+		if !c.isAnnounced {
+			described, err := shard.ParseObject(c.filters.Description())
+			if err == nil {
+				err = r.journal.addText(frameNote, shard.Object{"filters": shard.Object{c.block: described["filters"]}})
+			}
+			if err != nil {
+				return 0, nil, err
+			}
+			c.isAnnounced = true
+		}
+		r.filtered = c.filters.AppendDelta(r.filtered[:0], content)
+		content = r.filtered
+	}
+	var err error
+	r.encoded, err = shard.AppendFrame(r.encoded[:0], content, r.options.Level, nil)
+	return shard.CodecZstd, r.encoded, err
+}
+
+// choose tries on the first run of a channel how to store it. Noise does not compress (S-CMP-10). A camera sees little
+// change from step to step, so that differences compress better.
 func (r *recorder) choose(c *recordedChannel, content []byte) error {
 	c.isChosen = true
 	if r.options.Compression != shard.CompressionZstd {
 		return nil
 	}
-	tried := content[:min(len(content), triedBytes)]
-	var err error
-	r.encoded, err = shard.AppendFrame(r.encoded[:0], tried, r.options.Level, nil)
-	c.isCompressed = err == nil && len(r.encoded) < len(tried)*9/10
-	return located(err, r.path, c.block)
+	held := len(content) / c.entryBytes
+	isCamera := (c.dtype == U8 || c.dtype == U16) && !c.isRagged() && held > 1 && c.entryBytes <= largestLimited/2
+	entries := max(1, triedBytes/c.entryBytes)
+	if isCamera {
+		entries = max(entries, 2) // differences need two steps
+	}
+	tried := content[:min(held, entries)*c.entryBytes]
+	plain, err := shard.EncodedSize(tried, r.options.Level, nil)
+	if err != nil {
+		return err
+	}
+	smallest := plain
+	if isCamera {
+		delta := &shard.Filters{DeltaOrder: 1, DeltaWidth: c.dtype.Size(), DeltaRow: c.entryBytes}
+		if smallest, err = shard.EncodedSize(tried, r.options.Level, delta); err != nil {
+			return err
+		}
+		if smallest < plain {
+			c.filters = delta
+		} else {
+			smallest = plain
+		}
+	}
+	c.isCompressed = smallest < len(tried)*9/10
+	if !c.isCompressed {
+		c.filters = nil
+	}
+	return nil
 }
 
 // noteDropped tells the journal how many entries were dropped, if that has changed.
