@@ -2,6 +2,7 @@ package wshard
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -73,6 +74,9 @@ func readJournal(file *os.File, path string, decodes, trusts bool) (*journal, er
 		return nil, err
 	}
 	j.path, j.file = path, file
+	if j.reason != nil {
+		j.reason.Path = path
+	}
 	return j, nil
 }
 
@@ -141,6 +145,7 @@ func (j *journal) read() error {
 			return err
 		}
 		stopped := *rule
+		stopped.Problem = fmt.Sprintf("frame at byte %d: %s", j.frames.position, rule.Problem)
 		j.reason = &stopped
 		return nil
 	}

@@ -129,16 +129,15 @@ func (j *journal) addParts(ep *Episode) error {
 		if err != nil {
 			return located(err, "", block)
 		}
-		place, isFree := ep.place(block), true
-		switch {
-		case place == nil:
+		isFree := true
+		if place := ep.place(block); place != nil {
+			isFree, *place = *place == nil, channel
+		} else {
 			lane := ep.Observations
 			if strings.HasPrefix(block, laneAction+"/") {
 				lane = ep.Actions
 			}
 			isFree, lane[c.row.id] = lane[c.row.id] == nil, channel
-		default:
-			isFree, *place = *place == nil, channel
 		}
 		if !isFree {
 			return located(invalid("two channels of the journal are the same part of an episode"), "", block)

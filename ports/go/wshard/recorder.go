@@ -91,6 +91,7 @@ const (
 	defaultFlushSteps    = 64
 	defaultFlushInterval = 500 * time.Millisecond
 	defaultBufferBytes   = 24 << 20
+	mostChannels         = 1 << 16 // that a frame can number
 )
 
 func (o StreamOptions) withDefaults() (StreamOptions, error) {
@@ -321,6 +322,9 @@ func (w *StreamWriter) declareSteps(defs []ChannelDef) error {
 			channels = append(channels, flatChannel(field.block, field.dtype))
 		}
 	}
+	if 2*(len(channels)+2*len(defs)) > mostChannels { // each may have offsets, and some a clock
+		return located(invalid("too many channels for a journal"), w.path, "")
+	}
 	group := newChannelGroup(channels, named, w.options)
 	if err := w.recorder.declare(group); err != nil {
 		return err
@@ -335,8 +339,8 @@ func (w *StreamWriter) declareSteps(defs []ChannelDef) error {
 // not recorded, the error names the channel, and you can continue. With OverflowDrop, a step that is dropped is no error.
 func (w *StreamWriter) WriteStep(step Step) error {
 	g := w.steps
-	if g == nil {
-		return located(invalid("the channels of the steps are not declared"), w.path, "")
+	if g == nil || len(g.channels) == 0 {
+		return located(invalid("the options declare nothing that a step has"), w.path, "")
 	}
 	g.fill.Lock()
 	defer g.fill.Unlock()

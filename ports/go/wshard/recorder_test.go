@@ -512,6 +512,50 @@ func TestARecordingInSeveralFilesIsRecovered(t *testing.T) {
 	checkRecorded(t, open(t, elsewhere.Out), 18)
 }
 
+// A chunk appears, then the manifest names it, then its journal goes (J-9). A crash in between leaves more files.
+func TestWhatACrashBetweenFilesLeavesIsPutTogether(t *testing.T) {
+	folder := t.TempDir()
+	path := filepath.Join(folder, "ep.wshard")
+	o := testOptions()
+	o.MaxStepsPerFile = 5
+	w := start(t, path, o)
+	record(t, w, 0, 5)
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	first, err := os.ReadFile(path + PartialSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record(t, w, 5, 9)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path+PartialSuffix, first, 0o666); err != nil { // as before it was removed
+		t.Fatal(err)
+	}
+	for _, file := range []string{"", "ep_manifest.wshard", "ep_chunk_0000.wshard"} {
+		if file != "" { // as before it was there
+			if err := os.Remove(filepath.Join(folder, file)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if file == "ep_chunk_0000.wshard" {
+			if err := os.Remove(filepath.Join(folder, "ep_manifest.wshard")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		found, err := Recover(path, RecoverOptions{NoSync: true})
+		if err != nil {
+			t.Fatalf("without %q: %v", file, err)
+		}
+		if found.Steps != 9 || found.LostSteps != 0 || len(found.Chunks) != 2 {
+			t.Errorf("without %q: %v", file, found)
+		}
+		checkRecorded(t, open(t, found.Out), 9)
+	}
+}
+
 func TestTheOlderInterfaceRecordsTheSame(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ep.wshard")
 	w, err := NewWShardStreamWriter(path, "ep_1", []*WShardChannelDef{

@@ -342,9 +342,6 @@ func (r *recorder) addChannels(g *channelGroup) error {
 		c.number = len(rows)
 		rows = append(rows, c.rows()...)
 	}
-	if len(rows) > 1<<16 {
-		return located(invalid("a journal has at most 65536 channels"), r.path, "")
-	}
 	r.roller.start["channels"], r.steps = rows, g
 	if first == len(rows) {
 		return nil
