@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/bits"
 	"sync"
+	"sync/atomic"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -205,11 +206,35 @@ func AppendFrame(out, data []byte, level int, filters *Filters) ([]byte, error) 
 		}
 		data = filters.apply(data)
 	}
-	encoder, err := encoderFor(len(data), level, true)
+	encoder, err := frameEncoder(len(data), level)
 	if err != nil {
 		return nil, err
 	}
 	return encoder.EncodeAll(data, out), nil
+}
+
+// smallestSized is the size from which on the encoder declares the content size of any frame; below it, only that of a
+// frame of a single segment.
+const smallestSized = 256
+
+// frameEncoders are made once, by level and single segment. EncodeAll may be called at the same time.
+var frameEncoders [zstd.SpeedBestCompression + 1][2]atomic.Pointer[zstd.Encoder]
+
+func frameEncoder(size, level int) (*zstd.Encoder, error) {
+	speed, isSmall := zstd.EncoderLevelFromZstd(level), size < smallestSized
+	place := &frameEncoders[speed][0]
+	if isSmall {
+		place = &frameEncoders[speed][1]
+	}
+	if found := place.Load(); found != nil {
+		return found, nil
+	}
+	made, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(speed), zstd.WithEncoderCRC(true), zstd.WithSingleSegment(isSmall))
+	if err != nil {
+		return nil, err
+	}
+	place.CompareAndSwap(nil, made)
+	return place.Load(), nil
 }
 
 // CheckFrame reports whether the bytes are exactly one zstd frame that has a checksum and declares this size. It
