@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -435,6 +436,53 @@ func TestFilesKeepTheirLimitOfBytes(t *testing.T) {
 	for _, file := range files {
 		if size := fileSize(file); size > 24_000 { // one run more
 			t.Errorf("%s has %d bytes", file, size)
+		}
+	}
+}
+
+func TestSeveralGoroutinesRecordAtOnce(t *testing.T) {
+	const count = 500
+	path := filepath.Join(t.TempDir(), "ep.wshard")
+	o := StreamOptions{EpisodeID: "e", FlushSteps: 7, FlushInterval: time.Millisecond, Sync: SyncNever, MaxStepsPerFile: 100, Rewards: true}
+	for _, id := range []string{"left", "right"} {
+		o.Channels = append(o.Channels, ChannelDef{ID: id, DType: U8, Shape: []int{64}, OwnClock: true})
+	}
+	o.Channels = append(o.Channels, ChannelDef{ID: "x", DType: I64})
+	w := start(t, path, o)
+	var all sync.WaitGroup
+	keep := func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for _, id := range []string{"left", "right"} {
+		all.Go(func() {
+			for i := range count {
+				keep(w.Write(id, make([]byte, 64), int64(i)))
+			}
+		})
+	}
+	all.Go(func() {
+		for i := range count {
+			keep(w.WriteStep(Step{Values: map[string][]byte{"x": Bytes([]int64{int64(i)})}, Reward: 1}))
+		}
+	})
+	all.Go(func() {
+		for i := range 20 {
+			keep(w.Annotate("phase", Interval{Start: int64(i), End: int64(i) + 1, Text: "step"}))
+			keep(w.Flush())
+		}
+	})
+	all.Wait()
+	keep(w.Finish())
+	ep := open(t, w.EpisodePath())
+	values, err := Values[int64](ep.Observations["x"])
+	if err != nil || len(values) != count || values[count-1] != count-1 || ep.LengthT != count {
+		t.Errorf("%d steps: %v", ep.LengthT, err)
+	}
+	for _, id := range []string{"left", "right"} {
+		if c := ep.Observations[id]; c.Length != count {
+			t.Errorf("%s has %d entries", id, c.Length)
 		}
 	}
 }
