@@ -6,10 +6,10 @@ import (
 	"io"
 	"math/bits"
 	"sync"
-	"sync/atomic"
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/shard-format/shard/ports/go/internal/codec"
 	"github.com/shard-format/shard/ports/go/internal/strictjson"
 )
 
@@ -206,35 +206,7 @@ func AppendFrame(out, data []byte, level int, filters *Filters) ([]byte, error) 
 		}
 		data = filters.apply(data)
 	}
-	encoder, err := frameEncoder(len(data), level)
-	if err != nil {
-		return nil, err
-	}
-	return encoder.EncodeAll(data, out), nil
-}
-
-// smallestSized is the size from which on the encoder declares the content size of any frame; below it, only that of a
-// frame of a single segment.
-const smallestSized = 256
-
-// frameEncoders are made once, by level and single segment. EncodeAll may be called at the same time.
-var frameEncoders [zstd.SpeedBestCompression + 1][2]atomic.Pointer[zstd.Encoder]
-
-func frameEncoder(size, level int) (*zstd.Encoder, error) {
-	speed, isSmall := zstd.EncoderLevelFromZstd(level), size < smallestSized
-	place := &frameEncoders[speed][0]
-	if isSmall {
-		place = &frameEncoders[speed][1]
-	}
-	if found := place.Load(); found != nil {
-		return found, nil
-	}
-	made, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(speed), zstd.WithEncoderCRC(true), zstd.WithSingleSegment(isSmall))
-	if err != nil {
-		return nil, err
-	}
-	place.CompareAndSwap(nil, made)
-	return place.Load(), nil
+	return codec.AppendZstd(out, data, level, true)
 }
 
 // CheckFrame reports whether the bytes are exactly one zstd frame that has a checksum and declares this size. It
@@ -247,12 +219,12 @@ func CheckFrame(stored []byte, size uint64) error {
 	if err != nil {
 		return err
 	}
-	if one.end != len(stored) {
+	if one.End != len(stored) {
 		return broken(CodeBadCompression, "S-CMP-4", "the stored bytes are not one zstd frame")
 	}
-	if !one.hasSize || one.contentSize != size {
+	if !one.HasSize || one.ContentSize != size {
 		return broken(CodeSizeMismatch, "S-CMP-3", "a zstd frame declares another size").
-			expected("%d bytes", size).found("%d", one.contentSize)
+			expected("%d bytes", size).found("%d", one.ContentSize)
 	}
 	if stored[4]&0x04 == 0 {
 		return broken(CodeBadCompression, "S-SEK-5", "a zstd frame has no checksum")
@@ -271,7 +243,7 @@ func DecodeFrame(stored, out []byte, filters *Filters) error {
 			return err
 		}
 	}
-	count, err := decodeFrame(stored, one, out, defaultMaxWindowBytes)
+	count, err := decodeFrame(stored, one, out)
 	if err != nil {
 		return err
 	}

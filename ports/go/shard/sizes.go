@@ -12,7 +12,7 @@ func (r *ShardReader) CheckSize(name string) error {
 }
 
 // EntryAt gives the row of the index as it is stored.
-func (r *ShardReader) EntryAt(i int) IndexEntry { return r.index.entries[i] }
+func (r *ShardReader) EntryAt(i int) IndexEntry { return r.index.entry(i) }
 
 // EncodedSize is the number of bytes that zstd makes of one frame after the filters, which may be nil; level 0 is 3.
 func EncodedSize(data []byte, level int, filters *Filters) (int, error) {

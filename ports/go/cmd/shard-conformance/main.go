@@ -150,9 +150,8 @@ func readCase(path string, into any) error {
 
 func info([]string) (object, error) {
 	return object{
-		"name": "go", "version": "0.1.0", "features": strings.Split(features, ""), "formats": object{"shard": 2, "shardpack": 1},
-		"name": "go", "version": "0.1.0", "features": strings.Split(features, ""), "formats": object{"shard": 2, "wshard": 1},
-		"name": "go", "version": "0.1.0", "features": strings.Split(features, ""), "formats": object{"journal": 1, "shard": 2, "wshard": 1},
+		"name": "go", "version": "0.1.0", "features": strings.Split(features, ""),
+		"formats": object{"journal": 1, "shard": 2, "shardpack": 1, "wshard": 1},
 	}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -232,24 +233,44 @@ func Exactly(found, expected int) error {
 	return nil
 }
 
-type encoderKey struct {
-	level    int
-	checksum bool
+// smallestSized is the size from which on the encoder declares the content size of any frame; below it, only that of a
+// frame of a single segment.
+const smallestSized = 256
+
+// encoders are made once, by level, checksum and single segment. EncodeAll may be called at the same time.
+var encoders [zstd.SpeedBestCompression + 1][2][2]atomic.Pointer[zstd.Encoder]
+
+func encoderFor(size, level int, checksum bool) (*zstd.Encoder, error) {
+	speed, single := zstd.EncoderLevelFromZstd(level), size < smallestSized
+	place := &encoders[speed][asIndex(checksum)][asIndex(single)]
+	if found := place.Load(); found != nil {
+		return found, nil
+	}
+	made, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(speed), zstd.WithEncoderCRC(checksum), zstd.WithSingleSegment(single))
+	if err != nil {
+		return nil, err
+	}
+	place.CompareAndSwap(nil, made)
+	return place.Load(), nil
 }
 
-var encoders sync.Map // encoderKey to *zstd.Encoder, whose EncodeAll may be called at the same time
+func asIndex(flag bool) int {
+	if flag {
+		return 1
+	}
+	return 0
+}
 
 // CompressZstd makes one frame with its content size.
 func CompressZstd(data []byte, level int, checksum bool) ([]byte, error) {
-	key := encoderKey{level, checksum}
-	found, ok := encoders.Load(key)
-	if !ok {
-		made, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.EncoderLevelFromZstd(level)),
-			zstd.WithEncoderCRC(checksum), zstd.WithSingleSegment(false))
-		if err != nil {
-			return nil, err
-		}
-		found, _ = encoders.LoadOrStore(key, made)
+	return AppendZstd(nil, data, level, checksum)
+}
+
+// AppendZstd appends data to out as one frame with its content size.
+func AppendZstd(out, data []byte, level int, checksum bool) ([]byte, error) {
+	encoder, err := encoderFor(len(data), level, checksum)
+	if err != nil {
+		return nil, err
 	}
-	return found.(*zstd.Encoder).EncodeAll(data, nil), nil
+	return encoder.EncodeAll(data, out), nil
 }
