@@ -236,11 +236,13 @@ func (a address) checkIDs() error {
 // addChannel plans the blocks of a channel and its row.
 func (p *planner) addChannel(block, id string, c *Channel, about shard.Object) error {
 	isHere := p.isHere(c) && c.names.data == block
-	if c.problem != nil {
-		if !isHere || c.row == nil {
+	if _, hasNoClock := c.times.(brokenBlock); c.problem != nil || hasNoClock {
+		if isHere && c.row != nil {
+			return p.keepUnreadable(block, c) // it goes back as it came
+		}
+		if c.problem != nil {
 			return c.problem
 		}
-		return p.keepUnreadable(block, c) // it goes back as it came
 	}
 	if err := p.checkLength(block, c); err != nil {
 		return err
@@ -291,19 +293,22 @@ func checkRow(fields shard.Object) error {
 	return nil
 }
 
+// keepUnreadable keeps a channel that breaks a rule as its file has it, with the blocks that belong to it.
 func (p *planner) keepUnreadable(block string, c *Channel) error {
-	for _, one := range []struct {
-		name string
-		data Block
-	}{{block, c.data}, {c.names.offsets, c.offsets}, {c.names.frames, c.frames}, {c.names.times, c.times}} {
-		if _, isBroken := one.data.(brokenBlock); one.data == nil || isBroken || p.entries[one.name] != nil {
+	p.rows[block] = c.row.fields
+	return p.keepBlocks(block, c.names.offsets, c.names.frames, c.names.times)
+}
+
+// keepBlocks keeps those of some blocks that the origin has, and that no other channel has kept.
+func (p *planner) keepBlocks(names ...string) error {
+	for _, name := range names {
+		if !p.origin.reader.HasEntry(name) || p.entries[name] != nil || (stepBlocks[name] && name != names[0]) {
 			continue
 		}
-		if err := p.addArray(one.name, one.data, U8, 1); err != nil {
+		if err := p.addArray(name, newEntryBlock(p.origin.reader, name), U8, 1); err != nil {
 			return err
 		}
 	}
-	p.rows[block] = c.row.fields
 	return nil
 }
 

@@ -28,7 +28,15 @@ func (p *planner) addReward(c *Channel) error {
 		if !p.isHere(c) {
 			return c.problem
 		}
-		return p.addArray(c.names.data, c.data, U8, 1)
+		for _, name := range []string{BlockReward, BlockRewardExact} {
+			if row := p.origin.rows[name]; row != nil {
+				p.rows[name] = row.fields
+			}
+			if err := p.keepBlocks(name); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	if err := p.checkFlat(c); err != nil {
 		return err
@@ -144,10 +152,7 @@ func (p *planner) addEnds() error {
 
 func (p *planner) keepEnds() error {
 	for _, name := range []string{BlockDone, BlockTerminated, BlockTruncated} {
-		if !p.origin.reader.HasEntry(name) {
-			continue
-		}
-		if err := p.addArray(name, newEntryBlock(p.origin.reader, name), U8, 1); err != nil {
+		if err := p.keepBlocks(name); err != nil {
 			return err
 		}
 	}
@@ -360,18 +365,10 @@ func (p *planner) keepResidual(r *Residual) error {
 	if r.Values.row != nil {
 		p.rows[name] = r.Values.row.fields
 	}
-	for _, one := range []string{name, name + scalesSuffix} {
-		if !p.origin.reader.HasEntry(one) {
-			continue
-		}
-		if err := p.addArray(one, newEntryBlock(p.origin.reader, one), U8, 1); err != nil {
-			return err
-		}
-		if row := p.origin.rows[one]; row != nil && one != name {
-			p.rows[one] = row.fields
-		}
+	if row := p.origin.rows[name+scalesSuffix]; row != nil {
+		p.rows[name+scalesSuffix] = row.fields
 	}
-	return nil
+	return p.keepBlocks(name, name+scalesSuffix)
 }
 
 func (p *planner) addLabels() error {
