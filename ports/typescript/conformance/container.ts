@@ -1,0 +1,3 @@
+import type { Kind } from "./kind.js";
+
+export const container: Kind = {};

@@ -1,0 +1,20 @@
+import { readFileSync } from "node:fs";
+import { type JsonObject, parseJsonObject } from "../src/node.js";
+
+/** An answer: plain JSON. */
+export type Told = Record<string, unknown>;
+
+/** What the program can do with one kind of file. What is not there it does not do. */
+export interface Kind {
+  read?(file: string): Promise<Told>;
+  step?(file: string, given: JsonObject): Promise<Told>;
+  write?(given: JsonObject, out: string): Promise<Told>;
+  rewrite?(file: string, out: string): Promise<Told>;
+  stream?(file: string): Promise<Told>;
+  recover?(file: string): Promise<Told>;
+}
+
+/** The JSON of a vector, with exact integers. */
+export function readCase(path: string): JsonObject {
+  return parseJsonObject(readFileSync(path), { maxJsonBytes: 2 ** 30, maxJsonNodes: 2 ** 30 });
+}

@@ -1,0 +1,2 @@
+// Sharded datasets: spec/shardpack.md.
+export {};

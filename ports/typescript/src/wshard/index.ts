@@ -1,0 +1,2 @@
+// Episodes: spec/wshard.md.
+export {};
