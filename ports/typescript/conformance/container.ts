@@ -1,3 +1,108 @@
-import type { Kind } from "./kind.js";
+import { describeFilters } from "../src/core/filters.js";
+import { Role } from "../src/core/registry.js";
+import {
+  computeIdentity,
+  findWarnings,
+  openShard,
+  readManifest,
+  type ShardReader,
+  verifyIdentity,
+  verifyShard,
+} from "../src/node.js";
+import { digest, type Kind, type Told } from "./kind.js";
 
-export const container: Kind = {};
+/** The number of entries above which only their digest is told. */
+const mostListed = 1000;
+
+export const container: Kind = {
+  read: (file) => using(file, tell),
+
+  step: (file, given) =>
+    using(file, async (reader) => {
+      const entry = String(given["entry"]);
+      const start = Number(given["start"]);
+      if (given["when"] === "read") await reader.read(entry);
+      if (given["when"] === "range") await reader.readRange(entry, start, start + Number(given["length"]));
+      if (given["when"] === "schema") await reader.schema();
+      if (given["when"] === "manifest") await readManifest(reader);
+      if (given["when"] === "identity") await verifyIdentity(reader);
+      if (given["when"] === "verify") await verifyShard(reader);
+      return { done: true };
+    }),
+};
+
+/** Opens a file, uses it and closes it. */
+export async function using<T>(file: string, run: (reader: ShardReader) => Promise<T>): Promise<T> {
+  const reader = await openShard(file);
+  try {
+    return await run(reader);
+  } finally {
+    await reader.close();
+  }
+}
+
+async function tell(reader: ShardReader): Promise<Told> {
+  const { header } = reader;
+  const identity = await computeIdentity(reader);
+  const entries: Told[] = [];
+  for (const name of reader.names) entries.push(await tellEntry(reader, name));
+  const lines = entries.map((entry) => `${entry["name"]}\t${entry["sha256"]}\n`).join("");
+  return {
+    header: {
+      version: String(header.version),
+      role: String(header.role),
+      flags: String(header.flags),
+      alignment: String(header.alignment),
+      compression_default: String(header.compressionDefault),
+      entry_count: String(header.entryCount),
+      string_table_offset: String(header.stringTableOffset),
+      data_section_offset: String(header.dataSectionOffset),
+      schema_offset: String(header.schemaOffset),
+      total_file_size: String(header.totalFileSize),
+    },
+    ...(entries.length > mostListed ? { entries_sha256: digest(new TextEncoder().encode(lines)) } : { entries }),
+    identity: await identity.digest(1),
+    identity_2: await identity.digest(2),
+    warnings: await findWarnings(reader),
+    schema: await reader.schema(),
+    manifest_files: header.role === Role.manifest ? (await readManifest(reader)).files : undefined,
+  };
+}
+
+async function tellEntry(reader: ShardReader, name: string): Promise<Told> {
+  const entry = reader.entry(name);
+  const row = reader.index.row(reader.index.find(name) as number);
+  const content = await reader.read(name);
+  const filters = await reader.filters(name);
+  const frames = await reader.seekFrames(name);
+  let at = 0;
+  for (const { decompressedSize } of frames ?? []) {
+    const part = await reader.readRange(name, at, at + decompressedSize);
+    const whole = content.subarray(at, at + decompressedSize);
+    if (Buffer.compare(part, whole) !== 0) throw new Error("a range differs from the whole entry");
+    at += decompressedSize;
+  }
+  return {
+    name,
+    name_hash: row.nameHash.toString(16).padStart(16, "0"),
+    crc32c: row.crc32c.toString(16).padStart(8, "0"),
+    codec: entry.codec,
+    content_type: String(entry.contentType),
+    tag_bits: String(entry.tagBits),
+    data_offset: String(entry.dataOffset),
+    disk_size: String(entry.diskSize),
+    orig_size: String(entry.origSize),
+    sha256: digest(content),
+    filters: filters && describeFilters(filters).map(texts),
+    seekable_frames: frames?.map(({ compressedSize, decompressedSize, checksum }) => ({
+      compressed_size: String(compressedSize),
+      decompressed_size: String(decompressedSize),
+      checksum: checksum?.toString(16).padStart(8, "0"),
+    })),
+  };
+}
+
+/** The same object with texts for numbers. */
+function texts(object: object): Told {
+  return Object.fromEntries(Object.entries(object).map(([key, value]) => [key, String(value)]));
+}

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { type JsonObject, parseJsonObject } from "../src/node.js";
 
@@ -17,4 +18,9 @@ export interface Kind {
 /** The JSON of a vector, with exact integers. */
 export function readCase(path: string): JsonObject {
   return parseJsonObject(readFileSync(path), { maxJsonBytes: 2 ** 30, maxJsonNodes: 2 ** 30 });
+}
+
+/** SHA-256 in hex. */
+export function digest(bytes: Uint8Array): string {
+  return createHash("sha256").update(bytes).digest("hex");
 }

@@ -1,5 +1,7 @@
 export { crc32c } from "./core/crc32c.js";
 export { type ErrorDetails, ShardError } from "./core/errors.js";
+export type { Filters } from "./core/filters.js";
+export { computeIdentity, Identity, type IdentityVersion, verifyIdentity } from "./core/identity.js";
 export {
   canonicalBytes,
   canonicalJson,
@@ -9,6 +11,9 @@ export {
   parseJson,
   parseJsonObject,
 } from "./core/json.js";
+export type { Codec, Header } from "./core/layout.js";
+export { checkUri, type Manifest, type ManifestRow, readManifest } from "./core/manifest.js";
+export { type Entry, type OpenOptions, openShard, type ShardReader } from "./core/reader.js";
 export {
   ContentType,
   type DType,
@@ -18,4 +23,18 @@ export {
   Role,
   type WarningCode,
 } from "./core/registry.js";
+export { schemaId } from "./core/schema.js";
+export type { SeekFrame } from "./core/seekable.js";
+export {
+  BlobSource,
+  BytesSource,
+  type HttpOptions,
+  HttpSource,
+  type IReadable,
+  type Source,
+  type SourceLike,
+  type SourceStats,
+} from "./core/source.js";
+export { findWarnings, verifyShard } from "./core/verify.js";
 export { xxh64 } from "./core/xxh64.js";
+export type { Zstd, ZstdProvider } from "./core/zstd.js";

@@ -288,9 +288,9 @@ class Parser {
   }
 }
 
-/** The canonical text of a value. Fields that are undefined are left out. */
-export function canonicalJson(value: unknown): string {
-  return write(value, 1);
+/** The canonical text of a value, which may be nested as deep as readers allow. Fields that are undefined are left out. */
+export function canonicalJson(value: unknown, levels: number = maxDepth): string {
+  return write(value, levels);
 }
 
 /** The UTF-8 bytes of the canonical text. */
@@ -298,7 +298,7 @@ export function canonicalBytes(value: unknown): Uint8Array {
   return encodeUtf8(canonicalJson(value)) as Uint8Array; // strings were checked one by one
 }
 
-function write(value: unknown, depth: number): string {
+function write(value: unknown, levels: number): string {
   switch (typeof value) {
     case "boolean":
     case "bigint":
@@ -314,11 +314,11 @@ function write(value: unknown, depth: number): string {
       throw invalid(`a ${typeof value} has no JSON form`);
   }
   if (value === null) return "null";
-  if (depth > maxDepth) throw invalid(`JSON may be nested ${maxDepth} levels deep, not more`);
-  if (Array.isArray(value)) return `[${value.map((item) => write(item, depth + 1)).join(",")}]`;
+  if (levels === 0) throw invalid(`JSON may be nested ${maxDepth} levels deep, not more`);
+  if (Array.isArray(value)) return `[${value.map((item) => write(item, levels - 1)).join(",")}]`;
   const fields = Object.entries(value).filter(([, field]) => field !== undefined);
   fields.sort(([a], [b]) => compareUtf8(a, b));
-  return `{${fields.map(([key, field]) => `${quoted(key)}:${write(field, depth + 1)}`).join(",")}}`;
+  return `{${fields.map(([key, field]) => `${quoted(key)}:${write(field, levels - 1)}`).join(",")}}`;
 }
 
 /** JSON.stringify escapes exactly what the canonical form escapes, except for lone surrogates. */

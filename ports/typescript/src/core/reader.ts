@@ -1,0 +1,269 @@
+import { concat } from "./bytes.js";
+import { checkChecksum, checkSizes, codecOf, decodeEntry, decodeRun, hasChecksum, isFiltered } from "./content.js";
+import { broken, invalid, located, ShardError } from "./errors.js";
+import { type Filters, filterFrameSize, filterHeadSize, maxDescription, parseFilters } from "./filters.js";
+import { Index, parseHeader } from "./head.js";
+import { checkJsonSize, type JsonObject, parseJsonObject } from "./json.js";
+import type { Codec, Header, IndexEntry } from "./layout.js";
+import { defaultLimits, type Limits } from "./registry.js";
+import { checkSchema } from "./schema.js";
+import { frameAt, parseSeekTable, type SeekFrame, type SeekTable, seekFooterSize, seekTableSize } from "./seekable.js";
+import { type Source, type SourceLike, toSource } from "./source.js";
+import { loadZstd, type Zstd, type ZstdProvider } from "./zstd.js";
+
+/** How a file is read. */
+export interface OpenOptions {
+  /** Decodes zstd entries. */
+  zstd?: ZstdProvider;
+  /** What the file may ask for; raise one for files that you trust. */
+  limits?: Partial<Limits>;
+  /** False leaves out the checksums of entries. Structure is always checked. */
+  checksums?: boolean;
+}
+
+/** What the index says about one entry. */
+export interface Entry {
+  readonly name: string;
+  readonly codec: Codec;
+  /** A hint about what the entry holds; see ContentType. */
+  readonly contentType: number;
+  /** Bit k is the k-th name of the schema's `tag_dictionary`. */
+  readonly tagBits: number;
+  readonly dataOffset: number;
+  /** Stored bytes. */
+  readonly diskSize: number;
+  /** Bytes after decompression. A number above 2⁵³ is not exact, and such an entry cannot be read. */
+  readonly origSize: number;
+  /** CRC-32C of the content; undefined if the file has none of this entry. */
+  readonly crc32c: number | undefined;
+  readonly isFiltered: boolean;
+}
+
+/** Opens a file: bytes, a Blob, a URL or anything that reads at an offset. Close the reader of a source that needs it. */
+export async function openShard(source: SourceLike, options: OpenOptions = {}): Promise<ShardReader> {
+  const from = toSource(source);
+  try {
+    const { size, head: first } = await from.start();
+    const limits = { ...defaultLimits, ...options.limits };
+    const header = parseHeader(first, size, limits);
+    let head = first;
+    if (header.dataSectionOffset > first.length) {
+      head = concat([first, await from.read(first.length, header.dataSectionOffset - first.length)]);
+    }
+    return new ShardReader(from, head, header, limits, options);
+  } catch (error) {
+    await from.close();
+    throw located(error, from.path);
+  }
+}
+
+/** Gives the entries of a file by name. `openShard` makes one. */
+export class ShardReader {
+  readonly source: Source;
+  readonly header: Header;
+  readonly limits: Readonly<Limits>;
+  /** The index as it is stored, for tools that check files. */
+  readonly index: Index;
+  /** The first bytes of the file: 64 at least. */
+  readonly head: Uint8Array;
+  readonly #zstdProvider: ZstdProvider | undefined;
+  readonly #checksums: boolean;
+  #zstd: Promise<Zstd> | undefined;
+  #closed = false;
+
+  /** Use `openShard`. */
+  constructor(source: Source, head: Uint8Array, header: Header, limits: Limits, options: OpenOptions) {
+    this.source = source;
+    this.header = header;
+    this.limits = limits;
+    this.head = head;
+    this.index = new Index(head, header);
+    this.#zstdProvider = options.zstd;
+    this.#checksums = options.checksums ?? true;
+  }
+
+  /** The path or URL of the file; undefined if it has none. */
+  get path(): string | undefined {
+    return this.source.path;
+  }
+
+  /** All names, in the order of the index. */
+  get names(): readonly string[] {
+    return this.index.names;
+  }
+
+  /** Ends the reader and closes its source. A second call does nothing. */
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.source.close();
+  }
+
+  has(name: string): boolean {
+    return this.index.find(name) !== undefined;
+  }
+
+  /** What the index says about an entry. Nothing is read. */
+  entry(name: string): Entry {
+    return this.#located(name, () => this.#entry(name, this.#row(name)));
+  }
+
+  /** What the index says about all entries, in its order. */
+  *entries(): Generator<Entry> {
+    for (const name of this.names) yield this.entry(name);
+  }
+
+  /**
+   * All bytes of an entry, decompressed and checked. They can be a view of the bytes that were opened, and of other
+   * entries: do not change them.
+   */
+  async read(name: string): Promise<Uint8Array> {
+    return this.#locatedAsync(name, async () => {
+      const row = this.#row(name);
+      const codec = checkSizes(row, this.header, this.limits);
+      const stored = await this.readStored(Number(row.dataOffset), Number(row.diskSize));
+      const content =
+        codec === "none" ? stored : await decodeEntry(row, codec, stored, this.limits, () => this.#loadZstd());
+      if (this.#checksums && hasChecksum(row, this.header)) checkChecksum(row, content);
+      return content;
+    });
+  }
+
+  /**
+   * The bytes of an entry from `start` up to, not including, `end`. Of a seekable entry only the frames that hold them
+   * are read, decoded and checked; of a raw entry only the bytes themselves are read, without a check.
+   */
+  async readRange(name: string, start: number, end: number): Promise<Uint8Array> {
+    return this.#locatedAsync(name, async () => {
+      const row = this.#row(name);
+      const codec = checkSizes(row, this.header, this.limits);
+      const size = Number(row.origSize);
+      if (!Number.isInteger(start) || !Number.isInteger(end) || start < 0 || start > end || end > size) {
+        throw invalid("the range is outside the entry", { expected: `0 to ${size}`, found: `${start} to ${end}` });
+      }
+      if (codec === "none") return this.readStored(Number(row.dataOffset) + start, end - start);
+      const table = codec === "zstd" ? await this.#seekTable(row) : undefined;
+      if (!table) return (await this.read(name)).subarray(start, end);
+      if (start === end) return new Uint8Array(0);
+      const first = frameAt(table, start);
+      const last = frameAt(table, end - 1) + 1;
+      const filters = (await this.#filters(row))?.filters;
+      const from = table.stored[first];
+      const stored = await this.readStored(Number(row.dataOffset) + from, table.stored[last] - from);
+      const run = await decodeRun(stored, table, first, last, filters, this.limits, await this.#loadZstd());
+      return run.subarray(start - table.content[first], end - table.content[first]);
+    });
+  }
+
+  /** An entry that must be a JSON object. `rule` is the rule of the specification that says so. */
+  async readJson(name: string, rule = "S-SCH-2"): Promise<JsonObject> {
+    return this.#locatedAsync(name, async () => {
+      const { maxJsonBytes, maxJsonNodes } = this.limits;
+      checkJsonSize(Number(this.#row(name).origSize), "the entry", maxJsonBytes);
+      return parseJsonObject(await this.read(name), { what: "the entry", rule, maxJsonBytes, maxJsonNodes });
+    });
+  }
+
+  /** The schema section; undefined if the file has none. */
+  async schema(): Promise<JsonObject | undefined> {
+    return this.#locatedAsync(undefined, async () => {
+      const { schemaOffset, dataSectionOffset, totalFileSize } = this.header;
+      if (schemaOffset === 0n) return undefined;
+      const blocks = this.index.inOrder();
+      const start = Math.max(dataSectionOffset, blocks.at(-1)?.end ?? 0);
+      if (schemaOffset < BigInt(start) || schemaOffset > BigInt(totalFileSize)) {
+        const details = { expected: `${start} to ${totalFileSize}`, found: schemaOffset };
+        throw broken("bad_metadata", "S-SCH-1", "the schema section is out of range", details);
+      }
+      const what = "the schema section";
+      const size = totalFileSize - Number(schemaOffset);
+      const { maxJsonBytes, maxJsonNodes } = this.limits;
+      checkJsonSize(size, what, maxJsonBytes);
+      const text = await this.readStored(Number(schemaOffset), size);
+      const schema = parseJsonObject(text, { what, maxJsonBytes, maxJsonNodes });
+      checkSchema(schema);
+      return schema;
+    });
+  }
+
+  /** The frames of a seekable entry; undefined for any other. */
+  async seekFrames(name: string): Promise<readonly SeekFrame[] | undefined> {
+    return this.#locatedAsync(name, async () => {
+      const row = this.#row(name);
+      return codecOf(row, this.header) === "zstd" ? (await this.#seekTable(row))?.frames : undefined;
+    });
+  }
+
+  /** What was done to the frames of an entry before they were compressed; undefined for nothing. */
+  async filters(name: string): Promise<Filters | undefined> {
+    return this.#locatedAsync(name, async () => (await this.#filters(this.#row(name)))?.filters);
+  }
+
+  /** Bytes of the file. Those that came with the head are not asked for again. */
+  async readStored(offset: number, length: number): Promise<Uint8Array> {
+    if (this.#closed) throw new ShardError("closed", "the reader is closed");
+    if (offset + length <= this.head.length) return this.head.subarray(offset, offset + length);
+    return this.source.read(offset, length);
+  }
+
+  #row(name: string): IndexEntry {
+    const number = this.index.find(name);
+    if (number === undefined) throw new ShardError("entry_not_found", "no such entry");
+    return this.index.row(number);
+  }
+
+  #entry(name: string, row: IndexEntry): Entry {
+    return {
+      name,
+      codec: codecOf(row, this.header),
+      contentType: row.contentType,
+      tagBits: row.tagBits,
+      dataOffset: Number(row.dataOffset),
+      diskSize: Number(row.diskSize),
+      origSize: Number(row.origSize),
+      crc32c: hasChecksum(row, this.header) ? row.crc32c : undefined,
+      isFiltered: isFiltered(row),
+    };
+  }
+
+  #loadZstd(): Promise<Zstd> {
+    this.#zstd ??= loadZstd(this.#zstdProvider);
+    return this.#zstd;
+  }
+
+  async #seekTable(row: IndexEntry): Promise<SeekTable | undefined> {
+    const disk = Number(row.diskSize);
+    const end = Number(row.dataOffset) + disk;
+    const footer = Math.min(disk, seekFooterSize);
+    const size = seekTableSize(await this.readStored(end - footer, footer), disk);
+    if (size === 0) return undefined;
+    const leading = (await this.#filters(row))?.size ?? 0;
+    return parseSeekTable(await this.readStored(end - size, size), disk, Number(row.origSize), leading);
+  }
+
+  /** The filters of an entry and the size of the frame that describes them. */
+  async #filters(row: IndexEntry): Promise<{ filters: Filters; size: number } | undefined> {
+    if (!isFiltered(row)) return undefined;
+    codecOf(row, this.header);
+    const disk = Number(row.diskSize);
+    const head = await this.readStored(Number(row.dataOffset), Math.min(disk, filterHeadSize + maxDescription));
+    const size = filterFrameSize(head, disk);
+    return { filters: parseFilters(head.subarray(filterHeadSize, size)), size };
+  }
+
+  #located<T>(entry: string | undefined, run: () => T): T {
+    try {
+      return run();
+    } catch (error) {
+      throw located(error, this.path, entry);
+    }
+  }
+
+  async #locatedAsync<T>(entry: string | undefined, run: () => Promise<T>): Promise<T> {
+    try {
+      return await run();
+    } catch (error) {
+      throw located(error, this.path, entry);
+    }
+  }
+}

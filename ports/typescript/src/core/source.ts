@@ -1,0 +1,303 @@
+// Where the bytes of a file come from.
+
+import { invalid, ShardError } from "./errors.js";
+
+/** Anything that gives bytes at an offset: the interface of @mcap/core. */
+export interface IReadable {
+  size(): Promise<bigint>;
+  read(offset: bigint, size: bigint): Promise<Uint8Array>;
+}
+
+/** How often a source was asked, and for how much. */
+export interface SourceStats {
+  requests: number;
+  bytes: number;
+}
+
+/** A file that can be read at any offset. */
+export interface Source {
+  /** A path or a URL; undefined for bytes in memory. */
+  readonly path: string | undefined;
+  readonly stats: Readonly<SourceStats>;
+  /** The size of the file and as many of its first bytes as one request gives cheaply: 64 at least, if it has them. */
+  start(): Promise<{ size: number; head: Uint8Array }>;
+  /** Exactly these bytes, which lie inside the file. They may be shared: nobody may change them. */
+  read(offset: number, length: number): Promise<Uint8Array>;
+  /** A file beside this one, by a relative path with slashes that was found safe (S-MAN-4). */
+  sibling?(path: string): Promise<Source>;
+  close(): Promise<void>;
+}
+
+/** What can be opened. A string or URL is an address of http or https. */
+export type SourceLike = Source | IReadable | Uint8Array | ArrayBuffer | Blob | URL | string;
+
+/** How many bytes are read first, of sources that are cheap to ask again. */
+export const firstRead = 4096;
+/** The same of a server: most heads, and what stands behind short ones, come with the first answer. */
+export const firstRequest = 65536;
+
+/** Makes a source of what can be opened. */
+export function toSource(given: SourceLike): Source {
+  if (given instanceof Uint8Array) return new BytesSource(given);
+  if (given instanceof ArrayBuffer) return new BytesSource(new Uint8Array(given));
+  if (given instanceof Blob) return new BlobSource(given);
+  if (given instanceof URL || typeof given === "string") {
+    const url = String(given);
+    if (/^https?:/i.test(url)) return new HttpSource(url);
+    throw invalid("this is not an address of http or https; @shard-format/core/node opens paths", { found: url });
+  }
+  if ("start" in given) return given;
+  return new ReadableSource(given);
+}
+
+/** Fails if a source gave another number of bytes than it was asked for. */
+export function checkLength(found: number, expected: number, offset: number): void {
+  if (found === expected) return;
+  throw new ShardError("truncated", "the file ends before it should", {
+    expected: `${expected} bytes at offset ${offset}`,
+    found,
+  });
+}
+
+/** An error of the operating system, a server or a source of the caller. */
+export function ioError(problem: string, cause: unknown, path?: string): ShardError {
+  return cause instanceof ShardError ? cause : new ShardError("io_error", problem, { cause, path });
+}
+
+/** Bytes in memory. Reading copies nothing. */
+export class BytesSource implements Source {
+  readonly path = undefined;
+  readonly stats: SourceStats = { requests: 0, bytes: 0 };
+  readonly #bytes: Uint8Array;
+
+  constructor(bytes: Uint8Array) {
+    // A Buffer of Node has other methods under the names of Uint8Array, such as slice.
+    this.#bytes = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  }
+
+  async start(): Promise<{ size: number; head: Uint8Array }> {
+    return { size: this.#bytes.length, head: this.#bytes };
+  }
+
+  async read(offset: number, length: number): Promise<Uint8Array> {
+    const found = this.#bytes.subarray(offset, offset + length);
+    checkLength(found.length, length, offset);
+    return found;
+  }
+
+  async close(): Promise<void> {}
+}
+
+/** What sources have in common that are asked for each range. */
+abstract class AskedSource implements Source {
+  readonly path: string | undefined = undefined;
+  readonly stats: SourceStats = { requests: 0, bytes: 0 };
+
+  protected abstract size(): Promise<number>;
+  protected abstract ask(offset: number, length: number): Promise<Uint8Array>;
+
+  async start(): Promise<{ size: number; head: Uint8Array }> {
+    const size = await this.#io(() => this.size());
+    return { size, head: await this.read(0, Math.min(size, firstRead)) };
+  }
+
+  async read(offset: number, length: number): Promise<Uint8Array> {
+    if (length === 0) return new Uint8Array(0);
+    this.stats.requests++;
+    const found = await this.#io(() => this.ask(offset, length));
+    this.stats.bytes += found.length;
+    checkLength(found.length, length, offset);
+    return found;
+  }
+
+  async #io<T>(run: () => Promise<T>): Promise<T> {
+    try {
+      return await run();
+    } catch (error) {
+      throw ioError("cannot read", error, this.path);
+    }
+  }
+
+  async close(): Promise<void> {}
+}
+
+/** A Blob or a File of a browser. */
+export class BlobSource extends AskedSource {
+  override readonly path: string | undefined;
+  readonly #blob: Blob;
+
+  constructor(blob: Blob) {
+    super();
+    this.#blob = blob;
+    this.path = "name" in blob && typeof blob.name === "string" ? blob.name : undefined;
+  }
+
+  protected async size(): Promise<number> {
+    return this.#blob.size;
+  }
+
+  protected async ask(offset: number, length: number): Promise<Uint8Array> {
+    return new Uint8Array(await this.#blob.slice(offset, offset + length).arrayBuffer());
+  }
+}
+
+/** Anything that follows the interface of @mcap/core. */
+export class ReadableSource extends AskedSource {
+  readonly #readable: IReadable;
+
+  constructor(readable: IReadable) {
+    super();
+    this.#readable = readable;
+  }
+
+  protected async size(): Promise<number> {
+    const size = Number(await this.#readable.size());
+    if (!Number.isSafeInteger(size) || size < 0) throw invalid("the source has no size below 2**53", { found: size });
+    return size;
+  }
+
+  protected async ask(offset: number, length: number): Promise<Uint8Array> {
+    return await this.#readable.read(BigInt(offset), BigInt(length));
+  }
+}
+
+/** Options of a file behind a URL. */
+export interface HttpOptions {
+  /** Replaces the global fetch. */
+  fetch?: typeof fetch;
+  /** Headers of every request. */
+  headers?: Record<string, string>;
+  /** Ends all requests. */
+  signal?: AbortSignal;
+}
+
+/** A file behind a URL, read with range requests. It fails if the file changes between two requests. */
+export class HttpSource implements Source {
+  readonly path: string;
+  readonly stats: SourceStats = { requests: 0, bytes: 0 };
+  readonly #options: HttpOptions;
+  #size: number | undefined;
+  #tag: string | null = null;
+
+  constructor(url: string | URL, options: HttpOptions = {}) {
+    this.path = String(url);
+    this.#options = options;
+  }
+
+  async start(): Promise<{ size: number; head: Uint8Array }> {
+    const head = await this.#request(0, firstRequest);
+    return { size: this.#size as number, head };
+  }
+
+  async read(offset: number, length: number): Promise<Uint8Array> {
+    if (length === 0) return new Uint8Array(0);
+    const found = await this.#request(offset, length);
+    checkLength(found.length, length, offset);
+    return found;
+  }
+
+  /** The percent-encoded path takes the place of the last part of the URL; the query stays. */
+  async sibling(path: string): Promise<Source> {
+    const url = new URL(this.path);
+    const parts = path.split("/");
+    if (parts.includes(".."))
+      throw new ShardError("unsafe_path", "a path leaves its folder", { rule: "S-MAN-4", found: path });
+    url.pathname = url.pathname.replace(/[^/]*$/, "") + parts.map(encodeURIComponent).join("/");
+    return new HttpSource(url, this.#options);
+  }
+
+  async close(): Promise<void> {}
+
+  #error(problem: string, details: { expected?: string; found?: string | number | bigint } = {}): ShardError {
+    return new ShardError("io_error", problem, { ...details, path: this.path });
+  }
+
+  /** Asks for a range; the first request may reach over the end of the file. */
+  async #request(offset: number, length: number): Promise<Uint8Array> {
+    this.stats.requests++;
+    const { fetch: given, headers, signal } = this.#options;
+    try {
+      const response = await (given ?? fetch)(this.path, {
+        headers: { ...headers, range: `bytes=${offset}-${offset + length - 1}` },
+        ...(signal ? { signal } : {}),
+      });
+      const expected = this.#expected(response, offset, length);
+      const bytes = await this.#body(response, expected);
+      this.stats.bytes += bytes.length;
+      return bytes;
+    } catch (error) {
+      throw ioError("cannot read", error, this.path);
+    }
+  }
+
+  /** Checks the head of an answer. Returns how many bytes its body must have; undefined if it may have up to `length`. */
+  #expected(response: Response, offset: number, length: number): number {
+    const encoding = response.headers.get("content-encoding");
+    if (encoding && encoding !== "identity") throw this.#error("the server compresses ranges", { found: encoding });
+    const range = response.headers.get("content-range") ?? "";
+    if (response.status === 416 && offset === 0 && /^bytes \*\/0$/.test(range)) {
+      this.#size = 0;
+      return 0;
+    }
+    if (response.status === 200) return this.#whole(response, offset, length);
+    if (response.status !== 206) throw this.#error("the server refuses", { expected: "206", found: response.status });
+    const match = /^bytes (\d+)-(\d+)\/(\d+)$/.exec(range);
+    if (!match) {
+      const expected = "a Content-Range with the size of the file, exposed by Access-Control-Expose-Headers";
+      throw this.#error("the server does not say which range it gives", { expected, found: range || "nothing" });
+    }
+    const [first, last, size] = match.slice(1).map(Number);
+    const wanted = Math.min(offset + length, size) - 1;
+    if (first !== offset || last !== wanted || !Number.isSafeInteger(size)) {
+      throw this.#error("the server gives another range", { expected: `bytes ${offset}-${wanted}`, found: range });
+    }
+    this.#same(size, response);
+    return last - first + 1;
+  }
+
+  /** A server that ignores ranges sends the whole file: only a file that the first request asks for whole is taken. */
+  #whole(response: Response, offset: number, length: number): number {
+    const size = Number(response.headers.get("content-length") ?? Number.NaN);
+    if (offset === 0 && size <= length && (this.#size === undefined || this.#size === size)) {
+      this.#size = size;
+      return size;
+    }
+    void response.body?.cancel();
+    throw this.#error("the server ignores ranges, which reading parts of a file needs", {
+      expected: "206",
+      found: 200,
+    });
+  }
+
+  #same(size: number, response: Response): void {
+    const tag = response.headers.get("etag");
+    if (this.#size === undefined) {
+      this.#size = size;
+      this.#tag = tag;
+    } else if (this.#size !== size || (this.#tag !== null && tag !== null && this.#tag !== tag)) {
+      throw this.#error("the file changed while it was read", {
+        expected: `${this.#size} bytes, ${this.#tag}`,
+        found: `${size} bytes, ${tag}`,
+      });
+    }
+  }
+
+  /** The body, which may lie about its length. */
+  async #body(response: Response, expected: number): Promise<Uint8Array> {
+    const out = new Uint8Array(expected);
+    let at = 0;
+    const reader = response.body?.getReader();
+    for (;;) {
+      const { done, value } = (await reader?.read()) ?? { done: true };
+      if (done || !value) break;
+      if (at + value.length > expected) {
+        void reader?.cancel();
+        throw this.#error("the server sends more bytes than it says", { expected: String(expected) });
+      }
+      out.set(value, at);
+      at += value.length;
+    }
+    if (at !== expected) throw this.#error("the answer is cut off", { expected: `${expected} bytes`, found: at });
+    return out;
+  }
+}

@@ -1,0 +1,78 @@
+// What checking tools find out about a file.
+
+import { encodeUtf8 } from "./bytes.js";
+import { hasChecksum } from "./content.js";
+import { broken, located } from "./errors.js";
+import { entryFlags, episodeEntry, headerFlags, reservedBytes } from "./layout.js";
+import { readManifest } from "./manifest.js";
+import type { ShardReader } from "./reader.js";
+import { Role, type WarningCode } from "./registry.js";
+import { xxh64 } from "./xxh64.js";
+
+/** A gap of this size is larger than alignment needs. */
+const largestAlignment = 64;
+const pieceSize = 65536;
+
+/** The codes, sorted, of what is unusual about a file that can be read. Reads the bytes between blocks. */
+export async function findWarnings(reader: ShardReader): Promise<WarningCode[]> {
+  const { header, index } = reader;
+  const found = new Set<WarningCode>();
+  let before = 0n;
+  for (let i = 0; i < index.count; i++) {
+    const entry = index.row(i);
+    if (xxh64(encodeUtf8(index.names[i]) as Uint8Array) !== entry.nameHash) found.add("name_hash_mismatch");
+    const isMisaligned = header.alignment > 0 && entry.dataOffset % BigInt(header.alignment) !== 0n;
+    if (entry.diskSize > 0n && isMisaligned) found.add("misaligned");
+    if (!hasChecksum(entry, header)) found.add("no_checksum");
+    if (entry.dataOffset < before) found.add("not_ascending");
+    if (entry.flags & ~entryFlags.known) found.add("nonzero_reserved");
+    before = entry.dataOffset;
+  }
+  if (header.flags & ~headerFlags.known || !isZero(reservedBytes(reader.head))) found.add("nonzero_reserved");
+  try {
+    await checkGaps(reader, found);
+  } catch (error) {
+    throw located(error, reader.path);
+  }
+  return [...found].sort();
+}
+
+function isZero(bytes: Uint8Array): boolean {
+  return bytes.every((byte) => byte === 0);
+}
+
+/** Looks at the bytes of the data section that belong to no block. */
+async function checkGaps(reader: ShardReader, found: Set<WarningCode>): Promise<void> {
+  const { schemaOffset, dataSectionOffset, totalFileSize } = reader.header;
+  const end = schemaOffset === 0n || schemaOffset > BigInt(totalFileSize) ? totalFileSize : Number(schemaOffset);
+  let at = dataSectionOffset;
+  for (const block of [...reader.index.inOrder(), { start: end, end }]) {
+    if (block.start - at >= largestAlignment) found.add("unreferenced_bytes");
+    for (let from = at; from < block.start; from += pieceSize) {
+      const piece = await reader.readStored(from, Math.min(pieceSize, block.start - from));
+      if (!isZero(piece)) found.add("nonzero_padding");
+    }
+    at = Math.max(at, block.end);
+  }
+}
+
+/** Reads and checks every entry, the seek tables, the schema section, and what the role promises. */
+export async function verifyShard(reader: ShardReader): Promise<void> {
+  for (const name of reader.names) {
+    await reader.read(name);
+    let start = 0;
+    for (const { decompressedSize } of (await reader.seekFrames(name)) ?? []) {
+      await reader.readRange(name, start, start + decompressedSize);
+      start += decompressedSize;
+    }
+  }
+  await reader.schema();
+  const { role } = reader.header;
+  try {
+    if (role === Role.manifest) await readManifest(reader);
+    if (role === Role.wshard) await reader.readJson(episodeEntry);
+  } catch (cause) {
+    const [rule, what] = role === Role.manifest ? ["S-ROL-2", "a manifest"] : ["S-ROL-3", "an episode"];
+    throw broken("bad_profile", rule, `not ${what}, as its role promises`, { cause, path: reader.path });
+  }
+}
