@@ -1,8 +1,12 @@
+import { readFileSync } from "node:fs";
 import { describeFilters } from "../src/core/filters.js";
 import { Role } from "../src/core/registry.js";
 import {
+  type Codec,
   computeIdentity,
+  createShard,
   findWarnings,
+  type JsonObject,
   openShard,
   readManifest,
   type ShardReader,
@@ -29,7 +33,60 @@ export const container: Kind = {
       if (given["when"] === "verify") await verifyShard(reader);
       return { done: true };
     }),
+
+  write: async (given, out) => {
+    const options = given["options"] as JsonObject;
+    const entries = given["entries"] as JsonObject[];
+    const layout = options["layout"];
+    const writer = createShard(out, {
+      role: Number(options["role"]),
+      alignment: Number(options["alignment"]),
+      compression: options["compression"] as Codec,
+      identity: options["identity"] === true,
+      ...(given["schema"] === undefined ? {} : { schema: given["schema"] as JsonObject }),
+      ...(layout === "reserved" ? { maxEntries: Number(options["max_entries"]) } : {}),
+      ...(layout === "declared" ? { names: entries.map((entry) => String(entry["name"])) } : {}),
+    });
+    for (const entry of entries) {
+      await writer.write(String(entry["name"]), content(String(entry["content"])), {
+        contentType: Number(entry["content_type"]),
+        tagBits: Number(entry["tag_bits"]),
+      });
+    }
+    await writer.finish();
+    return tellWritten(out);
+  },
+
+  rewrite: (file, out) =>
+    using(file, async (reader) => {
+      const { role, alignment } = reader.header;
+      const schema = await reader.schema();
+      const writer = createShard(out, { role, alignment, ...(schema ? { schema } : {}) });
+      for (const { name, codec, contentType, tagBits } of reader.entries()) {
+        await writer.write(name, await reader.read(name), { codec, contentType, tagBits });
+      }
+      await writer.finish();
+      return tellWritten(out);
+    }),
 };
+
+/** What a case says about the content of an entry. */
+export function content(text: string): Uint8Array {
+  const [kind, value] = text.split(":");
+  if (kind === "hex") return Buffer.from(value, "hex");
+  const size = Number(value);
+  if (kind === "ramp") return Uint8Array.from({ length: size }, (_, i) => i & 255);
+  const rows = Array.from({ length: Math.ceil(size / 11) }, (_, i) => `row ${String(i).padStart(6, "0")}\n`);
+  return Buffer.from(rows.join("")).subarray(0, size);
+}
+
+/** The answer about a file that was written. */
+export function tellWritten(path: string): Promise<Told> {
+  return using(path, async (reader) => ({
+    sha256: digest(readFileSync(path)),
+    identity: await (await computeIdentity(reader)).digest(),
+  }));
+}
 
 /** Opens a file, uses it and closes it. */
 export async function using<T>(file: string, run: (reader: ShardReader) => Promise<T>): Promise<T> {

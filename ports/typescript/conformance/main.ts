@@ -9,7 +9,7 @@ const usage =
   "run info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | --batch";
 
 /** The letters of tests/conformance/ports.py. */
-const features = "RZMSFLJNIV";
+const features = "RZMSFLJNIGVW";
 
 /** What the program does with each kind of file. */
 const kinds: Record<string, Kind> = { container };

@@ -1,7 +1,8 @@
 export { crc32c } from "./core/crc32c.js";
+export { type ArrayOf, fromTypedArray, type TypedArray, toDType, toTypedArray } from "./core/dtypes.js";
 export { type ErrorDetails, ShardError } from "./core/errors.js";
 export type { Filters } from "./core/filters.js";
-export { computeIdentity, Identity, type IdentityVersion, verifyIdentity } from "./core/identity.js";
+export { computeIdentity, Identity, type IdentityVersion } from "./core/identity.js";
 export {
   canonicalBytes,
   canonicalJson,
@@ -25,6 +26,8 @@ export {
 } from "./core/registry.js";
 export { schemaId } from "./core/schema.js";
 export type { SeekFrame } from "./core/seekable.js";
+export { packSignature, parseSignature, type Signature, signShard, verifySignature } from "./core/signature.js";
+export { BytesSink, type Sink, StreamSink } from "./core/sink.js";
 export {
   BlobSource,
   BytesSource,
@@ -35,6 +38,7 @@ export {
   type SourceLike,
   type SourceStats,
 } from "./core/source.js";
-export { findWarnings, verifyShard } from "./core/verify.js";
+export { type ExpectedIdentity, findWarnings, verifyIdentity, verifyShard } from "./core/verify.js";
+export { type EntryOptions, ShardWriter, type WriterOptions } from "./core/writer.js";
 export { xxh64 } from "./core/xxh64.js";
 export type { Zstd, ZstdProvider } from "./core/zstd.js";

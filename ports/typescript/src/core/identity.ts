@@ -1,7 +1,7 @@
 // The identity of a file: what it holds, whatever its compression, alignment and order.
 
-import { compareUtf8, encodeUtf8, equalBytes, sha256 } from "./bytes.js";
-import { broken, located, type ShardError } from "./errors.js";
+import { compareUtf8, encodeUtf8, sha256 } from "./bytes.js";
+import { broken, type ShardError } from "./errors.js";
 import { canonicalBytes, canonicalJson, isInteger, isObject, type JsonObject, parseJsonObject } from "./json.js";
 import { identityEntry } from "./layout.js";
 import type { ShardReader } from "./reader.js";
@@ -50,19 +50,6 @@ export async function schemaDigest(schema: JsonObject | undefined): Promise<stri
   return sha256(canonicalBytes(schema ?? {}));
 }
 
-/** Compares the stored `meta/identity` with the file, and returns its version (S-IDN-1, S-IDN-2, S-IDN-4). */
-export async function verifyIdentity(reader: ShardReader): Promise<IdentityVersion> {
-  try {
-    const text = await reader.read(identityEntry);
-    const stored = parseIdentity(text);
-    const found = await computeIdentity(reader);
-    if (equalBytes(encodeUtf8(found.text(stored.version)) as Uint8Array, text)) return stored.version;
-    throw difference(found, stored);
-  } catch (error) {
-    throw located(error, reader.path);
-  }
-}
-
 /** A stored identity. */
 export interface StoredIdentity {
   version: IdentityVersion;
@@ -108,8 +95,8 @@ export function isDigest(value: unknown): value is string {
   return typeof value === "string" && /^[0-9a-f]{64}$/.test(value);
 }
 
-/** Names the first difference (S-IDN-2). */
-function difference(found: Identity, stored: StoredIdentity): ShardError {
+/** Names the first difference between a file and a stored identity (S-IDN-2). */
+export function difference(found: Identity, stored: StoredIdentity): ShardError {
   const differs = (problem: string, entry?: string) => broken("identity_mismatch", "S-IDN-2", problem, { entry });
   if (stored.version === 2 && stored.role !== found.role) return differs("the role is not that of the identity");
   if (stored.version === 2 && stored.schema !== found.schema) {

@@ -1,10 +1,18 @@
 // What checking tools find out about a file.
 
-import { encodeUtf8 } from "./bytes.js";
+import { decodeUtf8, encodeUtf8 } from "./bytes.js";
 import { hasChecksum } from "./content.js";
-import { broken, located } from "./errors.js";
-import { entryFlags, episodeEntry, headerFlags, reservedBytes } from "./layout.js";
-import { readManifest } from "./manifest.js";
+import { broken, invalid, located } from "./errors.js";
+import {
+  computeIdentity,
+  difference,
+  type Identity,
+  type IdentityVersion,
+  isDigest,
+  parseIdentity,
+} from "./identity.js";
+import { entryFlags, episodeEntry, headerFlags, identityEntry, manifestEntry, reservedBytes } from "./layout.js";
+import { checkSchemaLists, readManifest } from "./manifest.js";
 import type { ShardReader } from "./reader.js";
 import { Role, type WarningCode } from "./registry.js";
 import { xxh64 } from "./xxh64.js";
@@ -75,4 +83,47 @@ export async function verifyShard(reader: ShardReader): Promise<void> {
     const [rule, what] = role === Role.manifest ? ["S-ROL-2", "a manifest"] : ["S-ROL-3", "an episode"];
     throw broken("bad_profile", rule, `not ${what}, as its role promises`, { cause, path: reader.path });
   }
+}
+
+/** An identity from somewhere you trust. */
+export interface ExpectedIdentity {
+  digest: string;
+  /** Undefined compares with both. */
+  version?: IdentityVersion;
+}
+
+/**
+ * Recomputes the identity of a file, compares it with the stored one and, if it is given, with the expected one, and
+ * returns the version that fits (S-IDN-1, S-IDN-2, S-IDN-4). Version 1 covers neither the role nor the schema section.
+ */
+export async function verifyIdentity(reader: ShardReader, expected?: ExpectedIdentity): Promise<IdentityVersion> {
+  try {
+    const text = expected === undefined || reader.has(identityEntry) ? await reader.read(identityEntry) : undefined;
+    const stored = text && parseIdentity(text);
+    const found = await computeIdentity(reader);
+    if (stored && text && decodeUtf8(text) !== found.text(stored.version)) throw difference(found, stored);
+    const version = expected ? await fittingVersion(found, expected) : (stored?.version ?? 2);
+    await checkManifestLists(reader);
+    return version;
+  } catch (error) {
+    throw located(error, reader.path);
+  }
+}
+
+/** The hashed text has its version, so a digest fits one version at most. */
+async function fittingVersion(found: Identity, { digest, version }: ExpectedIdentity): Promise<IdentityVersion> {
+  if (!isDigest(digest))
+    throw invalid("this is not an identity", { expected: "64 lower-case hex digits", found: digest });
+  for (const candidate of version ? [version] : ([2, 1] as const)) {
+    if ((await found.digest(candidate)) === digest) return candidate;
+  }
+  const details = { expected: digest, found: await found.digest(version) };
+  throw broken("identity_mismatch", "S-SIG-1", "the content does not fit the identity", details);
+}
+
+/** In a manifest, a list in the schema section must also be in the entry (S-MAN-7). */
+export async function checkManifestLists(reader: ShardReader): Promise<void> {
+  if (reader.header.role !== Role.manifest) return;
+  const fields = reader.has(manifestEntry) ? await reader.readJson(manifestEntry, "S-MAN-1") : {};
+  await checkSchemaLists(reader, fields);
 }

@@ -1,0 +1,83 @@
+// Where the bytes of a new file go.
+
+import { concat } from "./bytes.js";
+import { ioError } from "./source.js";
+
+/** Takes the data of a file piece by piece, and its head at the end. */
+export interface Sink {
+  /** A path; undefined if the file has none. */
+  readonly path: string | undefined;
+  /** Called once, before the data. The size of the head is undefined if it is not known yet. */
+  begin(headSize: number | undefined): Promise<void>;
+  /** Takes the next bytes of data. They may change when this is done. */
+  append(bytes: Uint8Array): Promise<void>;
+  /** Takes the head, which stands in front of the data, and completes the file. */
+  finish(head: Uint8Array): Promise<void>;
+  /** Leaves nothing behind. */
+  abort(): Promise<void>;
+}
+
+/** Collects a file in memory. */
+export class BytesSink implements Sink {
+  readonly path = undefined;
+  #parts: Uint8Array[] = [];
+  #bytes: Uint8Array | undefined;
+
+  /** The file; undefined until it is finished. */
+  get bytes(): Uint8Array | undefined {
+    return this.#bytes;
+  }
+
+  async begin(): Promise<void> {}
+
+  async append(bytes: Uint8Array): Promise<void> {
+    this.#parts.push(bytes.slice());
+  }
+
+  async finish(head: Uint8Array): Promise<void> {
+    this.#bytes = concat([head, ...this.#parts]);
+    this.#parts = [];
+  }
+
+  async abort(): Promise<void> {
+    this.#parts = [];
+  }
+}
+
+/** Writes a file to a stream. The data waits in memory until the head, which comes first, is known. */
+export class StreamSink implements Sink {
+  readonly path = undefined;
+  readonly #stream: WritableStream<Uint8Array>;
+  #parts: Uint8Array[] = [];
+
+  constructor(stream: WritableStream<Uint8Array>) {
+    this.#stream = stream;
+  }
+
+  async begin(): Promise<void> {}
+
+  async append(bytes: Uint8Array): Promise<void> {
+    this.#parts.push(bytes.slice());
+  }
+
+  async finish(head: Uint8Array): Promise<void> {
+    const writer = this.#stream.getWriter();
+    try {
+      for (const part of [head, ...this.#parts]) {
+        await writer.ready;
+        await writer.write(part);
+      }
+      await writer.close();
+    } catch (error) {
+      throw ioError("cannot write", error);
+    } finally {
+      this.#parts = [];
+      writer.releaseLock();
+    }
+  }
+
+  async abort(): Promise<void> {
+    this.#parts = [];
+    if (!this.#stream.locked) await this.#stream.abort().catch(() => undefined);
+  }
+}
