@@ -145,8 +145,8 @@ function toUpperHalves(values: Float32Array): Uint16Array {
   const out = new Uint16Array(values.length);
   const bits = new Uint32Array(new Float32Array(values).buffer);
   for (let i = 0; i < values.length; i++) {
-    const isNaN = (bits[i] & 0x7fffffff) > 0x7f800000;
-    out[i] = isNaN ? (bits[i] >>> 16) | 0x40 : (bits[i] + 0x7fff + ((bits[i] >>> 16) & 1)) >>> 16;
+    const isNumber = (bits[i] & 0x7fffffff) <= 0x7f800000;
+    out[i] = isNumber ? (bits[i] + 0x7fff + ((bits[i] >>> 16) & 1)) >>> 16 : (bits[i] >>> 16) | 0x40;
   }
   return out;
 }

@@ -1,4 +1,4 @@
-// The raw block format of lz4.
+// The raw block format of lz4. The loops are one function each: a closure would make them several times slower.
 
 import { viewOf } from "./bytes.js";
 import { broken, type ShardError } from "./errors.js";
@@ -11,6 +11,8 @@ const lastLiterals = 5;
 const matchLimit = 12;
 const maxDistance = 65535;
 const hashBits = 14;
+/** From this length on, a call is faster than a loop. */
+const longCopy = 32;
 
 /** Decodes one block to exactly `size` bytes (S-CMP-3, S-CMP-4, S-CMP-9). */
 export function decodeLz4(stored: Uint8Array, size: number): Uint8Array {
@@ -19,35 +21,23 @@ export function decodeLz4(stored: Uint8Array, size: number): Uint8Array {
   let at = 0;
   let done = 0;
   let matchEnd = 0;
-
-  const damaged = (): ShardError => {
-    if (end > 4 && viewOf(stored).getUint32(0, true) === size) {
-      return broken("bad_compression", "S-CMP-9", "the lz4 block has its size in front");
-    }
-    return broken("bad_compression", "S-CMP-4", "the lz4 block is damaged or incomplete");
-  };
-  const longer = () =>
-    broken("size_mismatch", "S-CMP-3", "the lz4 block holds more than the index says", { expected: `${size} bytes` });
-  const length = (nibble: number): number => {
-    let total = nibble;
-    if (nibble < 15) return total;
-    for (;;) {
-      if (at >= end) throw damaged();
-      const byte = stored[at++];
-      total += byte;
-      if (byte !== 255) return total;
-    }
-  };
-
   while (at < end) {
     const token = stored[at++];
-    const literals = length(token >> 4);
-    if (literals > end - at) throw damaged();
-    if (literals > size - done) throw longer();
-    if (literals < 32) for (let i = 0; i < literals; i++) out[done + i] = stored[at + i];
-    else out.set(stored.subarray(at, at + literals), done);
-    at += literals;
-    done += literals;
+    let literals = token >> 4;
+    if (literals === 15) {
+      let byte = 255;
+      while (byte === 255 && at < end) literals += byte = stored[at++];
+      if (byte === 255) throw damaged(stored, size);
+    }
+    if (literals > end - at) throw damaged(stored, size);
+    if (literals > size - done) throw longer(size);
+    const literalEnd = at + literals;
+    if (literals < longCopy) while (at < literalEnd) out[done++] = stored[at++];
+    else {
+      out.set(stored.subarray(at, literalEnd), done);
+      at = literalEnd;
+      done += literals;
+    }
     if (at === end) {
       if ((token & 15) !== 0 || (matchEnd > 0 && done - matchEnd < lastLiterals)) {
         throw broken("bad_compression", "S-CMP-9", "the lz4 block does not end with five literals");
@@ -55,18 +45,39 @@ export function decodeLz4(stored: Uint8Array, size: number): Uint8Array {
       checkSize(done, size);
       return out;
     }
-    if (end - at < 2) throw damaged();
+    if (end - at < 2) throw damaged(stored, size);
     const distance = stored[at] | (stored[at + 1] << 8);
     at += 2;
-    const match = length(token & 15) + minMatch;
-    if (distance === 0 || distance > done) throw damaged();
-    if (match > size - done) throw longer();
-    if (distance >= match && match >= 32) out.copyWithin(done, done - distance, done - distance + match);
-    else for (let i = 0; i < match; i++) out[done + i] = out[done - distance + i]; // source and target may overlap
-    done += match;
-    matchEnd = done;
+    let match = token & 15;
+    if (match === 15) {
+      let byte = 255;
+      while (byte === 255 && at < end) match += byte = stored[at++];
+      if (byte === 255) throw damaged(stored, size);
+    }
+    match += minMatch;
+    if (distance === 0 || distance > done) throw damaged(stored, size);
+    if (match > size - done) throw longer(size);
+    matchEnd = done + match;
+    if (match >= longCopy && distance >= match) {
+      out.copyWithin(done, done - distance, matchEnd - distance);
+      done = matchEnd;
+    } else {
+      for (let from = done - distance; done < matchEnd; ) out[done++] = out[from++]; // the two may overlap
+    }
   }
-  throw damaged();
+  throw damaged(stored, size);
+}
+
+function damaged(stored: Uint8Array, size: number): ShardError {
+  if (stored.length > 4 && viewOf(stored).getUint32(0, true) === size) {
+    return broken("bad_compression", "S-CMP-9", "the lz4 block has its size in front");
+  }
+  return broken("bad_compression", "S-CMP-4", "the lz4 block is damaged or incomplete");
+}
+
+function longer(size: number): ShardError {
+  const expected = `${size} bytes`;
+  return broken("size_mismatch", "S-CMP-3", "the lz4 block holds more than the index says", { expected });
 }
 
 /** Compresses to one block; undefined if it would not get smaller. */
@@ -75,49 +86,61 @@ export function encodeLz4(data: Uint8Array): Uint8Array | undefined {
   const view = viewOf(data);
   const places = new Int32Array(2 ** hashBits).fill(-1);
   const lastMatch = data.length - matchLimit;
+  const matchEnd = data.length - lastLiterals;
   let anchor = 0;
   let to = 0;
-
-  /** Writes literals up to a place and a match behind them; no match at the end. False if there is no room. */
-  const sequence = (literalEnd: number, distance: number, match: number): boolean => {
-    const literals = literalEnd - anchor;
-    if (to + literals + literals / 255 + match / 255 + 8 > out.length) return false;
-    const rest = match > 0 ? match - minMatch : 0;
-    out[to++] = (Math.min(literals, 15) << 4) | Math.min(rest, 15);
-    to = more(out, to, literals);
-    out.set(data.subarray(anchor, literalEnd), to);
-    to += literals;
-    if (match === 0) return true;
-    out[to++] = distance & 255;
-    out[to++] = distance >> 8;
-    to = more(out, to, rest);
-    return true;
-  };
-
-  for (let at = 0, misses = 0; at <= lastMatch; ) {
-    const word = view.getUint32(at, true);
-    const slot = Math.imul(word, 2654435761) >>> (32 - hashBits);
+  let misses = 0;
+  for (let at = 0; at <= lastMatch; ) {
+    const word = view.getInt32(at, true);
+    const slot = Math.imul(word, 0x9e3779b1) >>> (32 - hashBits);
     const candidate = places[slot];
     places[slot] = at;
-    if (candidate < 0 || at - candidate > maxDistance || view.getUint32(candidate, true) !== word) {
+    if (candidate < 0 || at - candidate > maxDistance || view.getInt32(candidate, true) !== word) {
       at += 1 + (misses++ >> 6); // faster through data that does not repeat
       continue;
     }
     misses = 0;
-    const limit = data.length - lastLiterals;
     let end = at + minMatch;
-    while (end < limit && data[end] === data[end - at + candidate]) end++;
-    if (!sequence(at, at - candidate, end - at)) return undefined;
+    for (let from = candidate + minMatch; end < matchEnd && data[end] === data[from]; from++) end++;
+    to = writeSequence(out, to, data, anchor, at, at - candidate, end - at);
+    if (to < 0) return undefined;
     anchor = at = end;
   }
-  return sequence(data.length, 0, 0) ? out.slice(0, to) : undefined;
+  to = writeSequence(out, to, data, anchor, data.length, 0, 0);
+  return to < 0 ? undefined : out.slice(0, to);
+}
+
+/** Writes literals and the match behind them, if there is one. Returns the place behind them; -1 if there is no room. */
+function writeSequence(
+  out: Uint8Array,
+  start: number,
+  data: Uint8Array,
+  literalStart: number,
+  literalEnd: number,
+  distance: number,
+  match: number,
+): number {
+  const literals = literalEnd - literalStart;
+  const rest = match > 0 ? match - minMatch : 0;
+  let to = start;
+  if (to + literals + literals / 255 + rest / 255 + 8 > out.length) return -1;
+  out[to++] = (Math.min(literals, 15) << 4) | Math.min(rest, 15);
+  if (literals >= 15) to = writeLength(out, to, literals - 15);
+  if (literals < longCopy) for (let from = literalStart; from < literalEnd; ) out[to++] = data[from++];
+  else {
+    out.set(data.subarray(literalStart, literalEnd), to);
+    to += literals;
+  }
+  if (match === 0) return to;
+  out[to++] = distance & 255;
+  out[to++] = distance >> 8;
+  return rest >= 15 ? writeLength(out, to, rest - 15) : to;
 }
 
 /** Writes what a length has beyond the 15 of its token. */
-function more(out: Uint8Array, start: number, length: number): number {
+function writeLength(out: Uint8Array, start: number, length: number): number {
   let to = start;
-  if (length < 15) return to;
-  let rest = length - 15;
+  let rest = length;
   for (; rest >= 255; rest -= 255) out[to++] = 255;
   out[to++] = rest;
   return to;

@@ -7,7 +7,10 @@ import { xxh64Low } from "./xxh64.js";
 
 /** A zstd library. Its functions may be asynchronous. */
 export interface Zstd {
-  /** Decodes one frame to at most `size` bytes. Fails, or returns something of another length, if that is not possible. */
+  /**
+   * Decodes one frame to at most `size` bytes, and verifies the frame's own checksum if it has one. Fails, or returns
+   * something of another length, if that is not possible.
+   */
   decompress(frame: Uint8Array, size: number): Uint8Array | Promise<Uint8Array>;
   /** Makes one frame that declares the size of its content. Only writers need it. */
   compress?(data: Uint8Array, level: number): Uint8Array | Promise<Uint8Array>;
