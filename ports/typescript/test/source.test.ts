@@ -1,0 +1,171 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { afterEach, describe, expect, test } from "vitest";
+import { BytesSink, BytesSource, checkUri, type IReadable, openShard, ShardError, ShardWriter } from "../src/index.js";
+
+/** A file of some entries, the last of which is long. */
+async function makeFile(count = 3, size = 200_000): Promise<Uint8Array> {
+  const sink = new BytesSink();
+  const writer = new ShardWriter(sink);
+  for (let i = 0; i < count; i++) await writer.write(`entry/${i}`, Uint8Array.of(i, i, i));
+  await writer.write("long", new Uint8Array(size).fill(7));
+  await writer.finish();
+  return sink.bytes as Uint8Array;
+}
+
+type Answer = (request: IncomingMessage, response: ServerResponse, start: number, end: number) => void;
+let server: Server | undefined;
+
+async function serve(answer: Answer): Promise<string> {
+  server = createServer((request, response) => {
+    const [, start, end] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [];
+    answer(request, response, Number(start), Number(end));
+  });
+  await new Promise<void>((done) => server?.listen(0, "127.0.0.1", done));
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/folder/file.shard?key=1`;
+}
+
+afterEach(() => {
+  server?.close();
+  server = undefined;
+});
+
+/** Answers as a good server does. */
+function ranges(file: Uint8Array, headers: Record<string, string> = {}): Answer {
+  return (_, response, start, end) => {
+    const part = file.subarray(start, end + 1);
+    const range = `bytes ${start}-${start + part.length - 1}/${file.length}`;
+    response.writeHead(206, { "content-range": range, "content-length": part.length, ...headers });
+    response.end(part);
+  };
+}
+
+async function failure(run: Promise<unknown>): Promise<ShardError> {
+  const error = await run.then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  if (!(error instanceof ShardError)) throw new Error(`no ShardError: ${String(error)}`);
+  return error;
+}
+
+describe("a file behind a URL", () => {
+  test("opens with one request, and short entries beside its head need no other", async () => {
+    const file = await makeFile();
+    const reader = await openShard(await serve(ranges(file)));
+    expect(await reader.read("entry/1")).toEqual(Uint8Array.of(1, 1, 1));
+    expect(reader.source.stats).toEqual({ requests: 1, bytes: 65536 });
+    expect((await reader.read("long")).length).toBe(200_000);
+    expect(await reader.readRange("long", 150_000, 150_010)).toEqual(new Uint8Array(10).fill(7));
+    expect(reader.source.stats.requests).toBe(3);
+  });
+
+  test("opens with two requests if its head is long", async () => {
+    const file = await makeFile(3000, 10);
+    const reader = await openShard(await serve(ranges(file)));
+    expect(reader.names.length).toBe(3001);
+    expect(reader.source.stats.requests).toBe(2);
+  });
+
+  test("is refused if the server ignores ranges, unless the file is short", async () => {
+    const file = await makeFile();
+    const whole =
+      (bytes: Uint8Array): Answer =>
+      (_, response) => {
+        response.writeHead(200, { "content-length": bytes.length });
+        response.end(bytes);
+      };
+    const error = await failure(openShard(await serve(whole(file))));
+    expect(error.code).toBe("io_error");
+    expect(error.message).toContain("ignores ranges");
+    server?.close();
+    const reader = await openShard(await serve(whole(await makeFile(3, 100))));
+    expect((await reader.read("long")).length).toBe(100);
+  });
+
+  test("fails if it changes between two requests", async () => {
+    const file = await makeFile();
+    let tag = 0;
+    const reader = await openShard(
+      await serve((request, response, start, end) => {
+        ranges(file, { etag: `"${tag++}"` })(request, response, start, end);
+      }),
+    );
+    expect((await failure(reader.read("long"))).message).toContain("changed while it was read");
+  });
+
+  test.each<[string, Answer]>([
+    ["refuses", (_, response) => response.writeHead(404).end()],
+    ["does not say which range", (_, response) => response.writeHead(206).end("SHRD")],
+    ["another range", (_, response) => response.writeHead(206, { "content-range": "bytes 5-9/10" }).end("abcde")],
+    ["compresses", (_, response) => response.writeHead(206, { "content-encoding": "gzip" }).end()],
+    [
+      "more bytes than it says",
+      (_, response) => response.writeHead(206, { "content-range": "bytes 0-3/4" }).end("SHRDS"),
+    ],
+    ["cut off", (_, response) => response.writeHead(206, { "content-range": "bytes 0-3/4" }).end("SHR")],
+  ])("fails with a clear error if the server %s", async (problem, answer) => {
+    const error = await failure(openShard(await serve(answer)));
+    expect(error.code).toBe("io_error");
+    expect(error.message).toContain(problem);
+    expect(error.path).toContain("/folder/file.shard");
+  });
+
+  test("an empty file is not a Shard file", async () => {
+    const url = await serve((_, response) => response.writeHead(416, { "content-range": "bytes */0" }).end());
+    expect((await failure(openShard(url))).code).toBe("truncated");
+  });
+
+  test("files beside it keep the query", async () => {
+    const reader = await openShard(await serve(ranges(await makeFile())));
+    const sibling = await reader.source.sibling?.("a b/c?.shard");
+    expect(sibling?.path).toMatch(/\/folder\/a%20b\/c%3F\.shard\?key=1$/);
+  });
+});
+
+describe("other sources", () => {
+  test("a Blob, a buffer and anything with read and size give the same", async () => {
+    const file = await makeFile();
+    const readable: IReadable = {
+      size: async () => BigInt(file.length),
+      read: async (offset, size) => file.slice(Number(offset), Number(offset + size)),
+    };
+    for (const source of [new Blob([file as BlobPart]), file.buffer as ArrayBuffer, Buffer.from(file), readable]) {
+      const reader = await openShard(source);
+      expect(await reader.read("entry/2")).toEqual(Uint8Array.of(2, 2, 2));
+      expect((await reader.readRange("long", 10, 20)).length).toBe(10);
+      await reader.close();
+      expect((await failure(reader.read("long"))).code).toBe("closed");
+    }
+  });
+
+  test("entries of bytes in memory are views, not copies", async () => {
+    const file = await makeFile();
+    const reader = await openShard(file);
+    expect((await reader.read("long")).buffer).toBe(file.buffer);
+  });
+
+  test("a source that gives too few bytes is an error", async () => {
+    const file = await makeFile();
+    const source = new BytesSource(file);
+    const short = { start: () => source.start(), read: () => source.read(0, file.length + 1) };
+    await expect(short.read()).rejects.toThrow("truncated");
+  });
+});
+
+test("a reference must stay in its folder", () => {
+  for (const uri of ["a.shard", "a/b.shard", "a/../b.shard", "./a", "ä b.shard", "a:b/c".slice(2)]) checkUri(uri);
+  const bad = [
+    "/a",
+    "../a",
+    "a/../../b",
+    "http://x/a",
+    "C:a",
+    "c:\\a",
+    "a\\b",
+    "a\0",
+    "a/".repeat(257),
+    "x".repeat(4097),
+  ];
+  for (const uri of bad) expect(() => checkUri(uri), uri).toThrow("S-MAN-4");
+});
