@@ -128,7 +128,8 @@ async function tell(reader: ShardReader): Promise<Told> {
 
 async function tellEntry(reader: ShardReader, name: string): Promise<Told> {
   const entry = reader.entry(name);
-  const row = reader.index.row(reader.index.find(name) as number);
+  const number = reader.index.find(name) as number;
+  const row = reader.index.row(number);
   const content = await reader.read(name);
   const filters = await reader.filters(name);
   const frames = await reader.seekFrames(name);
@@ -141,7 +142,7 @@ async function tellEntry(reader: ShardReader, name: string): Promise<Told> {
   }
   return {
     name,
-    name_hash: row.nameHash.toString(16).padStart(16, "0"),
+    name_hash: reader.index.nameHash(number).toString(16).padStart(16, "0"),
     crc32c: row.crc32c.toString(16).padStart(8, "0"),
     codec: entry.codec,
     content_type: String(entry.contentType),

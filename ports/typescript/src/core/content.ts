@@ -17,9 +17,9 @@ import type { Limits } from "./registry.js";
 import { decodeSeekFrame, parseSeekTable, type SeekTable, seekTableSize } from "./seekable.js";
 import { checkSize, decodeFrame, decodeFrames, walkFrames, type Zstd } from "./zstd.js";
 
-const zstdExpansion = 32768n;
-const lz4Expansion = 255n;
-const lz4Slack = 64n;
+const zstdExpansion = 32768;
+const lz4Expansion = 255;
+const lz4Slack = 64;
 
 /** How an entry is stored (S-CMP-1, and S-FLT-1 about the codec). */
 export function codecOf(entry: IndexEntry, header: Header): Codec {
@@ -60,7 +60,7 @@ export function checkSizes(entry: IndexEntry, header: Header, limits: Limits): C
     }
     return codec;
   }
-  if (origSize > BigInt(limits.maxDecompressedBytes)) {
+  if (origSize > limits.maxDecompressedBytes) {
     const details = { expected: `at most ${limits.maxDecompressedBytes} bytes`, found: origSize };
     throw broken("limit_exceeded", "S-CMP-2", "the entry is too large after decompression", details);
   }
@@ -93,7 +93,7 @@ export async function decodeEntry(
   zstd: () => Promise<Zstd>,
 ): Promise<Uint8Array> {
   if (stored.length === 0) throw broken("bad_compression", "S-CMP-4", "a compressed entry has no bytes");
-  const size = Number(entry.origSize);
+  const size = entry.origSize;
   if (codec === "lz4") return decodeLz4(stored, size);
   if (!isFiltered(entry)) return decodeFrames(await zstd(), stored, size, limits.maxWindowBytes);
   return decodeFiltered(stored, size, limits, zstd);

@@ -10,9 +10,9 @@ import {
   indexEntrySize,
   isAlignment,
   magic,
-  type RawHeader,
   unpackEntry,
   unpackHeader,
+  unpackNameHash,
   version,
 } from "./layout.js";
 import type { Limits } from "./registry.js";
@@ -30,27 +30,15 @@ export function parseHeader(head: Uint8Array, fileSize: number, limits: Limits):
     const details = { expected: `at least ${headerSize} bytes`, found: fileSize };
     throw broken("truncated", "S-HDR-1", "the file ends inside its header", details);
   }
-  const raw = unpackHeader(head);
-  const problem = headerProblem(raw, fileSize, limits);
+  const header = unpackHeader(head);
+  const problem = headerProblem(header, fileSize, limits);
   if (problem) throw problem;
-  return {
-    version: raw.version,
-    role: raw.role,
-    flags: raw.flags,
-    alignment: raw.alignment,
-    compressionDefault: raw.compressionDefault,
-    entryCount: raw.entryCount,
-    stringTableOffset: Number(raw.stringTableOffset),
-    dataSectionOffset: Number(raw.dataSectionOffset),
-    schemaOffset: raw.schemaOffset,
-    totalFileSize: fileSize,
-  };
+  return header;
 }
 
-function headerProblem(h: RawHeader, fileSize: number, limits: Limits): ShardError | undefined {
+function headerProblem(h: Header, fileSize: number, limits: Limits): ShardError | undefined {
   const indexBytes = indexEntrySize * h.entryCount;
   const indexEnd = headerSize + indexBytes;
-  const size = BigInt(fileSize);
   if (h.version !== version) {
     const details = { expected: version, found: h.version };
     return broken("unsupported_version", "S-HDR-3", "unknown version of the format", details);
@@ -66,9 +54,9 @@ function headerProblem(h: RawHeader, fileSize: number, limits: Limits): ShardErr
   if (h.flags & headerFlags.bigEndian) {
     return broken("bad_header", "S-HDR-6", "the header claims big-endian numbers", { found: `flags ${h.flags}` });
   }
-  if (h.totalFileSize !== size) {
+  if (h.totalFileSize !== fileSize) {
     const details = { expected: `${h.totalFileSize} bytes`, found: fileSize };
-    if (h.totalFileSize > size) {
+    if (h.totalFileSize > fileSize) {
       return broken("truncated", "S-HDR-7", "the file is shorter than its header says", details);
     }
     return broken("trailing_data", "S-HDR-7", "the file goes on after its stated end", details);
@@ -80,15 +68,15 @@ function headerProblem(h: RawHeader, fileSize: number, limits: Limits): ShardErr
   if (indexEnd > fileSize) {
     return broken("bad_offset", "S-HDR-9", "the index does not fit in the file", { found: `${h.entryCount} entries` });
   }
-  if (h.stringTableOffset !== BigInt(indexEnd)) {
+  if (h.stringTableOffset !== indexEnd) {
     const details = { expected: indexEnd, found: h.stringTableOffset };
     return broken("bad_offset", "S-HDR-10", "the string table does not follow the index", details);
   }
-  if (h.dataSectionOffset < h.stringTableOffset || h.dataSectionOffset > size) {
+  if (h.dataSectionOffset < h.stringTableOffset || h.dataSectionOffset > fileSize) {
     const details = { expected: `${indexEnd} to ${fileSize}`, found: h.dataSectionOffset };
     return broken("bad_offset", "S-HDR-11", "the data section is out of range", details);
   }
-  const names = Number(h.dataSectionOffset) - indexEnd;
+  const names = h.dataSectionOffset - indexEnd;
   if (names > limits.maxStringTableBytes) {
     const details = { expected: `at most ${limits.maxStringTableBytes} bytes`, found: names };
     return broken("limit_exceeded", "S-HDR-12", "the string table is too large", details);
@@ -105,22 +93,27 @@ export class Index {
   /** Checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3; `head` reaches to the data section. */
   constructor(head: Uint8Array, header: Header) {
     this.#view = viewOf(head);
-    const table = head.subarray(header.stringTableOffset, header.dataSectionOffset);
+    const table = new StringTable(head.subarray(header.stringTableOffset, header.dataSectionOffset));
     const names: string[] = [];
     const rows = new Map<string, number>();
+    let isOrdered = true;
+    let end = 0;
     for (let i = 0; i < header.entryCount; i++) {
       const entry = this.row(i);
-      const name = checkedName(entry, table);
+      const name = table.name(entry);
       if (rows.has(name)) {
         throw broken("duplicate_name", "S-NAM-4", "two entries have the same name", { found: shortened(name) });
       }
       checkBlock(entry, header, name);
       names.push(name);
       rows.set(name, i);
+      if (entry.diskSize === 0) continue;
+      isOrdered &&= entry.dataOffset >= end;
+      end = entry.dataOffset + entry.diskSize;
     }
     this.names = names;
     this.#rows = rows;
-    this.#checkOverlaps();
+    if (!isOrdered) this.#checkOverlaps();
   }
 
   get count(): number {
@@ -131,6 +124,11 @@ export class Index {
     return unpackEntry(this.#view, headerSize + number * indexEntrySize);
   }
 
+  /** The stored hash of a name, which may be wrong. */
+  nameHash(number: number): bigint {
+    return unpackNameHash(this.#view, headerSize + number * indexEntrySize);
+  }
+
   find(name: string): number | undefined {
     return this.#rows.get(name);
   }
@@ -138,54 +136,57 @@ export class Index {
   /** The rows with data, in the order of their offsets. */
   inOrder(): { row: number; start: number; end: number }[] {
     const blocks = [];
-    let ordered = true;
-    let last = 0;
     for (let row = 0; row < this.count; row++) {
       const { dataOffset, diskSize } = this.row(row);
-      if (diskSize === 0n) continue;
-      const start = Number(dataOffset);
-      ordered &&= start >= last;
-      last = start;
-      blocks.push({ row, start, end: start + Number(diskSize) });
+      if (diskSize > 0) blocks.push({ row, start: dataOffset, end: dataOffset + diskSize });
     }
-    return ordered ? blocks : blocks.sort((a, b) => a.start - b.start);
+    return blocks.sort((a, b) => a.start - b.start);
   }
 
   #checkOverlaps(): void {
     const blocks = this.inOrder();
     for (let i = 1; i < blocks.length; i++) {
       if (blocks[i].start >= blocks[i - 1].end) continue;
-      const found = [blocks[i - 1], blocks[i]]
-        .map(({ row }) => JSON.stringify(shortened(this.names[row])))
-        .join(" and ");
-      throw broken("overlap", "S-DAT-3", "the blocks of two entries overlap", { found });
+      const pair = [blocks[i - 1], blocks[i]].map(({ row }) => JSON.stringify(shortened(this.names[row])));
+      throw broken("overlap", "S-DAT-3", "the blocks of two entries overlap", { found: pair.join(" and ") });
     }
   }
 }
 
-function checkedName(entry: IndexEntry, table: Uint8Array): string {
-  if (entry.nameLength === 0) throw broken("bad_name", "S-NAM-2", "a name is empty");
-  if (entry.nameOffset + entry.nameLength > table.length) {
-    const found = `${entry.nameOffset} + ${entry.nameLength} bytes`;
-    throw broken("bad_name", "S-NAM-1", "a name is outside the string table", {
-      expected: `${table.length} bytes`,
-      found,
-    });
+/** The region of the names. */
+class StringTable {
+  readonly #bytes: Uint8Array;
+  /** The whole table, if it is ASCII: decoding it once is much faster than decoding each name. */
+  readonly #ascii: string | undefined;
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+    const text = decodeUtf8(bytes);
+    if (text?.length === bytes.length) this.#ascii = text;
   }
-  const bytes = table.subarray(entry.nameOffset, entry.nameOffset + entry.nameLength);
-  const name = decodeUtf8(bytes);
-  if (name === undefined) {
+
+  /** The name of an entry (S-NAM-1 to S-NAM-3). */
+  name({ nameOffset, nameLength }: IndexEntry): string {
+    const end = nameOffset + nameLength;
+    if (nameLength === 0) throw broken("bad_name", "S-NAM-2", "a name is empty");
+    if (end > this.#bytes.length) {
+      const details = { expected: `${this.#bytes.length} bytes`, found: `${nameOffset} + ${nameLength}` };
+      throw broken("bad_name", "S-NAM-1", "a name is outside the string table", details);
+    }
+    if (this.#ascii !== undefined) return this.#ascii.slice(nameOffset, end);
+    const bytes = this.#bytes.subarray(nameOffset, end);
+    const name = decodeUtf8(bytes);
+    if (name !== undefined) return name;
     throw broken("bad_name", "S-NAM-3", "a name is not valid UTF-8", { found: toHex(bytes.subarray(0, 32)) });
   }
-  return name;
 }
 
 function checkBlock(entry: IndexEntry, header: Header, name: string): void {
-  if (entry.dataOffset < BigInt(header.dataSectionOffset)) {
+  if (entry.dataOffset < header.dataSectionOffset) {
     const details = { entry: name, expected: `at least ${header.dataSectionOffset}`, found: entry.dataOffset };
     throw broken("bad_offset", "S-DAT-1", "a block starts before the data section", details);
   }
-  if (entry.dataOffset + entry.diskSize > BigInt(header.totalFileSize)) {
+  if (entry.dataOffset + entry.diskSize > header.totalFileSize) {
     const found = `${entry.dataOffset} + ${entry.diskSize}`;
     const details = { entry: name, expected: `at most ${header.totalFileSize}`, found };
     throw broken("bad_offset", "S-DAT-2", "a block ends after the end of the file", details);

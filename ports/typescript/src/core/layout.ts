@@ -32,22 +32,36 @@ export type Codec = "none" | "zstd" | "lz4";
 /** The codecs in the order of their numbers. */
 export const codecs: readonly Codec[] = ["none", "zstd", "lz4"];
 
-/** The first 64 bytes of a file. Fields of 64 bits are bigints until they are checked. */
-export interface RawHeader {
-  version: number;
-  role: number;
-  flags: number;
-  alignment: number;
-  compressionDefault: number;
-  indexEntrySize: number;
-  entryCount: number;
-  stringTableOffset: bigint;
-  dataSectionOffset: bigint;
-  schemaOffset: bigint;
-  totalFileSize: bigint;
+/**
+ * An unsigned number of 64 bits. From 2⁵³ on it is rounded, but never to less than 2⁵³. Files are smaller than that, so
+ * no comparison with a size or an offset inside a file goes wrong.
+ */
+function getUint64(view: DataView, at: number): number {
+  return view.getUint32(at + 4, true) * 0x1_0000_0000 + view.getUint32(at, true);
 }
 
-export function unpackHeader(bytes: Uint8Array): RawHeader {
+function setUint64(view: DataView, at: number, value: number): void {
+  view.setUint32(at, value % 0x1_0000_0000, true);
+  view.setUint32(at + 4, Math.floor(value / 0x1_0000_0000), true);
+}
+
+/** The first 64 bytes of a file, without the magic and the reserved bytes. */
+export interface Header {
+  readonly version: number;
+  readonly role: number;
+  readonly flags: number;
+  readonly alignment: number;
+  readonly compressionDefault: number;
+  readonly indexEntrySize: number;
+  readonly entryCount: number;
+  readonly stringTableOffset: number;
+  readonly dataSectionOffset: number;
+  /** 0 if there is no schema section. Not checked when a file is opened. */
+  readonly schemaOffset: number;
+  readonly totalFileSize: number;
+}
+
+export function unpackHeader(bytes: Uint8Array): Header {
   const view = viewOf(bytes);
   return {
     version: view.getUint8(0x04),
@@ -57,31 +71,16 @@ export function unpackHeader(bytes: Uint8Array): RawHeader {
     compressionDefault: view.getUint8(0x09),
     indexEntrySize: view.getUint16(0x0a, true),
     entryCount: view.getUint32(0x0c, true),
-    stringTableOffset: view.getBigUint64(0x10, true),
-    dataSectionOffset: view.getBigUint64(0x18, true),
-    schemaOffset: view.getBigUint64(0x20, true),
-    totalFileSize: view.getBigUint64(0x28, true),
+    stringTableOffset: getUint64(view, 0x10),
+    dataSectionOffset: getUint64(view, 0x18),
+    schemaOffset: getUint64(view, 0x20),
+    totalFileSize: getUint64(view, 0x28),
   };
 }
 
 /** The reserved bytes of a header. */
 export function reservedBytes(header: Uint8Array): Uint8Array {
   return header.subarray(0x30, headerSize);
-}
-
-/** A header whose fields were checked: all offsets are inside the file. */
-export interface Header {
-  readonly version: number;
-  readonly role: number;
-  readonly flags: number;
-  readonly alignment: number;
-  readonly compressionDefault: number;
-  readonly entryCount: number;
-  readonly stringTableOffset: number;
-  readonly dataSectionOffset: number;
-  /** Not checked when a file is opened. A number above 2⁵³ is not exact. */
-  readonly schemaOffset: bigint;
-  readonly totalFileSize: number;
 }
 
 export function packHeader(header: Header): Uint8Array {
@@ -93,52 +92,55 @@ export function packHeader(header: Header): Uint8Array {
   view.setUint16(0x06, header.flags, true);
   view.setUint8(0x08, header.alignment);
   view.setUint8(0x09, header.compressionDefault);
-  view.setUint16(0x0a, indexEntrySize, true);
+  view.setUint16(0x0a, header.indexEntrySize, true);
   view.setUint32(0x0c, header.entryCount, true);
-  view.setBigUint64(0x10, BigInt(header.stringTableOffset), true);
-  view.setBigUint64(0x18, BigInt(header.dataSectionOffset), true);
-  view.setBigUint64(0x20, header.schemaOffset, true);
-  view.setBigUint64(0x28, BigInt(header.totalFileSize), true);
+  setUint64(view, 0x10, header.stringTableOffset);
+  setUint64(view, 0x18, header.dataSectionOffset);
+  setUint64(view, 0x20, header.schemaOffset);
+  setUint64(view, 0x28, header.totalFileSize);
   return bytes;
 }
 
-/** A row of the index as it is stored. */
+/** A row of the index as it is stored, without the hash of the name. */
 export interface IndexEntry {
-  nameHash: bigint;
-  nameOffset: number;
-  nameLength: number;
-  flags: number;
-  dataOffset: bigint;
-  diskSize: bigint;
-  origSize: bigint;
-  crc32c: number;
-  contentType: number;
-  tagBits: number;
+  readonly nameOffset: number;
+  readonly nameLength: number;
+  readonly flags: number;
+  readonly dataOffset: number;
+  readonly diskSize: number;
+  readonly origSize: number;
+  readonly crc32c: number;
+  readonly contentType: number;
+  readonly tagBits: number;
 }
 
 export function unpackEntry(view: DataView, at: number): IndexEntry {
   return {
-    nameHash: view.getBigUint64(at, true),
     nameOffset: view.getUint32(at + 0x08, true),
     nameLength: view.getUint16(at + 0x0c, true),
     flags: view.getUint16(at + 0x0e, true),
-    dataOffset: view.getBigUint64(at + 0x10, true),
-    diskSize: view.getBigUint64(at + 0x18, true),
-    origSize: view.getBigUint64(at + 0x20, true),
+    dataOffset: getUint64(view, at + 0x10),
+    diskSize: getUint64(view, at + 0x18),
+    origSize: getUint64(view, at + 0x20),
     crc32c: view.getUint32(at + 0x28, true),
     contentType: view.getUint16(at + 0x2c, true),
     tagBits: view.getUint16(at + 0x2e, true),
   };
 }
 
-export function packEntry(view: DataView, at: number, entry: IndexEntry): void {
-  view.setBigUint64(at, entry.nameHash, true);
+/** The stored hash of a name. */
+export function unpackNameHash(view: DataView, at: number): bigint {
+  return view.getBigUint64(at, true);
+}
+
+export function packEntry(view: DataView, at: number, entry: IndexEntry, nameHash: bigint): void {
+  view.setBigUint64(at, nameHash, true);
   view.setUint32(at + 0x08, entry.nameOffset, true);
   view.setUint16(at + 0x0c, entry.nameLength, true);
   view.setUint16(at + 0x0e, entry.flags, true);
-  view.setBigUint64(at + 0x10, entry.dataOffset, true);
-  view.setBigUint64(at + 0x18, entry.diskSize, true);
-  view.setBigUint64(at + 0x20, entry.origSize, true);
+  setUint64(view, at + 0x10, entry.dataOffset);
+  setUint64(view, at + 0x18, entry.diskSize);
+  setUint64(view, at + 0x20, entry.origSize);
   view.setUint32(at + 0x28, entry.crc32c, true);
   view.setUint16(at + 0x2c, entry.contentType, true);
   view.setUint16(at + 0x2e, entry.tagBits, true);

@@ -121,7 +121,7 @@ export class ShardReader {
     return this.#locatedAsync(name, async () => {
       const row = this.#row(name);
       const codec = checkSizes(row, this.header, this.limits);
-      const stored = await this.readStored(Number(row.dataOffset), Number(row.diskSize));
+      const stored = await this.readStored(row.dataOffset, row.diskSize);
       const content =
         codec === "none" ? stored : await decodeEntry(row, codec, stored, this.limits, () => this.#loadZstd());
       if (this.#checksums && hasChecksum(row, this.header)) checkChecksum(row, content);
@@ -137,11 +137,11 @@ export class ShardReader {
     return this.#locatedAsync(name, async () => {
       const row = this.#row(name);
       const codec = checkSizes(row, this.header, this.limits);
-      const size = Number(row.origSize);
+      const size = row.origSize;
       if (!Number.isInteger(start) || !Number.isInteger(end) || start < 0 || start > end || end > size) {
         throw invalid("the range is outside the entry", { expected: `0 to ${size}`, found: `${start} to ${end}` });
       }
-      if (codec === "none") return this.readStored(Number(row.dataOffset) + start, end - start);
+      if (codec === "none") return this.readStored(row.dataOffset + start, end - start);
       const table = codec === "zstd" ? await this.#seekTable(row) : undefined;
       if (!table) return (await this.read(name)).subarray(start, end);
       if (start === end) return new Uint8Array(0);
@@ -149,7 +149,7 @@ export class ShardReader {
       const last = frameAt(table, end - 1) + 1;
       const filters = (await this.#filters(row))?.filters;
       const from = table.stored[first];
-      const stored = await this.readStored(Number(row.dataOffset) + from, table.stored[last] - from);
+      const stored = await this.readStored(row.dataOffset + from, table.stored[last] - from);
       const run = await decodeRun(stored, table, first, last, filters, this.limits, await this.#loadZstd());
       return run.subarray(start - table.content[first], end - table.content[first]);
     });
@@ -159,7 +159,7 @@ export class ShardReader {
   async readJson(name: string, rule = "S-SCH-2"): Promise<JsonObject> {
     return this.#locatedAsync(name, async () => {
       const { maxJsonBytes, maxJsonNodes } = this.limits;
-      checkJsonSize(Number(this.#row(name).origSize), "the entry", maxJsonBytes);
+      checkJsonSize(this.#row(name).origSize, "the entry", maxJsonBytes);
       return parseJsonObject(await this.read(name), { what: "the entry", rule, maxJsonBytes, maxJsonNodes });
     });
   }
@@ -168,18 +168,18 @@ export class ShardReader {
   async schema(): Promise<JsonObject | undefined> {
     return this.#locatedAsync(undefined, async () => {
       const { schemaOffset, dataSectionOffset, totalFileSize } = this.header;
-      if (schemaOffset === 0n) return undefined;
+      if (schemaOffset === 0) return undefined;
       const blocks = this.index.inOrder();
       const start = Math.max(dataSectionOffset, blocks.at(-1)?.end ?? 0);
-      if (schemaOffset < BigInt(start) || schemaOffset > BigInt(totalFileSize)) {
+      if (schemaOffset < start || schemaOffset > totalFileSize) {
         const details = { expected: `${start} to ${totalFileSize}`, found: schemaOffset };
         throw broken("bad_metadata", "S-SCH-1", "the schema section is out of range", details);
       }
       const what = "the schema section";
-      const size = totalFileSize - Number(schemaOffset);
+      const size = totalFileSize - schemaOffset;
       const { maxJsonBytes, maxJsonNodes } = this.limits;
       checkJsonSize(size, what, maxJsonBytes);
-      const text = await this.readStored(Number(schemaOffset), size);
+      const text = await this.readStored(schemaOffset, size);
       const schema = parseJsonObject(text, { what, maxJsonBytes, maxJsonNodes });
       checkSchema(schema);
       return schema;
@@ -218,9 +218,9 @@ export class ShardReader {
       codec: codecOf(row, this.header),
       contentType: row.contentType,
       tagBits: row.tagBits,
-      dataOffset: Number(row.dataOffset),
-      diskSize: Number(row.diskSize),
-      origSize: Number(row.origSize),
+      dataOffset: row.dataOffset,
+      diskSize: row.diskSize,
+      origSize: row.origSize,
       crc32c: hasChecksum(row, this.header) ? row.crc32c : undefined,
       isFiltered: isFiltered(row),
     };
@@ -232,21 +232,21 @@ export class ShardReader {
   }
 
   async #seekTable(row: IndexEntry): Promise<SeekTable | undefined> {
-    const disk = Number(row.diskSize);
-    const end = Number(row.dataOffset) + disk;
+    const disk = row.diskSize;
+    const end = row.dataOffset + disk;
     const footer = Math.min(disk, seekFooterSize);
     const size = seekTableSize(await this.readStored(end - footer, footer), disk);
     if (size === 0) return undefined;
     const leading = (await this.#filters(row))?.size ?? 0;
-    return parseSeekTable(await this.readStored(end - size, size), disk, Number(row.origSize), leading);
+    return parseSeekTable(await this.readStored(end - size, size), disk, row.origSize, leading);
   }
 
   /** The filters of an entry and the size of the frame that describes them. */
   async #filters(row: IndexEntry): Promise<{ filters: Filters; size: number } | undefined> {
     if (!isFiltered(row)) return undefined;
     codecOf(row, this.header);
-    const disk = Number(row.diskSize);
-    const head = await this.readStored(Number(row.dataOffset), Math.min(disk, filterHeadSize + maxDescription));
+    const disk = row.diskSize;
+    const head = await this.readStored(row.dataOffset, Math.min(disk, filterHeadSize + maxDescription));
     const size = filterFrameSize(head, disk);
     return { filters: parseFilters(head.subarray(filterHeadSize, size)), size };
   }

@@ -25,12 +25,12 @@ const pieceSize = 65536;
 export async function findWarnings(reader: ShardReader): Promise<WarningCode[]> {
   const { header, index } = reader;
   const found = new Set<WarningCode>();
-  let before = 0n;
+  let before = 0;
   for (let i = 0; i < index.count; i++) {
     const entry = index.row(i);
-    if (xxh64(encodeUtf8(index.names[i]) as Uint8Array) !== entry.nameHash) found.add("name_hash_mismatch");
-    const isMisaligned = header.alignment > 0 && entry.dataOffset % BigInt(header.alignment) !== 0n;
-    if (entry.diskSize > 0n && isMisaligned) found.add("misaligned");
+    if (xxh64(encodeUtf8(index.names[i]) as Uint8Array) !== index.nameHash(i)) found.add("name_hash_mismatch");
+    const isMisaligned = header.alignment > 0 && entry.dataOffset % header.alignment !== 0;
+    if (entry.diskSize > 0 && isMisaligned) found.add("misaligned");
     if (!hasChecksum(entry, header)) found.add("no_checksum");
     if (entry.dataOffset < before) found.add("not_ascending");
     if (entry.flags & ~entryFlags.known) found.add("nonzero_reserved");
@@ -52,7 +52,7 @@ function isZero(bytes: Uint8Array): boolean {
 /** Looks at the bytes of the data section that belong to no block. */
 async function checkGaps(reader: ShardReader, found: Set<WarningCode>): Promise<void> {
   const { schemaOffset, dataSectionOffset, totalFileSize } = reader.header;
-  const end = schemaOffset === 0n || schemaOffset > BigInt(totalFileSize) ? totalFileSize : Number(schemaOffset);
+  const end = schemaOffset === 0 || schemaOffset > totalFileSize ? totalFileSize : schemaOffset;
   let at = dataSectionOffset;
   for (const block of [...reader.index.inOrder(), { start: end, end }]) {
     if (block.start - at >= largestAlignment) found.add("unreferenced_bytes");

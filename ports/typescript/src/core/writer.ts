@@ -183,20 +183,17 @@ export class ShardWriter {
     const { compression = "none", level = 3, zstd } = this.#options;
     const { stored, flags } = await encodeEntry(data, { codec: compression, level, ...options }, zstd);
     const row = {
-      nameHash: xxh64(bytes),
       nameOffset: this.#namesSize,
       nameLength: bytes.length,
       flags,
-      dataOffset: 0n,
-      diskSize: BigInt(stored.length),
-      origSize: BigInt(data.length),
+      diskSize: stored.length,
+      origSize: data.length,
       crc32c: crc32c(data),
       contentType,
       tagBits,
     };
     if (this.#options.identity && name !== identityEntry) this.#digests.set(name, await sha256(data));
-    row.dataOffset = BigInt(await this.#append(stored));
-    this.#rows.push(row);
+    this.#rows.push({ ...row, dataOffset: await this.#append(stored) });
     this.#names.push(bytes);
     this.#seen.add(name);
     this.#namesSize += bytes.length + this.#terminator;
@@ -261,7 +258,8 @@ export class ShardWriter {
     const bytes = new Uint8Array(size);
     const view = viewOf(bytes);
     this.#rows.forEach((row, i) => {
-      packEntry(view, headerSize + indexEntrySize * i, { ...row, dataOffset: row.dataOffset + BigInt(size) });
+      const placed = { ...row, dataOffset: row.dataOffset + size };
+      packEntry(view, headerSize + indexEntrySize * i, placed, xxh64(this.#names[i]));
       bytes.set(this.#names[i], tableStart + row.nameOffset);
     });
     bytes.set(packHeader(this.#header(size, schemaSize)));
@@ -280,10 +278,11 @@ export class ShardWriter {
       flags,
       alignment: this.#alignment,
       compressionDefault: codecs.indexOf(this.#options.compression ?? "none"),
+      indexEntrySize,
       entryCount: this.#rows.length,
       stringTableOffset: headerSize + indexEntrySize * this.#rows.length,
       dataSectionOffset: headSize,
-      schemaOffset: this.#options.schema === undefined ? 0n : BigInt(dataEnd),
+      schemaOffset: this.#options.schema === undefined ? 0 : dataEnd,
       totalFileSize: dataEnd + schemaSize,
     };
   }
