@@ -91,15 +91,22 @@ export class Index {
   readonly #rows: ReadonlyMap<string, number>;
 
   /** Checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3; `head` reaches to the data section. */
-  constructor(head: Uint8Array, header: Header) {
+  constructor(head: Uint8Array, header: Header, limits: Limits) {
     this.#view = viewOf(head);
     const table = new StringTable(head.subarray(header.stringTableOffset, header.dataSectionOffset));
     const names: string[] = [];
     const rows = new Map<string, number>();
     let isOrdered = true;
     let end = 0;
+    let namesSize = 0;
     for (let i = 0; i < header.entryCount; i++) {
       const entry = this.row(i);
+      // Names may share bytes of the table: a small file could claim far more of them than it has.
+      namesSize += entry.nameLength;
+      if (namesSize > limits.maxStringTableBytes) {
+        const details = { expected: `at most ${limits.maxStringTableBytes} bytes` };
+        throw broken("limit_exceeded", "S-HDR-12", "the names are too long together", details);
+      }
       const name = table.name(entry);
       if (rows.has(name)) {
         throw broken("duplicate_name", "S-NAM-4", "two entries have the same name", { found: shortened(name) });

@@ -77,7 +77,7 @@ export class ShardReader {
     this.header = header;
     this.limits = limits;
     this.head = head;
-    this.index = new Index(head, header);
+    this.index = new Index(head, header, limits);
     this.#zstdProvider = options.zstd;
     this.#checksums = options.checksums ?? true;
   }
