@@ -67,6 +67,13 @@ describe("a file behind a URL", () => {
     expect(reader.source.stats.requests).toBe(2);
   });
 
+  test("gives short entries one after the other with few requests", async () => {
+    const file = await makeFile(3000, 10);
+    const reader = await openShard(await serve(ranges(file)));
+    for (const name of reader.names.slice(0, -1)) expect((await reader.read(name)).length).toBe(3);
+    expect(reader.source.stats.requests).toBeLessThan(10);
+  });
+
   test("is refused if the server ignores ranges, unless the file is short", async () => {
     const file = await makeFile();
     const whole =

@@ -1,5 +1,7 @@
 // Helpers for bytes and text that every other module uses.
 
+import { ShardError } from "./errors.js";
+
 const encoder = /* @__PURE__ */ new TextEncoder();
 // Without ignoreBOM a decoder drops a byte order mark, which would change a name.
 const decoder = /* @__PURE__ */ new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
@@ -78,5 +80,8 @@ export function fromHex(text: string): Uint8Array | undefined {
 
 /** SHA-256 as 64 lower-case hex digits. */
 export async function sha256(bytes: Uint8Array): Promise<string> {
+  if (!globalThis.crypto?.subtle) {
+    throw new ShardError("missing_extra", "SHA-256 needs Web Crypto, which browsers have on pages from https only");
+  }
   return toHex(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes as BufferSource)));
 }

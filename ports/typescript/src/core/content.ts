@@ -14,7 +14,7 @@ import {
 import { type Codec, codecs, entryFlags, type Header, headerFlags, type IndexEntry } from "./layout.js";
 import { decodeLz4 } from "./lz4.js";
 import type { Limits } from "./registry.js";
-import { decodeSeekFrame, parseSeekTable, type SeekTable, seekTableSize } from "./seekable.js";
+import { decodeSeekFrame, SeekTable, seekTableSize } from "./seekable.js";
 import { checkSize, decodeFrame, decodeFrames, walkFrames, type Zstd } from "./zstd.js";
 
 const zstdExpansion = 32768;
@@ -109,8 +109,8 @@ async function decodeFiltered(
   const leading = filterFrameSize(stored, stored.length);
   const filters = parseFilters(stored.subarray(filterHeadSize, leading));
   const tableSize = seekTableSize(stored, stored.length);
-  const table = tableSize > 0 ? parseSeekTable(stored.subarray(-tableSize), stored.length, size, leading) : undefined;
-  if (table) return decodeRun(stored.subarray(leading), table, 0, table.frames.length, filters, limits, await zstd());
+  const table = tableSize > 0 ? SeekTable.parse(stored.subarray(-tableSize), stored.length, size, leading) : undefined;
+  if (table) return decodeRun(stored.subarray(leading), table, 0, table.count, filters, limits, await zstd());
   const rest = stored.subarray(leading);
   const frames = walkFrames(rest, limits.maxWindowBytes);
   if (frames.length !== 1 || frames[0].start !== 0 || frames[0].end !== rest.length) {
@@ -134,7 +134,7 @@ export async function decodeRun(
 ): Promise<Uint8Array> {
   const parts = [];
   for (let number = first; number < end; number++) {
-    const frame = table.frames[number];
+    const frame = table.frame(number);
     if (filters) checkFilteredFrame(filters, frame.decompressedSize);
     const from = table.stored[number] - table.stored[first];
     const bytes = stored.subarray(from, from + frame.compressedSize);

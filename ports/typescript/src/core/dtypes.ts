@@ -43,7 +43,7 @@ export function toTypedArray(dtype: DType, bytes: Uint8Array): TypedArray {
       found: bytes.length,
     });
   }
-  const { buffer, byteOffset } = bytes.byteOffset % size === 0 ? bytes : bytes.slice();
+  const { buffer, byteOffset } = bytes.byteOffset % size === 0 ? bytes : new Uint8Array(bytes);
   const count = bytes.length / size;
   switch (dtype) {
     case "f64":

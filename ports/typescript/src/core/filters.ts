@@ -105,14 +105,14 @@ export function checkFilteredFrame({ delta, planes }: Filters, size: number): vo
 
 /** Restores the bytes of one frame, which may be changed. */
 export function undoFilters({ delta, planes }: Filters, data: Uint8Array): Uint8Array {
-  const out = planes ? joinPlanes(data, planes.width) : data.byteOffset % 8 === 0 ? data : data.slice();
+  const out = planes ? joinPlanes(data, planes.width) : data.byteOffset % 8 === 0 ? data : new Uint8Array(data);
   for (let i = 0; i < (delta?.order ?? 0); i++) if (delta) addRows(out, delta.width, delta.row);
   return out;
 }
 
 /** The filtered form of one frame. */
 export function applyFilters({ delta, planes }: Filters, data: Uint8Array): Uint8Array {
-  const out = data.slice();
+  const out = new Uint8Array(data);
   for (let i = 0; i < (delta?.order ?? 0); i++) if (delta) subtractRows(out, delta.width, delta.row);
   return planes ? splitPlanes(out, planes.width) : out;
 }

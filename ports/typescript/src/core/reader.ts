@@ -7,9 +7,12 @@ import { checkJsonSize, type JsonObject, parseJsonObject } from "./json.js";
 import type { Codec, Header, IndexEntry } from "./layout.js";
 import { defaultLimits, type Limits } from "./registry.js";
 import { checkSchema } from "./schema.js";
-import { frameAt, parseSeekTable, type SeekFrame, type SeekTable, seekFooterSize, seekTableSize } from "./seekable.js";
+import { type SeekFrame, SeekTable, seekTableSize, seekTailSize } from "./seekable.js";
 import { type Source, type SourceLike, toSource } from "./source.js";
 import { loadZstd, type Zstd, type ZstdProvider } from "./zstd.js";
+
+/** How much is read at once of pieces that follow each other. */
+const readAhead = 65536;
 
 /** How a file is read. */
 export interface OpenOptions {
@@ -37,6 +40,11 @@ export interface Entry {
   /** CRC-32C of the content; undefined if the file has none of this entry. */
   readonly crc32c: number | undefined;
   readonly isFiltered: boolean;
+}
+
+interface Seeking {
+  table?: SeekTable | undefined;
+  filters?: Filters | undefined;
 }
 
 /** Opens a file: bytes, a Blob, a URL or anything that reads at an offset. Close the reader of a source that needs it. */
@@ -68,8 +76,12 @@ export class ShardReader {
   readonly head: Uint8Array;
   readonly #zstdProvider: ZstdProvider | undefined;
   readonly #checksums: boolean;
+  readonly #seekings = new Map<string, Promise<Seeking>>();
   #zstd: Promise<Zstd> | undefined;
   #closed = false;
+  /** Where the last read ended, and what was read behind it. */
+  #lastEnd = Number.POSITIVE_INFINITY;
+  #ahead: { start: number; bytes: Uint8Array } = { start: 0, bytes: new Uint8Array(0) };
 
   /** Use `openShard`. */
   constructor(source: Source, head: Uint8Array, header: Header, limits: Limits, options: OpenOptions) {
@@ -142,12 +154,11 @@ export class ShardReader {
         throw invalid("the range is outside the entry", { expected: `0 to ${size}`, found: `${start} to ${end}` });
       }
       if (codec === "none") return this.readStored(row.dataOffset + start, end - start);
-      const table = codec === "zstd" ? await this.#seekTable(row) : undefined;
+      const { table, filters } = codec === "zstd" ? await this.#seeking(name, row) : {};
       if (!table) return (await this.read(name)).subarray(start, end);
       if (start === end) return new Uint8Array(0);
-      const first = frameAt(table, start);
-      const last = frameAt(table, end - 1) + 1;
-      const filters = (await this.#filters(row))?.filters;
+      const first = table.frameAt(start);
+      const last = table.frameAt(end - 1) + 1;
       const from = table.stored[first];
       const stored = await this.readStored(row.dataOffset + from, table.stored[last] - from);
       const run = await decodeRun(stored, table, first, last, filters, this.limits, await this.#loadZstd());
@@ -187,10 +198,12 @@ export class ShardReader {
   }
 
   /** The frames of a seekable entry; undefined for any other. */
-  async seekFrames(name: string): Promise<readonly SeekFrame[] | undefined> {
+  async seekFrames(name: string): Promise<SeekFrame[] | undefined> {
     return this.#locatedAsync(name, async () => {
       const row = this.#row(name);
-      return codecOf(row, this.header) === "zstd" ? (await this.#seekTable(row))?.frames : undefined;
+      if (codecOf(row, this.header) !== "zstd") return undefined;
+      const { table } = await this.#seeking(name, row);
+      return table && Array.from({ length: table.count }, (_, i) => table.frame(i));
     });
   }
 
@@ -199,11 +212,19 @@ export class ShardReader {
     return this.#locatedAsync(name, async () => (await this.#filters(this.#row(name)))?.filters);
   }
 
-  /** Bytes of the file. Those that came with the head are not asked for again. */
+  /** Bytes of the file. Short pieces that follow each other are fetched together. */
   async readStored(offset: number, length: number): Promise<Uint8Array> {
     if (this.#closed) throw new ShardError("closed", "the reader is closed");
-    if (offset + length <= this.head.length) return this.head.subarray(offset, offset + length);
-    return this.source.read(offset, length);
+    const end = offset + length;
+    if (end <= this.head.length) return this.head.subarray(offset, end);
+    const { start, bytes } = this.#ahead;
+    if (offset >= start && end <= start + bytes.length) return bytes.subarray(offset - start, end - start);
+    const distance = offset - this.#lastEnd;
+    this.#lastEnd = end;
+    if (distance < 0 || distance >= readAhead || length >= readAhead) return this.source.read(offset, length);
+    const found = await this.source.read(offset, Math.min(readAhead, this.header.totalFileSize - offset));
+    this.#ahead = { start: offset, bytes: found };
+    return found.subarray(0, length);
   }
 
   #row(name: string): IndexEntry {
@@ -231,14 +252,28 @@ export class ShardReader {
     return this.#zstd;
   }
 
-  async #seekTable(row: IndexEntry): Promise<SeekTable | undefined> {
+  /** How to read parts of a zstd entry. Kept, because parts are read again and again. */
+  #seeking(name: string, row: IndexEntry): Promise<Seeking> {
+    let found = this.#seekings.get(name);
+    if (!found) {
+      found = this.#readSeeking(row);
+      this.#seekings.set(name, found);
+      found.catch(() => this.#seekings.delete(name)); // the next call may have more luck
+    }
+    return found;
+  }
+
+  async #readSeeking(row: IndexEntry): Promise<Seeking> {
     const disk = row.diskSize;
     const end = row.dataOffset + disk;
-    const footer = Math.min(disk, seekFooterSize);
-    const size = seekTableSize(await this.readStored(end - footer, footer), disk);
-    if (size === 0) return undefined;
-    const leading = (await this.#filters(row))?.size ?? 0;
-    return parseSeekTable(await this.readStored(end - size, size), disk, row.origSize, leading);
+    const first = Math.min(disk, seekTailSize);
+    const tail = await this.readStored(end - first, first);
+    const size = seekTableSize(tail, disk);
+    if (size === 0) return {};
+    const bytes = size <= first ? tail.subarray(first - size) : await this.readStored(end - size, size);
+    const described = await this.#filters(row);
+    const table = SeekTable.parse(bytes, disk, row.origSize, described?.size ?? 0);
+    return { table, filters: described?.filters };
   }
 
   /** The filters of an entry and the size of the frame that describes them. */

@@ -7,8 +7,10 @@ import { decodeFrame, frameMagic, walkFrame, type Zstd } from "./zstd.js";
 
 const seekMagic = 0x8f92eab1;
 const seekFrameMagic = 0x184d2a5e;
-export const seekFooterSize = 9;
-const seekHeadSize = 8;
+const footerSize = 9;
+const headSize = 8;
+/** How much of the end of an entry is read first: most tables are shorter. */
+export const seekTailSize = 16384;
 
 /** One frame of a seekable entry. */
 export interface SeekFrame {
@@ -18,21 +20,12 @@ export interface SeekFrame {
   checksum: number | undefined;
 }
 
-/** Says where each frame of an entry is. The lists of places have one element more than there are frames. */
-export interface SeekTable {
-  frames: SeekFrame[];
-  /** Where each frame starts in the stored bytes. */
-  stored: number[];
-  /** Where each frame starts in the content. */
-  content: number[];
-}
-
 /** The size of the skippable frame with the table, from the last bytes of an entry; 0 if there is none. */
 export function seekTableSize(tail: Uint8Array, diskSize: number): number {
-  if (tail.length < seekFooterSize) return 0;
-  const view = viewOf(tail.subarray(-seekFooterSize));
+  if (tail.length < footerSize) return 0;
+  const view = viewOf(tail.subarray(-footerSize));
   if (view.getUint32(5, true) !== seekMagic) return 0;
-  const size = seekHeadSize + rowSize(view.getUint8(4)) * view.getUint32(0, true) + seekFooterSize;
+  const size = headSize + rowSize(view.getUint8(4)) * view.getUint32(0, true) + footerSize;
   return size > diskSize ? 0 : size;
 }
 
@@ -40,54 +33,74 @@ function rowSize(descriptor: number): number {
   return descriptor & 0x80 ? 12 : 8;
 }
 
-/**
- * Reads a table from the last bytes of an entry; undefined if the bytes are something else. `leading` is the size of the
- * frame that describes filters.
- */
-export function parseSeekTable(tail: Uint8Array, disk: number, orig: number, leading: number): SeekTable | undefined {
-  const view = viewOf(tail);
-  if (view.getUint32(0, true) !== seekFrameMagic || view.getUint32(4, true) !== tail.length - seekHeadSize) {
-    return undefined;
-  }
-  const footer = tail.length - seekFooterSize;
-  const descriptor = view.getUint8(footer + 4);
-  if (descriptor & 0x7c) {
-    throw broken("bad_seek_table", "S-SEK-1", "reserved bits of the seek table are set", { found: descriptor });
-  }
-  const table: SeekTable = { frames: [], stored: [leading], content: [0] };
-  let stored = leading;
-  let content = 0;
-  for (let at = seekHeadSize; at < footer; at += rowSize(descriptor)) {
-    const compressedSize = view.getUint32(at, true);
-    const decompressedSize = view.getUint32(at + 4, true);
-    const checksum = descriptor & 0x80 ? view.getUint32(at + 8, true) : undefined;
-    table.frames.push({ compressedSize, decompressedSize, checksum });
-    stored += compressedSize;
-    content += decompressedSize;
-    table.stored.push(stored);
-    table.content.push(content);
-  }
-  if (stored + tail.length !== disk || content !== orig) {
-    const details = {
-      expected: `${disk} stored and ${orig} decoded bytes`,
-      found: `${stored + tail.length} and ${content}`,
-    };
-    const rule = leading > 0 ? "S-FLT-6" : "S-SEK-2";
-    throw broken("bad_seek_table", rule, "the seek table does not add up to the sizes of the entry", details);
-  }
-  return table;
-}
+/** Says where each frame of an entry is. Rows are unpacked when they are asked for. */
+export class SeekTable {
+  readonly count: number;
+  /** Where each frame starts in the stored bytes, and where the last one ends. */
+  readonly stored: Float64Array;
+  /** Where each frame starts in the content, and where the last one ends. */
+  readonly content: Float64Array;
+  readonly #view: DataView;
+  readonly #rowSize: number;
 
-/** The first frame that ends after a place in the content. */
-export function frameAt(table: SeekTable, place: number): number {
-  let low = 0;
-  let high = table.frames.length - 1;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (table.content[middle + 1] > place) high = middle;
-    else low = middle + 1;
+  private constructor(table: Uint8Array, leading: number, descriptor: number) {
+    this.#view = viewOf(table);
+    this.#rowSize = rowSize(descriptor);
+    this.count = (table.length - headSize - footerSize) / this.#rowSize;
+    this.stored = new Float64Array(this.count + 1);
+    this.content = new Float64Array(this.count + 1);
+    this.stored[0] = leading;
+    for (let i = 0; i < this.count; i++) {
+      const { compressedSize, decompressedSize } = this.frame(i);
+      this.stored[i + 1] = this.stored[i] + compressedSize;
+      this.content[i + 1] = this.content[i] + decompressedSize;
+    }
   }
-  return low;
+
+  /**
+   * Reads the table that the last bytes of an entry are (S-SEK-1, S-SEK-2, S-FLT-6); undefined if they are something
+   * else. `leading` is the size of the frame that describes filters.
+   */
+  static parse(table: Uint8Array, diskSize: number, origSize: number, leading: number): SeekTable | undefined {
+    const view = viewOf(table);
+    const isTable = view.getUint32(0, true) === seekFrameMagic && view.getUint32(4, true) === table.length - headSize;
+    if (!isTable) return undefined;
+    const descriptor = view.getUint8(table.length - footerSize + 4);
+    if (descriptor & 0x7c) {
+      throw broken("bad_seek_table", "S-SEK-1", "reserved bits of the seek table are set", { found: descriptor });
+    }
+    const made = new SeekTable(table, leading, descriptor);
+    const stored = made.stored[made.count] + table.length;
+    const content = made.content[made.count];
+    if (stored !== diskSize || content !== origSize) {
+      const expected = `${diskSize} stored and ${origSize} decoded bytes`;
+      const rule = leading > 0 ? "S-FLT-6" : "S-SEK-2";
+      const problem = "the seek table does not add up to the sizes of the entry";
+      throw broken("bad_seek_table", rule, problem, { expected, found: `${stored} and ${content}` });
+    }
+    return made;
+  }
+
+  frame(number: number): SeekFrame {
+    const at = headSize + this.#rowSize * number;
+    return {
+      compressedSize: this.#view.getUint32(at, true),
+      decompressedSize: this.#view.getUint32(at + 4, true),
+      checksum: this.#rowSize === 12 ? this.#view.getUint32(at + 8, true) : undefined,
+    };
+  }
+
+  /** The first frame that ends after a place in the content. */
+  frameAt(place: number): number {
+    let low = 0;
+    let high = this.count - 1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.content[middle + 1] > place) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
 }
 
 /** Decodes one frame of a seekable entry and checks it (S-SEK-3, S-SEK-4). */
@@ -129,11 +142,11 @@ export async function decodeSeekFrame(
 
 /** The skippable frame with the table. */
 export function packSeekTable(frames: readonly SeekFrame[]): Uint8Array {
-  const out = new Uint8Array(seekHeadSize + 12 * frames.length + seekFooterSize);
+  const out = new Uint8Array(headSize + 12 * frames.length + footerSize);
   const view = viewOf(out);
   view.setUint32(0, seekFrameMagic, true);
-  view.setUint32(4, out.length - seekHeadSize, true);
-  let at = seekHeadSize;
+  view.setUint32(4, out.length - headSize, true);
+  let at = headSize;
   for (const { compressedSize, decompressedSize, checksum } of frames) {
     view.setUint32(at, compressedSize, true);
     view.setUint32(at + 4, decompressedSize, true);

@@ -31,7 +31,7 @@ export class BytesSink implements Sink {
   async begin(): Promise<void> {}
 
   async append(bytes: Uint8Array): Promise<void> {
-    this.#parts.push(bytes.slice());
+    this.#parts.push(new Uint8Array(bytes));
   }
 
   async finish(head: Uint8Array): Promise<void> {
@@ -57,7 +57,7 @@ export class StreamSink implements Sink {
   async begin(): Promise<void> {}
 
   async append(bytes: Uint8Array): Promise<void> {
-    this.#parts.push(bytes.slice());
+    this.#parts.push(new Uint8Array(bytes));
   }
 
   async finish(head: Uint8Array): Promise<void> {

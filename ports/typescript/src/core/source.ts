@@ -157,7 +157,8 @@ export class ReadableSource extends AskedSource {
   }
 
   protected async ask(offset: number, length: number): Promise<Uint8Array> {
-    return await this.#readable.read(BigInt(offset), BigInt(length));
+    const { buffer, byteOffset, byteLength } = await this.#readable.read(BigInt(offset), BigInt(length));
+    return new Uint8Array(buffer, byteOffset, byteLength);
   }
 }
 

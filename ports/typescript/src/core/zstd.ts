@@ -163,8 +163,9 @@ function emptyFrame(bytes: Uint8Array, frame: Frame): Uint8Array {
 /** The content of a frame; undefined if the library cannot decode it to at most `size` bytes. */
 async function attempt(zstd: Zstd, bytes: Uint8Array, size: number): Promise<Uint8Array | undefined> {
   try {
-    const found = await zstd.decompress(bytes, size);
-    return found.length <= size ? found : undefined;
+    const { buffer, byteOffset, length } = await zstd.decompress(bytes, size);
+    // A Buffer of Node has other methods under the names of Uint8Array, such as slice.
+    return length <= size ? new Uint8Array(buffer, byteOffset, length) : undefined;
   } catch {
     return undefined; // libraries have no common error codes
   }
