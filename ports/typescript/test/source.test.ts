@@ -1,7 +1,9 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterEach, describe, expect, test } from "vitest";
-import { BytesSink, BytesSource, checkUri, type IReadable, openShard, ShardError, ShardWriter } from "../src/index.js";
+import { viewOf } from "../src/core/bytes.js";
+import { packEntry, packHeader } from "../src/core/layout.js";
+import { BytesSink, checkUri, crc32c, type IReadable, openShard, ShardError, ShardWriter } from "../src/index.js";
 
 /** A file of some entries, the last of which is long. */
 async function makeFile(count = 3, size = 200_000): Promise<Uint8Array> {
@@ -152,11 +154,34 @@ describe("other sources", () => {
     expect((await reader.read("long")).buffer).toBe(file.buffer);
   });
 
+  test("a file of more than 4 GiB is read", async () => {
+    const start = 5 * 2 ** 30;
+    const data = Uint8Array.of(1, 2, 3);
+    const header = {
+      ...{ version: 2, role: 0, flags: 0x22, alignment: 64, compressionDefault: 0, indexEntrySize: 48, entryCount: 1 },
+      ...{ stringTableOffset: 112, dataSectionOffset: 128, schemaOffset: 0, totalFileSize: start + 3 },
+    };
+    const entry = {
+      ...{ nameOffset: 0, nameLength: 1, flags: 0, dataOffset: start, diskSize: 3, origSize: 3 },
+      ...{ crc32c: crc32c(data), contentType: 0, tagBits: 0 },
+    };
+    const head = new Uint8Array(4096);
+    head.set(packHeader(header));
+    packEntry(viewOf(head), 64, entry, 0n);
+    head[112] = 0x61;
+    const source: IReadable = {
+      size: async () => BigInt(start + 3),
+      read: async (offset, size) => (offset === 0n ? head : data).slice(0, Number(size)),
+    };
+    const reader = await openShard(source);
+    expect(await reader.read("a")).toEqual(data);
+  });
+
   test("a source that gives too few bytes is an error", async () => {
     const file = await makeFile();
-    const source = new BytesSource(file);
-    const short = { start: () => source.start(), read: () => source.read(0, file.length + 1) };
-    await expect(short.read()).rejects.toThrow("truncated");
+    const readable: IReadable = { size: async () => BigInt(file.length), read: async () => file.slice(0, 4096) };
+    const reader = await openShard(readable);
+    expect((await failure(reader.read("long"))).code).toBe("truncated");
   });
 });
 

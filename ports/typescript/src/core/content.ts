@@ -15,7 +15,7 @@ import { type Codec, codecs, entryFlags, type Header, headerFlags, type IndexEnt
 import { decodeLz4 } from "./lz4.js";
 import type { Limits } from "./registry.js";
 import { decodeSeekFrame, SeekTable, seekTableSize } from "./seekable.js";
-import { checkSize, decodeFrame, decodeFrames, walkFrames, type Zstd } from "./zstd.js";
+import { checkSize, decodeFrame, decodeFrames, type Frame, walkFrames, type Zstd } from "./zstd.js";
 
 const zstdExpansion = 32768;
 const lz4Expansion = 255;
@@ -112,12 +112,13 @@ async function decodeFiltered(
   const table = tableSize > 0 ? SeekTable.parse(stored.subarray(-tableSize), stored.length, size, leading) : undefined;
   if (table) return decodeRun(stored.subarray(leading), table, 0, table.count, filters, limits, await zstd());
   const rest = stored.subarray(leading);
-  const frames = walkFrames(rest, limits.maxWindowBytes);
-  if (frames.length !== 1 || frames[0].start !== 0 || frames[0].end !== rest.length) {
+  let only: Frame | undefined;
+  for (const frame of walkFrames(rest, limits.maxWindowBytes)) only ??= frame;
+  if (only?.start !== 0 || only.end !== rest.length) {
     throw broken("bad_filter", "S-FLT-1", "a filtered entry without a seek table is not one frame");
   }
   checkFilteredFrame(filters, size);
-  const content = await decodeFrame(await zstd(), rest, frames[0], size);
+  const content = await decodeFrame(await zstd(), rest, only, size);
   checkSize(content.length, size);
   return undoFilters(filters, content);
 }

@@ -46,16 +46,17 @@ export interface Frame {
   hasChecksum: boolean;
 }
 
-/** Finds the data frames (S-CMP-4 to S-CMP-7). Decodes nothing. */
-export function walkFrames(stored: Uint8Array, maxWindow: number): Frame[] {
+/** Finds the data frames (S-CMP-4 to S-CMP-7), of which there may be very many. Decodes nothing. */
+export function* walkFrames(stored: Uint8Array, maxWindow: number): Generator<Frame> {
   const view = viewOf(stored);
-  const frames: Frame[] = [];
+  let count = 0;
   for (let at = 0; at < stored.length; ) {
     if (stored.length - at < 4) throw incomplete();
     const number = view.getUint32(at, true);
     if (number === frameMagic) {
       const frame = walkFrame(stored, at, maxWindow);
-      frames.push(frame);
+      yield frame;
+      count++;
       at = frame.end;
     } else if ((number & 0xfffffff0) >>> 0 === skippableMagic) {
       if (stored.length - at < 8) throw incomplete();
@@ -66,8 +67,7 @@ export function walkFrames(stored: Uint8Array, maxWindow: number): Frame[] {
       throw broken("bad_compression", "S-CMP-5", "no zstd frame where one must start", { found });
     }
   }
-  if (frames.length === 0) throw broken("bad_compression", "S-CMP-4", "the entry has no zstd frame");
-  return frames;
+  if (count === 0) throw broken("bad_compression", "S-CMP-4", "the entry has no zstd frame");
 }
 
 function incomplete(): ShardError {
@@ -174,7 +174,7 @@ async function attempt(zstd: Zstd, bytes: Uint8Array, size: number): Promise<Uin
 /** Finds out why a frame could not be decoded, by trying again. */
 async function reason(zstd: Zstd, bytes: Uint8Array, frame: Frame, size: number, room: number): Promise<ShardError> {
   if (frame.hasChecksum && size > 0) {
-    const plain = bytes.slice(0, -4);
+    const plain = new Uint8Array(bytes.subarray(0, -4));
     plain[4] &= ~0x04;
     const found = await attempt(zstd, plain, size);
     if (found !== undefined && (frame.contentSize ?? found.length) === found.length) return wrongChecksum();
@@ -200,7 +200,7 @@ function firstBlocks(frame: Uint8Array, size: number): { bytes: Uint8Array; boun
     bound += block.bound;
     isLast = block.isLast;
   }
-  const bytes = frame.slice(0, at);
+  const bytes = new Uint8Array(frame.subarray(0, at));
   bytes[4] &= ~0x04;
   bytes[last] |= 1;
   return { bytes, bound };
@@ -222,18 +222,23 @@ export async function decodeFrames(
   size: number,
   maxWindow: number,
 ): Promise<Uint8Array> {
-  const frames = walkFrames(stored, maxWindow);
-  if (frames.length === 1) {
-    const content = await decodeFrame(zstd, stored, frames[0], size);
+  let only: Frame | undefined;
+  let count = 0;
+  let bound = 0;
+  for (const frame of walkFrames(stored, maxWindow)) {
+    only = frame;
+    count++;
+    bound += Math.min(frame.bound, frame.contentSize ?? frame.bound);
+  }
+  if (only && count === 1) {
+    const content = await decodeFrame(zstd, stored, only, size);
     checkSize(content.length, size);
     return content;
   }
-  // What is claimed is allocated only after the frames can hold it.
-  const bound = frames.reduce((sum, frame) => sum + Math.min(frame.bound, frame.contentSize ?? frame.bound), 0);
-  if (bound < size) checkSize(bound, size);
+  if (bound < size) checkSize(bound, size); // before memory is made for what is claimed
   const out = new Uint8Array(size);
   let done = 0;
-  for (const frame of frames) {
+  for (const frame of walkFrames(stored, maxWindow)) {
     const content = await decodeFrame(zstd, stored, frame, size - done);
     out.set(content, done);
     done += content.length;
