@@ -1,6 +1,6 @@
 // From the content of an entry to its stored bytes.
 
-import { concat } from "./bytes.js";
+import { concat, viewOf } from "./bytes.js";
 import { broken, invalid, ShardError } from "./errors.js";
 import {
   applyFilters,
@@ -15,7 +15,6 @@ import { type Codec, codecs, entryFlags } from "./layout.js";
 import { encodeLz4 } from "./lz4.js";
 import { defaultLimits } from "./registry.js";
 import { packSeekTable, type SeekFrame } from "./seekable.js";
-import { xxh64Low } from "./xxh64.js";
 import { encodeFrame, loadZstd, type Zstd, type ZstdProvider } from "./zstd.js";
 
 /** Entries of this size or less are never compressed. */
@@ -96,7 +95,8 @@ async function seekFrame(
   level: number,
 ): Promise<{ frame: Uint8Array; row: SeekFrame }> {
   const frame = await encodeFrame(zstd, content, level, true);
-  const row = { compressedSize: frame.length, decompressedSize: content.length, checksum: xxh64Low(content) };
+  const checksum = viewOf(frame).getUint32(frame.length - 4, true); // of the frame and of the table
+  const row = { compressedSize: frame.length, decompressedSize: content.length, checksum };
   return { frame, row };
 }
 

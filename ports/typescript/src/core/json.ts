@@ -54,7 +54,7 @@ export function parseJson(bytes: Uint8Array, options: JsonOptions = {}): Json {
     throw broken("limit_exceeded", "S-SCH-8", `${what} has too many values`, details);
   }
   try {
-    return new Parser(text).parse();
+    return parseText(text);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
     throw broken(code, rule, `${what} is not valid JSON: ${error.message}`);
@@ -99,7 +99,12 @@ function countNodes(text: string): number {
 }
 
 const numberPattern = /-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/y;
-const escapes: Record<string, string> = {
+const words: readonly [string, Json][] = [
+  ["true", true],
+  ["false", false],
+  ["null", null],
+];
+const escapes: Record<string, string | undefined> = {
   '"': '"',
   "\\": "\\",
   "/": "/",
@@ -110,181 +115,146 @@ const escapes: Record<string, string> = {
   t: "\t",
 };
 
-class Parser {
-  readonly #text: string;
-  #at = 0;
+/** Parses a text, and throws a SyntaxError if it is not right. Its parts share the text and the place in it. */
+function parseText(text: string): Json {
+  let at = 0;
   /** Whether the last number was whole but written as a float. */
-  #wholeFloat = false;
+  let isWholeFloat = false;
 
-  constructor(text: string) {
-    this.#text = text;
+  const value = parseValue(1);
+  skipSpace();
+  if (at !== text.length) throw wrong("something follows the value");
+  return value;
+
+  function wrong(problem: string): SyntaxError {
+    return new SyntaxError(`${problem} at character ${at}`);
   }
 
-  parse(): Json {
-    const value = this.#value(1);
-    this.#space();
-    if (this.#at !== this.#text.length) throw this.#error("something follows the value");
-    return value;
-  }
-
-  #error(problem: string): SyntaxError {
-    return new SyntaxError(`${problem} at character ${this.#at}`);
-  }
-
-  #space(): void {
+  function skipSpace(): void {
     for (;;) {
-      const c = this.#text.charCodeAt(this.#at);
+      const c = text.charCodeAt(at);
       if (c !== 0x20 && c !== 0x0a && c !== 0x0d && c !== 0x09) return;
-      this.#at++;
+      at++;
     }
   }
 
-  /** Skips a character if it comes next. */
-  #take(character: string): boolean {
-    if (this.#text[this.#at] !== character) return false;
-    this.#at++;
+  /** Skips white space, and a character if it comes next. */
+  function take(character: string): boolean {
+    skipSpace();
+    if (text[at] !== character) return false;
+    at++;
     return true;
   }
 
-  #value(depth: number): Json {
-    this.#space();
-    this.#wholeFloat = false;
-    const c = this.#text[this.#at];
-    switch (c) {
-      case "{":
-      case "[":
-        if (depth > maxDepth) throw this.#error(`nested more than ${maxDepth} levels deep`);
-        this.#at++;
-        return c === "{" ? this.#object(depth) : this.#list(depth);
-      case '"':
-        this.#at++;
-        return this.#string();
-      case "t":
-        return this.#word("true", true);
-      case "f":
-        return this.#word("false", false);
-      case "n":
-        return this.#word("null", null);
-      default:
-        return this.#number();
+  function parseValue(depth: number): Json {
+    skipSpace();
+    isWholeFloat = false;
+    const c = text[at];
+    if (c === "{" || c === "[") {
+      if (depth > maxDepth) throw wrong(`nested more than ${maxDepth} levels deep`);
+      at++;
+      const found = c === "{" ? parseObject(depth) : parseList(depth);
+      isWholeFloat = false;
+      return found;
     }
+    if (c === '"') return parseString();
+    for (const [word, meant] of words) {
+      if (text.startsWith(word, at)) {
+        at += word.length;
+        return meant;
+      }
+    }
+    return parseNumber();
   }
 
-  #word(word: string, value: Json): Json {
-    if (!this.#text.startsWith(word, this.#at)) throw this.#error("a value is missing");
-    this.#at += word.length;
-    return value;
-  }
-
-  #object(depth: number): JsonObject {
+  function parseObject(depth: number): JsonObject {
     const found: JsonObject = Object.create(null);
-    this.#space();
-    if (this.#take("}")) return found;
+    if (take("}")) return found;
     do {
-      this.#space();
-      if (!this.#take('"')) throw this.#error("a key is missing");
-      const key = this.#string();
-      if (key in found) throw this.#error(`the key ${JSON.stringify(shortened(key))} occurs twice in one object`);
-      this.#space();
-      if (!this.#take(":")) throw this.#error("a colon is missing");
-      found[key] = this.#value(depth + 1);
-      this.#note(found, key);
-      this.#space();
-    } while (this.#take(","));
-    if (!this.#take("}")) throw this.#error("a comma or a brace is missing");
-    this.#wholeFloat = false;
+      skipSpace();
+      if (text[at] !== '"') throw wrong("a key is missing");
+      const key = parseString();
+      if (key in found) throw wrong(`the key ${JSON.stringify(shortened(key))} occurs twice in one object`);
+      if (!take(":")) throw wrong("a colon is missing");
+      found[key] = parseValue(depth + 1);
+      note(found, key);
+    } while (take(","));
+    if (!take("}")) throw wrong("a comma or a brace is missing");
     return found;
   }
 
-  #list(depth: number): Json[] {
+  function parseList(depth: number): Json[] {
     const found: Json[] = [];
-    this.#space();
-    if (this.#take("]")) return found;
+    if (take("]")) return found;
     do {
-      found.push(this.#value(depth + 1));
-      this.#note(found, found.length - 1);
-      this.#space();
-    } while (this.#take(","));
-    if (!this.#take("]")) throw this.#error("a comma or a bracket is missing");
-    this.#wholeFloat = false;
+      found.push(parseValue(depth + 1));
+      note(found, found.length - 1);
+    } while (take(","));
+    if (!take("]")) throw wrong("a comma or a bracket is missing");
     return found;
   }
 
-  #note(holder: object, key: string | number): void {
-    if (!this.#wholeFloat) return;
-    const keys = wholeFloats.get(holder);
-    if (keys) keys.add(key);
-    else wholeFloats.set(holder, new Set([key]));
+  function note(holder: object, key: string | number): void {
+    if (isWholeFloat) wholeFloats.set(holder, (wholeFloats.get(holder) ?? new Set()).add(key));
   }
 
-  #string(): string {
+  function parseString(): string {
     let out = "";
-    let start = this.#at;
+    let start = ++at;
     for (;;) {
-      const c = this.#text.charCodeAt(this.#at);
-      if (c === 0x22) {
-        out += this.#text.slice(start, this.#at);
-        this.#at++;
-        break;
-      }
+      const c = text.charCodeAt(at);
+      if (c === 0x22) return out + text.slice(start, at++);
       if (c === 0x5c) {
-        out += this.#text.slice(start, this.#at);
-        out += this.#escape();
-        start = this.#at;
-      } else if (c < 0x20) {
-        throw this.#error("a control character in a string");
-      } else if (this.#at >= this.#text.length) {
-        throw this.#error("a string does not end");
+        out += text.slice(start, at) + parseEscape();
+        start = at;
+      } else if (c >= 0x20) {
+        at++;
       } else {
-        this.#at++;
+        throw wrong(at < text.length ? "a control character in a string" : "a string does not end");
       }
     }
-    return out;
   }
 
-  #escape(): string {
-    const c = this.#text[this.#at + 1];
-    if (c !== "u") {
-      const meant = c === undefined ? undefined : escapes[c];
-      if (meant === undefined) throw this.#error("an unknown escape");
-      this.#at += 2;
+  function parseEscape(): string {
+    const meant = escapes[text[at + 1]];
+    if (meant !== undefined) {
+      at += 2;
       return meant;
     }
-    const first = this.#unit();
+    const first = parseUnit();
     if (first < 0xd800 || first > 0xdfff) return String.fromCharCode(first);
-    if (first < 0xdc00 && this.#text.startsWith("\\u", this.#at)) {
-      const second = this.#unit();
+    if (first < 0xdc00 && text[at] === "\\") {
+      const second = parseUnit();
       if (second >= 0xdc00 && second <= 0xdfff) return String.fromCharCode(first, second);
     }
-    throw this.#error("a lone surrogate");
+    throw wrong("a lone surrogate");
   }
 
   /** One escaped UTF-16 unit. */
-  #unit(): number {
-    const digits = this.#text.slice(this.#at + 2, this.#at + 6);
-    if (!/^[0-9a-fA-F]{4}$/.test(digits)) throw this.#error("an escape does not have four hex digits");
-    this.#at += 6;
-    return Number.parseInt(digits, 16);
+  function parseUnit(): number {
+    const unit = text.slice(at, at + 6);
+    if (!/^\\u[0-9a-fA-F]{4}$/.test(unit)) throw wrong("an unknown escape");
+    at += 6;
+    return Number.parseInt(unit.slice(2), 16);
   }
 
-  #number(): number | bigint {
-    numberPattern.lastIndex = this.#at;
-    const match = numberPattern.exec(this.#text);
-    if (!match) throw this.#error("a value is missing");
-    const text = match[0];
-    const value = Number(text);
-    if (match[1] === undefined && match[2] === undefined) {
-      if (text.length - (text[0] === "-" ? 1 : 0) > maxDigits) {
-        throw this.#error(`an integer of more than ${maxDigits} digits`);
+  function parseNumber(): number | bigint {
+    numberPattern.lastIndex = at;
+    const match = numberPattern.exec(text);
+    if (!match) throw wrong("a value is missing");
+    const [digits, fraction, exponent] = match;
+    const number = Number(digits);
+    if (fraction === undefined && exponent === undefined) {
+      if (digits.length > maxDigits + (digits[0] === "-" ? 1 : 0)) {
+        throw wrong(`an integer of more than ${maxDigits} digits`);
       }
-      this.#at += text.length;
-      if (Number.isSafeInteger(value)) return value === 0 ? 0 : value; // -0 is the integer 0
-      return BigInt(text);
+      at += digits.length;
+      return Number.isSafeInteger(number) ? number + 0 : BigInt(digits); // -0 + 0 is 0
     }
-    if (!Number.isFinite(value)) throw this.#error("a number is too large for a 64-bit float");
-    this.#at += text.length;
-    this.#wholeFloat = Number.isInteger(value);
-    return value;
+    if (!Number.isFinite(number)) throw wrong("a number is too large for a 64-bit float");
+    at += digits.length;
+    isWholeFloat = Number.isInteger(number);
+    return number;
   }
 }
 

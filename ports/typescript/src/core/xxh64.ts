@@ -25,154 +25,137 @@ function upper(a: number, b: number): number {
   return (Math.imul(a1, b1) + (middle >>> 16) + (second >>> 16)) | 0;
 }
 
-/** A hash in progress. */
-class State {
-  high = 0;
-  low = 0;
+// The number that is worked on. A hash never waits for anything, so one is enough for all.
+let high = 0;
+let low = 0;
 
-  add(high: number, low: number): void {
-    const sum = (this.low >>> 0) + (low >>> 0);
-    this.high = (this.high + high + (sum > 0xffffffff ? 1 : 0)) | 0;
-    this.low = sum | 0;
-  }
-
-  xor(high: number, low: number): void {
-    this.high ^= high;
-    this.low ^= low;
-  }
-
-  multiply(high: number, low: number): void {
-    const top = upper(this.low, low) + Math.imul(this.high, low) + Math.imul(this.low, high);
-    this.low = Math.imul(this.low, low);
-    this.high = top | 0;
-  }
-
-  /** Rotates to the left by 1 to 31 bits. */
-  rotate(by: number): void {
-    const { high, low } = this;
-    this.high = (high << by) | (low >>> (32 - by));
-    this.low = (low << by) | (high >>> (32 - by));
-  }
-
-  /** Mixes eight bytes into a lane. */
-  round(high: number, low: number): void {
-    const input = new State();
-    input.high = high;
-    input.low = low;
-    input.multiply(P2H, P2L);
-    this.add(input.high, input.low);
-    this.rotate(31);
-    this.multiply(P1H, P1L);
-  }
-
-  /** Brings a finished lane into the hash. */
-  merge(lane: State): void {
-    const mixed = new State();
-    mixed.round(lane.high, lane.low);
-    this.xor(mixed.high, mixed.low);
-    this.multiply(P1H, P1L);
-    this.add(P4H, P4L);
-  }
+function set(h: number, l: number): void {
+  high = h | 0;
+  low = l | 0;
 }
 
-/** One of the four lanes: every fourth eight bytes. Plain variables, because this is the hot loop. */
-function lane(view: DataView, start: number, end: number, seedHigh: number, seedLow: number): State {
-  let high = seedHigh | 0;
-  let low = seedLow | 0;
+function add(h: number, l: number): void {
+  const sum = (low >>> 0) + (l >>> 0);
+  set(high + h + (sum > 0xffffffff ? 1 : 0), sum);
+}
+
+function xor(h: number, l: number): void {
+  set(high ^ h, low ^ l);
+}
+
+function multiply(h: number, l: number): void {
+  set(upper(low, l) + Math.imul(high, l) + Math.imul(low, h), Math.imul(low, l));
+}
+
+/** Rotates to the left by 1 to 31 bits. */
+function rotate(by: number): void {
+  set((high << by) | (low >>> (32 - by)), (low << by) | (high >>> (32 - by)));
+}
+
+/** Mixes eight bytes, or a finished lane, into the number. */
+function mix(h: number, l: number): void {
+  const before = [high, low];
+  set(h, l);
+  multiply(P2H, P2L);
+  rotate(31);
+  multiply(P1H, P1L);
+  xor(before[0], before[1]);
+}
+
+/** One of the four lanes: every fourth eight bytes, from a number on. Own variables, because this is the hot loop. */
+function lane(view: DataView, start: number, end: number): [number, number] {
+  let h = high;
+  let l = low;
   for (let at = start; at < end; at += 32) {
     const inLow = view.getInt32(at, true);
     const inHigh = view.getInt32(at + 4, true);
-    const sum = (low >>> 0) + (Math.imul(inLow, P2L) >>> 0);
+    const sum = (l >>> 0) + (Math.imul(inLow, P2L) >>> 0);
     const carry = sum > 0xffffffff ? 1 : 0;
-    const h = (high + upper(inLow, P2L) + Math.imul(inHigh, P2L) + Math.imul(inLow, P2H) + carry) | 0;
-    const l = sum | 0;
-    const rotatedHigh = (h << 31) | (l >>> 1);
-    const rotatedLow = (l << 31) | (h >>> 1);
-    high = (upper(rotatedLow, P1L) + Math.imul(rotatedHigh, P1L) + Math.imul(rotatedLow, P1H)) | 0;
-    low = Math.imul(rotatedLow, P1L);
+    const sumHigh = (h + upper(inLow, P2L) + Math.imul(inHigh, P2L) + Math.imul(inLow, P2H) + carry) | 0;
+    const turnedHigh = (sumHigh << 31) | ((sum | 0) >>> 1);
+    const turnedLow = (sum << 31) | (sumHigh >>> 1);
+    h = (upper(turnedLow, P1L) + Math.imul(turnedHigh, P1L) + Math.imul(turnedLow, P1H)) | 0;
+    l = Math.imul(turnedLow, P1L);
   }
-  const state = new State();
-  state.high = high;
-  state.low = low;
-  return state;
+  return [h, l];
 }
 
-function hash(bytes: Uint8Array): State {
+/** Leaves the hash in the number. */
+function hash(bytes: Uint8Array): void {
   const view = viewOf(bytes);
-  const state = new State();
   const blocks = bytes.length - (bytes.length % 32);
   if (blocks > 0) {
-    const sum = new State(); // P1 + P2
-    sum.add(P1H, P1L);
-    sum.add(P2H, P2L);
-    const minus = new State(); // 0 - P1
-    minus.add(~P1H, ~P1L);
-    minus.add(0, 1);
-    const lanes = [
-      lane(view, 0, blocks, sum.high, sum.low),
-      lane(view, 8, blocks, P2H, P2L),
-      lane(view, 16, blocks, 0, 0),
-      lane(view, 24, blocks, minus.high, minus.low),
-    ];
-    const shifts = [1, 7, 12, 18];
+    set(P1H, P1L);
+    add(P2H, P2L);
+    const first = lane(view, 0, blocks);
+    set(P2H, P2L);
+    const second = lane(view, 8, blocks);
+    set(0, 0);
+    const third = lane(view, 16, blocks);
+    set(~P1H, ~P1L); // 0 - P1
+    add(0, 1);
+    const lanes = [first, second, third, lane(view, 24, blocks)];
+    let sum = [0, 0];
     for (let i = 0; i < 4; i++) {
-      const turned = new State();
-      turned.xor(lanes[i].high, lanes[i].low);
-      turned.rotate(shifts[i]);
-      state.add(turned.high, turned.low);
+      set(...lanes[i]);
+      rotate([1, 7, 12, 18][i]);
+      add(sum[0], sum[1]);
+      sum = [high, low];
     }
-    for (const one of lanes) state.merge(one);
+    for (const one of lanes) {
+      mix(...one);
+      multiply(P1H, P1L);
+      add(P4H, P4L);
+    }
   } else {
-    state.add(P5H, P5L);
+    set(P5H, P5L);
   }
-  state.add(Math.floor(bytes.length / 0x100000000), bytes.length | 0);
-  finish(state, view, blocks);
-  return state;
+  add(Math.floor(bytes.length / 0x100000000), bytes.length);
+  finish(view, blocks);
 }
 
 /** Takes the last 0 to 31 bytes and mixes all bits. */
-function finish(state: State, view: DataView, start: number): void {
+function finish(view: DataView, start: number): void {
   let at = start;
   for (; at + 8 <= view.byteLength; at += 8) {
-    const mixed = new State();
-    mixed.round(view.getInt32(at + 4, true), view.getInt32(at, true));
-    state.xor(mixed.high, mixed.low);
-    state.rotate(27);
-    state.multiply(P1H, P1L);
-    state.add(P4H, P4L);
+    mix(view.getInt32(at + 4, true), view.getInt32(at, true));
+    rotate(27);
+    multiply(P1H, P1L);
+    add(P4H, P4L);
   }
   if (at + 4 <= view.byteLength) {
-    const mixed = new State();
-    mixed.add(0, view.getUint32(at, true));
-    mixed.multiply(P1H, P1L);
-    state.xor(mixed.high, mixed.low);
-    state.rotate(23);
-    state.multiply(P2H, P2L);
-    state.add(P3H, P3L);
+    const before = [high, low];
+    set(0, view.getInt32(at, true));
+    multiply(P1H, P1L);
+    xor(before[0], before[1]);
+    rotate(23);
+    multiply(P2H, P2L);
+    add(P3H, P3L);
     at += 4;
   }
   for (; at < view.byteLength; at++) {
-    const mixed = new State();
-    mixed.add(0, view.getUint8(at));
-    mixed.multiply(P5H, P5L);
-    state.xor(mixed.high, mixed.low);
-    state.rotate(11);
-    state.multiply(P1H, P1L);
+    const before = [high, low];
+    set(0, view.getUint8(at));
+    multiply(P5H, P5L);
+    xor(before[0], before[1]);
+    rotate(11);
+    multiply(P1H, P1L);
   }
-  state.xor(0, state.high >>> 1); // by 33 bits
-  state.multiply(P2H, P2L);
-  state.xor(state.high >>> 29, (state.low >>> 29) | (state.high << 3));
-  state.multiply(P3H, P3L);
-  state.xor(0, state.high);
+  xor(0, high >>> 1); // the upper bits, from the 33rd on
+  multiply(P2H, P2L);
+  xor(high >>> 29, (low >>> 29) | (high << 3)); // from the 29th on
+  multiply(P3H, P3L);
+  xor(0, high); // from the 32nd on
 }
 
 /** XXH64, seed 0. */
 export function xxh64(bytes: Uint8Array): bigint {
-  const { high, low } = hash(bytes);
+  hash(bytes);
   return (BigInt(high >>> 0) << 32n) | BigInt(low >>> 0);
 }
 
 /** The low 32 bits of XXH64, seed 0: the checksum of a zstd frame. */
 export function xxh64Low(bytes: Uint8Array): number {
-  return hash(bytes).low >>> 0;
+  hash(bytes);
+  return low >>> 0;
 }

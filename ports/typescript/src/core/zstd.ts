@@ -32,6 +32,8 @@ export const frameMagic = 0xfd2fb528;
 const skippableMagic = 0x184d2a50;
 const maxBlockSize = 128 * 1024;
 const headSize = 4 + 1 + 1 + 4 + 8;
+/** The low half of the XXH64 of nothing. */
+const emptyChecksum = 0x51d8e999;
 /** How much is decoded only to find out whether a frame is damaged or too long. */
 const probeSize = 8 * 1024 * 1024;
 
@@ -155,9 +157,8 @@ export async function decodeFrame(zstd: Zstd, stored: Uint8Array, frame: Frame, 
 
 /** A frame whose blocks hold nothing needs no decoder; some libraries cannot tell it from a damaged one. */
 function emptyFrame(bytes: Uint8Array, frame: Frame): Uint8Array {
-  const empty = new Uint8Array(0);
-  if (frame.hasChecksum && viewOf(bytes).getUint32(bytes.length - 4, true) !== xxh64Low(empty)) throw wrongChecksum();
-  return empty;
+  if (frame.hasChecksum && viewOf(bytes).getUint32(bytes.length - 4, true) !== emptyChecksum) throw wrongChecksum();
+  return new Uint8Array(0);
 }
 
 /** The content of a frame; undefined if the library cannot decode it to at most `size` bytes. */
@@ -264,10 +265,14 @@ export async function encodeFrame(zstd: Zstd, data: Uint8Array, level: number, c
   if (frame.end !== made.length || frame.contentSize !== data.length) {
     throw new ShardError("invalid_argument", "the zstd library does not make one frame that declares its size");
   }
-  if (!checksum || frame.hasChecksum) return made;
-  const out = new Uint8Array(made.length + 4);
-  out.set(made);
+  return checksum && !frame.hasChecksum ? addChecksum(made, xxh64Low(data)) : made;
+}
+
+/** A frame with a checksum, of one that has none. */
+export function addChecksum(frame: Uint8Array, checksum: number): Uint8Array {
+  const out = new Uint8Array(frame.length + 4);
+  out.set(frame);
   out[4] |= 0x04;
-  viewOf(out).setUint32(made.length, xxh64Low(data), true);
+  viewOf(out).setUint32(frame.length, checksum, true);
   return out;
 }
