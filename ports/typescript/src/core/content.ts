@@ -15,7 +15,7 @@ import { type Codec, codecs, entryFlags, type Header, headerFlags, type IndexEnt
 import { decodeLz4 } from "./lz4.js";
 import type { Limits } from "./registry.js";
 import { decodeSeekFrame, SeekTable, seekTableSize } from "./seekable.js";
-import { checkSize, decodeFrame, decodeFrames, type Frame, walkFrames, type Zstd } from "./zstd.js";
+import { checkSize, decodeFrame, decodeFrames, eachFrame, type Frame, type Zstd } from "./zstd.js";
 
 const zstdExpansion = 32768;
 const lz4Expansion = 255;
@@ -113,7 +113,7 @@ async function decodeFiltered(
   if (table) return decodeRun(stored.subarray(leading), table, 0, table.count, filters, limits, await zstd());
   const rest = stored.subarray(leading);
   let only: Frame | undefined;
-  for (const frame of walkFrames(rest, limits.maxWindowBytes)) only ??= frame;
+  for (const frame of eachFrame(rest, limits.maxWindowBytes)) only ??= frame;
   if (only?.start !== 0 || only.end !== rest.length) {
     throw broken("bad_filter", "S-FLT-1", "a filtered entry without a seek table is not one frame");
   }

@@ -49,7 +49,7 @@ export interface Frame {
 }
 
 /** Finds the data frames (S-CMP-4 to S-CMP-7), of which there may be very many. Decodes nothing. */
-export function* walkFrames(stored: Uint8Array, maxWindow: number): Generator<Frame> {
+export function* eachFrame(stored: Uint8Array, maxWindow: number): Generator<Frame> {
   const view = viewOf(stored);
   let count = 0;
   for (let at = 0; at < stored.length; ) {
@@ -70,6 +70,11 @@ export function* walkFrames(stored: Uint8Array, maxWindow: number): Generator<Fr
     }
   }
   if (count === 0) throw broken("bad_compression", "S-CMP-4", "the entry has no zstd frame");
+}
+
+/** All data frames, for bytes that should have few. */
+export function walkFrames(stored: Uint8Array, maxWindow: number): Frame[] {
+  return [...eachFrame(stored, maxWindow)];
 }
 
 function incomplete(): ShardError {
@@ -226,7 +231,7 @@ export async function decodeFrames(
   let only: Frame | undefined;
   let count = 0;
   let bound = 0;
-  for (const frame of walkFrames(stored, maxWindow)) {
+  for (const frame of eachFrame(stored, maxWindow)) {
     only = frame;
     count++;
     bound += Math.min(frame.bound, frame.contentSize ?? frame.bound);
@@ -239,7 +244,7 @@ export async function decodeFrames(
   if (bound < size) checkSize(bound, size); // before memory is made for what is claimed
   const out = new Uint8Array(size);
   let done = 0;
-  for (const frame of walkFrames(stored, maxWindow)) {
+  for (const frame of eachFrame(stored, maxWindow)) {
     const content = await decodeFrame(zstd, stored, frame, size - done);
     out.set(content, done);
     done += content.length;
