@@ -298,7 +298,12 @@ export class ShardReader {
     try {
       return await run();
     } catch (error) {
-      throw located(error, this.path, entry);
+      throw located(error instanceof RangeError ? noMemory(error) : error, this.path, entry);
     }
   }
+}
+
+/** What is wrong if an array cannot be made. */
+function noMemory(cause: RangeError): ShardError {
+  return new ShardError("limit_exceeded", "the entry does not fit in memory", { cause });
 }

@@ -3,6 +3,7 @@ import { type FileHandle, open, rename, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import type { Sink } from "../core/sink.js";
 import { ioError } from "../core/source.js";
+import { largestCall } from "./file.js";
 
 const pieceSize = 1024 * 1024;
 
@@ -131,7 +132,8 @@ class Temporary {
 
 async function writeAll(file: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
   for (let done = 0; done < bytes.length; ) {
-    const { bytesWritten } = await file.write(bytes, done, bytes.length - done, position + done);
+    const length = Math.min(bytes.length - done, largestCall);
+    const { bytesWritten } = await file.write(bytes, done, length, position + done);
     done += bytesWritten;
   }
 }

@@ -4,6 +4,9 @@ import { dirname, isAbsolute, relative, resolve, sep } from "node:path";
 import { ShardError } from "../core/errors.js";
 import { checkLength, firstRead, ioError, type Source, type SourceStats } from "../core/source.js";
 
+/** Node reads and writes less than 2 GiB in one call. */
+export const largestCall = 2 ** 30;
+
 /** A file on disk. It is opened when it is first read. */
 export class FileSource implements Source {
   readonly path: string;
@@ -38,7 +41,7 @@ export class FileSource implements Source {
       const file = await this.#open();
       const bytes = new Uint8Array(length);
       while (done < length) {
-        const { bytesRead } = await file.read(bytes, done, length - done, offset + done);
+        const { bytesRead } = await file.read(bytes, done, Math.min(length - done, largestCall), offset + done);
         if (bytesRead === 0) break;
         done += bytesRead;
       }
