@@ -24,3 +24,4 @@ cpSync("dist/esm", "dist/cjs", {
   filter: (path) => !path.endsWith(".js"),
 });
 writeFileSync("dist/cjs/package.json", '{ "type": "commonjs" }\n');
+cpSync("../../LICENSE", "dist/LICENSE");

@@ -58,6 +58,32 @@ export function concat(parts: readonly Uint8Array[]): Uint8Array {
   return out;
 }
 
+/** Bytes to which others are appended. */
+export class ByteBuffer {
+  #bytes = new Uint8Array(1024);
+  #length = 0;
+
+  get length(): number {
+    return this.#length;
+  }
+
+  /** What was appended: a view, until more is appended. */
+  get bytes(): Uint8Array {
+    return this.#bytes.subarray(0, this.#length);
+  }
+
+  append(part: Uint8Array): void {
+    const needed = this.#length + part.length;
+    if (needed > this.#bytes.length) {
+      const grown = new Uint8Array(Math.max(needed, 2 * this.#bytes.length));
+      grown.set(this.bytes);
+      this.#bytes = grown;
+    }
+    this.#bytes.set(part, this.#length);
+    this.#length = needed;
+  }
+}
+
 export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {
   if (a.length !== b.length) return false;
   for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;

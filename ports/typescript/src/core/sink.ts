@@ -1,6 +1,6 @@
 // Where the bytes of a new file go.
 
-import { concat } from "./bytes.js";
+import { ByteBuffer, concat } from "./bytes.js";
 import { ioError } from "./source.js";
 
 /** Takes the data of a file piece by piece, and its head at the end. */
@@ -20,7 +20,7 @@ export interface Sink {
 /** Collects a file in memory. */
 export class BytesSink implements Sink {
   readonly path = undefined;
-  #parts: Uint8Array[] = [];
+  #data = new ByteBuffer();
   #bytes: Uint8Array | undefined;
 
   /** The file; undefined until it is finished. */
@@ -31,16 +31,16 @@ export class BytesSink implements Sink {
   async begin(): Promise<void> {}
 
   async append(bytes: Uint8Array): Promise<void> {
-    this.#parts.push(new Uint8Array(bytes));
+    this.#data.append(bytes);
   }
 
   async finish(head: Uint8Array): Promise<void> {
-    this.#bytes = concat([head, ...this.#parts]);
-    this.#parts = [];
+    this.#bytes = concat([head, this.#data.bytes]);
+    this.#data = new ByteBuffer();
   }
 
   async abort(): Promise<void> {
-    this.#parts = [];
+    this.#data = new ByteBuffer();
   }
 }
 
@@ -48,7 +48,7 @@ export class BytesSink implements Sink {
 export class StreamSink implements Sink {
   readonly path = undefined;
   readonly #stream: WritableStream<Uint8Array>;
-  #parts: Uint8Array[] = [];
+  #data = new ByteBuffer();
 
   constructor(stream: WritableStream<Uint8Array>) {
     this.#stream = stream;
@@ -57,13 +57,13 @@ export class StreamSink implements Sink {
   async begin(): Promise<void> {}
 
   async append(bytes: Uint8Array): Promise<void> {
-    this.#parts.push(new Uint8Array(bytes));
+    this.#data.append(bytes);
   }
 
   async finish(head: Uint8Array): Promise<void> {
     const writer = this.#stream.getWriter();
     try {
-      for (const part of [head, ...this.#parts]) {
+      for (const part of [head, this.#data.bytes]) {
         await writer.ready;
         await writer.write(part);
       }
@@ -71,13 +71,13 @@ export class StreamSink implements Sink {
     } catch (error) {
       throw ioError("cannot write", error);
     } finally {
-      this.#parts = [];
+      this.#data = new ByteBuffer();
       writer.releaseLock();
     }
   }
 
   async abort(): Promise<void> {
-    this.#parts = [];
+    this.#data = new ByteBuffer();
     if (!this.#stream.locked) await this.#stream.abort().catch(() => undefined);
   }
 }

@@ -1,4 +1,4 @@
-import { encodeUtf8, sha256, viewOf } from "./bytes.js";
+import { ByteBuffer, encodeUtf8, sha256, viewOf } from "./bytes.js";
 import { crc32c } from "./crc32c.js";
 import { type EncodeOptions, encodeEntry } from "./encode.js";
 import { broken, invalid, located, ShardError } from "./errors.js";
@@ -27,6 +27,8 @@ import { xxh64 } from "./xxh64.js";
 import type { ZstdProvider } from "./zstd.js";
 
 const longestName = 65535;
+/** Padding: no alignment needs more. */
+const zeros = /* @__PURE__ */ new Uint8Array(64);
 
 /** How a file is written. */
 export interface WriterOptions {
@@ -67,10 +69,10 @@ export class ShardWriter {
   /** Of the head; undefined until it is known. */
   readonly #headSize: number | undefined;
   readonly #rows: IndexEntry[] = [];
-  readonly #names: Uint8Array[] = [];
+  /** As they stand in the string table. */
+  readonly #names = new ByteBuffer();
   readonly #digests = new Map<string, string>();
   readonly #seen = new Set<string>();
-  #namesSize = 0;
   /** Bytes of data. Offsets count from the start of the data section until the end. */
   #position = 0;
   #state: "open" | "done" | "failed" = "open";
@@ -166,7 +168,9 @@ export class ShardWriter {
         if (this.#state !== "open") throw new ShardError("closed", "the writer is closed");
         return await run();
       } catch (error) {
-        throw located(error, this.#sink.path, entry);
+        const problem = "there is not enough memory";
+        const known = error instanceof RangeError ? new ShardError("limit_exceeded", problem, { cause: error }) : error;
+        throw located(known, this.#sink.path, entry);
       }
     });
     this.#last = turn.catch(() => undefined);
@@ -183,7 +187,7 @@ export class ShardWriter {
     const { compression = "none", level = 3, zstd } = this.#options;
     const { stored, flags } = await encodeEntry(data, { codec: compression, level, ...options }, zstd);
     const row = {
-      nameOffset: this.#namesSize,
+      nameOffset: this.#names.length,
       nameLength: bytes.length,
       flags,
       diskSize: stored.length,
@@ -194,9 +198,9 @@ export class ShardWriter {
     };
     if (this.#options.identity && name !== identityEntry) this.#digests.set(name, await sha256(data));
     this.#rows.push({ ...row, dataOffset: await this.#append(stored) });
-    this.#names.push(bytes);
+    this.#names.append(bytes);
+    this.#names.append(zeros.subarray(0, this.#terminator));
     this.#seen.add(name);
-    this.#namesSize += bytes.length + this.#terminator;
   }
 
   /** Writes a block on the next aligned offset, and returns the offset. */
@@ -204,7 +208,7 @@ export class ShardWriter {
     const start = alignUp(this.#position, this.#alignment);
     try {
       if (this.#rows.length === 0) await this.#sink.begin(this.#headSize);
-      if (start > this.#position) await this.#sink.append(new Uint8Array(start - this.#position));
+      if (start > this.#position) await this.#sink.append(zeros.subarray(0, start - this.#position));
       if (stored.length > 0) await this.#sink.append(stored);
     } catch (error) {
       await this.#fail();
@@ -248,7 +252,7 @@ export class ShardWriter {
   /** Header, index and names, up to the data section. */
   #head(schemaSize: number): Uint8Array {
     const count = this.#rows.length;
-    const needed = this.#sizeOfHead(count, this.#namesSize);
+    const needed = this.#sizeOfHead(count, this.#names.length);
     const size = this.#headSize ?? needed;
     const tableStart = headerSize + indexEntrySize * count;
     if (needed > size || size - tableStart > defaultLimits.maxStringTableBytes) {
@@ -257,10 +261,12 @@ export class ShardWriter {
     }
     const bytes = new Uint8Array(size);
     const view = viewOf(bytes);
+    bytes.set(this.#names.bytes, tableStart);
     this.#rows.forEach((row, i) => {
+      const nameStart = tableStart + row.nameOffset;
+      const hash = xxh64(bytes.subarray(nameStart, nameStart + row.nameLength));
       const placed = { ...row, dataOffset: row.dataOffset + size };
-      packEntry(view, headerSize + indexEntrySize * i, placed, xxh64(this.#names[i]));
-      bytes.set(this.#names[i], tableStart + row.nameOffset);
+      packEntry(view, headerSize + indexEntrySize * i, placed, hash);
     });
     bytes.set(packHeader(this.#header(size, schemaSize)));
     return bytes;
