@@ -63,7 +63,7 @@ export const container: Kind = {
       const schema = await reader.schema();
       const writer = createShard(out, { role, alignment, ...(schema ? { schema } : {}) });
       for (const { name, codec, contentType, tagBits } of reader.entries()) {
-        await writer.write(name, await reader.read(name), { codec, contentType, tagBits });
+        await writer.write(name, await reader.read(name), { codec: codec ?? "none", contentType, tagBits });
       }
       await writer.finish();
       return tellWritten(out);

@@ -61,6 +61,7 @@ describe("vectors of containers", () => {
       if (["read", "range"].includes(String(given["when"]))) {
         const reader = await openShard(path);
         if (reader.has("other")) await reader.read("other");
+        expect([...reader.entries()].length, name).toBe(reader.names.length);
         await reader.close();
       }
     }

@@ -27,7 +27,8 @@ export interface OpenOptions {
 /** What the index says about one entry. */
 export interface Entry {
   readonly name: string;
-  readonly codec: Codec;
+  /** Undefined if the flags of the entry contradict each other; reading it says why. */
+  readonly codec: Codec | undefined;
   /** A hint about what the entry holds; see ContentType. */
   readonly contentType: number;
   /** Bit k is the k-th name of the schema's `tag_dictionary`. */
@@ -117,7 +118,11 @@ export class ShardReader {
 
   /** What the index says about an entry. Nothing is read. */
   entry(name: string): Entry {
-    return this.#located(name, () => this.#entry(name, this.#row(name)));
+    try {
+      return this.#entry(name, this.#row(name));
+    } catch (error) {
+      throw located(error, this.path, name);
+    }
   }
 
   /** What the index says about all entries, in its order. */
@@ -130,7 +135,7 @@ export class ShardReader {
    * entries: do not change them.
    */
   async read(name: string): Promise<Uint8Array> {
-    return this.#locatedAsync(name, async () => {
+    return this.#located(name, async () => {
       const row = this.#row(name);
       const codec = checkSizes(row, this.header, this.limits);
       const stored = await this.readStored(row.dataOffset, row.diskSize);
@@ -146,7 +151,7 @@ export class ShardReader {
    * are read, decoded and checked; of a raw entry only the bytes themselves are read, without a check.
    */
   async readRange(name: string, start: number, end: number): Promise<Uint8Array> {
-    return this.#locatedAsync(name, async () => {
+    return this.#located(name, async () => {
       const row = this.#row(name);
       const codec = checkSizes(row, this.header, this.limits);
       const size = row.origSize;
@@ -168,7 +173,7 @@ export class ShardReader {
 
   /** An entry that must be a JSON object. `rule` is the rule of the specification that says so. */
   async readJson(name: string, rule = "S-SCH-2"): Promise<JsonObject> {
-    return this.#locatedAsync(name, async () => {
+    return this.#located(name, async () => {
       const { maxJsonBytes, maxJsonNodes } = this.limits;
       checkJsonSize(this.#row(name).origSize, "the entry", maxJsonBytes);
       return parseJsonObject(await this.read(name), { what: "the entry", rule, maxJsonBytes, maxJsonNodes });
@@ -177,7 +182,7 @@ export class ShardReader {
 
   /** The schema section; undefined if the file has none. */
   async schema(): Promise<JsonObject | undefined> {
-    return this.#locatedAsync(undefined, async () => {
+    return this.#located(undefined, async () => {
       const { schemaOffset, dataSectionOffset, totalFileSize } = this.header;
       if (schemaOffset === 0) return undefined;
       const blocks = this.index.inOrder();
@@ -199,7 +204,7 @@ export class ShardReader {
 
   /** The frames of a seekable entry; undefined for any other. */
   async seekFrames(name: string): Promise<SeekFrame[] | undefined> {
-    return this.#locatedAsync(name, async () => {
+    return this.#located(name, async () => {
       const row = this.#row(name);
       if (codecOf(row, this.header) !== "zstd") return undefined;
       const { table } = await this.#seeking(name, row);
@@ -209,7 +214,7 @@ export class ShardReader {
 
   /** What was done to the frames of an entry before they were compressed; undefined for nothing. */
   async filters(name: string): Promise<Filters | undefined> {
-    return this.#locatedAsync(name, async () => (await this.#filters(this.#row(name)))?.filters);
+    return this.#located(name, async () => (await this.#filters(this.#row(name)))?.filters);
   }
 
   /** Bytes of the file. Short pieces that follow each other are fetched together. */
@@ -234,9 +239,15 @@ export class ShardReader {
   }
 
   #entry(name: string, row: IndexEntry): Entry {
+    let codec: Codec | undefined;
+    try {
+      codec = codecOf(row, this.header);
+    } catch {
+      // One damaged entry does not hide the others.
+    }
     return {
       name,
-      codec: codecOf(row, this.header),
+      codec,
       contentType: row.contentType,
       tagBits: row.tagBits,
       dataOffset: row.dataOffset,
@@ -286,15 +297,7 @@ export class ShardReader {
     return { filters: parseFilters(head.subarray(filterHeadSize, size)), size };
   }
 
-  #located<T>(entry: string | undefined, run: () => T): T {
-    try {
-      return run();
-    } catch (error) {
-      throw located(error, this.path, entry);
-    }
-  }
-
-  async #locatedAsync<T>(entry: string | undefined, run: () => Promise<T>): Promise<T> {
+  async #located<T>(entry: string | undefined, run: () => Promise<T>): Promise<T> {
     try {
       return await run();
     } catch (error) {
