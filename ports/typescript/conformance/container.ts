@@ -47,13 +47,17 @@ export const container: Kind = {
       ...(layout === "reserved" ? { maxEntries: Number(options["max_entries"]) } : {}),
       ...(layout === "declared" ? { names: entries.map((entry) => String(entry["name"])) } : {}),
     });
-    for (const entry of entries) {
-      await writer.write(String(entry["name"]), content(String(entry["content"])), {
-        contentType: Number(entry["content_type"]),
-        tagBits: Number(entry["tag_bits"]),
-      });
+    try {
+      for (const entry of entries) {
+        await writer.write(String(entry["name"]), content(String(entry["content"])), {
+          contentType: Number(entry["content_type"]),
+          tagBits: Number(entry["tag_bits"]),
+        });
+      }
+      await writer.finish();
+    } finally {
+      await writer.abort();
     }
-    await writer.finish();
     return tellWritten(out);
   },
 

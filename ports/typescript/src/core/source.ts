@@ -231,7 +231,7 @@ export class HttpSource implements Source {
     }
   }
 
-  /** Checks the head of an answer. Returns how many bytes its body must have; undefined if it may have up to `length`. */
+  /** Checks the head of an answer, and returns how many bytes its body must have. */
   #expected(response: Response, offset: number, length: number): number {
     const encoding = response.headers.get("content-encoding");
     if (encoding && encoding !== "identity") throw this.#error("the server compresses ranges", { found: encoding });
