@@ -1,2 +1,23 @@
 // Episodes: spec/wshard.md.
-export {};
+export { BaseChannel } from "./base_channel.js";
+export type { Block } from "./blocks.js";
+export { type Channel, DenseChannel, RaggedChannel, TextChannel, UnreadableChannel } from "./channels.js";
+export { type ChunkManifest, type ChunkRow, parseChunkManifest } from "./chunks.js";
+export type { Timebase } from "./clocks.js";
+export { Episode } from "./episode.js";
+export type { Extra, LabelLane } from "./lanes.js";
+export type { Interval, Label, Row } from "./metadata.js";
+export { type EpisodeOptions, openEpisode } from "./opening.js";
+export { Residual } from "./residual.js";
+export {
+  dequantise,
+  type Edges,
+  packSigns,
+  type Quantised,
+  quantise,
+  secondDifferenceSigns,
+  unpackSigns,
+} from "./residual_codes.js";
+export { fingerprint } from "./sidecars.js";
+export type { NumbersInput, Values } from "./values.js";
+export { type FrameIndex, type Packet, VideoChannel } from "./video.js";
