@@ -3,16 +3,17 @@
 import { createInterface } from "node:readline";
 import { canonicalJson, ShardError } from "../src/node.js";
 import { container } from "./container.js";
+import { episode, episodeFeatures } from "./episode.js";
 import { type Kind, readCase, type Told } from "./kind.js";
 
 const usage =
   "run info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | --batch";
 
 /** The letters of tests/conformance/ports.py. */
-const features = "RZMSFLJNIGVW";
+const features = ["RZMSFLJNIGVW", episodeFeatures].join("");
 
 /** What the program does with each kind of file. */
-const kinds: Record<string, Kind> = { container };
+const kinds: Record<string, Kind> = { container, episode };
 
 type Command = (...texts: string[]) => Promise<Told>;
 

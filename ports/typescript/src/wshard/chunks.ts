@@ -156,7 +156,7 @@ async function openSibling(reader: ShardReader, uri: string) {
   try {
     return await (reader.source.sibling as NonNullable<typeof reader.source.sibling>)(uri);
   } catch (error) {
-    if (!(error instanceof ShardError) || error.code !== "io_error") throw error;
+    if (!(error instanceof ShardError) || error.code !== "missing_file") throw error;
     throw broken("missing_file", "W-CHK-7", "a chunk is missing", { path: reader.path, found: uri, cause: error });
   }
 }

@@ -215,9 +215,14 @@ function formOf(values: NumbersInput | undefined, input: { dtype?: DType; shape?
 
 function plannedChannel(input: ChannelInput, name: string): PlannedChannel {
   const times = input.timestampsNs === undefined ? undefined : toBytes("i64", input.timestampsNs, name);
-  const planned = "text" in input ? plannedText(input, name) : "items" in input ? plannedItems(input, name) : null;
-  const made = planned ?? ("packets" in input ? plannedVideo(input, name) : plannedDense(input, name));
+  const made = plannedLayout(input, name);
   return times === undefined ? made : { ...made, times };
+}
+
+function plannedLayout(input: ChannelInput, name: string): PlannedChannel {
+  if ("text" in input) return plannedText(input, name);
+  if ("items" in input) return plannedItems(input, name);
+  return "packets" in input ? plannedVideo(input, name) : plannedDense(input, name);
 }
 
 function plannedDense(input: DenseInput, name: string): PlannedChannel {

@@ -304,7 +304,7 @@ export interface Label {
 
 /** A label lane (W-LAB). */
 export function parseLabel(fields: JsonObject, entry?: string): Label {
-  const unit = fields.unit ?? "steps";
+  const { unit = "steps" } = fields;
   if (unit !== "steps" && unit !== "ns") bad("W-LAB-2", "'unit'", "'steps' or 'ns'", unit, entry);
   const rows = fields.intervals;
   if (!Array.isArray(rows)) bad("W-LAB-1", "'intervals'", "a list", rows, entry);
@@ -321,10 +321,10 @@ function parseInterval(row: Json, entry: string | undefined): Interval {
   if (start > end) bad("W-LAB-1", "'end' of an interval", "at or after its start", row.end, entry);
   if (typeof row.text !== "string") bad("W-LAB-1", "'text' of an interval", "a string", row.text, entry);
   const { source = "", confidence = null } = row;
-  if (source !== null && typeof source !== "string") bad("W-LAB-1", "'source' of an interval", "a string", source, entry);
+  if (typeof source !== "string") bad("W-LAB-1", "'source' of an interval", "a string", source, entry);
   if (confidence !== null && !isNumber(confidence)) bad("W-LAB-1", "'confidence' of an interval", "a number", confidence, entry);
   const extra = without(row, ["start", "end", "text", "source", "confidence"]);
-  return { start, end, text: row.text, source: source ?? "", confidence: confidence === null ? null : Number(confidence), extra };
+  return { start, end, text: row.text, source, confidence: confidence === null ? null : Number(confidence), extra };
 }
 
 /** The JSON of a label lane in canonical form. */

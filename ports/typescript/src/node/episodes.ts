@@ -1,0 +1,63 @@
+// Episodes on disk.
+
+import { readdir, stat } from "node:fs/promises";
+import { compareUtf8 } from "../core/bytes.js";
+import type { ShardError } from "../core/errors.js";
+import { ioError, type SourceLike } from "../core/source.js";
+import type { Episode } from "../wshard/episode.js";
+import { type EpisodeOptions, openEpisode as openSource } from "../wshard/opening.js";
+import { FileSource } from "./file.js";
+import { loadZstd } from "./zstd.js";
+
+const mostAttempts = 4;
+
+/**
+ * Opens an episode. A string is a path, unless it starts with http: or https:; the sidecars of a path, in the folder
+ * `<path>.lanes`, are opened with it. Close the episode.
+ */
+export async function openEpisode(source: SourceLike, options: EpisodeOptions = {}): Promise<Episode> {
+  const withZstd = { zstd: loadZstd, ...options };
+  if (typeof source !== "string" || /^https?:/i.test(source)) return openSource(source, withZstd);
+  for (let attempt = 1; ; attempt++) {
+    const before = await stateOf(source);
+    const { opened, error } = await tryToOpen(source, withZstd);
+    const isWhole = opened !== undefined && opened.problems.length === 0;
+    // A writer that was just replacing the files can make what was read contradictory (W-SID-7).
+    if (isWhole || attempt === mostAttempts || before === (await stateOf(source))) {
+      if (opened === undefined) throw error;
+      return opened;
+    }
+    await opened?.close();
+  }
+}
+
+async function tryToOpen(path: string, options: EpisodeOptions): Promise<{ opened?: Episode; error?: ShardError | Error }> {
+  try {
+    const sidecars = options.sidecars ?? (await sidecarsOf(path)).map((file) => new FileSource(file));
+    return { opened: await openSource(new FileSource(path), { ...options, sidecars }) };
+  } catch (error) {
+    return { error: error as Error };
+  }
+}
+
+/** The sidecars of an episode, in the order in which they are read. */
+export async function sidecarsOf(path: string): Promise<string[]> {
+  try {
+    const names = await readdir(`${path}.lanes`);
+    return names.filter((name) => name.endsWith(".wshard")).sort(compareUtf8).map((name) => `${path}.lanes/${name}`);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT" || code === "ENOTDIR" || code === "ENAMETOOLONG") return [];
+    throw ioError("cannot list the sidecars", error, `${path}.lanes`);
+  }
+}
+
+/** What changes when a writer replaces an episode or its sidecars. */
+async function stateOf(path: string): Promise<string> {
+  const files = [path, ...(await sidecarsOf(path))];
+  const states = files.map(async (file) => {
+    const found = await stat(file, { bigint: true }).catch(() => null);
+    return found === null ? "" : `${file} ${found.ino} ${found.size} ${found.mtimeNs}`;
+  });
+  return (await Promise.all(states)).join("\n");
+}
