@@ -1,6 +1,6 @@
+import { readFileSync } from "node:fs";
 import { toHex } from "../src/core/bytes.js";
-import type { JsonObject } from "../src/node.js";
-import { ShardError } from "../src/node.js";
+import { type Codec, computeIdentity, type JsonObject, openShard, ShardError } from "../src/node.js";
 import { channelsOf, checkEpisode, readChannel } from "../src/wshard/checking.js";
 import {
   type Channel,
@@ -10,9 +10,11 @@ import {
   type LabelLane,
   openEpisode,
   type Residual,
+  saveEpisode,
   type VideoChannel,
 } from "../src/wshard/node.js";
 import { formatBase64 } from "../src/wshard/video.js";
+import { caseInput } from "./episode-case.js";
 import { digest, type Kind, type Told } from "./kind.js";
 
 /** What it has, in the letters of tests/conformance/ports.py. */
@@ -45,7 +47,33 @@ export const episode: Kind = {
       await opened.close();
     }
   },
+
+  async write(given, out) {
+    const { compression, identity } = given.options as { compression: Codec; identity: boolean };
+    await saveEpisode(caseInput(given.episode as JsonObject), out, { compression, identity });
+    return told(out);
+  },
+
+  async rewrite(file, out) {
+    const opened = await openEpisode(file);
+    try {
+      await saveEpisode(opened, out);
+    } finally {
+      await opened.close();
+    }
+    return told(out);
+  },
 };
+
+/** The hash and the identity of a file. */
+async function told(file: string): Promise<Told> {
+  const reader = await openShard(file);
+  try {
+    return { sha256: digest(readFileSync(file)), identity: await (await computeIdentity(reader)).digest() };
+  } finally {
+    await reader.close();
+  }
+}
 
 /** Reads everything of one lane. */
 async function touch(opened: Episode, path: readonly string[]): Promise<void> {
@@ -198,11 +226,10 @@ async function windowsAgree(channel: Channel): Promise<void> {
   const part = (JSON.parse(whole) as unknown[] | Record<string, unknown>) ?? [];
   const expected = JSON.stringify(Object.values(part).slice(start * values, end * values));
   const found = JSON.parse(JSON.stringify(await channel.window(start, end), tellNumber)) as object;
-  if (JSON.stringify(Object.values(found)) !== expected) throw new Error(`a window of ${channel.block} differs from the whole`);
+  if (JSON.stringify(Object.values(found)) !== expected)
+    throw new Error(`a window of ${channel.block} differs from the whole`);
 }
 
 function tellNumber(_key: string, value: unknown): unknown {
   return typeof value === "bigint" || typeof value === "number" ? String(value) : value;
 }
-
-export type { JsonObject };

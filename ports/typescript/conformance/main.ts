@@ -4,16 +4,17 @@ import { createInterface } from "node:readline";
 import { canonicalJson, ShardError } from "../src/node.js";
 import { container } from "./container.js";
 import { episode, episodeFeatures } from "./episode.js";
+import { journal, journalFeatures } from "./journal.js";
 import { type Kind, readCase, type Told } from "./kind.js";
 
 const usage =
   "run info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | --batch";
 
 /** The letters of tests/conformance/ports.py. */
-const features = ["RZMSFLJNIGVW", episodeFeatures].join("");
+const features = ["RZMSFLJNIGVW", episodeFeatures, journalFeatures].join("");
 
 /** What the program does with each kind of file. */
-const kinds: Record<string, Kind> = { container, episode };
+const kinds: Record<string, Kind> = { container, episode, journal };
 
 type Command = (...texts: string[]) => Promise<Told>;
 
@@ -22,7 +23,7 @@ const commands: Record<string, Command> = {
     name: "typescript",
     version: "0.1.0",
     features: [...features],
-    formats: { shard: 2 },
+    formats: { journal: 1, shard: 2, wshard: 1 },
   }),
   read: (kind, file) => can(kinds[kind]?.read)(file),
   step: (kind, file, path) => can(kinds[kind]?.step)(file, readCase(path)),

@@ -5,8 +5,11 @@ import { compareUtf8 } from "../core/bytes.js";
 import type { ShardError } from "../core/errors.js";
 import { ioError, type SourceLike } from "../core/source.js";
 import type { Episode } from "../wshard/episode.js";
+import type { EpisodeInput } from "../wshard/input.js";
 import { type EpisodeOptions, openEpisode as openSource } from "../wshard/opening.js";
+import { type SaveOptions, writeEpisode } from "../wshard/writing.js";
 import { FileSource } from "./file.js";
+import { FileSink, type FileSinkOptions } from "./file-sink.js";
 import { loadZstd } from "./zstd.js";
 
 const mostAttempts = 4;
@@ -31,7 +34,10 @@ export async function openEpisode(source: SourceLike, options: EpisodeOptions = 
   }
 }
 
-async function tryToOpen(path: string, options: EpisodeOptions): Promise<{ opened?: Episode; error?: ShardError | Error }> {
+async function tryToOpen(
+  path: string,
+  options: EpisodeOptions,
+): Promise<{ opened?: Episode; error?: ShardError | Error }> {
   try {
     const sidecars = options.sidecars ?? (await sidecarsOf(path)).map((file) => new FileSource(file));
     return { opened: await openSource(new FileSource(path), { ...options, sidecars }) };
@@ -44,7 +50,10 @@ async function tryToOpen(path: string, options: EpisodeOptions): Promise<{ opene
 export async function sidecarsOf(path: string): Promise<string[]> {
   try {
     const names = await readdir(`${path}.lanes`);
-    return names.filter((name) => name.endsWith(".wshard")).sort(compareUtf8).map((name) => `${path}.lanes/${name}`);
+    return names
+      .filter((name) => name.endsWith(".wshard"))
+      .sort(compareUtf8)
+      .map((name) => `${path}.lanes/${name}`);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === "ENOENT" || code === "ENOTDIR" || code === "ENAMETOOLONG") return [];
@@ -60,4 +69,13 @@ async function stateOf(path: string): Promise<string> {
     return found === null ? "" : `${file} ${found.ino} ${found.size} ${found.mtimeNs}`;
   });
   return (await Promise.all(states)).join("\n");
+}
+
+/** Writes an episode. It appears under its name when it is complete; until then, and after an error, what was there stays. */
+export async function saveEpisode(
+  episode: EpisodeInput | Episode,
+  path: string,
+  options: SaveOptions & FileSinkOptions = {},
+): Promise<void> {
+  await writeEpisode(new FileSink(path, options), episode, { zstd: loadZstd, ...options });
 }

@@ -1,11 +1,12 @@
 /** Channels: arrays with a description, read when they are asked for (spec/wshard.md, sections 4 to 6). */
 
+import { type TypedArray, toTypedArray } from "../core/dtypes.js";
 import { ShardError } from "../core/errors.js";
-import { BaseChannel, type ChannelFacts } from "./base_channel.js";
+import { dtypeSizes } from "../core/registry.js";
+import { BaseChannel, type ChannelFacts } from "./base-channel.js";
 import { type Block, checkWindow, type FindBlock } from "./blocks.js";
 import type { Row } from "./metadata.js";
 import { mayHaveOneMore } from "./names.js";
-import { itemSize, toBigInts, toValues, type Values } from "./values.js";
 import { VideoChannel } from "./video.js";
 
 /** A channel of an episode; `layout` says which kind it is. */
@@ -20,14 +21,7 @@ export class DenseChannel extends BaseChannel {
   readonly #rule: string;
   #length: number | null = null;
 
-  constructor(
-    source: Block,
-    facts: ChannelFacts,
-    steps: number,
-    find: FindBlock,
-    inferred = false,
-    rule = "W-BLK-1",
-  ) {
+  constructor(source: Block, facts: ChannelFacts, steps: number, find: FindBlock, inferred = false, rule = "W-BLK-1") {
     super(source, facts, steps, find, inferred);
     this.#rule = rule;
   }
@@ -42,9 +36,10 @@ export class DenseChannel extends BaseChannel {
     const stated = this.row?.length ?? null;
     const lengths = [stated ?? BigInt(this.steps)];
     if (stated === null && mayHaveOneMore(this.block)) lengths.push(BigInt(this.steps) + 1n);
-    const step = this.shape.reduce((product, size) => product * BigInt(size), BigInt(itemSize(this.dtype)));
+    const step = this.shape.reduce((product, size) => product * BigInt(size), BigInt(dtypeSizes[this.dtype]));
     for (const length of lengths) {
-      const isBacked = step > 0n || length <= mostUnbacked || length === BigInt(this.steps) || length === BigInt(this.steps) + 1n;
+      const isBacked =
+        step > 0n || length <= mostUnbacked || length === BigInt(this.steps) || length === BigInt(this.steps) + 1n;
       if (isBacked && length * step === BigInt(this.source.size)) return Number(length);
     }
     throw new ShardError("size_mismatch", "the block does not hold the stated number of entries", {
@@ -56,13 +51,13 @@ export class DenseChannel extends BaseChannel {
   }
 
   /** All values, in C order. */
-  data(): Promise<Values> {
+  data(): Promise<TypedArray> {
     return this.window(0, this.length);
   }
 
   /** The values of the steps from `start` up to `end`; reads only these. */
-  async window(start: number, end: number): Promise<Values> {
-    return toValues(this.dtype, await this.bytes(start, end));
+  async window(start: number, end: number): Promise<TypedArray> {
+    return toTypedArray(this.dtype, await this.bytes(start, end));
   }
 
   /** The stored bytes of some steps. */
@@ -78,14 +73,26 @@ abstract class ItemsChannel extends BaseChannel {
   offsetsBlock(): Block {
     const name = this.row?.offsetsBlock ?? null;
     const offsets = name === null ? null : this.find(name);
-    if (offsets === null) throw this.error("bad_profile", "W-RAG-1", "the offsets are missing", name ?? "no offsets_block");
+    if (offsets === null)
+      throw this.error("bad_profile", "W-RAG-1", "the offsets are missing", name ?? "no offsets_block");
     const length = this.row?.length ?? BigInt(this.steps);
     if (BigInt(offsets.size) !== 8n * (length + 1n)) {
-      throw this.error("size_mismatch", "W-RAG-1", "the offsets do not fit the length", `${offsets.size} bytes for ${length} entries`);
+      throw this.error(
+        "size_mismatch",
+        "W-RAG-1",
+        "the offsets do not fit the length",
+        `${offsets.size} bytes for ${length} entries`,
+      );
     }
     const item = this.stepBytes;
     const isWhole = item > 0 ? this.source.size % item === 0 : this.source.size === 0;
-    if (!isWhole) throw this.error("size_mismatch", "W-RAG-3", "the block is not a whole number of items", `${this.source.size} bytes`);
+    if (!isWhole)
+      throw this.error(
+        "size_mismatch",
+        "W-RAG-3",
+        "the block is not a whole number of items",
+        `${this.source.size} bytes`,
+      );
     return offsets;
   }
 
@@ -93,10 +100,11 @@ abstract class ItemsChannel extends BaseChannel {
   async offsets(start = 0, end = this.length): Promise<Float64Array> {
     const block = this.offsetsBlock();
     checkWindow(start, end, this.length, this.block);
-    const stored = toBigInts(await block.read(8 * start, 8 * (end + 1)));
+    const stored = toTypedArray("i64", await block.read(8 * start, 8 * (end + 1)));
     const items = this.stepBytes ? BigInt(this.source.size / this.stepBytes) : stored[stored.length - 1];
     const isLast = end === this.length;
-    if (start === 0 && stored[0] !== 0n) throw this.error("bad_value", "W-RAG-2", "offsets do not start with 0", String(stored[0]));
+    if (start === 0 && stored[0] !== 0n)
+      throw this.error("bad_value", "W-RAG-2", "offsets do not start with 0", String(stored[0]));
     for (let at = 0; at < stored.length; at++) {
       const before = at ? stored[at - 1] : 0n;
       if (stored[at] < before || stored[at] > items) {
@@ -104,7 +112,12 @@ abstract class ItemsChannel extends BaseChannel {
       }
     }
     if (isLast && stored[stored.length - 1] !== items) {
-      throw this.error("bad_value", "W-RAG-2", "offsets do not end with the number of items", String(stored[stored.length - 1]));
+      throw this.error(
+        "bad_value",
+        "W-RAG-2",
+        "offsets do not end with the number of items",
+        String(stored[stored.length - 1]),
+      );
     }
     return Float64Array.from(stored, Number);
   }
@@ -115,7 +128,9 @@ abstract class ItemsChannel extends BaseChannel {
     const item = this.stepBytes;
     const first = offsets[0] * item;
     const bytes = await this.source.read(first, offsets[end - start] * item);
-    return Array.from({ length: end - start }, (_, at) => bytes.subarray(offsets[at] * item - first, offsets[at + 1] * item - first));
+    return Array.from({ length: end - start }, (_, at) =>
+      bytes.subarray(offsets[at] * item - first, offsets[at + 1] * item - first),
+    );
   }
 }
 
@@ -124,14 +139,14 @@ export class RaggedChannel extends ItemsChannel {
   readonly layout = "ragged";
 
   /** The items of every step. */
-  async data(): Promise<Values[]> {
+  async data(): Promise<TypedArray[]> {
     this.offsetsBlock();
     return this.window(0, this.length);
   }
 
   /** The items of the steps from `start` up to `end`; reads only these. */
-  async window(start: number, end: number): Promise<Values[]> {
-    return (await this.pieces(start, end)).map((piece) => toValues(this.dtype, piece));
+  async window(start: number, end: number): Promise<TypedArray[]> {
+    return (await this.pieces(start, end)).map((piece) => toTypedArray(this.dtype, piece));
   }
 
   /** The stored bytes of the items of some steps. */
@@ -148,7 +163,12 @@ export class TextChannel extends ItemsChannel {
   /** The string of every step. */
   async data(): Promise<string[]> {
     if (this.dtype !== "u8" || this.shape.length > 0) {
-      throw this.error("bad_metadata", "W-RAG-5", "a text channel is not u8 with shape []", `${this.dtype} [${this.shape}]`);
+      throw this.error(
+        "bad_metadata",
+        "W-RAG-5",
+        "a text channel is not u8 with shape []",
+        `${this.dtype} [${this.shape}]`,
+      );
     }
     this.offsetsBlock();
     return this.window(0, this.length);

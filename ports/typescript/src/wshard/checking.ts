@@ -64,7 +64,10 @@ async function checkUnion(episode: Episode): Promise<void> {
     const parts = await Promise.all(others.map((name) => file.read(name)));
     for (let step = 0; step < union.length; step++) {
       if (parts.some((part) => part[step]) === union[step] > 0) continue;
-      throw broken("bad_value", "W-END-3", "'done' is not the union of the other ends", { entry: done, found: `step ${step}` });
+      throw broken("bad_value", "W-END-3", "'done' is not the union of the other ends", {
+        entry: done,
+        found: `step ${step}`,
+      });
     }
   }
 }

@@ -1,7 +1,7 @@
 // Long episodes in several files: chunks, and a manifest that names them (spec/wshard.md, section 11).
 
 import { broken, located, ShardError } from "../core/errors.js";
-import { type Json, type JsonObject, isObject } from "../core/json.js";
+import { isObject, type Json, type JsonObject } from "../core/json.js";
 import { type OpenOptions, openShard, type ShardReader } from "../core/reader.js";
 import { Episode, episodeOf, readDescriptions } from "./episode.js";
 import { joinLanes } from "./joining.js";
@@ -34,20 +34,26 @@ export interface ChunkManifest {
 export function parseChunkManifest(fields: JsonObject): ChunkManifest {
   const isGiven = (holder: JsonObject, key: string) => holder[key] !== undefined && holder[key] !== null;
   const wrong = (what: string, found: Json | undefined) =>
-    broken("bad_metadata", "W-CHK-1", `${what} of the manifest is missing or wrong`, { entry: metaManifest, found: told(found) });
+    broken("bad_metadata", "W-CHK-1", `${what} of the manifest is missing or wrong`, {
+      entry: metaManifest,
+      found: told(found),
+    });
   const text = (key: string) => isGiven(fields, key) && typeof fields[key] !== "string";
   if (typeof fields.episode_id !== "string") throw wrong("'episode_id'", fields.episode_id);
   if (text("env_id")) throw wrong("'env_id'", fields.env_id);
   if (!isCount(fields, "total_timesteps")) throw wrong("'total_timesteps'", fields.total_timesteps);
-  if (isGiven(fields, "total_chunks") && !isCount(fields, "total_chunks")) throw wrong("'total_chunks'", fields.total_chunks);
+  if (isGiven(fields, "total_chunks") && !isCount(fields, "total_chunks"))
+    throw wrong("'total_chunks'", fields.total_chunks);
   if (isGiven(fields, "metadata") && !isObject(fields.metadata)) throw wrong("'metadata'", fields.metadata);
   if (!Array.isArray(fields.chunks)) throw wrong("'chunks'", fields.chunks);
   const listed = fields.chunks.map((row) => {
     if (!isObject(row)) throw wrong("a row", row);
     if (typeof row.uri !== "string") throw wrong("'uri'", row.uri);
     for (const key of ["chunk_index", "length_T"]) if (!isCount(row, key)) throw wrong(`'${key}'`, row[key]);
-    for (const key of ["size", "total_chunks"]) if (isGiven(row, key) && !isCount(row, key)) throw wrong(`'${key}'`, row[key]);
-    for (const key of ["sha256", "fingerprint"]) if (isGiven(row, key) && !isHash(row[key])) throw wrong(`'${key}'`, row[key]);
+    for (const key of ["size", "total_chunks"])
+      if (isGiven(row, key) && !isCount(row, key)) throw wrong(`'${key}'`, row[key]);
+    for (const key of ["sha256", "fingerprint"])
+      if (isGiven(row, key) && !isHash(row[key])) throw wrong(`'${key}'`, row[key]);
     const range = row.timestep_range;
     const isRange = Array.isArray(range) && range.length === 2 && isCount(range, 0) && isCount(range, 1);
     if (isGiven(row, "timestep_range") && !isRange) throw wrong("'timestep_range'", range);
@@ -65,7 +71,10 @@ export function parseChunkManifest(fields: JsonObject): ChunkManifest {
 /** W-CHK-2 */
 function checkName(uri: string): void {
   if (uri !== "" && uri !== "." && uri !== ".." && !/[/\\\0]/.test(uri)) return;
-  throw broken("unsafe_path", "W-CHK-2", "a chunk is not the name of a file in the manifest's folder", { entry: metaManifest, found: told(uri) });
+  throw broken("unsafe_path", "W-CHK-2", "a chunk is not the name of a file in the manifest's folder", {
+    entry: metaManifest,
+    found: told(uri),
+  });
 }
 
 /** W-CHK-3 to W-CHK-6 */
@@ -80,7 +89,9 @@ function checkContinuity(fields: JsonObject, listed: JsonObject[]): ChunkRow[] {
     if (index < number) throw wrong("W-CHK-4", "a chunk is there twice", number, index);
     if (index > number) throw wrong("W-CHK-3", "a chunk is missing", number, index);
     const length = Number(row.length_T);
-    const [start, end] = Array.isArray(row.timestep_range) ? row.timestep_range.map(Number) : [total, Math.max(total, total + length - 1)];
+    const [start, end] = Array.isArray(row.timestep_range)
+      ? row.timestep_range.map(Number)
+      : [total, Math.max(total, total + length - 1)];
     if (start !== total) throw wrong("W-CHK-5", "a chunk does not start right after the one before it", total, start);
     // An empty chunk has no last step: its range is written as [start, start].
     if (end - start + 1 !== length && !(length === 0 && end === start)) {
@@ -101,7 +112,8 @@ function checkContinuity(fields: JsonObject, listed: JsonObject[]): ChunkRow[] {
     };
   });
   const claimed = fields.total_chunks ?? rows.length;
-  if (claimed !== rows.length) throw wrong("W-CHK-6", "the manifest claims another number of chunks", rows.length, claimed);
+  if (claimed !== rows.length)
+    throw wrong("W-CHK-6", "the manifest claims another number of chunks", rows.length, claimed);
   if (BigInt(fields.total_timesteps as number) !== BigInt(total)) {
     throw wrong("W-CHK-6", "the chunks have another length in all", total, fields.total_timesteps);
   }
@@ -132,7 +144,12 @@ export async function openChunks(reader: ShardReader, options: OpenOptions): Pro
   }
 }
 
-async function openChunk(reader: ShardReader, manifest: ChunkManifest, row: ChunkRow, options: OpenOptions): Promise<Episode> {
+async function openChunk(
+  reader: ShardReader,
+  manifest: ChunkManifest,
+  row: ChunkRow,
+  options: OpenOptions,
+): Promise<Episode> {
   const { source } = reader;
   if (source.sibling === undefined) {
     throw new ShardError("invalid_argument", "the chunks of a manifest can be opened beside a path or a URL only");
@@ -162,7 +179,10 @@ async function openSibling(reader: ShardReader, uri: string) {
 }
 
 function otherFile(expected: string, found: string): ShardError {
-  return broken("reference_mismatch", "W-CHK-7", "the chunk is not the file that the manifest names", { expected, found });
+  return broken("reference_mismatch", "W-CHK-7", "the chunk is not the file that the manifest names", {
+    expected,
+    found,
+  });
 }
 
 /** W-CHK-8: the chunk says of itself what the manifest says. */
@@ -178,6 +198,9 @@ function checkChunk(manifest: ChunkManifest, row: ChunkRow, chunk: Episode): voi
   if (chunk.length > 0) facts.push(["timestep_range", row.range.join(), chunk.timestepRange?.join() ?? null]);
   for (const [what, expected, found] of facts) {
     if (expected === found) continue;
-    throw broken("chunk_discontinuity", "W-CHK-8", `the chunk says another ${what} than the manifest`, { expected: String(expected), found: String(found) });
+    throw broken("chunk_discontinuity", "W-CHK-8", `the chunk says another ${what} than the manifest`, {
+      expected: String(expected),
+      found: String(found),
+    });
   }
 }

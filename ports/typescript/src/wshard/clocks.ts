@@ -1,7 +1,7 @@
 /** Clocks: the times of steps and of channels with a regular clock (spec/wshard.md, section 5). */
 
+import { halfToEven } from "../core/dtypes.js";
 import { ShardError } from "../core/errors.js";
-import { roundEven } from "./values.js";
 
 /** The clock of the steps. */
 export interface Timebase {
@@ -21,7 +21,7 @@ const largest = (1n << 63n) - 1n;
 export function stepTime(step: number | bigint, rate: number): bigint {
   const time = (Number(step) * nsPerSecond) / rate;
   if (!Number.isFinite(time)) throw tooLate(time);
-  return BigInt(roundEven(time));
+  return BigInt(halfToEven(time));
 }
 
 /** The times of `count` entries of a regular clock. */
@@ -38,7 +38,7 @@ export function regularTimes(startNs: bigint, rate: number, count: number, first
 /** `dt_ns`: the nanoseconds of one step, at most 2⁶³ − 1. */
 export function stepNs(rate: number): bigint {
   const time = nsPerSecond / rate;
-  return time >= 2 ** 63 ? largest : BigInt(roundEven(time));
+  return time >= 2 ** 63 ? largest : BigInt(halfToEven(time));
 }
 
 function tooLate(found: number | bigint): ShardError {

@@ -1,7 +1,8 @@
 // Episodes: facts when they are opened, arrays when they are asked for (spec/wshard.md, section 16).
 
-import { broken, ShardError } from "../core/errors.js";
 import { checkSizes } from "../core/content.js";
+import { toTypedArray } from "../core/dtypes.js";
+import { broken, ShardError } from "../core/errors.js";
 import type { JsonObject } from "../core/json.js";
 import type { ShardReader } from "../core/reader.js";
 import { Role } from "../core/registry.js";
@@ -12,8 +13,7 @@ import { type Blocks, type Extra, type LabelLane, type Lanes, routeBlocks } from
 import { type EpisodeFacts, type Form, parseFacts, parseHints, parseRows, type Row } from "./metadata.js";
 import { metaChannels, metaEpisode, metaProvenance, metaSidecar, metaWshard } from "./names.js";
 import type { Residual } from "./residual.js";
-import type { Edges } from "./residual_codes.js";
-import { toBigInts, toValues } from "./values.js";
+import type { Edges } from "./residual-codes.js";
 
 const mostUnbacked = 1n << 20n;
 
@@ -83,14 +83,14 @@ export class Episode {
   /** The tick of each step: stored, or 0 to T − 1. */
   async ticks(): Promise<Int32Array> {
     const { ticks } = this.clocks;
-    if (ticks !== null) return toValues("i32", await ticks.bytes()) as Int32Array;
+    if (ticks !== null) return toTypedArray("i32", await ticks.bytes()) as Int32Array;
     return Int32Array.from({ length: this.length }, (_, step) => step);
   }
 
   /** The time of each step in nanoseconds; null if the episode has neither timestamps nor a rate. */
   async timesNs(start = 0, end = this.length): Promise<BigInt64Array | null> {
     const { timestamps } = this.clocks;
-    if (timestamps !== null) return toBigInts(await timestamps.bytes(start, end));
+    if (timestamps !== null) return toTypedArray("i64", await timestamps.bytes(start, end));
     const { tickHz, epochNs } = this.timebase;
     return tickHz === null ? null : regularTimes(epochNs, tickHz, end - start, start);
   }
@@ -126,11 +126,13 @@ export interface Opened {
 /** Reads and checks what describes an episode (W-ROL, W-JSN, W-EPI, W-CHN, W-TIM-1). */
 export async function readDescriptions(reader: ShardReader, isSidecar = false): Promise<Opened> {
   const { role } = reader.header;
-  if (role !== Role.wshard) throw broken("bad_profile", "W-ROL-1", "not an episode", { expected: "role 5", found: role });
+  if (role !== Role.wshard)
+    throw broken("bad_profile", "W-ROL-1", "not an episode", { expected: "role 5", found: role });
   if (!isSidecar && reader.has(metaSidecar)) {
     throw broken("bad_profile", "W-ROL-2", "this is a sidecar, which belongs to an episode", { entry: metaSidecar });
   }
-  if (!reader.has(metaEpisode)) throw broken("bad_profile", "W-ROL-2", "the episode is not described", { entry: metaEpisode });
+  if (!reader.has(metaEpisode))
+    throw broken("bad_profile", "W-ROL-2", "the episode is not described", { entry: metaEpisode });
   const wshard = reader.has(metaWshard) ? await reader.readJson(metaWshard, "W-JSN-1") : {};
   const episode = await reader.readJson(metaEpisode, "W-JSN-1");
   const facts = parseFacts(episode, wshard);
@@ -157,15 +159,26 @@ function checkBacked(reader: ShardReader, length: bigint): void {
     }
   }
   const expected = `at most ${mostUnbacked}, or an entry with a byte for each step`;
-  throw broken("size_mismatch", "W-EPI-5", "the episode claims more steps than its file has bytes for", { entry: metaEpisode, expected, found: length });
+  throw broken("size_mismatch", "W-EPI-5", "the episode claims more steps than its file has bytes for", {
+    entry: metaEpisode,
+    expected,
+    found: length,
+  });
 }
 
 /** The episode of a file and of the sidecars that add lanes to it. */
-export function episodeOf(parts: readonly Opened[], changes: { metadata?: JsonObject; problems?: ShardError[]; files?: ShardReader[] } = {}): Episode {
+export function episodeOf(
+  parts: readonly Opened[],
+  changes: { metadata?: JsonObject; problems?: ShardError[]; files?: ShardReader[] } = {},
+): Episode {
   const [base] = parts;
   const facts = { ...base.facts, length: Number(base.facts.length), metadata: changes.metadata ?? base.facts.metadata };
   const files = changes.files ?? parts.map((part) => part.reader);
-  return new Episode(facts, routeBlocks(blocksOf(parts)), { files, edges: base.edges, ...(changes.problems ? { problems: changes.problems } : {}) });
+  return new Episode(facts, routeBlocks(blocksOf(parts)), {
+    files,
+    edges: base.edges,
+    ...(changes.problems ? { problems: changes.problems } : {}),
+  });
 }
 
 function blocksOf(parts: readonly Opened[]): Blocks {
@@ -175,7 +188,8 @@ function blocksOf(parts: readonly Opened[]): Blocks {
   const unplaced: Row[] = [];
   for (const { reader, rows: own } of parts) {
     const isSidecar = reader !== base.reader;
-    for (const name of reader.names) if (!isSidecar || !name.startsWith("meta/")) found.set(name, entryBlock(reader, name));
+    for (const name of reader.names)
+      if (!isSidecar || !name.startsWith("meta/")) found.set(name, entryBlock(reader, name));
     for (const row of own.values()) {
       if (reader.has(row.block)) rows.set(row.block, row);
       else unplaced.push(row);
@@ -192,6 +206,7 @@ export function entryBlock(reader: ShardReader, name: string): Block & { content
     name,
     size,
     contentType: row.contentType,
-    read: (start = 0, end = size) => (start === 0 && end === size ? reader.read(name) : reader.readRange(name, start, end)),
+    read: (start = 0, end = size) =>
+      start === 0 && end === size ? reader.read(name) : reader.readRange(name, start, end),
   };
 }

@@ -1,13 +1,26 @@
 // Episodes: spec/wshard.md.
-export { BaseChannel } from "./base_channel.js";
+export { BaseChannel } from "./base-channel.js";
 export type { Block } from "./blocks.js";
 export { type Channel, DenseChannel, RaggedChannel, TextChannel, UnreadableChannel } from "./channels.js";
 export { type ChunkManifest, type ChunkRow, parseChunkManifest } from "./chunks.js";
 export type { Timebase } from "./clocks.js";
 export { Episode } from "./episode.js";
+export type {
+  ChannelFields,
+  ChannelInput,
+  DenseInput,
+  EpisodeInput,
+  IntervalInput,
+  LabelInput,
+  RaggedInput,
+  ResidualInput,
+  TextInput,
+  VideoInput,
+} from "./input.js";
 export type { Extra, LabelLane } from "./lanes.js";
 export type { Interval, Label, Row } from "./metadata.js";
 export { type EpisodeOptions, openEpisode } from "./opening.js";
+export { openRecording, Recording } from "./recording.js";
 export { Residual } from "./residual.js";
 export {
   dequantise,
@@ -17,7 +30,8 @@ export {
   quantise,
   secondDifferenceSigns,
   unpackSigns,
-} from "./residual_codes.js";
+} from "./residual-codes.js";
 export { fingerprint } from "./sidecars.js";
-export type { NumbersInput, Values } from "./values.js";
+export type { NumbersInput } from "./values.js";
 export { type FrameIndex, type Packet, VideoChannel } from "./video.js";
+export { encodeEpisode, type SaveOptions, writeEpisode } from "./writing.js";

@@ -2,13 +2,13 @@
 
 import { encodeUtf8 } from "../core/bytes.js";
 import { invalid } from "../core/errors.js";
-import { ContentType, type DType } from "../core/registry.js";
 import type { JsonObject } from "../core/json.js";
+import { ContentType, type DType } from "../core/registry.js";
 import { concatenated, memoryBlock } from "./blocks.js";
 import type { Timebase } from "./clocks.js";
 import type { Label } from "./metadata.js";
 import { checkOwnFields, type PlannedChannel, type PlannedEpisode, type PlannedResidual, stepBytes } from "./plan.js";
-import { defaultWindow, type Edges, packSigns, quantise, secondDifferenceSigns } from "./residual_codes.js";
+import { defaultWindow, type Edges, packSigns, quantise, secondDifferenceSigns } from "./residual-codes.js";
 import { dtypeOf, type NumbersInput, rawBytes, toBytes, toFloats } from "./values.js";
 import { formatBase64 } from "./video.js";
 
@@ -96,7 +96,9 @@ export interface IntervalInput {
 }
 
 /** A label lane of a new episode; a list counts steps. */
-export type LabelInput = readonly IntervalInput[] | { readonly unit: "steps" | "ns"; readonly intervals: readonly IntervalInput[] };
+export type LabelInput =
+  | readonly IntervalInput[]
+  | { readonly unit: "steps" | "ns"; readonly intervals: readonly IntervalInput[] };
 
 /** A new episode. */
 export interface EpisodeInput {
@@ -135,7 +137,8 @@ export function planInput(input: EpisodeInput): PlannedEpisode {
   const omens = mapped(input.omens, (models) => mapped(models, plannedChannel));
   const rewards = input.rewards === undefined ? null : plannedRewards(input.rewards);
   const length = input.length ?? guessedLength(input, rewards, actions, observations);
-  if (!Number.isSafeInteger(length) || length < 0) throw invalid("the length is not an integer of 0 or more", { found: length });
+  if (!Number.isSafeInteger(length) || length < 0)
+    throw invalid("the length is not an integer of 0 or more", { found: length });
   const times = input.timestampsNs;
   return {
     id: input.id,
@@ -160,7 +163,10 @@ export function planInput(input: EpisodeInput): PlannedEpisode {
     labels: mapped(input.labels, plannedLabel),
     extras: mapped(input.extras, (extra) => {
       const isBare = extra instanceof Uint8Array;
-      return { content: memoryBlock("", isBare ? extra : extra.data), contentType: isBare ? ContentType.unknown : extra.contentType };
+      return {
+        content: memoryBlock("", isBare ? extra : extra.data),
+        contentType: isBare ? ContentType.unknown : extra.contentType,
+      };
     }),
     provenance: input.provenance ?? null,
   };
@@ -182,7 +188,8 @@ function guessedLength(
   observations: ReadonlyMap<string, PlannedChannel>,
 ): number {
   if (rewards !== null) return rewards.length;
-  for (const ends of [input.terminations, input.truncations, input.timestampsNs]) if (ends !== undefined) return ends.length;
+  for (const ends of [input.terminations, input.truncations, input.timestampsNs])
+    if (ends !== undefined) return ends.length;
   for (const channel of [...actions.values(), ...observations.values()]) {
     if (channel.times === undefined && channel.fields.start_ns === undefined) return channel.length;
   }
@@ -207,7 +214,10 @@ function commonFields(input: ChannelFields): JsonObject {
   return fields;
 }
 
-function formOf(values: NumbersInput | undefined, input: { dtype?: DType; shape?: readonly number[] }): { dtype: DType; shape: readonly number[] } {
+function formOf(
+  values: NumbersInput | undefined,
+  input: { dtype?: DType; shape?: readonly number[] },
+): { dtype: DType; shape: readonly number[] } {
   const first = values?.[0];
   const listed = typeof first === "bigint" ? "i64" : typeof first === "boolean" ? "bool" : "f64";
   return { dtype: input.dtype ?? (values === undefined ? null : dtypeOf(values)) ?? listed, shape: input.shape ?? [] };
@@ -231,7 +241,11 @@ function plannedDense(input: DenseInput, name: string): PlannedChannel {
   const step = stepBytes(form);
   const length = step ? content.length / step : (input.length ?? 0);
   if (!Number.isInteger(length) || (input.length ?? length) !== length) {
-    throw invalid("the values are not whole steps of the shape", { entry: name, expected: `[${form.shape}]`, found: `${input.data.length} values` });
+    throw invalid("the values are not whole steps of the shape", {
+      entry: name,
+      expected: `[${form.shape}]`,
+      found: `${input.data.length} values`,
+    });
   }
   const fields = commonFields(input);
   if (input.horizon !== undefined) fields.horizon = input.horizon;
@@ -246,7 +260,14 @@ function plannedItems(input: RaggedInput, name: string): PlannedChannel {
   const form = formOf(input.items.find((items) => items.length > 0) ?? input.items[0], input);
   const pieces = input.items.map((items) => toBytes(form.dtype, items, name));
   const offsets = offsetsOf(pieces, stepBytes(form), name);
-  return { ...form, length: pieces.length, layout: "ragged", content: memoryBlock(name, concatenated(pieces)), offsets, fields: commonFields(input) };
+  return {
+    ...form,
+    length: pieces.length,
+    layout: "ragged",
+    content: memoryBlock(name, concatenated(pieces)),
+    offsets,
+    fields: commonFields(input),
+  };
 }
 
 function plannedText(input: TextInput, name: string): PlannedChannel {
@@ -257,7 +278,14 @@ function plannedText(input: TextInput, name: string): PlannedChannel {
   });
   const form = { dtype: "u8" as const, shape: [] };
   const content = memoryBlock(name, concatenated(pieces));
-  return { ...form, length: pieces.length, layout: "text", content, offsets: offsetsOf(pieces, 1, name), fields: commonFields(input) };
+  return {
+    ...form,
+    length: pieces.length,
+    layout: "text",
+    content,
+    offsets: offsetsOf(pieces, 1, name),
+    fields: commonFields(input),
+  };
 }
 
 /** Where each piece starts, counted in items, and the end of the last. */
@@ -265,7 +293,8 @@ function offsetsOf(pieces: readonly Uint8Array[], item: number, name: string) {
   const offsets = new BigInt64Array(pieces.length + 1);
   for (const [at, piece] of pieces.entries()) {
     const count = item ? piece.length / item : 0;
-    if (!Number.isInteger(count)) throw invalid("a step is not a whole number of items", { entry: name, found: `${piece.length} bytes` });
+    if (!Number.isInteger(count))
+      throw invalid("a step is not a whole number of items", { entry: name, found: `${piece.length} bytes` });
     offsets[at + 1] = offsets[at] + BigInt(count);
   }
   return memoryBlock(`offsets/${name}`, rawBytes(offsets));
@@ -277,7 +306,8 @@ function plannedVideo(input: VideoInput, name: string): PlannedChannel {
   if (extradata !== undefined && extradata.length > 0) fields.extradata = formatBase64(extradata);
   const count = packets.length;
   for (const list of [steps, keyframes, hidden]) {
-    if (list !== undefined && list.length !== count) throw invalid("a list does not have one value for each packet", { entry: name });
+    if (list !== undefined && list.length !== count)
+      throw invalid("a list does not have one value for each packet", { entry: name });
   }
   const table = new BigInt64Array(2 * count);
   let isPlain = true;
@@ -317,7 +347,8 @@ function plannedLabel(input: LabelInput): Label {
 
 function computed(residual: ResidualInput, input: EpisodeInput, length: number): PlannedResidual {
   const { channel, model = "", type, window = defaultWindow } = residual;
-  if (!Number.isSafeInteger(window) || window < 1) throw invalid("a window is not an integer above 0", { found: window });
+  if (!Number.isSafeInteger(window) || window < 1)
+    throw invalid("a window is not an integer above 0", { found: window });
   const signal = denseInput(entriesOf(input.observations), channel);
   const { shape } = formOf(signal.data, signal);
   const dimensions = shape.reduce((product, size) => product * size, 1);

@@ -1,5 +1,6 @@
 // Episodes that follow one another in time, as one. Arrays are still read when they are asked for.
 
+import { toTypedArray } from "../core/dtypes.js";
 import { broken } from "../core/errors.js";
 import type { Json } from "../core/json.js";
 import { type Block, chainedBlock, type FindBlock, lazyBlock } from "./blocks.js";
@@ -8,8 +9,8 @@ import type { Episode } from "./episode.js";
 import { emptyLanes, inner, type LabelLane, type Lanes } from "./lanes.js";
 import type { Interval, Label, Row } from "./metadata.js";
 import { Residual } from "./residual.js";
-import { joinQuantised, joinSigns } from "./residual_codes.js";
-import { rawBytes, toValues } from "./values.js";
+import { joinQuantised, joinSigns } from "./residual-codes.js";
+import { rawBytes } from "./values.js";
 import { VideoChannel } from "./video.js";
 
 /** The lanes of all parts of an episode. */
@@ -19,16 +20,27 @@ export async function joinLanes(parts: readonly Episode[]): Promise<Lanes> {
   const channels = async (lanes: readonly ReadonlyMap<string, Channel>[], to: Map<string, Channel>) => {
     for (const key of sameKeys(lanes)) to.set(key, await joinChannel(at(lanes, key), lengths));
   };
-  await channels(parts.map((part) => part.observations), joined.observations);
-  await channels(parts.map((part) => part.actions), joined.actions);
+  await channels(
+    parts.map((part) => part.observations),
+    joined.observations,
+  );
+  await channels(
+    parts.map((part) => part.actions),
+    joined.actions,
+  );
   const omens = parts.map((part) => part.omens);
   for (const channel of sameKeys(omens)) await channels(at(omens, channel), inner(joined.omens, channel));
   const uncerts = parts.map((part) => part.uncerts);
   for (const channel of sameKeys(uncerts)) {
     const models = at(uncerts, channel);
-    for (const model of sameKeys(models)) await channels(at(models, model), inner(inner(joined.uncerts, channel), model));
+    for (const model of sameKeys(models))
+      await channels(at(models, model), inner(inner(joined.uncerts, channel), model));
   }
-  joined.rewards = await joinSingle(parts.map((part) => part.rewards), lengths, joinRewards);
+  joined.rewards = await joinSingle(
+    parts.map((part) => part.rewards),
+    lengths,
+    joinRewards,
+  );
   const flat = (get: (part: Episode) => DenseChannel | null) =>
     joinSingle(parts.map(get), lengths, joinChannel) as Promise<DenseChannel | null>;
   joined.terminations = await flat((part) => part.terminations);
@@ -38,8 +50,10 @@ export async function joinLanes(parts: readonly Episode[]): Promise<Lanes> {
   if (parts.every((part) => part.clocks.ticks !== null)) joined.ticks = await flat((part) => part.clocks.ticks);
   const residuals = parts.map((part) => part.residuals);
   for (const key of sameKeys(residuals)) joined.residuals.set(key, joinResidual(at(residuals, key), lengths));
-  for (const name of new Set(parts.flatMap((part) => [...part.labels.keys()]))) joined.labels.set(name, joinLabels(name, parts));
-  for (const part of parts) for (const [name, extra] of part.extras) if (!joined.extras.has(name)) joined.extras.set(name, extra);
+  for (const name of new Set(parts.flatMap((part) => [...part.labels.keys()])))
+    joined.labels.set(name, joinLabels(name, parts));
+  for (const part of parts)
+    for (const [name, extra] of part.extras) if (!joined.extras.has(name)) joined.extras.set(name, extra);
   return joined;
 }
 
@@ -48,7 +62,8 @@ function sameKeys(maps: readonly ReadonlyMap<string, unknown>[]): string[] {
   const [first] = maps;
   for (const [number, map] of maps.entries()) {
     for (const key of new Set([...first.keys(), ...map.keys()])) {
-      if (!first.has(key) || !map.has(key)) throw discontinuity(key, `part ${number} does not have the blocks of the first`);
+      if (!first.has(key) || !map.has(key))
+        throw discontinuity(key, `part ${number} does not have the blocks of the first`);
     }
   }
   return [...first.keys()];
@@ -70,12 +85,19 @@ function told(value: Json | undefined): string | undefined {
 
 type Join<T> = (parts: readonly T[], lengths: readonly number[]) => Promise<T> | T;
 
-async function joinSingle<T extends Channel>(parts: readonly (T | null)[], lengths: readonly number[], join: Join<T>): Promise<T | null> {
+async function joinSingle<T extends Channel>(
+  parts: readonly (T | null)[],
+  lengths: readonly number[],
+  join: Join<T>,
+): Promise<T | null> {
   const known = parts.filter((part) => part !== null);
   if (known.length === 0) return null;
   const isWithout = (part: T | null, number: number) => part === null && lengths[number] > 0;
   if (parts.some(isWithout)) throw discontinuity(known[0].block, "a part lacks a lane that others have");
-  return join(known, lengths.filter((_, number) => parts[number] !== null));
+  return join(
+    known,
+    lengths.filter((_, number) => parts[number] !== null),
+  );
 }
 
 async function joinChannel<T extends Channel>(parts: readonly T[], lengths: readonly number[]): Promise<T> {
@@ -84,7 +106,9 @@ async function joinChannel<T extends Channel>(parts: readonly T[], lengths: read
   const hasSteps = first.hasOwnClock || first.length === lengths[0] || first.length === lengths[0] + 1;
   // Without a time for each step every part has all of it.
   if (!hasSteps && (first.inferred || first.row?.length)) return first;
-  for (const part of parts) if (formOf(part) !== formOf(first)) throw discontinuity(first.block, "a part has the channel in another form", formOf(first), formOf(part));
+  for (const part of parts)
+    if (formOf(part) !== formOf(first))
+      throw discontinuity(first.block, "a part has the channel in another form", formOf(first), formOf(part));
   const counts = parts.map((part, number) => countOf(part, lengths[number], number === parts.length - 1));
   const blocks = new Map<string, Block>();
   const find: FindBlock = (name) => blocks.get(name) ?? null;
@@ -93,7 +117,14 @@ async function joinChannel<T extends Channel>(parts: readonly T[], lengths: read
   const steps = lengths.reduce((sum, length) => sum + length, 0);
   if (row?.timeBlock) {
     const clocks = parts.map((part) => part.clockBlock() as Block);
-    blocks.set(row.timeBlock, chainedBlock(row.timeBlock, clocks, clocks.map((clock) => clock.size)));
+    blocks.set(
+      row.timeBlock,
+      chainedBlock(
+        row.timeBlock,
+        clocks,
+        clocks.map((clock) => clock.size),
+      ),
+    );
   }
   const source = await joinContent(parts, counts, blocks);
   if (row === null) return new DenseChannel(source, first, steps, find, first.inferred) as Channel as T;
@@ -120,20 +151,36 @@ function countOf(part: Channel, length: number, isLast: boolean): number {
   throw discontinuity(part.block, "a part has another number of entries than steps", length, part.length);
 }
 
-async function joinContent(parts: readonly Channel[], counts: readonly number[], blocks: Map<string, Block>): Promise<Block> {
+async function joinContent(
+  parts: readonly Channel[],
+  counts: readonly number[],
+  blocks: Map<string, Block>,
+): Promise<Block> {
   const [first] = parts;
   const sources = parts.map((part) => part.source);
   if (first instanceof VideoChannel) {
     joinFrames(parts as VideoChannel[], counts, blocks);
-    return chainedBlock(first.block, sources, sources.map((source) => source.size));
+    return chainedBlock(
+      first.block,
+      sources,
+      sources.map((source) => source.size),
+    );
   }
   if (first instanceof RaggedChannel || first instanceof TextChannel) {
     return joinItems(parts as (RaggedChannel | TextChannel)[], counts, blocks);
   }
-  return chainedBlock(first.block, sources, counts.map((count) => count * first.stepBytes));
+  return chainedBlock(
+    first.block,
+    sources,
+    counts.map((count) => count * first.stepBytes),
+  );
 }
 
-async function joinItems(parts: readonly (RaggedChannel | TextChannel)[], counts: readonly number[], blocks: Map<string, Block>): Promise<Block> {
+async function joinItems(
+  parts: readonly (RaggedChannel | TextChannel)[],
+  counts: readonly number[],
+  blocks: Map<string, Block>,
+): Promise<Block> {
   const [first] = parts;
   const sizes: number[] = [];
   for (const [number, part] of parts.entries()) {
@@ -155,7 +202,11 @@ async function joinItems(parts: readonly (RaggedChannel | TextChannel)[], counts
       return rawBytes(offsets);
     }),
   );
-  return chainedBlock(first.block, parts.map((part) => part.source), sizes);
+  return chainedBlock(
+    first.block,
+    parts.map((part) => part.source),
+    sizes,
+  );
 }
 
 function joinFrames(parts: readonly VideoChannel[], counts: readonly number[], blocks: Map<string, Block>): void {
@@ -186,9 +237,15 @@ function joinFrames(parts: readonly VideoChannel[], counts: readonly number[], b
     return loaded;
   };
   const name = first.row?.offsetsBlock as string;
-  blocks.set(name, lazyBlock(name, 8 * (packets + 1), async () => (await once()).offsets));
+  blocks.set(
+    name,
+    lazyBlock(name, 8 * (packets + 1), async () => (await once()).offsets),
+  );
   const framesName = `frames/${first.block}`;
-  blocks.set(framesName, lazyBlock(framesName, 16 * packets, async () => (await once()).frames));
+  blocks.set(
+    framesName,
+    lazyBlock(framesName, 16 * packets, async () => (await once()).frames),
+  );
 }
 
 /** Rewards of one type: parts in which f32 holds them exactly are stored so, whatever the others need. */
@@ -197,7 +254,7 @@ function joinRewards(parts: readonly Channel[], lengths: readonly number[]): Pro
   if (wide === undefined) return joinChannel(parts, lengths);
   const widened = parts.map((part) => {
     if (!(part instanceof DenseChannel) || part.dtype !== "f32") return part;
-    const load = async () => rawBytes(Float64Array.from(toValues("f32", await part.bytes()) as Float32Array));
+    const load = async () => rawBytes(Float64Array.from(toTypedArray("f32", await part.bytes()) as Float32Array));
     const source = lazyBlock(wide.block, 8 * part.length, load);
     return new DenseChannel(source, { dtype: "f64", shape: [], row: wide.row }, part.length, () => null);
   });
@@ -213,7 +270,8 @@ function joinResidual(parts: readonly Residual[], lengths: readonly number[]): R
   const filled = parts.filter((_, number) => lengths[number] > 0);
   const { dimensions, block } = filled[0] ?? first;
   if (first.type === "sign2nddiff") {
-    const load = async () => joinSigns(await Promise.all(parts.map(async (part) => ({ packed: await part.bytes(), steps: part.length }))));
+    const load = async () =>
+      joinSigns(await Promise.all(parts.map(async (part) => ({ packed: await part.bytes(), steps: part.length }))));
     const source = lazyBlock(block, Math.ceil(total / 8) * dimensions, load);
     return new Residual(first, source, first.row, null, total, first.edges);
   }
@@ -227,7 +285,12 @@ function joinResidual(parts: readonly Residual[], lengths: readonly number[]): R
     return joinQuantised(await Promise.all(quantised), dimensions);
   };
   // The window follows from the parts alone, so that the size of the scales is known before they are read.
-  const nothing = filled.map((part) => ({ codes: new Int8Array(0), scales: new Float32Array(0), window: part.window, steps: part.length }));
+  const nothing = filled.map((part) => ({
+    codes: new Int8Array(0),
+    scales: new Float32Array(0),
+    window: part.window,
+    steps: part.length,
+  }));
   const { window } = joinQuantised(nothing, 0);
   let loaded: ReturnType<typeof load> | null = null;
   const once = () => {
@@ -235,7 +298,9 @@ function joinResidual(parts: readonly Residual[], lengths: readonly number[]): R
     return loaded;
   };
   const codes = lazyBlock(block, total * dimensions, async () => rawBytes((await once()).codes));
-  const scales = lazyBlock(`${block}/scales`, 4 * dimensions * Math.ceil(total / window), async () => rawBytes((await once()).scales));
+  const scales = lazyBlock(`${block}/scales`, 4 * dimensions * Math.ceil(total / window), async () =>
+    rawBytes((await once()).scales),
+  );
   return new Residual(first, codes, { ...(first.row as Row), window }, scales, total, first.edges);
 }
 
@@ -250,7 +315,8 @@ function joinLabels(name: string, parts: readonly Episode[]): LabelLane {
       const label = await part.labels.get(name)?.read();
       if (label !== undefined) {
         whole ??= label;
-        if (whole.unit !== label.unit) throw discontinuity(block, "a part counts a label in another unit", whole.unit, label.unit);
+        if (whole.unit !== label.unit)
+          throw discontinuity(block, "a part counts a label in another unit", whole.unit, label.unit);
         const border = label.unit === "steps" ? start : part.length ? ((await part.timesNs(0, 1))?.[0] ?? null) : null;
         joined.append(label.intervals, label.unit === "steps" ? start : 0n, border);
       }

@@ -1,18 +1,18 @@
 // What a journal says, up to where it follows the rules (spec/journal.md, sections 3 to 7).
 
 import { crc32c } from "../core/crc32c.js";
+import { toTypedArray } from "../core/dtypes.js";
 import { broken, located, ShardError } from "../core/errors.js";
 import { checkFilteredFrame, type Filters, parseFilters, undoFilters } from "../core/filters.js";
 import { canonicalBytes, isInteger, isObject, type Json, type JsonObject, parseJsonObject } from "../core/json.js";
-import { defaultLimits } from "../core/registry.js";
+import { defaultLimits, dtypeSizes } from "../core/registry.js";
 import type { Source } from "../core/source.js";
 import { decodeFrame, loadZstd, walkFrames, type ZstdProvider } from "../core/zstd.js";
 import type { Block } from "./blocks.js";
 import { concatenated } from "./blocks.js";
-import { FrameCodec, type FrameHead, FrameKind, headSize, parseHead } from "./journal_frames.js";
+import { FrameCodec, type FrameHead, FrameKind, headSize, parseHead } from "./journal-frames.js";
 import { type Interval, isCount, type Label, parseFacts, parseLabel, parseRow, type Row } from "./metadata.js";
 import { done, reward, rewardExact, splitFirst, terminated, timeStamps, truncated } from "./names.js";
-import { itemSize, toBigInts } from "./values.js";
 
 /** Blocks that are not in a lane with names. */
 const flatBlocks: ReadonlySet<string> = new Set([reward, rewardExact, done, terminated, truncated, timeStamps]);
@@ -55,7 +55,7 @@ export class RecordedRuns {
 
   /** Bytes of an entry or item. */
   get stepBytes(): number {
-    return this.row.shape.reduce((product, size) => product * size, itemSize(this.row.dtype));
+    return this.row.shape.reduce((product, size) => product * size, dtypeSizes[this.row.dtype]);
   }
 
   /** Entries that are complete: a ragged or text channel has one fewer than offsets. */
@@ -100,6 +100,8 @@ export class Journal {
   continues = false;
   chunk: { readonly index: number; readonly firstStep: number } | null = null;
   #sequence = 0;
+  /** What was read ahead: frames are often small. */
+  #ahead = { offset: 0, bytes: new Uint8Array(0) };
 
   constructor(
     readonly source: Source,
@@ -108,7 +110,8 @@ export class Journal {
 
   /** Reads the frames that are complete by now and were not read before (J-2); returns how many. */
   async read(): Promise<number> {
-    const { size } = await this.source.start();
+    const { size, head } = await this.source.start();
+    if (this.position < head.length) this.#ahead = { offset: 0, bytes: head };
     const first = this.#sequence;
     this.error = null;
     while (this.position < size) {
@@ -124,20 +127,37 @@ export class Journal {
     return this.#sequence - first;
   }
 
+  /** Bytes of the journal, whose size is known. */
+  async #bytes(offset: number, length: number, size: number): Promise<Uint8Array> {
+    const { offset: start, bytes } = this.#ahead;
+    if (offset >= start && offset + length <= start + bytes.length) {
+      return bytes.subarray(offset - start, offset - start + length);
+    }
+    const read = await this.source.read(offset, Math.min(Math.max(length, pieceSize), size - offset));
+    this.#ahead = { offset, bytes: read };
+    return read.subarray(0, length);
+  }
+
   /** Reads one frame; returns where the next one starts. */
   async #readFrame(size: number): Promise<number> {
     const room = size - this.position;
-    const head = parseHead(await this.source.read(this.position, Math.min(headSize, room)), this.#sequence);
+    const head = parseHead(await this.#bytes(this.position, Math.min(headSize, room), size), this.#sequence);
     const offset = this.position + headSize;
     const end = offset + head.storedSize;
-    if (end > size) throw broken("truncated", "J-FRM-11", "a frame is cut off", { expected: `${head.storedSize} bytes`, found: size - offset });
+    if (end > size)
+      throw broken("truncated", "J-FRM-11", "a frame is cut off", {
+        expected: `${head.storedSize} bytes`,
+        found: size - offset,
+      });
     let checksum = 0;
     for (let at = offset; at < end; at += pieceSize) {
-      checksum = crc32c(await this.source.read(at, Math.min(pieceSize, end - at)), checksum);
+      checksum = crc32c(await this.#bytes(at, Math.min(pieceSize, end - at), size), checksum);
     }
-    if (checksum !== head.storedCrc32c) throw broken("checksum_mismatch", "J-FRM-12", "the stored bytes of a frame are damaged");
+    if (checksum !== head.storedCrc32c)
+      throw broken("checksum_mismatch", "J-FRM-12", "the stored bytes of a frame are damaged");
     const isStart = head.kind === FrameKind.start;
-    if (!isStart && this.#sequence === 0) throw broken("bad_profile", "J-ORD-1", "the first frame is not a start frame");
+    if (!isStart && this.#sequence === 0)
+      throw broken("bad_profile", "J-ORD-1", "the first frame is not a start frame");
     if (isStart && this.#sequence > 0) throw broken("bad_profile", "J-ORD-2", "there is a second start frame");
     if (this.hasEnded) throw broken("trailing_data", "J-ORD-3", "there is a frame after the end");
     if (head.kind === FrameKind.run) await this.#addRun(head, offset);
@@ -147,12 +167,15 @@ export class Journal {
 
   async #fields(head: FrameHead, offset: number): Promise<JsonObject> {
     const limit = { code: "limit_exceeded", rule: "J-TXT-2" } as const;
-    if (head.storedSize > defaultLimits.maxJsonBytes) throw broken(limit.code, limit.rule, "a frame of JSON is too long");
+    if (head.storedSize > defaultLimits.maxJsonBytes)
+      throw broken(limit.code, limit.rule, "a frame of JSON is too long");
     const text = await this.source.read(offset, head.storedSize);
     try {
       return parseJsonObject(text, { what: "a frame", rule: "J-TXT-1" });
     } catch (error) {
-      throw error instanceof ShardError && error.code === limit.code ? broken(limit.code, limit.rule, error.problem) : error;
+      throw error instanceof ShardError && error.code === limit.code
+        ? broken(limit.code, limit.rule, error.problem)
+        : error;
     }
   }
 
@@ -166,7 +189,10 @@ export class Journal {
 
   #addStart(fields: JsonObject): void {
     if (!isInteger(fields, "v") || fields.v !== 1) {
-      throw broken("unsupported_version", "J-STA-1", "the journal has an unknown version", { expected: 1, found: String(fields.v) });
+      throw broken("unsupported_version", "J-STA-1", "the journal has an unknown version", {
+        expected: 1,
+        found: String(fields.v),
+      });
     }
     const { episode } = fields;
     if (!isObject(episode)) throw broken("bad_metadata", "J-STA-2", "the start frame does not describe an episode");
@@ -183,15 +209,18 @@ export class Journal {
     const added: RecordedRuns[] = [];
     for (const fields of listed) {
       const channel = new RecordedRuns(renamed("J-CHN-1", () => parseRow(fields)));
-      if (known.has(channel.block)) throw broken("bad_metadata", "J-CHN-2", "two channels have one block", { entry: channel.block });
+      if (known.has(channel.block))
+        throw broken("bad_metadata", "J-CHN-2", "two channels have one block", { entry: channel.block });
       known.add(channel.block);
       const before = added.at(-1);
       if (before !== undefined && isItems(before)) [before.offsets, channel.owner] = [channel, before];
-      if (!isRecordable(channel)) throw broken("bad_metadata", "J-CHN-3", "a channel cannot be recorded", { entry: channel.block });
+      if (!isRecordable(channel))
+        throw broken("bad_metadata", "J-CHN-3", "a channel cannot be recorded", { entry: channel.block });
       added.push(channel);
     }
     const last = added.at(-1);
-    if (last !== undefined && isItems(last)) throw broken("bad_metadata", "J-CHN-3", "the offsets are not the next channel", { entry: last.block });
+    if (last !== undefined && isItems(last))
+      throw broken("bad_metadata", "J-CHN-3", "the offsets are not the next channel", { entry: last.block });
     return added;
   }
 
@@ -199,17 +228,33 @@ export class Journal {
 
   async #addRun(head: FrameHead, offset: number): Promise<void> {
     const channel = this.channels[head.channel];
-    if (channel === undefined) throw broken("bad_header", "J-RUN-1", "a run belongs to an unknown channel", { found: head.channel });
+    if (channel === undefined)
+      throw broken("bad_header", "J-RUN-1", "a run belongs to an unknown channel", { found: head.channel });
     const entry = channel.block;
     const expected = channel.filters === null ? channel.codec : FrameCodec.zstd;
-    if (expected !== null && expected !== head.codec) throw broken("bad_header", "J-RUN-2", "a run has another codec than expected", { entry });
+    if (expected !== null && expected !== head.codec)
+      throw broken("bad_header", "J-RUN-2", "a run has another codec than expected", { entry });
     const size = BigInt(head.entries) * BigInt(channel.stepBytes);
     const isLimited = channel.filters !== null || channel.row.layout === "text";
-    if (head.entries === 0 || size !== BigInt(head.contentSize) || (isLimited && head.contentSize > largestLimitedRun)) {
-      throw broken("size_mismatch", "J-RUN-3", "a run does not hold its entries", { entry, expected: `${size} bytes`, found: head.contentSize });
+    if (
+      head.entries === 0 ||
+      size !== BigInt(head.contentSize) ||
+      (isLimited && head.contentSize > largestLimitedRun)
+    ) {
+      throw broken("size_mismatch", "J-RUN-3", "a run does not hold its entries", {
+        entry,
+        expected: `${size} bytes`,
+        found: head.contentSize,
+      });
     }
     const start = channel.size;
-    const run = { offset, storedSize: head.storedSize, contentCrc32c: head.contentCrc32c, start, end: start + head.contentSize };
+    const run = {
+      offset,
+      storedSize: head.storedSize,
+      contentCrc32c: head.contentCrc32c,
+      start,
+      end: start + head.contentSize,
+    };
     if (head.codec === FrameCodec.zstd) await this.content(run, channel.filters, true);
     if (channel.owner !== null) channel.lastOffset = await this.#checkedOffsets(head, run, channel, channel.owner);
     channel.codec = head.codec;
@@ -232,7 +277,8 @@ export class Journal {
     if (frames.length !== 1 || frame.start !== 0 || frame.end !== stored.length || !frame.hasChecksum) {
       throw broken("bad_compression", "J-RUN-4", "a run is not exactly one zstd frame with a checksum");
     }
-    if (frame.contentSize !== size) throw broken("size_mismatch", "J-RUN-4", "a run declares another size than its head");
+    if (frame.contentSize !== size)
+      throw broken("size_mismatch", "J-RUN-4", "a run declares another size than its head");
     const zstd = await loadZstd(this.zstd);
     let content: Uint8Array;
     try {
@@ -247,13 +293,17 @@ export class Journal {
   /** The last offset of a run of offsets, all of which follow J-RAG. */
   async #checkedOffsets(head: FrameHead, run: Run, channel: RecordedRuns, owner: RecordedRuns): Promise<bigint> {
     const entry = channel.block;
-    if (head.codec !== FrameCodec.none) throw broken("bad_header", "J-RAG-1", "a run of offsets is compressed", { entry });
+    if (head.codec !== FrameCodec.none)
+      throw broken("bad_header", "J-RAG-1", "a run of offsets is compressed", { entry });
     const texts = owner.row.layout === "text" ? new TextCheck(this.block(owner, owner.size), channel.lastOffset) : null;
     let last = channel.lastOffset;
     let isFirst = channel.held === 0;
     const ends: bigint[] = [];
     for (let at = 0; at < run.storedSize; at += pieceSize) {
-      for (const offset of toBigInts(await this.source.read(run.offset + at, Math.min(pieceSize, run.storedSize - at)))) {
+      for (const offset of toTypedArray(
+        "i64",
+        await this.source.read(run.offset + at, Math.min(pieceSize, run.storedSize - at)),
+      )) {
         if (offset < last || (isFirst && offset !== 0n)) {
           throw broken("bad_value", "J-RAG-2", "offsets do not start with 0, or fall", { entry, found: offset });
         }
@@ -262,7 +312,8 @@ export class Journal {
         if (texts !== null) ends.push(offset);
       }
     }
-    if (last > BigInt(owner.held)) throw broken("bad_value", "J-RAG-3", "offsets count items that are not there", { entry, found: last });
+    if (last > BigInt(owner.held))
+      throw broken("bad_value", "J-RAG-3", "offsets count items that are not there", { entry, found: last });
     await texts?.check(ends);
     return last;
   }
@@ -272,7 +323,8 @@ export class Journal {
     const { runs } = channel;
     let known: { run: Run; content: Promise<Uint8Array> } | null = null;
     const contentOf = (run: Run) => {
-      if (known?.run !== run) known = { run, content: this.content(run, channel.filters, channel.codec === FrameCodec.zstd) };
+      if (known?.run !== run)
+        known = { run, content: this.content(run, channel.filters, channel.codec === FrameCodec.zstd) };
       return known.content;
     };
     const read = async (start = 0, end = size): Promise<Uint8Array> => {
@@ -283,7 +335,9 @@ export class Journal {
         const to = Math.min(end, run.end) - run.start;
         // A part of a raw run is read alone; its checksum was compared before.
         const isPart = channel.codec !== FrameCodec.zstd && to - from < run.end - run.start;
-        pieces.push(isPart ? await this.source.read(run.offset + from, to - from) : (await contentOf(run)).subarray(from, to));
+        pieces.push(
+          isPart ? await this.source.read(run.offset + from, to - from) : (await contentOf(run)).subarray(from, to),
+        );
       }
       return concatenated(pieces);
     };
@@ -293,14 +347,16 @@ export class Journal {
   // --- notes
 
   #addNote(fields: JsonObject): void {
-    const wrong = (what: string) => broken("bad_metadata", "J-NOT-1", `${what} of a note has the wrong type`, { found: String(fields[what]) });
+    const wrong = (what: string) =>
+      broken("bad_metadata", "J-NOT-1", `${what} of a note has the wrong type`, { found: String(fields[what]) });
     const { metadata = {}, dropped = {}, filters = {}, continues = false } = fields;
     if (!isObject(metadata)) throw wrong("metadata");
     if (!isObject(dropped)) throw wrong("dropped");
     if (!isObject(filters)) throw wrong("filters");
     if (typeof continues !== "boolean") throw wrong("continues");
     const length = "length_T" in fields ? fields.length_T : this.length;
-    if (length !== null && "length_T" in fields && !(isInteger(fields, "length_T") && BigInt(length as number) >= 0n)) throw wrong("length_T");
+    if (length !== null && "length_T" in fields && !(isInteger(fields, "length_T") && BigInt(length as number) >= 0n))
+      throw wrong("length_T");
     if ("filled" in fields && !isCount(fields, "filled")) throw wrong("filled");
     const label = "interval" in fields ? this.#parseInterval(fields) : null;
     const added = "channels" in fields ? this.#newChannels(fields.channels) : [];
@@ -322,11 +378,13 @@ export class Journal {
 
   #parseInterval(fields: JsonObject): { name: string; lane: Label } {
     const name = fields.label;
-    if (typeof name !== "string" || name === "") throw broken("bad_metadata", "J-NOT-1", "a note has an interval without a label");
+    if (typeof name !== "string" || name === "")
+      throw broken("bad_metadata", "J-NOT-1", "a note has an interval without a label");
     const { unit = "steps" } = fields;
     const lane = renamed("J-NOT-1", () => parseLabel({ intervals: [fields.interval], unit }));
     const known = this.labels.get(name);
-    if (known !== undefined && known.unit !== lane.unit) throw broken("bad_metadata", "J-NOT-1", "the intervals of one label have two units");
+    if (known !== undefined && known.unit !== lane.unit)
+      throw broken("bad_metadata", "J-NOT-1", "the intervals of one label have two units");
     return { name, lane };
   }
 
@@ -335,7 +393,9 @@ export class Journal {
     return Object.entries(listed).map(([block, steps]) => {
       const channel = known.get(block);
       if (channel === undefined || channel.held > 0 || channel.filters !== null) {
-        throw broken("bad_metadata", "J-FLT-1", "a note has filters for a channel that is unknown or has begun", { entry: block });
+        throw broken("bad_metadata", "J-FLT-1", "a note has filters for a channel that is unknown or has begun", {
+          entry: block,
+        });
       }
       const filters = renamed("J-FLT-2", () => parseFilters(canonicalBytes({ filters: steps })));
       renamed("J-FLT-3", () => checkFilteredFrame(filters, channel.stepBytes));
@@ -400,13 +460,17 @@ function isRecordable({ row, owner }: RecordedRuns): boolean {
   const hasLane = lane === "signal" || lane === "action";
   let isPlaced = flatBlocks.has(block) || block.startsWith("time/") || (hasLane && block === `${lane}/${row.id}`);
   if (owner !== null) {
-    isPlaced = block === `offsets/${owner.block}` && row.timeBlock === null && row.dtype === "i64" && row.shape.length === 0;
+    isPlaced =
+      block === `offsets/${owner.block}` && row.timeBlock === null && row.dtype === "i64" && row.shape.length === 0;
   }
   let isKnown = layout === "dense" && offsetsBlock === null;
   if (layout === "ragged" || layout === "text") {
-    isKnown = hasLane && offsetsBlock === `offsets/${block}` && (layout === "ragged" || (row.dtype === "u8" && row.shape.length === 0));
+    isKnown =
+      hasLane &&
+      offsetsBlock === `offsets/${block}` &&
+      (layout === "ragged" || (row.dtype === "u8" && row.shape.length === 0));
   }
-  const size = row.shape.reduce((product, one) => product * BigInt(one), BigInt(itemSize(row.dtype)));
+  const size = row.shape.reduce((product, one) => product * BigInt(one), BigInt(dtypeSizes[row.dtype]));
   return isPlaced && isKnown && row.length === null && row.startNs === null && size > 0n && size <= largestEntry;
 }
 

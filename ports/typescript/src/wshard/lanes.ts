@@ -1,6 +1,7 @@
 // Which lane each block belongs to (spec/wshard.md, sections 2, 10 and 16).
 
 import { parseJsonObject } from "../core/json.js";
+import { dtypeSizes } from "../core/registry.js";
 import type { Block, FindBlock } from "./blocks.js";
 import { type Channel, channelOfRow, DenseChannel } from "./channels.js";
 import { type Form, type Label, parseLabel, type Row } from "./metadata.js";
@@ -28,8 +29,8 @@ import {
   truncated,
 } from "./names.js";
 import { type Residual, residualOf } from "./residual.js";
-import type { Edges } from "./residual_codes.js";
-import { isIntegerType, itemSize } from "./values.js";
+import type { Edges } from "./residual-codes.js";
+import { isIntegerType } from "./values.js";
 
 /** A label lane, read when it is asked for. */
 export interface LabelLane {
@@ -106,12 +107,14 @@ export function routeBlocks(blocks: Blocks): Lanes {
   const lanes = emptyLanes();
   const find: FindBlock = (name) => found.get(name) ?? null;
   const used = new Set<string | null>();
-  for (const row of rows.values()) for (const name of [row.timeBlock, row.offsetsBlock, row.framesBlock]) used.add(name);
+  for (const row of rows.values())
+    for (const name of [row.timeBlock, row.offsetsBlock, row.framesBlock]) used.add(name);
   for (const block of found.values()) {
     const { name } = block;
     if (knownMeta.has(name) || singles.has(name) || used.has(name)) continue;
     if (name === rewardExact && rows.has(name)) continue;
-    if (name.endsWith(scalesSuffix) && name.startsWith("residual/") && found.has(name.slice(0, -scalesSuffix.length))) continue;
+    if (name.endsWith(scalesSuffix) && name.startsWith("residual/") && found.has(name.slice(0, -scalesSuffix.length)))
+      continue;
     const isPlaced = place(lanes, block, blocks, find);
     if (!isPlaced) lanes.extras.set(name, { source: block, contentType: block.contentType });
   }
@@ -165,7 +168,8 @@ export function inner<T>(maps: Map<string, Map<string, T>>, key: string): Map<st
 }
 
 function labelLane(block: Block): LabelLane {
-  const read = async () => parseLabel(parseJsonObject(await block.read(), { what: "a label", rule: "W-LAB-1" }), block.name);
+  const read = async () =>
+    parseLabel(parseJsonObject(await block.read(), { what: "a label", rule: "W-LAB-1" }), block.name);
   return { block: block.name, read };
 }
 
@@ -191,7 +195,16 @@ function placeSingles(lanes: Lanes, blocks: Blocks, find: FindBlock): void {
 /** `reward` is f32 [T] whatever its row says; the row may say what the numbers mean. */
 function plainReward(row: Row | undefined): Row | null {
   if (row === undefined) return null;
-  return { ...row, dtype: "f32", shape: [], length: null, layout: "dense", offsetsBlock: null, timeBlock: null, startNs: null };
+  return {
+    ...row,
+    dtype: "f32",
+    shape: [],
+    length: null,
+    layout: "dense",
+    offsetsBlock: null,
+    timeBlock: null,
+    startNs: null,
+  };
 }
 
 /** Section 10: the first description whose size fits exactly. */
@@ -199,7 +212,7 @@ function inferred(block: Block, blocks: Blocks, find: FindBlock): DenseChannel {
   const { steps } = blocks;
   const hint = blocks.hints.get(block.name);
   for (const form of guesses(block, blocks)) {
-    const step = form.shape.reduce((product, size) => product * size, itemSize(form.dtype));
+    const step = form.shape.reduce((product, size) => product * size, dtypeSizes[form.dtype]);
     if (steps * step === block.size || (mayHaveOneMore(block.name) && (steps + 1) * step === block.size)) {
       return new DenseChannel(block, { ...form, row: null }, steps, find, form !== hint);
     }
@@ -215,7 +228,8 @@ function* guesses(block: Block, blocks: Blocks): Generator<Form> {
   const rows = Number.isInteger(columns) ? [[columns]] : [];
   const hint = blocks.hints.get(block.name);
   if (hint !== undefined) yield hint;
-  if (lane === "action") for (const row of blocks.unplaced) if (row.id === rest) yield { dtype: row.dtype, shape: row.shape };
+  if (lane === "action")
+    for (const row of blocks.unplaced) if (row.id === rest) yield { dtype: row.dtype, shape: row.shape };
   if (lane === "omen" && channel === latentCodebook) for (const shape of [[], ...rows]) yield { dtype: "i32", shape };
   if (lane === "omen" && channel === latentAction) for (const shape of rows) yield { dtype: "f32", shape };
   const signal = blocks.rows.get(`signal/${channel}`);

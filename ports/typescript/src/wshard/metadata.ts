@@ -1,12 +1,12 @@
 // The descriptions of an episode: meta/wshard, meta/episode, meta/channels, labels and provenance
 // (spec/wshard.md, sections 3, 5, 7 and 13). Parsing is pure: JSON in, facts or an error out.
 
+import { toDType } from "../core/dtypes.js";
 import { broken, shortened } from "../core/errors.js";
 import { isInteger, isObject, type Json, type JsonObject } from "../core/json.js";
 import type { DType, ErrorCode } from "../core/registry.js";
 import { defaultRate, type Timebase } from "./clocks.js";
 import { metaChannels, metaEpisode, metaProvenance, splitFirst } from "./names.js";
-import { parseDType } from "./values.js";
 
 /** What `meta/episode` and `meta/wshard` say. */
 export interface EpisodeFacts {
@@ -108,7 +108,8 @@ export function parseFacts(episode: JsonObject, wshard: JsonObject, knownLength?
   if (typeof envId !== "string") bad("W-EPI-1", "'env_id'", "a string", envId, metaEpisode);
   const length = knownLength ?? parseLength(episode);
   const { metadata } = episode;
-  if (given(episode, "metadata") && !isObject(metadata)) bad("W-EPI-3", "'metadata'", "an object", metadata, metaEpisode);
+  if (given(episode, "metadata") && !isObject(metadata))
+    bad("W-EPI-3", "'metadata'", "an object", metadata, metaEpisode);
   return {
     id,
     envId,
@@ -141,7 +142,8 @@ function parseChunkFields(episode: JsonObject, length: bigint): ChunkFields {
   const range = given(episode, "timestep_range") ? episode.timestep_range : null;
   if (range === null) return { chunkIndex, totalChunks, timestepRange: null };
   const isRange = Array.isArray(range) && range.length === 2 && isInteger(range, 0) && isInteger(range, 1);
-  if (!isRange || BigInt(range[0] as number) > BigInt(range[1] as number)) bad("W-EPI-4", "'timestep_range'", "two integers in order", range, metaEpisode);
+  if (!isRange || BigInt(range[0] as number) > BigInt(range[1] as number))
+    bad("W-EPI-4", "'timestep_range'", "two integers in order", range, metaEpisode);
   const [first, last] = range.map(Number) as [number, number];
   // Some writers store [0, 0] where nothing was set (section 11).
   const isUnset = first === 0 && last === 0 && length !== 1n;
@@ -168,10 +170,13 @@ function checkTimebase(fields: JsonObject): JsonObject {
   if (!given(fields, "timebase")) return {};
   const base = fields.timebase;
   if (!isObject(base)) bad("W-EPI-3", "'timebase'", "an object", base, metaEpisode);
-  if (given(base, "type") && typeof base.type !== "string") bad("W-TIM-1", "'type'", "a string", base.type, metaEpisode);
-  if (given(base, "tick_hz") && !isNumber(base.tick_hz)) bad("W-TIM-1", "'tick_hz'", "a number", base.tick_hz, metaEpisode);
+  if (given(base, "type") && typeof base.type !== "string")
+    bad("W-TIM-1", "'type'", "a string", base.type, metaEpisode);
+  if (given(base, "tick_hz") && !isNumber(base.tick_hz))
+    bad("W-TIM-1", "'tick_hz'", "a number", base.tick_hz, metaEpisode);
   for (const key of ["dt_ns", "epoch_ns"]) {
-    if (given(base, key) && !isInt64(base, key)) bad("W-TIM-1", `'${key}'`, "an integer of 64 bits", base[key], metaEpisode);
+    if (given(base, key) && !isInt64(base, key))
+      bad("W-TIM-1", `'${key}'`, "an integer of 64 bits", base[key], metaEpisode);
   }
   return base;
 }
@@ -201,7 +206,10 @@ export function parseRows(channels: JsonObject): Map<string, Row> {
   const found = new Map<string, Row>();
   for (const row of rows) {
     if (found.has(row.block)) {
-      throw broken("bad_metadata", "W-CHN-5", "two rows describe one block", { entry: metaChannels, found: told(row.block) });
+      throw broken("bad_metadata", "W-CHN-5", "two rows describe one block", {
+        entry: metaChannels,
+        found: told(row.block),
+      });
     }
     found.set(row.block, row);
   }
@@ -211,15 +219,18 @@ export function parseRows(channels: JsonObject): Map<string, Row> {
 /** One row. `block` is the key of a row of the older form. */
 export function parseRow(fields: Json, block?: string): Row {
   if (!isObject(fields)) bad("W-CHN-1", "a row", "an object", fields, metaChannels);
-  const wrong = (key: string, expected: string) => bad("W-CHN-2", `'${key}' of a row`, expected, fields[key], metaChannels);
+  const wrong = (key: string, expected: string) =>
+    bad("W-CHN-2", `'${key}' of a row`, expected, fields[key], metaChannels);
   for (const key of stringFields) if (given(fields, key) && typeof fields[key] !== "string") wrong(key, "a string");
   if (given(fields, "length") && !isCount(fields, "length")) wrong("length", "an integer of 0 or more");
-  for (const key of ["window", "horizon"]) if (given(fields, key) && !isCount(fields, key, 1n)) wrong(key, "an integer above 0");
+  for (const key of ["window", "horizon"])
+    if (given(fields, key) && !isCount(fields, key, 1n)) wrong(key, "an integer above 0");
   if (given(fields, "start_ns") && !isInt64(fields, "start_ns")) wrong("start_ns", "an integer of 64 bits");
   const rate = fields.sampling_rate_hz;
   if (given(fields, "sampling_rate_hz") && !(isNumber(rate) && rate > 0)) wrong("sampling_rate_hz", "a number above 0");
   if (given(fields, "lossy") && !isObject(fields.lossy)) wrong("lossy", "an object");
-  if (block === undefined && (typeof fields.id !== "string" || fields.id === "")) wrong("id", "a string that is not empty");
+  if (block === undefined && (typeof fields.id !== "string" || fields.id === ""))
+    wrong("id", "a string that is not empty");
   const form = parseForm(fields);
   const text = (key: string) => (given(fields, key) ? (fields[key] as string) : null);
   const row: Row = {
@@ -255,9 +266,9 @@ export function rowId(block: string): string {
 }
 
 function parseForm(fields: JsonObject): Form {
-  const dtype = typeof fields.dtype === "string" ? parseDType(fields.dtype) : null;
-  if (dtype === null) bad("W-CHN-3", "'dtype'", "a known data type", fields.dtype, metaChannels);
-  const shape = given(fields, "shape") ? fields.shape! : [];
+  const dtype = typeof fields.dtype === "string" ? toDType(fields.dtype) : undefined;
+  if (dtype === undefined) bad("W-CHN-3", "'dtype'", "a known data type", fields.dtype, metaChannels);
+  const shape = given(fields, "shape") ? (fields.shape as Json) : [];
   if (!Array.isArray(shape) || shape.some((size, at) => !isInteger(shape, at) || Number(size) < 0)) {
     bad("W-CHN-2", "'shape'", "a list of integers of 0 or more", shape, metaChannels);
   }
@@ -322,7 +333,8 @@ function parseInterval(row: Json, entry: string | undefined): Interval {
   if (typeof row.text !== "string") bad("W-LAB-1", "'text' of an interval", "a string", row.text, entry);
   const { source = "", confidence = null } = row;
   if (typeof source !== "string") bad("W-LAB-1", "'source' of an interval", "a string", source, entry);
-  if (confidence !== null && !isNumber(confidence)) bad("W-LAB-1", "'confidence' of an interval", "a number", confidence, entry);
+  if (confidence !== null && !isNumber(confidence))
+    bad("W-LAB-1", "'confidence' of an interval", "a number", confidence, entry);
   const extra = without(row, ["start", "end", "text", "source", "confidence"]);
   return { start, end, text: row.text, source, confidence: confidence === null ? null : Number(confidence), extra };
 }
@@ -363,13 +375,17 @@ export const provenanceDefaults: JsonObject = {
 /** Checks `meta/provenance` (W-PRV-1); for checking tools and writers. */
 export function checkProvenance(fields: JsonObject, code: ErrorCode = "bad_metadata"): void {
   const wrong = (key: string) => {
-    throw broken(code, "W-PRV-1", `the provenance is wrong at '${key}'`, { entry: metaProvenance, found: told(fields[key]) });
+    throw broken(code, "W-PRV-1", `the provenance is wrong at '${key}'`, {
+      entry: metaProvenance,
+      found: told(fields[key]),
+    });
   };
   for (const key of Object.keys(provenanceDefaults)) if (!(key in fields)) wrong(key);
   for (const [key, value] of Object.entries(fields)) {
     let isRight = false;
     if (["end_state", "start_state", "prev_identity"].includes(key)) isRight = value === "" || isHash(value);
-    else if (key === "source") isRight = isObject(value) && Object.values(value).every((text) => typeof text === "string");
+    else if (key === "source")
+      isRight = isObject(value) && Object.values(value).every((text) => typeof text === "string");
     else if (key === "run_id") isRight = typeof value === "string";
     else if (key === "v") isRight = isInteger(fields, key) && value === 1;
     else if (key in provenanceDefaults) isRight = isInteger(fields, key) && Math.abs(Number(value)) <= largestExact;

@@ -3,7 +3,7 @@
 import { compareUtf8, equalBytes } from "../core/bytes.js";
 import { broken, invalid, located, ShardError } from "../core/errors.js";
 import { canonicalBytes, type JsonObject } from "../core/json.js";
-import { ContentType, type DType } from "../core/registry.js";
+import { ContentType, type DType, dtypeSizes } from "../core/registry.js";
 import { type Block, memoryBlock } from "./blocks.js";
 import { stepNs, type Timebase } from "./clocks.js";
 import {
@@ -40,8 +40,8 @@ import {
   timeTicks,
   truncated,
 } from "./names.js";
-import { packedSize } from "./residual_codes.js";
-import { itemSize, rawBytes, toFloats } from "./values.js";
+import { packedSize } from "./residual-codes.js";
+import { rawBytes, toFloats } from "./values.js";
 
 /** A channel as its file will have it. */
 export interface PlannedChannel {
@@ -166,7 +166,8 @@ class Plan {
   }
 
   inOrder(): PlannedEntry[] {
-    const place = (a: PlannedEntry, b: PlannedEntry) => fileGroup(a.name) - fileGroup(b.name) || compareUtf8(a.name, b.name);
+    const place = (a: PlannedEntry, b: PlannedEntry) =>
+      fileGroup(a.name) - fileGroup(b.name) || compareUtf8(a.name, b.name);
     return [...this.#entries.values()].sort(place);
   }
 
@@ -209,7 +210,8 @@ class Plan {
   #facts(): JsonObject {
     const { id, envId, length, timebase, metadata, chunkIndex, totalChunks, timestepRange } = this.#episode;
     const rate = timebase.tickHz;
-    if (rate !== null && !(rate > 0 && Number.isFinite(rate))) throw invalid("the rate is not above 0", { found: rate });
+    if (rate !== null && !(rate > 0 && Number.isFinite(rate)))
+      throw invalid("the rate is not above 0", { found: rate });
     const clock: JsonObject = { tick_hz: rate, type: timebase.type };
     if (rate !== null) clock.dt_ns = stepNs(rate);
     if (timebase.epochNs !== 0n) clock.epoch_ns = timebase.epochNs;
@@ -238,7 +240,9 @@ class Plan {
     const block = joinKeys(lane, ...keys);
     const read = parseBlock(block);
     const isClear = [read.channel, read.model, read.kind].slice(0, keys.length).every((key, at) => key === keys[at]);
-    const about = Object.fromEntries(["channel", "model", "type"].slice(0, keys.length).map((field, at) => [field, keys[at]]));
+    const about = Object.fromEntries(
+      ["channel", "model", "type"].slice(0, keys.length).map((field, at) => [field, keys[at]]),
+    );
     this.#channel(block, channel, isClear ? {} : about);
   }
 
@@ -268,9 +272,13 @@ class Plan {
     const { length } = this.#episode;
     const { times, fields } = channel;
     if (times !== undefined && times.length !== 8 * channel.length) {
-      throw invalid("the clock has another length than the channel", { expected: channel.length, found: times.length / 8 });
+      throw invalid("the clock has another length than the channel", {
+        expected: channel.length,
+        found: times.length / 8,
+      });
     }
-    if (fields.start_ns !== undefined && fields.sampling_rate_hz === undefined) throw invalid("a regular clock needs a rate");
+    if (fields.start_ns !== undefined && fields.sampling_rate_hz === undefined)
+      throw invalid("a regular clock needs a rate");
     const hasClock = times !== undefined || fields.start_ns !== undefined;
     const isStep = channel.length === length || (mayHaveOneMore(block) && channel.length === length + 1);
     if (hasClock || isStep || channel.anyLength) return;
@@ -330,7 +338,10 @@ class Plan {
       return;
     }
     const ended = terminations ?? new Uint8Array(length);
-    this.#add(done, ended.map((end, at) => (end || truncations[at] ? 1 : 0)));
+    this.#add(
+      done,
+      ended.map((end, at) => (end || truncations[at] ? 1 : 0)),
+    );
     this.#add(terminated, ended);
     this.#add(truncated, truncations);
   }
@@ -344,7 +355,12 @@ class Plan {
 
   #clockOfSteps(name: string, bytes: Uint8Array, size: number): void {
     const expected = this.#episode.length * size;
-    if (bytes.length !== expected) throw broken("invalid_argument", "W-TIM-2", "the clock does not fit the steps", { entry: name, expected, found: bytes.length });
+    if (bytes.length !== expected)
+      throw broken("invalid_argument", "W-TIM-2", "the clock does not fit the steps", {
+        entry: name,
+        expected,
+        found: bytes.length,
+      });
     this.#add(name, bytes);
   }
 
@@ -357,13 +373,19 @@ class Plan {
     if (type === signs) {
       const packed = packedSize(length);
       const dimensions = packed ? content.length / packed : 0;
-      if (!Number.isInteger(dimensions)) throw broken("invalid_argument", "W-RES-1", "the bits do not fit the steps", { entry: block });
+      if (!Number.isInteger(dimensions))
+        throw broken("invalid_argument", "W-RES-1", "the bits do not fit the steps", { entry: block });
       this.#row(block, { dtype: "u8", shape: [packed] }, { ...about, length: dimensions });
       return;
     }
     const columns = shape.reduce((product, size) => product * size, 1);
     const count = Math.ceil(length / window);
-    if (type !== differences || scales === null || content.length !== length * columns || scales.length !== 4 * columns * count) {
+    if (
+      type !== differences ||
+      scales === null ||
+      content.length !== length * columns ||
+      scales.length !== 4 * columns * count
+    ) {
       throw broken("invalid_argument", "W-RES-2", "the differences or scales do not fit the steps", { entry: block });
     }
     this.#row(block, { dtype: "i8", shape }, { ...about, window });
@@ -402,5 +424,5 @@ export function checkOwnFields(extra: JsonObject): void {
 
 /** Bytes of one step. */
 export function stepBytes(form: { dtype: DType; shape: readonly number[] }): number {
-  return form.shape.reduce((product, size) => product * size, itemSize(form.dtype));
+  return form.shape.reduce((product, size) => product * size, dtypeSizes[form.dtype]);
 }

@@ -1,6 +1,7 @@
 // The episode that a journal holds, up to where it is complete (spec/journal.md, section 8).
 
-import { broken, ShardError } from "../core/errors.js";
+import { toTypedArray } from "../core/dtypes.js";
+import { broken, type ShardError } from "../core/errors.js";
 import type { JsonObject } from "../core/json.js";
 import { type Source, type SourceLike, toSource } from "../core/source.js";
 import type { ZstdProvider } from "../core/zstd.js";
@@ -11,8 +12,8 @@ import { Episode } from "./episode.js";
 import { bytesOfOffset, isFlat, Journal, type RecordedRuns } from "./journal.js";
 import { emptyLanes, type Lanes } from "./lanes.js";
 import { type Interval, type Label, parseFacts } from "./metadata.js";
-import { reward, rewardExact, splitFirst, terminated, done, timeStamps, timeTicks, truncated } from "./names.js";
-import { rawBytes, toBigInts } from "./values.js";
+import { done, reward, rewardExact, splitFirst, terminated, timeStamps, timeTicks, truncated } from "./names.js";
+import { rawBytes } from "./values.js";
 
 const i32Limit = 2 ** 31;
 
@@ -73,7 +74,8 @@ export async function openRecording(source: SourceLike, options: { zstd?: ZstdPr
   try {
     const journal = new Journal(from, options.zstd);
     await journal.read();
-    if (journal.episode === null) throw journal.error ?? broken("invalid_argument", "J-1", "nothing was recorded yet", { path: from.path });
+    if (journal.episode === null)
+      throw journal.error ?? broken("invalid_argument", "J-1", "nothing was recorded yet", { path: from.path });
     return new Recording(journal, await episodeOf(journal));
   } catch (error) {
     await from.close();
@@ -99,7 +101,10 @@ async function episodeOf(journal: Journal): Promise<{ episode: Episode; cut: Rea
 /** The steps that every channel has (J-3). */
 function stepsOf(journal: Journal, counted: readonly RecordedRuns[]): number {
   const counts = counted.filter((channel) => channel.followsSteps).map((channel) => channel.entries);
-  const shortest = counts.reduce((least, count) => Math.min(least, count), counts.length > 0 ? Number.POSITIVE_INFINITY : 0);
+  const shortest = counts.reduce(
+    (least, count) => Math.min(least, count),
+    counts.length > 0 ? Number.POSITIVE_INFINITY : 0,
+  );
   return journal.length === null || journal.length > shortest ? shortest : Number(journal.length);
 }
 
@@ -132,7 +137,12 @@ function cutEntries(counted: readonly RecordedRuns[], kept: ReadonlyMap<string, 
   return cut;
 }
 
-async function lanesOf(journal: Journal, counted: readonly RecordedRuns[], kept: ReadonlyMap<string, number>, steps: number): Promise<Lanes> {
+async function lanesOf(
+  journal: Journal,
+  counted: readonly RecordedRuns[],
+  kept: ReadonlyMap<string, number>,
+  steps: number,
+): Promise<Lanes> {
   const blocks = new Map<string, Block>();
   for (const channel of counted) {
     if (channel.owner !== null) continue;
@@ -145,7 +155,7 @@ async function lanesOf(journal: Journal, counted: readonly RecordedRuns[], kept:
         : journal.block(offsets, (count + 1) * bytesOfOffset);
       blocks.set(offsets.block, positions);
       // Only the last offset that counts says how many items do.
-      count = Number(toBigInts(await positions.read(count * bytesOfOffset, (count + 1) * bytesOfOffset))[0]);
+      count = Number(toTypedArray("i64", await positions.read(count * bytesOfOffset, (count + 1) * bytesOfOffset))[0]);
     }
     blocks.set(channel.block, journal.block(channel, count * channel.stepBytes));
   }
@@ -160,9 +170,11 @@ async function lanesOf(journal: Journal, counted: readonly RecordedRuns[], kept:
     if (lane === "signal") lanes.observations.set(row.id, channelOfRow(row, source, steps, find));
     else if (lane === "action") lanes.actions.set(row.id, channelOfRow(row, source, steps, find));
     else if (block === reward || block === rewardExact) lanes.rewards = channelOfRow(row, source, steps, find);
-    else placeFlat(lanes, block, new DenseChannel(source, { dtype: row.dtype, shape: row.shape, row: null }, steps, find));
+    else
+      placeFlat(lanes, block, new DenseChannel(source, { dtype: row.dtype, shape: row.shape, row: null }, steps, find));
   }
-  for (const [name, label] of journal.labels) lanes.labels.set(name, { block: `label/${name}`, read: async () => ownLabel(journal, label, steps) });
+  for (const [name, label] of journal.labels)
+    lanes.labels.set(name, { block: `label/${name}`, read: async () => ownLabel(journal, label, steps) });
   return lanes;
 }
 
@@ -178,7 +190,14 @@ function numberOf(journal: Journal, base: Pick<Episode, "length" | "timebase">, 
   const { length } = base;
   if (first > 0 && first + length <= i32Limit) {
     const ticks = rawBytes(Int32Array.from({ length }, (_, step) => first + step));
-    lanes.ticks = new DenseChannel(memoryBlock(timeTicks, ticks), { dtype: "i32", shape: [], row: null }, length, () => null, false, "W-TIM-2");
+    lanes.ticks = new DenseChannel(
+      memoryBlock(timeTicks, ticks),
+      { dtype: "i32", shape: [], row: null },
+      length,
+      () => null,
+      false,
+      "W-TIM-2",
+    );
   }
   const { timebase } = base;
   const isLater = lanes.timestamps === null && timebase.tickHz !== null;

@@ -1,11 +1,11 @@
 // Residuals of an episode, read when they are asked for (spec/wshard.md, section 9).
 
+import { toTypedArray } from "../core/dtypes.js";
 import { broken } from "../core/errors.js";
 import type { Block, FindBlock } from "./blocks.js";
 import type { Row } from "./metadata.js";
 import { differences, parseBlock, scalesSuffix, signs } from "./names.js";
-import { defaultWindow, dequantise, type Edges, packedSize, unpackSigns } from "./residual_codes.js";
-import { toValues } from "./values.js";
+import { defaultWindow, dequantise, type Edges, packedSize, unpackSigns } from "./residual-codes.js";
 
 /** What a residual is about. */
 export interface ResidualKeys {
@@ -44,7 +44,7 @@ export class Residual implements ResidualKeys {
     return [size ? this.source.size / size : 0];
   }
 
-  /** Values of one step. */
+  /** TypedArray of one step. */
   get dimensions(): number {
     return this.shape.reduce((product, size) => product * size, 1);
   }
@@ -60,14 +60,20 @@ export class Residual implements ResidualKeys {
     if (this.type === "sign2nddiff") {
       const size = packedSize(length);
       if (size ? source.size % size === 0 : source.size === 0) return;
-      throw broken("size_mismatch", "W-RES-1", "the bits do not fit the steps", { entry, found: `${source.size} bytes` });
+      throw broken("size_mismatch", "W-RES-1", "the bits do not fit the steps", {
+        entry,
+        found: `${source.size} bytes`,
+      });
     }
     if (this.row === null || this.scalesSource === null) {
       throw broken("bad_profile", "W-RES-2", "the row or the scales are missing", { entry });
     }
     const columns = this.row.shape.reduce((product, size) => product * BigInt(size), 1n);
     if (this.row.dtype !== "i8" || BigInt(source.size) !== BigInt(length) * columns) {
-      throw broken("size_mismatch", "W-RES-2", "the differences do not fit the steps", { entry, found: `${source.size} bytes` });
+      throw broken("size_mismatch", "W-RES-2", "the differences do not fit the steps", {
+        entry,
+        found: `${source.size} bytes`,
+      });
     }
     const rows = BigInt(Math.ceil(length / this.window));
     if (BigInt(this.scalesSource.size) !== 4n * columns * rows) {
@@ -87,13 +93,15 @@ export class Residual implements ResidualKeys {
   /** The signs +1, −1 and 0 of each step, or the codes of the differences. */
   async data(): Promise<Int8Array> {
     const bytes = await this.bytes();
-    return this.type === "sign2nddiff" ? unpackSigns(bytes, this.length, this.edges) : (toValues("i8", bytes) as Int8Array);
+    return this.type === "sign2nddiff"
+      ? unpackSigns(bytes, this.length, this.edges)
+      : (toTypedArray("i8", bytes) as Int8Array);
   }
 
   /** The scales of `delta_q`: one for each window and dimension; null for signs. */
   async scales(): Promise<Float32Array | null> {
     this.check();
-    return this.scalesSource === null ? null : (toValues("f32", await this.scalesSource.read()) as Float32Array);
+    return this.scalesSource === null ? null : (toTypedArray("f32", await this.scalesSource.read()) as Float32Array);
   }
 
   /** The signal that `delta_q` stands for: the prediction, if there is one, plus the differences. */
@@ -107,7 +115,13 @@ export class Residual implements ResidualKeys {
 }
 
 /** The residual of a block; null if its name and row do not make one. */
-export function residualOf(source: Block, row: Row | null, find: FindBlock, length: number, edges: Edges): Residual | null {
+export function residualOf(
+  source: Block,
+  row: Row | null,
+  find: FindBlock,
+  length: number,
+  edges: Edges,
+): Residual | null {
   const named = parseBlock(source.name);
   const channel = row?.channel || named.channel;
   const type = row?.type || named.kind;

@@ -3,7 +3,7 @@
 import { sha256 } from "../core/bytes.js";
 import { broken, located, ShardError } from "../core/errors.js";
 import { canonicalBytes, isInteger, isObject, type Json, type JsonObject } from "../core/json.js";
-import { openShard, type OpenOptions, type ShardReader } from "../core/reader.js";
+import { type OpenOptions, openShard, type ShardReader } from "../core/reader.js";
 import { Role } from "../core/registry.js";
 import type { SourceLike } from "../core/source.js";
 import { type Episode, episodeOf, type Opened, readDescriptions } from "./episode.js";
@@ -28,7 +28,11 @@ interface Edit {
 }
 
 /** The episode of a file together with its sidecars; one that breaks a rule is left out. */
-export async function attachSidecars(base: Opened, sources: readonly SourceLike[], options: OpenOptions): Promise<Episode> {
+export async function attachSidecars(
+  base: Opened,
+  sources: readonly SourceLike[],
+  options: OpenOptions,
+): Promise<Episode> {
   const parts = [base];
   const files = [base.reader];
   const problems: ShardError[] = [];
@@ -69,16 +73,23 @@ function replaceLabel(episode: Episode, name: string, label: LabelLane | null): 
 }
 
 /** What a sidecar adds; null if the episode holds it already (W-SID-6). */
-async function readSidecar(sidecar: ShardReader, base: Opened, own: string, held: Set<string>): Promise<Opened | Edit | null> {
+async function readSidecar(
+  sidecar: ShardReader,
+  base: Opened,
+  own: string,
+  held: Set<string>,
+): Promise<Opened | Edit | null> {
   const { role } = sidecar.header;
-  if (role !== Role.wshard) throw broken("bad_profile", "W-ROL-1", "not an episode", { expected: "role 5", found: role });
+  if (role !== Role.wshard)
+    throw broken("bad_profile", "W-ROL-1", "not an episode", { expected: "role 5", found: role });
   const isEdit = sidecar.has(metaEdit);
   const added = sidecar.names.filter((name) => !name.startsWith("meta/"));
   if (!isEdit && added.length > 0 && added.every((name) => isSame(sidecar, base.reader, name))) return null;
   const opened = isEdit ? null : await readDescriptions(sidecar, true);
   checkFit(await readBases(sidecar), base, own);
   for (const name of added) {
-    if (held.has(name)) throw broken("duplicate_name", "W-SID-3", "the episode or another sidecar has this block", { entry: name });
+    if (held.has(name))
+      throw broken("duplicate_name", "W-SID-3", "the episode or another sidecar has this block", { entry: name });
   }
   for (const name of added) held.add(name);
   return opened ?? readEdit(await sidecar.readJson(metaEdit, "W-SID-5"));
@@ -94,7 +105,10 @@ function isSame(one: ShardReader, other: ShardReader, name: string): boolean {
 /** `base` and, while the episode is being replaced, `before` (W-SID-1). */
 export async function readBases(sidecar: ShardReader): Promise<JsonObject[]> {
   const wrong = (what: string, found?: Json) =>
-    broken("bad_metadata", "W-SID-1", `${what} of the sidecar is missing or wrong`, { entry: metaSidecar, found: told(found) });
+    broken("bad_metadata", "W-SID-1", `${what} of the sidecar is missing or wrong`, {
+      entry: metaSidecar,
+      found: told(found),
+    });
   if (!sidecar.has(metaSidecar)) throw wrong(metaSidecar);
   const fields = await sidecar.readJson(metaSidecar, "W-SID-1");
   if (!isInteger(fields, "v") || fields.v !== 1) throw wrong("'v'", fields.v);

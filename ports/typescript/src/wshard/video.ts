@@ -1,10 +1,9 @@
 /** Video channels: packets and the index of their frames (spec/wshard.md, section 6). Nothing here decodes pictures. */
 
+import { toTypedArray } from "../core/dtypes.js";
 import { ShardError } from "../core/errors.js";
-import { BaseChannel } from "./base_channel.js";
+import { BaseChannel } from "./base-channel.js";
 import { type Block, checkWindow } from "./blocks.js";
-
-import { toBigInts } from "./values.js";
 
 const keyframeFlag = 1n;
 const hiddenFlag = 2n;
@@ -84,7 +83,8 @@ export class VideoChannel extends BaseChannel {
     const offsetsBlock = this.row?.offsetsBlock ?? null;
     const framesBlock = this.row?.framesBlock ?? null;
     const offsets = offsetsBlock === null ? null : this.find(offsetsBlock);
-    if (offsets === null) throw this.error("bad_profile", "W-VID-1", "the offsets are missing", offsetsBlock ?? "no offsets_block");
+    if (offsets === null)
+      throw this.error("bad_profile", "W-VID-1", "the offsets are missing", offsetsBlock ?? "no offsets_block");
     if (offsets.size < 8 || offsets.size % 8) {
       throw this.error("size_mismatch", "W-VID-1", "the offsets are not whole integers", `${offsets.size} bytes`);
     }
@@ -99,29 +99,47 @@ export class VideoChannel extends BaseChannel {
 
   private checkRow(): void {
     const [height = 0, width = 0, pixel = 1] = this.shape;
-    const isSized = [2, 3].includes(this.shape.length) && [height, width].every((side) => side >= 1 && side <= largestSide);
+    const isSized =
+      [2, 3].includes(this.shape.length) && [height, width].every((side) => side >= 1 && side <= largestSide);
     if (!isSized || !(pixelSizes[this.dtype] ?? []).includes(pixel)) {
-      throw this.error("bad_metadata", "W-VID-5", "these are not the frames of a video", `${this.dtype} [${this.shape}]`);
+      throw this.error(
+        "bad_metadata",
+        "W-VID-5",
+        "these are not the frames of a video",
+        `${this.dtype} [${this.shape}]`,
+      );
     }
     if (!/^(video|image)\//i.test(this.contentType)) {
-      throw this.error("bad_metadata", "W-VID-5", "a video has no content type 'video/…' or 'image/…'", this.contentType);
+      throw this.error(
+        "bad_metadata",
+        "W-VID-5",
+        "a video has no content type 'video/…' or 'image/…'",
+        this.contentType,
+      );
     }
-    if (parseBase64(this.row?.extradata ?? "") === null) throw this.error("bad_metadata", "W-VID-5", "'extradata' is not Base64");
+    if (parseBase64(this.row?.extradata ?? "") === null)
+      throw this.error("bad_metadata", "W-VID-5", "'extradata' is not Base64");
   }
 
   private async readIndex(): Promise<FrameIndex> {
     const blocks = this.indexBlocks();
-    const stored = toBigInts(await blocks.offsets.read());
+    const stored = toTypedArray("i64", await blocks.offsets.read());
     const size = BigInt(this.source.size);
     let before = 0n;
     for (const [at, offset] of stored.entries()) {
       if (offset < before || offset > size || (at === 0 && offset !== 0n)) {
-        throw this.error("bad_value", "W-VID-1", "offsets do not start with 0, fall, or are outside the block", String(offset));
+        throw this.error(
+          "bad_value",
+          "W-VID-1",
+          "offsets do not start with 0, fall, or are outside the block",
+          String(offset),
+        );
       }
       before = offset;
     }
-    if (before !== size) throw this.error("bad_value", "W-VID-1", "offsets do not end with the size of the block", String(before));
-    const frames = blocks.frames === null ? null : toBigInts(await blocks.frames.read());
+    if (before !== size)
+      throw this.error("bad_value", "W-VID-1", "offsets do not end with the size of the block", String(before));
+    const frames = blocks.frames === null ? null : toTypedArray("i64", await blocks.frames.read());
     return { offsets: Float64Array.from(stored, Number), ...this.checkedFrames(frames, stored.length - 1) };
   }
 
@@ -133,7 +151,8 @@ export class VideoChannel extends BaseChannel {
     let shown = 0;
     for (let at = 0; at < count; at++) {
       const flags = frames === null ? keyframeFlag : frames[2 * at + 1];
-      if (flags < 0n || flags > 3n) throw this.error("bad_value", "W-VID-3", "a packet has unknown flags", String(flags));
+      if (flags < 0n || flags > 3n)
+        throw this.error("bad_value", "W-VID-3", "a packet has unknown flags", String(flags));
       steps[at] = frames === null ? BigInt(at) : frames[2 * at];
       keyframes.push((flags & keyframeFlag) !== 0n);
       hidden.push((flags & hiddenFlag) !== 0n);
@@ -141,7 +160,8 @@ export class VideoChannel extends BaseChannel {
     }
     // Counted before memory is made for a length that the file merely claims.
     const { length } = this;
-    if (shown !== length) throw this.error("bad_value", "W-VID-3", "the frames are not the steps", `${shown} frames for ${length} steps`);
+    if (shown !== length)
+      throw this.error("bad_value", "W-VID-3", "the frames are not the steps", `${shown} frames for ${length} steps`);
     const packetOf = new Float64Array(length).fill(-1);
     for (let at = 0; at < count; at++) {
       if (hidden[at]) continue;
@@ -199,7 +219,12 @@ export class VideoChannel extends BaseChannel {
     const found = isPng ? `${view.getUint32(pngSides + 4)} x ${view.getUint32(pngSides)} pixels` : "no PNG image";
     const expected = `${this.shape[0]} x ${this.shape[1]} pixels`;
     if (found === expected) return;
-    throw new ShardError("bad_value", `packet ${number} is not a frame of the channel`, { rule: "W-VID-6", entry: this.block, expected, found });
+    throw new ShardError("bad_value", `packet ${number} is not a frame of the channel`, {
+      rule: "W-VID-6",
+      entry: this.block,
+      expected,
+      found,
+    });
   }
 }
 

@@ -1,11 +1,11 @@
 // What all channels have in common (spec/wshard.md, sections 4 and 5).
 
+import { toTypedArray } from "../core/dtypes.js";
 import { ShardError } from "../core/errors.js";
-import type { DType, ErrorCode } from "../core/registry.js";
+import { type DType, dtypeSizes, type ErrorCode } from "../core/registry.js";
 import { type Block, checkWindow, type FindBlock } from "./blocks.js";
 import { regularTimes } from "./clocks.js";
 import type { Row } from "./metadata.js";
-import { itemSize, toBigInts } from "./values.js";
 
 /** What describes a channel. */
 export interface ChannelFacts {
@@ -50,14 +50,14 @@ export abstract class BaseChannel {
     return Number(this.row?.length ?? this.steps);
   }
 
-  /** Values of one step or item. */
+  /** TypedArray of one step or item. */
   get valuesPerStep(): number {
     return this.shape.reduce((product, size) => product * size, 1);
   }
 
   /** Bytes of one step or item. */
   get stepBytes(): number {
-    return this.valuesPerStep * itemSize(this.dtype);
+    return this.valuesPerStep * dtypeSizes[this.dtype];
   }
 
   /** H, if each step holds values about the next H steps. */
@@ -86,7 +86,12 @@ export abstract class BaseChannel {
     const clock = this.find(name);
     if (clock === null) throw this.error("bad_profile", "W-TIM-3", "the clock of the channel is missing", name);
     if (clock.size !== 8 * this.length) {
-      throw this.error("size_mismatch", "W-TIM-3", "the clock has another length than the channel", `${clock.size} bytes`);
+      throw this.error(
+        "size_mismatch",
+        "W-TIM-3",
+        "the clock has another length than the channel",
+        `${clock.size} bytes`,
+      );
     }
     return clock;
   }
@@ -95,9 +100,11 @@ export abstract class BaseChannel {
   async timestampsNs(start = 0, end = this.length): Promise<BigInt64Array | null> {
     checkWindow(start, end, this.length, this.block);
     const clock = this.clockBlock();
-    if (clock !== null) return toBigInts(await clock.read(8 * start, 8 * end));
+    if (clock !== null) return toTypedArray("i64", await clock.read(8 * start, 8 * end));
     const { startNs, samplingRateHz } = this;
-    return startNs === null || samplingRateHz === null ? null : regularTimes(startNs, samplingRateHz, end - start, start);
+    return startNs === null || samplingRateHz === null
+      ? null
+      : regularTimes(startNs, samplingRateHz, end - start, start);
   }
 
   protected error(code: ErrorCode, rule: string, problem: string, found?: string): ShardError {

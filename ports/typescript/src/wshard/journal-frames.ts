@@ -35,7 +35,8 @@ export interface FrameHead {
 
 /** Reads the head of frame number `sequence` (J-FRM-1 to J-FRM-10). */
 export function parseHead(bytes: Uint8Array, sequence: number): FrameHead {
-  if (bytes.length < headSize) throw broken("truncated", "J-FRM-1", "the head of a frame is cut off", { found: `${bytes.length} bytes` });
+  if (bytes.length < headSize)
+    throw broken("truncated", "J-FRM-1", "the head of a frame is cut off", { found: `${bytes.length} bytes` });
   const view = viewOf(bytes);
   if (view.getUint32(0x00, true) !== magic) throw broken("bad_magic", "J-FRM-2", "no frame starts here");
   if (view.getUint32(0x24, true) !== crc32c(bytes.subarray(0, checkedSize))) {
@@ -58,23 +59,30 @@ export function parseHead(bytes: Uint8Array, sequence: number): FrameHead {
 
 function checkHead(head: FrameHead, sequence: number): void {
   const { kind, codec, storedSize, contentSize } = head;
-  if (kind < FrameKind.start || kind > FrameKind.end) throw broken("bad_header", "J-FRM-4", "a frame has an unknown kind", { found: kind });
+  if (kind < FrameKind.start || kind > FrameKind.end)
+    throw broken("bad_header", "J-FRM-4", "a frame has an unknown kind", { found: kind });
   if (codec !== FrameCodec.none && !(codec === FrameCodec.zstd && kind === FrameKind.run)) {
     throw broken("unknown_codec", "J-FRM-5", "a frame has a codec that it may not have", { found: codec });
   }
   if (head.sequence !== sequence) {
-    throw broken("bad_header", "J-FRM-6", "a frame has another number than expected", { expected: sequence, found: head.sequence });
+    throw broken("bad_header", "J-FRM-6", "a frame has another number than expected", {
+      expected: sequence,
+      found: head.sequence,
+    });
   }
   if (codec === FrameCodec.none) {
     if (storedSize !== contentSize) throw broken("size_mismatch", "J-FRM-7", "a raw frame has two different sizes");
-    if (head.storedCrc32c !== head.contentCrc32c) throw broken("checksum_mismatch", "J-FRM-8", "a raw frame has two different checksums");
+    if (head.storedCrc32c !== head.contentCrc32c)
+      throw broken("checksum_mismatch", "J-FRM-8", "a raw frame has two different checksums");
     return;
   }
   if (Math.max(storedSize, contentSize) > defaultLimits.maxDecompressedBytes) {
     throw broken("limit_exceeded", "J-FRM-9", "a run is too large", { found: Math.max(storedSize, contentSize) });
   }
   if (contentSize > storedSize * zstdExpansion) {
-    throw broken("size_mismatch", "J-FRM-10", "a run cannot decode to the stated size", { found: `${storedSize} bytes for ${contentSize}` });
+    throw broken("size_mismatch", "J-FRM-10", "a run cannot decode to the stated size", {
+      found: `${storedSize} bytes for ${contentSize}`,
+    });
   }
 }
 

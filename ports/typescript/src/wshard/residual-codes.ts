@@ -1,11 +1,11 @@
 /**
  * Residuals as numbers: how a signal bends, or how far a prediction was off (spec/wshard.md, section 9).
  *
- * Values are 64-bit floats in C order, `dimensions` of them for each step.
+ * TypedArray are 64-bit floats in C order, `dimensions` of them for each step.
  */
 
+import { halfToEven } from "../core/dtypes.js";
 import { ShardError } from "../core/errors.js";
-import { roundEven } from "./values.js";
 
 /** What the first and the last step get, which have one neighbour only. */
 export type Edges = "pad" | "overlap";
@@ -86,7 +86,7 @@ export function quantise(differences: Float64Array, dimensions = 1, window = def
       }
       const scale = scaleOf(peak);
       scales[row * dimensions + dimension] = scale;
-      for (let at = first + dimension; at < end; at += dimensions) codes[at] = roundEven(differences[at] / scale);
+      for (let at = first + dimension; at < end; at += dimensions) codes[at] = halfToEven(differences[at] / scale);
     }
   }
   return { codes, scales };
