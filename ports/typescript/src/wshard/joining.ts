@@ -2,7 +2,7 @@
 
 import { toTypedArray } from "../core/dtypes.js";
 import { broken } from "../core/errors.js";
-import type { Json } from "../core/json.js";
+import { canonicalJson, type Json } from "../core/json.js";
 import { type Block, chainedBlock, type FindBlock, lazyBlock } from "./blocks.js";
 import { type Channel, channelOfRow, DenseChannel, RaggedChannel, TextChannel } from "./channels.js";
 import type { Episode } from "./episode.js";
@@ -352,5 +352,5 @@ class JoinedIntervals {
 }
 
 function aboutOf({ text, source, confidence, extra }: Interval): string {
-  return JSON.stringify([text, source, confidence, Object.entries(extra).map(([key, value]) => [key, String(value)])]);
+  return canonicalJson([text, source, confidence, extra]);
 }

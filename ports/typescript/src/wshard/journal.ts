@@ -11,7 +11,7 @@ import { decodeFrame, loadZstd, walkFrames, type ZstdProvider } from "../core/zs
 import type { Block } from "./blocks.js";
 import { concatenated } from "./blocks.js";
 import { FrameCodec, type FrameHead, FrameKind, headSize, parseHead } from "./journal-frames.js";
-import { type Interval, isCount, type Label, parseFacts, parseLabel, parseRow, type Row } from "./metadata.js";
+import { type Interval, isCount, type Label, parseFacts, parseLabel, parseRow, type Row, told } from "./metadata.js";
 import { done, reward, rewardExact, splitFirst, terminated, timeStamps, truncated } from "./names.js";
 
 /** Blocks that are not in a lane with names. */
@@ -101,7 +101,7 @@ export class Journal {
   chunk: { readonly index: number; readonly firstStep: number } | null = null;
   #sequence = 0;
   /** What was read ahead: frames are often small. */
-  #ahead = { offset: 0, bytes: new Uint8Array(0) };
+  #ahead: { offset: number; bytes: Uint8Array } = { offset: 0, bytes: new Uint8Array(0) };
 
   constructor(
     readonly source: Source,
@@ -191,7 +191,7 @@ export class Journal {
     if (!isInteger(fields, "v") || fields.v !== 1) {
       throw broken("unsupported_version", "J-STA-1", "the journal has an unknown version", {
         expected: 1,
-        found: String(fields.v),
+        found: told(fields.v),
       });
     }
     const { episode } = fields;
@@ -348,7 +348,7 @@ export class Journal {
 
   #addNote(fields: JsonObject): void {
     const wrong = (what: string) =>
-      broken("bad_metadata", "J-NOT-1", `${what} of a note has the wrong type`, { found: String(fields[what]) });
+      broken("bad_metadata", "J-NOT-1", `${what} of a note has the wrong type`, { found: told(fields[what]) });
     const { metadata = {}, dropped = {}, filters = {}, continues = false } = fields;
     if (!isObject(metadata)) throw wrong("metadata");
     if (!isObject(dropped)) throw wrong("dropped");
