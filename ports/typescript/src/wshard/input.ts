@@ -84,6 +84,8 @@ export interface ResidualInput {
   readonly model?: string;
   readonly type: "sign2nddiff" | "delta_q";
   readonly window?: number;
+  /** The packed bits of `sign2nddiff`, if they were computed before. */
+  readonly packed?: Uint8Array;
 }
 
 /** A labelled interval of a new episode. */
@@ -347,6 +349,9 @@ function plannedLabel(input: LabelInput): Label {
 
 function computed(residual: ResidualInput, input: EpisodeInput, length: number): PlannedResidual {
   const { channel, model = "", type, window = defaultWindow } = residual;
+  if (residual.packed !== undefined) {
+    return { channel, model, type, window, shape: [], content: residual.packed, scales: null };
+  }
   if (!Number.isSafeInteger(window) || window < 1)
     throw invalid("a window is not an integer above 0", { found: window });
   const signal = denseInput(entriesOf(input.observations), channel);
