@@ -50,14 +50,14 @@ export const episode: Kind = {
 
   async write(given, out) {
     const { compression, identity } = given.options as { compression: Codec; identity: boolean };
-    await saveEpisode(caseInput(given.episode as JsonObject), out, { compression, identity });
+    await saveEpisode(caseInput(given.episode as JsonObject), out, { compression, identity, sync: false });
     return told(out);
   },
 
   async rewrite(file, out) {
     const opened = await openEpisode(file);
     try {
-      await saveEpisode(opened, out);
+      await saveEpisode(opened, out, { sync: false });
     } finally {
       await opened.close();
     }

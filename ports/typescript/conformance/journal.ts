@@ -4,7 +4,7 @@ import { tellEpisode } from "./episode.js";
 import type { Kind } from "./kind.js";
 
 /** What it has, in the letters of tests/conformance/ports.py. */
-export const journalFeatures = "O";
+export const journalFeatures = "OQ";
 
 export const journal: Kind = {
   async read(file) {

@@ -12,7 +12,7 @@ import { FileSource } from "./file.js";
 import { FileSink, type FileSinkOptions } from "./file-sink.js";
 import { loadZstd } from "./zstd.js";
 
-const mostAttempts = 4;
+const mostAttempts = 3;
 
 /**
  * Opens an episode. A string is a path, unless it starts with http: or https:; the sidecars of a path, in the folder
@@ -21,17 +21,16 @@ const mostAttempts = 4;
 export async function openEpisode(source: SourceLike, options: EpisodeOptions = {}): Promise<Episode> {
   const withZstd = { zstd: loadZstd, ...options };
   if (typeof source !== "string" || /^https?:/i.test(source)) return openSource(source, withZstd);
-  for (let attempt = 1; ; attempt++) {
+  let { opened, error } = await tryToOpen(source, withZstd);
+  // A writer that was just replacing the files can make what was read contradictory: look again (W-SID-7).
+  for (let attempt = 0; attempt < mostAttempts && (opened?.problems.length ?? 1) > 0; attempt++) {
     const before = await stateOf(source);
-    const { opened, error } = await tryToOpen(source, withZstd);
-    const isWhole = opened !== undefined && opened.problems.length === 0;
-    // A writer that was just replacing the files can make what was read contradictory (W-SID-7).
-    if (isWhole || attempt === mostAttempts || before === (await stateOf(source))) {
-      if (opened === undefined) throw error;
-      return opened;
-    }
     await opened?.close();
+    ({ opened, error } = await tryToOpen(source, withZstd));
+    if (before === (await stateOf(source))) break;
   }
+  if (opened === undefined) throw error;
+  return opened;
 }
 
 async function tryToOpen(

@@ -12,9 +12,9 @@ import {
   indexEntrySize,
   packEntry,
   packHeader,
-  type RawHeader,
   unpackEntry,
   unpackHeader,
+  unpackNameHash,
 } from "../../core/layout.js";
 import { ContentType, type DType, dtypeSizes, Role } from "../../core/registry.js";
 import { xxh64 } from "../../core/xxh64.js";
@@ -65,6 +65,7 @@ export type CompressionType = "none" | "zstd" | "lz4";
 export type CompressionLevel = "fastest" | "default" | "best";
 export type Modality = "rgb" | "depth" | "language" | "proprioception" | "audio" | "video" | "pointcloud";
 export type ShardHeader = Header;
+export type ShardIndexEntry = IndexEntry & { readonly nameHash: bigint };
 
 // --- headers
 
@@ -76,9 +77,9 @@ export function dtypeSize(dtype: DType): number {
 export function createShardHeader(fields: Partial<Header> = {}): Header {
   const flags = headerFlags.littleEndian | headerFlags.checksums | headerFlags.contentTypes;
   const size = headerSize;
-  const offsets = { stringTableOffset: size, dataSectionOffset: size, schemaOffset: 0n, totalFileSize: size };
+  const offsets = { stringTableOffset: size, dataSectionOffset: size, schemaOffset: 0, totalFileSize: size };
   const facts = { version: SHARD_VERSION_2, role: WSHARD_ROLE, flags, alignment: DEFAULT_ALIGNMENT };
-  return { ...facts, compressionDefault: COMPRESS_NONE, entryCount: 0, ...offsets, ...fields };
+  return { ...facts, compressionDefault: COMPRESS_NONE, indexEntrySize, entryCount: 0, ...offsets, ...fields };
 }
 
 export function serializeHeader(header: Header): Buffer {
@@ -86,18 +87,19 @@ export function serializeHeader(header: Header): Buffer {
 }
 
 /** The fields of the first 64 bytes of a file, unchecked; `openShard` checks them. */
-export function parseHeader(bytes: Uint8Array): RawHeader {
+export function parseHeader(bytes: Uint8Array): Header {
   return unpackHeader(bytes);
 }
 
-export function serializeIndexEntry(entry: IndexEntry): Buffer {
+export function serializeIndexEntry(entry: ShardIndexEntry): Buffer {
   const bytes = new Uint8Array(indexEntrySize);
-  packEntry(viewOf(bytes), 0, entry);
+  packEntry(viewOf(bytes), 0, entry, entry.nameHash);
   return Buffer.from(bytes);
 }
 
-export function parseIndexEntry(bytes: Uint8Array): IndexEntry {
-  return unpackEntry(viewOf(bytes), 0);
+export function parseIndexEntry(bytes: Uint8Array): ShardIndexEntry {
+  const view = viewOf(bytes);
+  return { ...unpackEntry(view, 0), nameHash: unpackNameHash(view, 0) };
 }
 
 export function isCompressed(entry: Pick<IndexEntry, "flags">): boolean {

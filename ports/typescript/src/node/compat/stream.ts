@@ -64,7 +64,7 @@ export class WShardStreamWriter {
   }
 
   /** Records a step; the values are the stored bytes of each channel. Which channels are actions, the first step says. */
-  writeTimestep(
+  async writeTimestep(
     t: number,
     observations: Values<Uint8Array>,
     actions: Values<Uint8Array>,
