@@ -543,6 +543,10 @@ export async function recoverRecording(journal: string, out = journal.replace(/\
   if (await exists(out)) throw invalid("a file exists where the episode would go", { path: out });
   const recording = await openRecording(new FileSource(journal), { zstd: loadZstd });
   try {
+    if (recording.continues && out === journal.replace(/\.partial$/, "")) {
+      const expected = "another name for this part, or 'wshard recover', which joins all parts";
+      throw invalid("the recording continues in other files", { path: journal, expected });
+    }
     await saveEpisode(recording.episode, out);
     const { isFinished, error, cut, episode } = recording;
     return { steps: episode.length, isFinished, error, cut };

@@ -63,6 +63,8 @@ export class DenseChannel extends BaseChannel {
   /** The stored bytes of some steps. */
   async bytes(start = 0, end = this.length): Promise<Uint8Array> {
     checkWindow(start, end, this.length, this.block);
+    // A step of a channel without steps may be too large to multiply with.
+    if (this.length === 0) return this.source.read();
     return this.source.read(start * this.stepBytes, end * this.stepBytes);
   }
 }
@@ -125,7 +127,8 @@ abstract class ItemsChannel extends BaseChannel {
   /** The stored bytes of each step. */
   protected async pieces(start: number, end: number): Promise<Uint8Array[]> {
     const offsets = await this.offsets(start, end);
-    const item = this.stepBytes;
+    // An item that never occurs may be too large to multiply with.
+    const item = this.source.size === 0 ? 0 : this.stepBytes;
     const first = offsets[0] * item;
     const bytes = await this.source.read(first, offsets[end - start] * item);
     return Array.from({ length: end - start }, (_, at) =>

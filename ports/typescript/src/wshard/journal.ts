@@ -91,8 +91,9 @@ export class Journal {
   episode: JsonObject | null = null;
   readonly channels: RecordedRuns[] = [];
   readonly labels = new Map<string, Label & { intervals: Interval[] }>();
-  readonly metadata: JsonObject = {};
-  readonly dropped: JsonObject = {};
+  // Without a prototype, so that any key is safe.
+  readonly metadata: JsonObject = Object.create(null);
+  readonly dropped: JsonObject = Object.create(null);
   /** The number of steps, once no more will follow. */
   length: bigint | null = null;
   hasEnded = false;

@@ -58,7 +58,7 @@ export async function attachSidecars(
       problems.push(problem);
     }
   }
-  const metadata: JsonObject = { ...base.facts.metadata };
+  const metadata: JsonObject = Object.assign(Object.create(null), base.facts.metadata);
   for (const edit of edits) Object.assign(metadata, edit.metadata);
   for (const key of Object.keys(metadata)) if (edits.length > 0 && metadata[key] === null) delete metadata[key];
   const episode = episodeOf(parts, { metadata, problems, files });
