@@ -3,12 +3,13 @@
 import { sha256 } from "../core/bytes.js";
 import { broken, ShardError } from "../core/errors.js";
 import { computeIdentity } from "../core/identity.js";
+import { readManifest } from "../core/manifest.js";
 import { Role } from "../core/registry.js";
 import type { Channel } from "./channels.js";
 import { parseChunkManifest } from "./chunks.js";
 import type { Episode } from "./episode.js";
 import { checkProvenance } from "./metadata.js";
-import { done, metaManifest, metaProvenance, metaSidecar, terminated, truncated } from "./names.js";
+import { done, metaProvenance, metaSidecar, terminated, truncated } from "./names.js";
 import { fingerprint, readBases } from "./sidecars.js";
 
 /** Reads everything of an episode; returns what breaks a rule. */
@@ -93,7 +94,7 @@ async function checkIdentities(episode: Episode): Promise<void> {
 async function checkHashes(episode: Episode): Promise<void> {
   const [manifest, ...chunks] = episode.files;
   if (manifest?.header.role !== Role.manifest) return;
-  const { chunks: rows } = parseChunkManifest(await manifest.readJson(metaManifest, "W-CHK-1"));
+  const { chunks: rows } = parseChunkManifest((await readManifest(manifest)).fields);
   for (const [number, row] of rows.entries()) {
     const chunk = chunks[number];
     if (row.sha256 === null) continue;

@@ -2,6 +2,7 @@
 
 import { broken, located, ShardError } from "../core/errors.js";
 import { isObject, type Json, type JsonObject } from "../core/json.js";
+import { readManifest } from "../core/manifest.js";
 import { type OpenOptions, openShard, type ShardReader } from "../core/reader.js";
 import { Episode, episodeOf, readDescriptions } from "./episode.js";
 import { joinLanes } from "./joining.js";
@@ -122,7 +123,7 @@ function checkContinuity(fields: JsonObject, listed: JsonObject[]): ChunkRow[] {
 
 /** The whole episode behind a manifest. */
 export async function openChunks(reader: ShardReader, options: OpenOptions): Promise<Episode> {
-  const manifest = parseChunkManifest(await reader.readJson(metaManifest, "W-CHK-1"));
+  const manifest = parseChunkManifest((await readManifest(reader)).fields);
   const parts: Episode[] = [];
   try {
     for (const row of manifest.chunks) parts.push(await openChunk(reader, manifest, row, options));
