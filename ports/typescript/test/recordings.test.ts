@@ -7,10 +7,18 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { episode } from "../conformance/episode.js";
 import { journal } from "../conformance/journal.js";
 import { readCase } from "../conformance/kind.js";
 import { FileSource, type JsonObject, loadZstd, type ShardError } from "../src/node.js";
-import { type DenseChannel, openEpisode, openRecording, Recorder, recoverRecording } from "../src/wshard/node.js";
+import {
+  checkEpisode,
+  type DenseChannel,
+  openEpisode,
+  openRecording,
+  Recorder,
+  recoverRecording,
+} from "../src/wshard/node.js";
 
 const vectors = fileURLToPath(new URL("../../../spec/vectors/", import.meta.url));
 const folder = await mkdtemp(join(tmpdir(), "recordings-"));
@@ -45,6 +53,10 @@ describe("vectors of journals", () => {
     },
   );
 });
+
+function omit(told: JsonObject, keys: readonly string[]): JsonObject {
+  return Object.fromEntries(Object.entries(told).filter(([key]) => !keys.includes(key)));
+}
 
 const channels = [
   { id: "state", shape: [2] },
@@ -103,6 +115,42 @@ describe("recorder", () => {
       await expect(recorder.step(step(100))).rejects.toMatchObject({ code: "closed" });
     },
   );
+
+  test("a recording in several files opens as what one file would hold", async () => {
+    const record = async (name: string, maxStepsPerFile?: number) => {
+      const options = {
+        id: "run",
+        channels,
+        flushSteps: 7,
+        fsync: "never" as const,
+        timebase: { tickHz: 50 },
+        metadata: { task: "cup" },
+      };
+      const limit = maxStepsPerFile === undefined ? {} : { maxStepsPerFile };
+      const recorder = await Recorder.begin(join(folder, name), { ...options, ...limit });
+      for (let t = 0; t < 50; t++) {
+        if (t === 2) recorder.annotate("lift", { start: 5, end: 45, label: "phase" });
+        await recorder.step(step(t), { reward: t / 3, done: t === 49 });
+        await recorder.write("imu", t, BigInt(t));
+      }
+      await recorder.end({ metadata: { success: true }, finalObservations: { state: [1, 2] } });
+      return recorder.episodePath;
+    };
+    const [one, several] = [await record("one.wshard"), await record("several.wshard", 20)];
+    const files = readdirSync(folder).filter((name) => name.startsWith("several"));
+    expect(files).toEqual([
+      "several_chunk_0000.wshard",
+      "several_chunk_0001.wshard",
+      "several_chunk_0002.wshard",
+      "several_manifest.wshard",
+    ]);
+    const told = async (path: string) => omit((await episode.read?.(path)) as JsonObject, ["ticks"]);
+    expect(await told(several)).toEqual(await told(one));
+    const opened = await openEpisode(several);
+    expect(await checkEpisode(opened)).toEqual([]);
+    await opened.close();
+    await expect(record("several.wshard", 20)).rejects.toThrow("in the way");
+  });
 
   test("a recording is followed while it grows", async () => {
     const path = join(folder, "followed.wshard");

@@ -19,6 +19,7 @@ export class JournalFile {
   /** Bytes in complete frames. */
   position = 0;
   readonly #file: FileHandle;
+  #isOpen = true;
 
   private constructor(path: string, file: FileHandle) {
     this.path = path;
@@ -92,8 +93,10 @@ export class JournalFile {
     await this.close();
   }
 
-  /** Releases the file. The journal stays on disk. */
+  /** Releases the file. The journal stays on disk. A second call does nothing. */
   async close(): Promise<void> {
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
     await this.#file.close();
   }
 }

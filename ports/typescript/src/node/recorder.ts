@@ -1,65 +1,25 @@
 // Records an episode step by step; nothing that was flushed can be lost (spec/journal.md, section 9).
 
-import { access } from "node:fs/promises";
 import { invalid, ShardError } from "../core/errors.js";
 import { canonicalBytes, type JsonObject } from "../core/json.js";
 import { ioError } from "../core/source.js";
 import { encodeFrame, type Zstd } from "../core/zstd.js";
-import { stepNs, type Timebase } from "../wshard/clocks.js";
 import { FrameKind, packFrame } from "../wshard/journal-frames.js";
-import { parseFacts } from "../wshard/metadata.js";
 import { checkId, done, reward, terminated, timeStamps, truncated } from "../wshard/names.js";
-import { openRecording } from "../wshard/recording.js";
-import { saveEpisode } from "./episodes.js";
-import { FileSource } from "./file.js";
+import { ChunkFinisher, exists, RecordingNames, saveJournal } from "./chunk-finisher.js";
 import { JournalFile } from "./journal-writer.js";
-import { type ChannelDef, type PendingRun, RecordedChannel, type StepValue } from "./recorder-channels.js";
+import { type PendingRun, RecordedChannel, type StepValue } from "./recorder-channels.js";
+import {
+  type Annotation,
+  checkedFacts,
+  checkOptions,
+  checkTime,
+  episodeFields,
+  labelsFrom,
+  type RecorderOptions,
+  type StepFacts,
+} from "./recorder-options.js";
 import { loadZstd } from "./zstd.js";
-
-/** How an episode is recorded. */
-export interface RecorderOptions {
-  readonly id: string;
-  readonly channels: readonly ChannelDef[];
-  readonly envId?: string;
-  /** The rate is unknown by default. */
-  readonly timebase?: Partial<Timebase>;
-  readonly metadata?: JsonObject;
-  /** Write a run after this many steps (64), */
-  readonly flushSteps?: number;
-  /** or after this time (0.5 s), whichever comes first. */
-  readonly flushSeconds?: number;
-  /** When the disk must have what was written: never, once a second (the default), or after every run. */
-  readonly fsync?: "never" | "interval" | "always";
-  /** How many bytes may wait to be written before a step waits (24 MiB). */
-  readonly bufferBytes?: number;
-  /** How runs are stored. With zstd, the first run of a channel decides whether that saves enough. */
-  readonly compression?: "none" | "zstd";
-  /** Replaces a finished episode, which stays until the new one is complete. */
-  readonly overwrite?: boolean;
-  /** Throws away the journal of an earlier recording; without it, such a journal is an error. */
-  readonly discardPartial?: boolean;
-}
-
-/** What a step has besides its channels. The first step decides which of these every step has. */
-export interface StepFacts {
-  readonly reward?: number;
-  readonly done?: boolean;
-  readonly terminated?: boolean;
-  readonly truncated?: boolean;
-  readonly timestampNs?: bigint;
-}
-
-/** A labelled part of the recording. */
-export interface Annotation {
-  /** The first step; the next one by default. */
-  readonly start?: number;
-  /** The step after the last. */
-  readonly end?: number;
-  /** The label lane. */
-  readonly label?: string;
-  readonly source?: string;
-  readonly confidence?: number;
-}
 
 const syncMs = 1000;
 const largestRun = 16 << 20;
@@ -73,8 +33,19 @@ const worthIt = 0.9;
  */
 export class Recorder {
   readonly path: string;
-  readonly #journal: JournalFile;
+  readonly #names: RecordingNames;
+  readonly #finisher: ChunkFinisher;
+  #journal: JournalFile;
   readonly #options: RecorderOptions;
+  /** The start frame without the chunk: the episode, and all channels so far. */
+  readonly #start: { episode: JsonObject; channels: JsonObject[]; v: 1 };
+  /** The chunk that is recorded now, and its first step. */
+  #chunk = { index: 0, first_step: 0 };
+  /** Notes with labels that may reach beyond this chunk. */
+  #labels: { interval: { start: number; end: number }; label: string; unit: string }[] = [];
+  /** Full journals become chunks one after the other. */
+  #finishing: Promise<void> = Promise.resolve();
+  #unfinished: JournalFile[] = [];
   readonly #clocked = new Map<string, { channel: RecordedChannel; clock: RecordedChannel; last: bigint | null }>();
   /** Channels of the steps by the key of their values; null before the first step. */
   #steps: Map<string, RecordedChannel> | null = null;
@@ -83,7 +54,6 @@ export class Recorder {
   #lastTime: bigint | null = null;
   #written = 0;
   #durable = 0;
-  #numbers = 0;
   #sequence = 0;
   /** Steps and entries in buffers, and their bytes. */
   #buffered = 0;
@@ -100,10 +70,15 @@ export class Recorder {
   #syncTimer: NodeJS.Timeout | undefined;
   #synced = Date.now();
 
-  private constructor(path: string, journal: JournalFile, options: RecorderOptions) {
+  private constructor(path: string, journal: JournalFile, options: RecorderOptions, episode: JsonObject) {
     this.path = path;
     this.#journal = journal;
     this.#options = options;
+    this.#start = { channels: [], episode, v: 1 };
+    this.#names = new RecordingNames(path);
+    const { id, envId = "", fsync, compression } = options;
+    const saving = { sync: fsync !== "never", ...(compression ? { compression } : {}) };
+    this.#finisher = new ChunkFinisher(this.#names, { id, envId }, saving);
   }
 
   /** Opens the journal of a new recording. The episode appears at `path` when it ends. */
@@ -112,15 +87,17 @@ export class Recorder {
     if (!options.overwrite && (await exists(path)))
       throw invalid("a finished episode exists here", { path, expected: "overwrite" });
     const episode = episodeFields(options);
-    const journal = await JournalFile.open(`${path}.partial`);
-    const recorder = new Recorder(path, journal, options);
+    const names = new RecordingNames(path);
+    if (options.maxStepsPerFile !== undefined) await names.checkFree();
+    const journal = await JournalFile.open(names.journal(0));
+    const recorder = new Recorder(path, journal, options, episode);
     const isOld = (await journal.oldSize()) > 0;
     try {
       if (isOld && !options.discardPartial) {
         throw invalid("an earlier recording is not finished: recover it, or discard it", { path: journal.path });
       }
       await journal.clear();
-      await recorder.#begin(episode);
+      await recorder.#begin();
       return recorder;
     } catch (error) {
       // The journal of an earlier recording stays as it is.
@@ -129,16 +106,15 @@ export class Recorder {
     }
   }
 
-  async #begin(episode: JsonObject): Promise<void> {
-    const rows: JsonObject[] = [];
+  async #begin(): Promise<void> {
     for (const def of this.#options.channels) {
       if (!def.ownClock) continue;
       const channel = RecordedChannel.of(def);
       const clock = new RecordedChannel(`time/${channel.block}`, { dtype: "i64" });
-      rows.push(...this.#number([channel, clock]));
+      this.#number([channel, clock]);
       this.#clocked.set(def.id, { channel, clock, last: null });
     }
-    await this.#journal.append([this.#text(FrameKind.start, { channels: rows, episode, v: 1 })]);
+    await this.#journal.append([this.#text(FrameKind.start, this.#start)]);
     if (this.#options.fsync !== "never") await this.#journal.syncWithName();
   }
 
@@ -154,9 +130,14 @@ export class Recorder {
     return this.#durable;
   }
 
-  /** The journal. */
+  /** The journal that is written now. */
   get partialPath(): string {
     return this.#journal.path;
+  }
+
+  /** The file to open when the episode is finished: the path, or the manifest of a recording in chunks. */
+  get episodePath(): string {
+    return this.#chunk.index > 0 ? this.#names.manifest : this.path;
   }
 
   /**
@@ -171,6 +152,7 @@ export class Recorder {
       const channels = this.#steps ?? this.#schema(ends);
       const pieces = this.#piecesOf(channels, values, ends);
       if (this.#steps === null) this.#declare(channels);
+      if (this.#written - this.#chunk.first_step === this.#options.maxStepsPerFile) this.#roll();
       for (const [channel, bytes] of pieces) channel.add(bytes);
       this.#lastTime = facts.timestampNs ?? this.#lastTime;
       this.#written++;
@@ -204,11 +186,13 @@ export class Recorder {
     checkId(label, "a label");
     if (!Number.isSafeInteger(start) || !Number.isSafeInteger(end) || start > end)
       throw invalid("an interval ends before it starts");
-    const interval: JsonObject = { end, start, text };
+    const interval: JsonObject & { start: number; end: number } = { end, start, text };
     if (source) interval.source = source;
     if (confidence !== undefined) interval.confidence = confidence;
     canonicalBytes(interval); // throws if it cannot be stored
-    this.#enqueue(() => [this.#text(FrameKind.note, { interval, label, unit: "steps" })]);
+    const note = { interval, label, unit: "steps" };
+    this.#labels.push(note);
+    this.#enqueue(() => [this.#text(FrameKind.note, note)]);
   }
 
   /** Waits until everything recorded so far is in the journal, so that a kill cannot lose it. */
@@ -234,7 +218,7 @@ export class Recorder {
     canonicalBytes(last.metadata ?? {}); // throws if it cannot be stored
     await this.flush();
     if (finals.length > 0) {
-      this.#enqueue(() => [this.#text(FrameKind.note, { length_T: this.#written })]);
+      this.#enqueue(() => [this.#text(FrameKind.note, { length_T: this.#written - this.#chunk.first_step })]);
       for (const [channel, bytes] of finals) channel.add(bytes);
       this.#buffered = 1;
       await this.flush();
@@ -247,31 +231,40 @@ export class Recorder {
     this.#stop(this.#over());
     this.#isOpen = false;
     try {
-      await this.#save();
-    } catch (error) {
-      await this.#journal.close();
-      throw error;
+      await (this.#chunk.index > 0 ? this.#finishChunks() : this.#save());
+    } finally {
+      await this.#release();
     }
-    // The episode is there; others may record under its name when the journal is gone (J-5).
-    await this.#journal.remove();
   }
 
+  /** The episode appears, and then the journal goes (J-5). */
   async #save(): Promise<void> {
     const { overwrite, fsync, compression } = this.#options;
     if (!overwrite && (await exists(this.path))) {
       throw invalid("a file appeared here during the recording, which is safe in its journal", { path: this.path });
     }
-    const recording = await openRecording(new FileSource(this.#journal.path), { zstd: loadZstd });
-    try {
-      if (!recording.isFinished)
-        throw recording.error ?? new ShardError("truncated", "the journal has changed", { path: this.#journal.path });
-      await saveEpisode(recording.episode, this.path, {
-        sync: fsync !== "never",
-        ...(compression ? { compression } : {}),
-      });
-    } finally {
-      await recording.close();
-    }
+    const saving = { sync: fsync !== "never", ...(compression ? { compression } : {}) };
+    await saveJournal(this.#journal.path, this.path, saving);
+    await this.#journal.remove();
+  }
+
+  async #finishChunks(): Promise<void> {
+    this.#handToFinisher(this.#journal);
+    await this.#finishing;
+  }
+
+  #handToFinisher(journal: JournalFile): void {
+    this.#unfinished.push(journal);
+    this.#finishing = this.#finishing.then(async () => {
+      await this.#finisher.finish(journal);
+      this.#unfinished.shift();
+    });
+    this.#finishing.catch(() => undefined); // `end` tells it
+  }
+
+  /** Closes the journals that are left. */
+  async #release(): Promise<void> {
+    for (const journal of new Set([...this.#unfinished, this.#journal])) await journal.close();
   }
 
   /** Stops recording and keeps the journal, for `recoverRecording`. Does nothing after `end`. */
@@ -281,27 +274,32 @@ export class Recorder {
     if (this.#failure === null) this.#handOver();
     await this.#queue;
     this.#stop(this.#over());
-    await this.#journal.close();
+    await this.#finishing.catch(() => undefined);
+    await this.#release();
   }
 
-  /** Stops recording and deletes the journal. */
+  /** Stops recording and deletes the journal and the finished chunks. */
   async abort(): Promise<void> {
     if (!this.#isOpen) return;
     this.#isOpen = false;
     this.#stop(this.#over());
     await this.#queue;
+    await this.#finishing.catch(() => undefined);
+    for (const journal of this.#unfinished) await journal.remove();
+    await this.#finisher.remove();
     await this.#journal.remove();
   }
 
   // --- channels
 
+  /** Numbers channels that the journal learns of now; returns their rows. */
   #number(channels: Iterable<RecordedChannel>): JsonObject[] {
     const rows: JsonObject[] = [];
     for (const channel of channels) {
-      channel.number = this.#numbers + rows.length;
+      channel.number = this.#start.channels.length + rows.length;
       rows.push(...channel.rows);
     }
-    this.#numbers += rows.length;
+    this.#start.channels.push(...rows);
     return rows;
   }
 
@@ -402,6 +400,36 @@ export class Recorder {
     });
   }
 
+  /** Continues in the journal of the next chunk, which exists before the previous one gets its end (J-9). */
+  #roll(): void {
+    this.#handOver();
+    const chunk = { index: this.#chunk.index + 1, first_step: this.#written };
+    this.#chunk = chunk;
+    this.#labels = labelsFrom(this.#labels, chunk.first_step);
+    const labels = [...this.#labels];
+    this.#enqueue(async () => {
+      const [full, last] = [this.#journal, this.#sequence];
+      const next = await JournalFile.open(this.#names.journal(chunk.index));
+      if ((await next.oldSize()) > 0) {
+        await next.close();
+        throw invalid("a file is in the way of the next chunk", { path: next.path });
+      }
+      this.#sequence = 0;
+      const frames = [this.#text(FrameKind.start, { ...this.#start, chunk })];
+      for (const label of labels) frames.push(this.#text(FrameKind.note, label));
+      await next.append(frames);
+      if (this.#options.fsync !== "never") await next.syncWithName();
+      await full.append([
+        packFrame({ kind: FrameKind.end, sequence: last, content: canonicalBytes({ continues: true }) }),
+      ]);
+      if (this.#options.fsync !== "never") await full.sync();
+      this.#journal = next;
+      for (const channel of this.#channels()) channel.items = null; // offsets count from the start of each journal
+      this.#handToFinisher(full);
+      return [];
+    });
+  }
+
   async #syncIfDue(): Promise<void> {
     const { fsync = "interval" } = this.#options;
     if (fsync === "never") return;
@@ -469,88 +497,5 @@ export class Recorder {
     clearTimeout(this.#flushTimer);
     clearTimeout(this.#syncTimer);
     this.#failure ??= failure;
-  }
-}
-
-function checkOptions(options: RecorderOptions): void {
-  const { id, channels, flushSteps = 1, flushSeconds = 1, bufferBytes = 1 } = options;
-  checkId(id, "an episode");
-  if (![flushSteps, flushSeconds, bufferBytes].every((one) => one > 0))
-    throw invalid("flushSteps, flushSeconds and bufferBytes are above 0");
-  const ids = new Set<string>();
-  for (const def of channels) {
-    RecordedChannel.of(def);
-    if (ids.has(def.id)) throw invalid("a channel is declared twice", { entry: def.id });
-    ids.add(def.id);
-  }
-}
-
-function episodeFields({ id, envId = "", timebase = {}, metadata = {} }: RecorderOptions): JsonObject {
-  const { type = "ticks", tickHz = null, epochNs = 0n } = timebase;
-  const clock: JsonObject = { tick_hz: tickHz, type };
-  if (tickHz !== null) clock.dt_ns = stepNs(tickHz);
-  if (epochNs !== 0n) clock.epoch_ns = epochNs;
-  const fields: JsonObject = { env_id: envId, episode_id: id, timebase: clock };
-  if (Object.keys(metadata).length > 0) fields.metadata = metadata;
-  parseFacts(fields, {}, 0n);
-  canonicalBytes(fields); // throws if it cannot be stored
-  return fields;
-}
-
-/** The facts of a step without `done` where others say it. */
-function checkedFacts(facts: StepFacts): StepFacts {
-  const { done: isDone, ...others } = facts;
-  if (facts.terminated === undefined && facts.truncated === undefined) return facts;
-  const union = Boolean(facts.terminated) || Boolean(facts.truncated);
-  if (isDone !== undefined && isDone !== union)
-    throw invalid("done is not the union of terminated and truncated", { entry: done });
-  return others;
-}
-
-function checkTime(time: bigint, last: bigint | null, entry: string): void {
-  if (typeof time !== "bigint") throw invalid("a time is not a bigint", { entry, found: String(time) });
-  if (last !== null && time < last)
-    throw invalid("time runs backwards", { entry, expected: `at least ${last}`, found: time });
-}
-
-async function exists(path: string): Promise<boolean> {
-  return access(path).then(
-    () => true,
-    () => false,
-  );
-}
-
-/** What came back of a recording. */
-export interface Recovery {
-  readonly steps: number;
-  /** Whether the recorder had ended it. */
-  readonly isFinished: boolean;
-  /** Why reading stopped before the end of the journal; null if it did not. */
-  readonly error: ShardError | null;
-  /** By block, entries that were cut because other channels end earlier. */
-  readonly cut: ReadonlyMap<string, number>;
-}
-
-/**
- * Saves what a journal holds as an episode; the journal stays as it is.
- *
- * @param journal the file `….wshard.partial`
- * @param out the episode; by default the name of the journal without `.partial`
- */
-export async function recoverRecording(journal: string, out = journal.replace(/\.partial$/, "")): Promise<Recovery> {
-  if (out === journal)
-    throw invalid("the name of the journal does not end with .partial: say where the episode goes", { path: journal });
-  if (await exists(out)) throw invalid("a file exists where the episode would go", { path: out });
-  const recording = await openRecording(new FileSource(journal), { zstd: loadZstd });
-  try {
-    if (recording.continues && out === journal.replace(/\.partial$/, "")) {
-      const expected = "another name for this part, or 'wshard recover', which joins all parts";
-      throw invalid("the recording continues in other files", { path: journal, expected });
-    }
-    await saveEpisode(recording.episode, out);
-    const { isFinished, error, cut, episode } = recording;
-    return { steps: episode.length, isFinished, error, cut };
-  } finally {
-    await recording.close();
   }
 }

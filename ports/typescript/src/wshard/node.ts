@@ -1,13 +1,8 @@
 // Episodes on disk, with everything of @shard-format/core/wshard.
 export { openEpisode, saveEpisode, sidecarsOf } from "../node/episodes.js";
-export {
-  type Annotation,
-  Recorder,
-  type RecorderOptions,
-  type Recovery,
-  recoverRecording,
-  type StepFacts,
-} from "../node/recorder.js";
+export { Recorder } from "../node/recorder.js";
 export type { ChannelDef, StepValue } from "../node/recorder-channels.js";
+export type { Annotation, RecorderOptions, StepFacts } from "../node/recorder-options.js";
+export { type Recovery, recoverRecording } from "../node/recovery.js";
 export { checkEpisode } from "./checking.js";
 export * from "./index.js";
