@@ -17,6 +17,7 @@ import {
   openEpisode,
   openRecording,
   Recorder,
+  recoverChunks,
   recoverRecording,
 } from "../src/wshard/node.js";
 
@@ -259,6 +260,21 @@ describe("recorder", () => {
 });
 
 describe("sudden death", () => {
+  /** Kills a recorder after so many lines; returns how many steps it had flushed. */
+  async function killed(path: string, lines: number, options: object): Promise<number> {
+    const given = [program, path, JSON.stringify(options)];
+    const child = spawn(process.execPath, given, { stdio: ["ignore", "pipe", "inherit"] });
+    let told = "";
+    await new Promise<void>((done) => {
+      child.stdout.on("data", (data) => {
+        told += data;
+        if (told.split("\n").length > lines) child.kill("SIGKILL");
+      });
+      child.on("close", () => done());
+    });
+    return Number(told.split("\n").slice(0, -1).at(-1));
+  }
+
   const program = join(folder, "record.mjs");
   beforeAll(() =>
     build({
@@ -266,7 +282,7 @@ describe("sudden death", () => {
         contents: `
           import { Recorder } from "./src/node/recorder.js";
           const recorder = await Recorder.begin(process.argv[2], {
-            id: "run", flushSteps: 3, fsync: "never",
+            id: "run", flushSteps: 3, fsync: "never", ...JSON.parse(process.argv[3]),
             channels: [{ id: "state", shape: [2] }, { id: "said", layout: "text" }],
           });
           for (let t = 0; t < 100000; t++) {
@@ -289,16 +305,7 @@ describe("sudden death", () => {
     "a recorder that is killed after %i lines loses nothing that it had flushed",
     async (lines) => {
       const path = join(folder, `killed-${lines}.wshard`);
-      const child = spawn(process.execPath, [program, path], { stdio: ["ignore", "pipe", "inherit"] });
-      let told = "";
-      await new Promise<void>((done) => {
-        child.stdout.on("data", (data) => {
-          told += data;
-          if (told.split("\n").length > lines) child.kill("SIGKILL");
-        });
-        child.on("close", () => done());
-      });
-      const durable = Number(told.split("\n").slice(0, -1).at(-1));
+      const durable = await killed(path, lines, {});
       const found = await recoverRecording(`${path}.partial`);
       expect(found.steps).toBeGreaterThanOrEqual(durable);
       const opened = await openEpisode(path);
@@ -312,4 +319,16 @@ describe("sudden death", () => {
       expect(spawnSync("flock", ["-n", `${path}.partial`, "true"]).status ?? 0).toBe(0);
     },
   );
+
+  test.each([40, 200])("so does one that writes several files, killed after %i lines", async (lines) => {
+    const path = join(folder, `rolled-${lines}.wshard`);
+    const durable = await killed(path, lines, { maxStepsPerFile: 10 });
+    const found = await recoverChunks(`${path}.partial`);
+    expect(found.steps).toBeGreaterThanOrEqual(durable);
+    const opened = await openEpisode(found.path);
+    expect(await checkEpisode(opened)).toEqual([]);
+    const states = (await opened.observations.get("state")?.data()) as Float32Array;
+    expect(states.filter((_, at) => at % 2 === 0)).toEqual(Float32Array.from({ length: found.steps }, (_, at) => at));
+    await opened.close();
+  });
 });

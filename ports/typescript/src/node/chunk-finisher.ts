@@ -28,6 +28,11 @@ export class RecordingNames {
     this.#base = path.replace(/\.wshard$/, "");
   }
 
+  /** The files of the recording that a journal belongs to. */
+  static ofJournal(journal: string): RecordingNames {
+    return new RecordingNames(journal.replace(/\.partial$/, "").replace(/_chunk_[0-9]{4,}\.wshard$/, ".wshard"));
+  }
+
   chunk(index: number): string {
     return `${this.#base}_chunk_${String(index).padStart(4, "0")}.wshard`;
   }
@@ -90,11 +95,22 @@ export class ChunkFinisher {
     this.#options = options;
   }
 
+  /** Steps in the chunks so far. */
+  get steps(): number {
+    return this.#steps;
+  }
+
   /** Writes the chunk of a journal, then the manifest that names it, and then removes the journal. */
   async finish(journal: JournalFile): Promise<void> {
+    const path = this.#names.chunk(this.#rows.length);
+    await this.add(path, await saveJournal(journal.path, path, this.#options));
+    await this.writeManifest();
+    await journal.remove();
+  }
+
+  /** Counts a chunk that is complete. */
+  async add(path: string, { length, metadata }: { length: number; metadata: JsonObject }): Promise<void> {
     const index = this.#rows.length;
-    const path = this.#names.chunk(index);
-    const { length, metadata } = await saveJournal(journal.path, path, this.#options);
     const reader = await openShard(new FileSource(path));
     const start = this.#steps;
     try {
@@ -113,11 +129,10 @@ export class ChunkFinisher {
     }
     this.#steps += length;
     this.#metadata = { ...this.#metadata, ...metadata };
-    await this.#writeManifest();
-    await journal.remove();
   }
 
-  async #writeManifest(): Promise<void> {
+  /** Replaces the manifest: it names the chunks so far. */
+  async writeManifest(): Promise<void> {
     const total = this.#rows.length;
     const fields: JsonObject = {
       chunks: this.#rows.map((row) => ({ ...row, total_chunks: total })),

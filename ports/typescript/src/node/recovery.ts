@@ -1,9 +1,10 @@
 // Recordings that were not finished.
 
 import { invalid, type ShardError } from "../core/errors.js";
+import type { Episode } from "../wshard/episode.js";
 import { openRecording } from "../wshard/recording.js";
-import { exists } from "./chunk-finisher.js";
-import { saveEpisode } from "./episodes.js";
+import { ChunkFinisher, exists, RecordingNames } from "./chunk-finisher.js";
+import { openEpisode, saveEpisode } from "./episodes.js";
 import { FileSource } from "./file.js";
 import { loadZstd } from "./zstd.js";
 
@@ -25,18 +26,71 @@ export interface Recovery {
  * @param out the episode; by default the name of the journal without `.partial`
  */
 export async function recoverRecording(journal: string, out = journal.replace(/\.partial$/, "")): Promise<Recovery> {
-  if (out === journal)
+  if (out === journal) {
     throw invalid("the name of the journal does not end with .partial: say where the episode goes", { path: journal });
+  }
+  const { recovery } = await save(journal, out);
+  return recovery;
+}
+
+/**
+ * Recovers a recording in several files: makes chunks of the journals that are left, beside those that are finished, and
+ * a manifest that names all of them. The journals stay as they are.
+ *
+ * @param path any journal of the recording, or the name for which it was started
+ * @returns what came back of the whole; `path` is the manifest
+ */
+export async function recoverChunks(path: string): Promise<Recovery & { readonly path: string }> {
+  const names = RecordingNames.ofJournal(path);
+  const found = { isFinished: false, error: null as ShardError | null, cut: new Map<string, number>() };
+  let chunks: ChunkFinisher | null = null;
+  for (let index = 0; ; index++) {
+    const [chunk, journal] = [names.chunk(index), names.journal(index)];
+    let part: ChunkPart;
+    if (await exists(chunk)) part = await readChunk(chunk);
+    else if (await exists(journal)) {
+      const { recovery, facts } = await save(journal, chunk);
+      Object.assign(found, recovery);
+      part = facts;
+    } else break;
+    chunks ??= new ChunkFinisher(names, part, {});
+    if (part.timestepRange !== null && part.timestepRange[0] !== chunks.steps) {
+      throw invalid("steps are missing before this part of the recording", {
+        path: chunk,
+        expected: chunks.steps,
+        found: part.timestepRange[0],
+      });
+    }
+    await chunks.add(chunk, part);
+  }
+  if (chunks === null) throw invalid("there is no such recording", { path });
+  await chunks.writeManifest();
+  return { ...found, steps: chunks.steps, path: names.manifest };
+}
+
+type ChunkPart = Pick<Episode, "id" | "envId" | "length" | "metadata" | "timestepRange">;
+
+async function readChunk(path: string): Promise<ChunkPart> {
+  const episode = await openEpisode(path);
+  await episode.close();
+  return episode;
+}
+
+async function save(journal: string, out: string): Promise<{ recovery: Recovery; facts: ChunkPart }> {
   if (await exists(out)) throw invalid("a file exists where the episode would go", { path: out });
   const recording = await openRecording(new FileSource(journal), { zstd: loadZstd });
   try {
-    if (recording.continues && out === journal.replace(/\.partial$/, "")) {
-      const expected = "another name for this part, or 'wshard recover', which joins all parts";
-      throw invalid("the recording continues in other files", { path: journal, expected });
+    const { isFinished, error, cut, episode, continues } = recording;
+    const isChunk = episode.chunkIndex !== null;
+    if (isChunk && !/_chunk_[0-9]{4,}\.wshard$/.test(out)) {
+      throw invalid("the recording has several files", {
+        path: journal,
+        expected: "recoverChunks",
+        found: continues ? "more follow" : "others",
+      });
     }
-    await saveEpisode(recording.episode, out);
-    const { isFinished, error, cut, episode } = recording;
-    return { steps: episode.length, isFinished, error, cut };
+    await saveEpisode(episode, out);
+    return { recovery: { steps: episode.length, isFinished, error, cut }, facts: episode };
   } finally {
     await recording.close();
   }
