@@ -11,6 +11,7 @@ import { episode } from "../conformance/episode.js";
 import { readCase } from "../conformance/kind.js";
 import { canonicalJson, type JsonObject, ShardError } from "../src/node.js";
 import {
+  checkEpisode,
   type DenseChannel,
   dequantise,
   encodeEpisode,
@@ -79,6 +80,15 @@ describe("vectors of episodes", () => {
       const rules = [given.rule, ...((given.rules_also ?? []) as string[])];
       if (also.length === 0 && error.code !== "chunk_discontinuity")
         expect(rules, `${name}: ${error.message}`).toContain(error.rule);
+      expect(error.path, name).toContain(`${vectors}invalid_episodes/`);
+      if (given.when !== "touch") continue;
+      const opened = await openEpisode(path);
+      const problems = await checkEpisode(opened);
+      await opened.close();
+      expect(
+        problems.map((problem) => problem.message).filter((text) => !text.includes(error.message)),
+        name,
+      ).toEqual([]);
     }
   });
 

@@ -107,7 +107,7 @@ export abstract class BaseChannel {
       : regularTimes(startNs, samplingRateHz, end - start, start);
   }
 
-  protected error(code: ErrorCode, rule: string, problem: string, found?: string): ShardError {
-    return new ShardError(code, problem, { rule, entry: this.block, ...(found === undefined ? {} : { found }) });
+  protected error(code: ErrorCode, rule: string, problem: string, found?: string, expected?: string): ShardError {
+    return new ShardError(code, problem, { rule, path: this.source.path, entry: this.block, expected, found });
   }
 }

@@ -6,6 +6,8 @@ import { ShardError } from "../core/errors.js";
 export interface Block {
   /** The name of the entry. */
   readonly name: string;
+  /** The file that it is in, if there is one; for errors. */
+  readonly path?: string | undefined;
   /** Its size in bytes, uncompressed. */
   readonly size: number;
   /** Reads all of it, or the bytes from `start` up to `end`. */
@@ -50,7 +52,7 @@ export function chainedBlock(name: string, parts: readonly Block[], sizes: reado
     }
     return concatenated(pieces);
   };
-  return { name, size, read };
+  return { name, path: parts[0]?.path, size, read };
 }
 
 /** Pieces one after another; a single piece as it is. */

@@ -1,7 +1,6 @@
 /** Channels: arrays with a description, read when they are asked for (spec/wshard.md, sections 4 to 6). */
 
 import { type TypedArray, toTypedArray } from "../core/dtypes.js";
-import { ShardError } from "../core/errors.js";
 import { dtypeSizes } from "../core/registry.js";
 import { BaseChannel, type ChannelFacts } from "./base-channel.js";
 import { type Block, checkWindow, type FindBlock } from "./blocks.js";
@@ -42,12 +41,9 @@ export class DenseChannel extends BaseChannel {
         step > 0n || length <= mostUnbacked || length === BigInt(this.steps) || length === BigInt(this.steps) + 1n;
       if (isBacked && length * step === BigInt(this.source.size)) return Number(length);
     }
-    throw new ShardError("size_mismatch", "the block does not hold the stated number of entries", {
-      rule: this.#rule,
-      entry: this.block,
-      expected: `${lengths[0]} entries of ${step} bytes`,
-      found: `${this.source.size} bytes`,
-    });
+    const expected = `${lengths[0]} entries of ${step} bytes`;
+    const problem = "the block does not hold the stated number of entries";
+    throw this.error("size_mismatch", this.#rule, problem, `${this.source.size} bytes`, expected);
   }
 
   /** All values, in C order. */

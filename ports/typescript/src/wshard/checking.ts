@@ -1,7 +1,7 @@
 // What a checking tool finds out about an episode: every lane is read, and rules that readers leave alone are checked.
 
 import { sha256 } from "../core/bytes.js";
-import { broken, ShardError } from "../core/errors.js";
+import { broken, located, ShardError } from "../core/errors.js";
 import { computeIdentity } from "../core/identity.js";
 import { readManifest } from "../core/manifest.js";
 import { Role } from "../core/registry.js";
@@ -20,7 +20,7 @@ export async function checkEpisode(episode: Episode): Promise<ShardError[]> {
       await work();
     } catch (error) {
       if (!(error instanceof ShardError)) throw error;
-      problems.push(error);
+      problems.push(located(error, episode.files[0]?.path) as ShardError);
     }
   };
   for (const channel of channelsOf(episode)) await attempt(() => readChannel(channel));

@@ -204,6 +204,7 @@ export function entryBlock(reader: ShardReader, name: string): Block & { content
   const size = Number(row.origSize);
   return {
     name,
+    path: reader.path,
     size,
     contentType: row.contentType,
     read: (start = 0, end = size) =>

@@ -342,7 +342,7 @@ export class Journal {
       }
       return concatenated(pieces);
     };
-    return { name: channel.block, size, read };
+    return { name: channel.block, path: this.source.path, size, read };
   }
 
   // --- notes

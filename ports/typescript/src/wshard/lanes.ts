@@ -1,7 +1,8 @@
 // Which lane each block belongs to (spec/wshard.md, sections 2, 10 and 16).
 
-import { parseJsonObject } from "../core/json.js";
-import { dtypeSizes } from "../core/registry.js";
+import { located } from "../core/errors.js";
+import { checkJsonSize, parseJsonObject } from "../core/json.js";
+import { defaultLimits, dtypeSizes } from "../core/registry.js";
 import type { Block, FindBlock } from "./blocks.js";
 import { type Channel, channelOfRow, DenseChannel } from "./channels.js";
 import { type Form, type Label, parseLabel, type Row } from "./metadata.js";
@@ -168,8 +169,14 @@ export function inner<T>(maps: Map<string, Map<string, T>>, key: string): Map<st
 }
 
 function labelLane(block: Block): LabelLane {
-  const read = async () =>
-    parseLabel(parseJsonObject(await block.read(), { what: "a label", rule: "W-LAB-1" }), block.name);
+  const read = async () => {
+    try {
+      checkJsonSize(block.size, "a label", defaultLimits.maxJsonBytes);
+      return parseLabel(parseJsonObject(await block.read(), { what: "a label", rule: "W-LAB-1" }));
+    } catch (error) {
+      throw located(error, block.path, block.name);
+    }
+  };
   return { block: block.name, read };
 }
 

@@ -56,31 +56,24 @@ export class Residual implements ResidualKeys {
 
   /** Checks what the index says (W-RES-1, W-RES-2). */
   check(): void {
-    const { source, length, block: entry } = this;
+    const { source, length } = this;
+    const wrong = (code: "size_mismatch" | "bad_profile", rule: string, problem: string, found?: string) =>
+      broken(code, rule, problem, { path: source.path, entry: this.block, found });
     if (this.type === "sign2nddiff") {
       const size = packedSize(length);
       if (size ? source.size % size === 0 : source.size === 0) return;
-      throw broken("size_mismatch", "W-RES-1", "the bits do not fit the steps", {
-        entry,
-        found: `${source.size} bytes`,
-      });
+      throw wrong("size_mismatch", "W-RES-1", "the bits do not fit the steps", `${source.size} bytes`);
     }
     if (this.row === null || this.scalesSource === null) {
-      throw broken("bad_profile", "W-RES-2", "the row or the scales are missing", { entry });
+      throw wrong("bad_profile", "W-RES-2", "the row or the scales are missing");
     }
     const columns = this.row.shape.reduce((product, size) => product * BigInt(size), 1n);
     if (this.row.dtype !== "i8" || BigInt(source.size) !== BigInt(length) * columns) {
-      throw broken("size_mismatch", "W-RES-2", "the differences do not fit the steps", {
-        entry,
-        found: `${source.size} bytes`,
-      });
+      throw wrong("size_mismatch", "W-RES-2", "the differences do not fit the steps", `${source.size} bytes`);
     }
     const rows = BigInt(Math.ceil(length / this.window));
     if (BigInt(this.scalesSource.size) !== 4n * columns * rows) {
-      throw broken("size_mismatch", "W-RES-2", "the scales do not fit the windows", {
-        entry: entry + scalesSuffix,
-        found: `${this.scalesSource.size} bytes`,
-      });
+      throw wrong("size_mismatch", "W-RES-2", "the scales do not fit the windows", `${this.scalesSource.size} bytes`);
     }
   }
 

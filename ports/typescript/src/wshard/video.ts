@@ -1,7 +1,6 @@
 /** Video channels: packets and the index of their frames (spec/wshard.md, section 6). Nothing here decodes pictures. */
 
 import { toTypedArray } from "../core/dtypes.js";
-import { ShardError } from "../core/errors.js";
 import { BaseChannel } from "./base-channel.js";
 import { type Block, checkWindow } from "./blocks.js";
 
@@ -219,12 +218,7 @@ export class VideoChannel extends BaseChannel {
     const found = isPng ? `${view.getUint32(pngSides + 4)} x ${view.getUint32(pngSides)} pixels` : "no PNG image";
     const expected = `${this.shape[0]} x ${this.shape[1]} pixels`;
     if (found === expected) return;
-    throw new ShardError("bad_value", `packet ${number} is not a frame of the channel`, {
-      rule: "W-VID-6",
-      entry: this.block,
-      expected,
-      found,
-    });
+    throw this.error("bad_value", "W-VID-6", `packet ${number} is not a frame of the channel`, found, expected);
   }
 }
 
