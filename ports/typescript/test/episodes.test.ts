@@ -246,13 +246,14 @@ describe("reading", () => {
     }
   });
 
-  test("a sidecar that does not fit is left out, and told", async () => {
+  test("a sidecar that does not fit is left out, and told; its episode is not written over", async () => {
     const base = join(folder, "moved");
     await cp(`${vectors}valid_episodes/sidecar`, base, { recursive: true });
     await writeFile(
       join(base, "ep.wshard"),
       await encodeEpisode({ id: "another", observations: { x: { data: [1, 2] } } }),
     );
+    await expect(saveEpisode({ id: "e", length: 0 }, join(base, "ep.wshard"))).rejects.toThrow("has sidecars");
     const opened = await openEpisode(join(base, "ep.wshard"));
     expect(opened.problems.map((problem) => problem.rule)).toEqual(["W-SID-2"]);
     expect([...opened.observations.keys()]).toEqual(["x"]);

@@ -2,7 +2,7 @@
 
 import { readdir, stat } from "node:fs/promises";
 import { compareUtf8 } from "../core/bytes.js";
-import type { ShardError } from "../core/errors.js";
+import { invalid, type ShardError } from "../core/errors.js";
 import { ioError, type SourceLike } from "../core/source.js";
 import type { Episode } from "../wshard/episode.js";
 import type { EpisodeInput } from "../wshard/input.js";
@@ -10,6 +10,7 @@ import { type EpisodeOptions, openEpisode as openSource } from "../wshard/openin
 import { type SaveOptions, writeEpisode } from "../wshard/writing.js";
 import { FileSource } from "./file.js";
 import { FileSink, type FileSinkOptions } from "./file-sink.js";
+import { whileLocked } from "./locking.js";
 import { loadZstd } from "./zstd.js";
 
 const mostAttempts = 3;
@@ -70,11 +71,25 @@ async function stateOf(path: string): Promise<string> {
   return (await Promise.all(states)).join("\n");
 }
 
-/** Writes an episode. It appears under its name when it is complete; until then, and after an error, what was there stays. */
+/**
+ * Writes an episode. It appears under its name when it is complete; until then, and after an error, what was there stays.
+ * An episode with sidecars, which belong to what it holds, is not replaced.
+ */
 export async function saveEpisode(
   episode: EpisodeInput | Episode,
   path: string,
   options: SaveOptions & FileSinkOptions = {},
 ): Promise<void> {
-  await writeEpisode(new FileSink(path, options), episode, { zstd: loadZstd, ...options });
+  await whileLocked(path, async () => {
+    await checkNoSidecars(path);
+    await writeEpisode(new FileSink(path, options), episode, { zstd: loadZstd, ...options });
+  });
+}
+
+/** Refuses to replace an episode that has sidecars. */
+export async function checkNoSidecars(path: string): Promise<void> {
+  const [sidecar] = await sidecarsOf(path);
+  if (sidecar === undefined) return;
+  const problem = "the episode has sidecars, which belong to what it holds now: remove them, or write to another path";
+  throw invalid(problem, { path, found: sidecar });
 }

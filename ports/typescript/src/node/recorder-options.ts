@@ -1,7 +1,7 @@
 // What a recorder is told: options, the facts of steps, and labels.
 
 import { invalid } from "../core/errors.js";
-import { canonicalBytes, type JsonObject } from "../core/json.js";
+import { canonicalBytes, type JsonObject, parseJsonObject } from "../core/json.js";
 import { stepNs, type Timebase } from "../wshard/clocks.js";
 import { parseFacts } from "../wshard/metadata.js";
 import { checkId, done } from "../wshard/names.js";
@@ -80,8 +80,8 @@ export function episodeFields({ id, envId = "", timebase = {}, metadata = {} }: 
   const fields: JsonObject = { env_id: envId, episode_id: id, timebase: clock };
   if (Object.keys(metadata).length > 0) fields.metadata = metadata;
   parseFacts(fields, {}, 0n);
-  canonicalBytes(fields); // throws if it cannot be stored
-  return fields;
+  // A copy: the caller may change its objects while the recording goes on.
+  return parseJsonObject(canonicalBytes(fields));
 }
 
 /** The facts of a step without `done` where others say it. */

@@ -6,7 +6,10 @@ import { ioError } from "../core/source.js";
 import { encodeFrame, type Zstd } from "../core/zstd.js";
 import { FrameKind, packFrame } from "../wshard/journal-frames.js";
 import { checkId, done, reward, terminated, timeStamps, truncated } from "../wshard/names.js";
+import type { SaveOptions } from "../wshard/writing.js";
 import { ChunkFinisher, exists, RecordingNames, saveJournal } from "./chunk-finisher.js";
+import { checkNoSidecars } from "./episodes.js";
+import type { FileSinkOptions } from "./file-sink.js";
 import { JournalFile } from "./journal-writer.js";
 import { type PendingRun, RecordedChannel, type StepValue } from "./recorder-channels.js";
 import {
@@ -37,6 +40,8 @@ export class Recorder {
   readonly #finisher: ChunkFinisher;
   #journal: JournalFile;
   readonly #options: RecorderOptions;
+  /** How the episode, or its chunks, are saved. */
+  readonly #saving: SaveOptions & FileSinkOptions;
   /** The start frame without the chunk: the episode, and all channels so far. */
   readonly #start: { episode: JsonObject; channels: JsonObject[]; v: 1 };
   /** The chunk that is recorded now, and its first step. */
@@ -77,8 +82,8 @@ export class Recorder {
     this.#start = { channels: [], episode, v: 1 };
     this.#names = new RecordingNames(path);
     const { id, envId = "", fsync, compression } = options;
-    const saving = { sync: fsync !== "never", ...(compression ? { compression } : {}) };
-    this.#finisher = new ChunkFinisher(this.#names, { id, envId }, saving);
+    this.#saving = { sync: fsync !== "never", ...(compression ? { compression } : {}) };
+    this.#finisher = new ChunkFinisher(this.#names, { id, envId }, this.#saving);
   }
 
   /** Opens the journal of a new recording. The episode appears at `path` when it ends. */
@@ -86,6 +91,7 @@ export class Recorder {
     checkOptions(options);
     if (!options.overwrite && (await exists(path)))
       throw invalid("a finished episode exists here", { path, expected: "overwrite" });
+    await checkNoSidecars(path);
     const episode = episodeFields(options);
     const names = new RecordingNames(path);
     if (options.maxStepsPerFile !== undefined) await names.checkFree();
@@ -239,12 +245,10 @@ export class Recorder {
 
   /** The episode appears, and then the journal goes (J-5). */
   async #save(): Promise<void> {
-    const { overwrite, fsync, compression } = this.#options;
-    if (!overwrite && (await exists(this.path))) {
+    if (!this.#options.overwrite && (await exists(this.path))) {
       throw invalid("a file appeared here during the recording, which is safe in its journal", { path: this.path });
     }
-    const saving = { sync: fsync !== "never", ...(compression ? { compression } : {}) };
-    await saveJournal(this.#journal.path, this.path, saving);
+    await saveJournal(this.#journal.path, this.path, this.#saving);
     await this.#journal.remove();
   }
 
