@@ -96,7 +96,7 @@ export async function tellEpisode(opened: Episode): Promise<Told> {
   const { timebase, length, clocks } = opened;
   const integers = async (clock: DenseChannel | null) =>
     clock === null || length === 0 ? null : Array.from((await clock.data()) as unknown as bigint[], String);
-  for (const channel of channelsOf(opened)) await windowsAgree(channel);
+  for (const channel of channelsOf(opened)) if (length > 0) await windowsAgree(channel);
   return {
     id: opened.id,
     env_id: opened.envId,

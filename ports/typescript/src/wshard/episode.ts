@@ -5,13 +5,13 @@ import { toTypedArray } from "../core/dtypes.js";
 import { broken, ShardError } from "../core/errors.js";
 import type { JsonObject } from "../core/json.js";
 import type { ShardReader } from "../core/reader.js";
-import { Role } from "../core/registry.js";
+import { dtypeSizes, Role } from "../core/registry.js";
 import type { Block } from "./blocks.js";
 import type { Channel, DenseChannel } from "./channels.js";
 import { regularTimes, type Timebase } from "./clocks.js";
 import { type Blocks, type Extra, type LabelLane, type Lanes, routeBlocks } from "./lanes.js";
-import { type EpisodeFacts, type Form, parseFacts, parseHints, parseRows, type Row } from "./metadata.js";
-import { metaChannels, metaEpisode, metaProvenance, metaSidecar, metaWshard } from "./names.js";
+import { type EpisodeFacts, parseFacts, parseOlderRows, parseRows, type Row } from "./metadata.js";
+import { mayHaveOneMore, metaChannels, metaEpisode, metaProvenance, metaSidecar, metaWshard } from "./names.js";
 import type { Residual } from "./residual.js";
 import type { Edges } from "./residual-codes.js";
 
@@ -119,7 +119,6 @@ export interface Opened {
   readonly reader: ShardReader;
   readonly facts: EpisodeFacts;
   readonly rows: ReadonlyMap<string, Row>;
-  readonly hints: ReadonlyMap<string, Form>;
   readonly edges: Edges;
 }
 
@@ -138,10 +137,22 @@ export async function readDescriptions(reader: ShardReader, isSidecar = false): 
   const facts = parseFacts(episode, wshard);
   if (!isSidecar) checkBacked(reader, facts.length);
   const channels = reader.has(metaChannels) ? await reader.readJson(metaChannels, "W-JSN-1") : {};
-  const hints = parseHints(wshard.omen_channels, "block");
-  for (const [block, form] of parseHints(episode.action_spaces, "name")) hints.set(block, form);
+  const rows = parseRows(channels);
+  const isMissing = (block: string) => reader.has(block) && !rows.has(block);
+  const older = [
+    ...parseOlderRows(wshard.omen_channels, "block", isMissing),
+    ...parseOlderRows(episode.action_spaces, "name", isMissing),
+  ];
+  for (const row of older) if (!rows.has(row.block) && isFitting(row, reader, facts.length)) rows.set(row.block, row);
   const edges = wshard.residual_edges === "overlap" ? "overlap" : "pad";
-  return { reader, facts, rows: parseRows(channels), hints, edges };
+  return { reader, facts, rows, edges };
+}
+
+/** Whether a description that older writers keep elsewhere fits its block (section 10). */
+function isFitting(row: Row, reader: ShardReader, steps: bigint): boolean {
+  const size = BigInt(entryBlock(reader, row.block).size);
+  const step = row.shape.reduce((product, one) => product * BigInt(one), BigInt(dtypeSizes[row.dtype]));
+  return size === steps * step || (mayHaveOneMore(row.block) && size === (steps + 1n) * step);
 }
 
 /** W-EPI-5: nobody makes up steps that no entry has bytes for. */
@@ -195,7 +206,7 @@ function blocksOf(parts: readonly Opened[]): Blocks {
       else unplaced.push(row);
     }
   }
-  return { found, rows, unplaced, hints: base.hints, steps: Number(base.facts.length), edges: base.edges };
+  return { found, rows, unplaced, steps: Number(base.facts.length), edges: base.edges };
 }
 
 /** An entry of a file as a block. A whole one is checked against its checksum. */

@@ -91,8 +91,6 @@ export interface Blocks {
   readonly rows: ReadonlyMap<string, Row>;
   /** Rows of blocks that are not there. */
   readonly unplaced: readonly Row[];
-  /** Descriptions that older writers keep elsewhere. */
-  readonly hints: ReadonlyMap<string, Form>;
   readonly steps: number;
   readonly edges: Edges;
 }
@@ -108,19 +106,24 @@ export function routeBlocks(blocks: Blocks): Lanes {
   const lanes = emptyLanes();
   const find: FindBlock = (name) => found.get(name) ?? null;
   const used = new Set<string | null>();
-  for (const row of rows.values())
-    for (const name of [row.timeBlock, row.offsetsBlock, row.framesBlock]) used.add(name);
+  for (const row of rows.values()) {
+    used.add(row.timeBlock);
+    if (row.layout !== "dense") used.add(row.offsetsBlock).add(row.framesBlock);
+  }
   for (const block of found.values()) {
     const { name } = block;
-    if (knownMeta.has(name) || singles.has(name) || used.has(name)) continue;
-    if (name === rewardExact && rows.has(name)) continue;
-    if (name.endsWith(scalesSuffix) && name.startsWith("residual/") && found.has(name.slice(0, -scalesSuffix.length)))
-      continue;
-    const isPlaced = place(lanes, block, blocks, find);
-    if (!isPlaced) lanes.extras.set(name, { source: block, contentType: block.contentType });
+    if (knownMeta.has(name) || singles.has(name) || (name === rewardExact && rows.has(name))) continue;
+    if (isScales(name) && found.has(name.slice(0, -scalesSuffix.length))) continue;
+    // A block that is the clock or the offsets of a channel is not an extra, but it may be a channel, too.
+    if (place(lanes, block, blocks, find) || used.has(name)) continue;
+    lanes.extras.set(name, { source: block, contentType: block.contentType });
   }
   placeSingles(lanes, blocks, find);
   return lanes;
+}
+
+function isScales(name: string): boolean {
+  return name.startsWith("residual/") && name.endsWith(scalesSuffix);
 }
 
 /** Whether a block found its lane; one whose place is taken, or that has an empty key, does not (W-NAM-2). */
@@ -217,11 +220,10 @@ function plainReward(row: Row | undefined): Row | null {
 /** Section 10: the first description whose size fits exactly. */
 function inferred(block: Block, blocks: Blocks, find: FindBlock): DenseChannel {
   const { steps } = blocks;
-  const hint = blocks.hints.get(block.name);
   for (const form of guesses(block, blocks)) {
     const step = form.shape.reduce((product, size) => product * size, dtypeSizes[form.dtype]);
     if (steps * step === block.size || (mayHaveOneMore(block.name) && (steps + 1) * step === block.size)) {
-      return new DenseChannel(block, { ...form, row: null }, steps, find, form !== hint);
+      return new DenseChannel(block, { ...form, row: null }, steps, find, true);
     }
   }
   // All bytes in one entry for each: an array without a time axis.
@@ -233,8 +235,6 @@ function* guesses(block: Block, blocks: Blocks): Generator<Form> {
   const [channel] = splitFirst(rest);
   const columns = blocks.steps ? block.size / (4 * blocks.steps) : 0;
   const rows = Number.isInteger(columns) ? [[columns]] : [];
-  const hint = blocks.hints.get(block.name);
-  if (hint !== undefined) yield hint;
   if (lane === "action")
     for (const row of blocks.unplaced) if (row.id === rest) yield { dtype: row.dtype, shape: row.shape };
   if (lane === "omen" && channel === latentCodebook) for (const shape of [[], ...rows]) yield { dtype: "i32", shape };

@@ -103,7 +103,6 @@ function given(holder: JsonObject, key: string): boolean {
 export function parseFacts(episode: JsonObject, wshard: JsonObject, knownLength?: bigint): EpisodeFacts {
   const id = "episode_id" in episode ? episode.episode_id : episode.id;
   if (typeof id !== "string") bad("W-EPI-1", "'episode_id'", "a string", id, metaEpisode);
-  if ("id" in episode && typeof episode.id !== "string") bad("W-EPI-1", "'id'", "a string", episode.id, metaEpisode);
   const envId = "env_id" in episode ? episode.env_id : "";
   if (typeof envId !== "string") bad("W-EPI-1", "'env_id'", "a string", envId, metaEpisode);
   const length = knownLength ?? parseLength(episode);
@@ -141,7 +140,8 @@ function parseChunkFields(episode: JsonObject, length: bigint): ChunkFields {
   }
   const range = given(episode, "timestep_range") ? episode.timestep_range : null;
   if (range === null) return { chunkIndex, totalChunks, timestepRange: null };
-  const isRange = Array.isArray(range) && range.length === 2 && isInteger(range, 0) && isInteger(range, 1);
+  const isRange =
+    Array.isArray(range) && range.length === 2 && isCount(range, 0, -largest) && isCount(range, 1, -largest);
   if (!isRange || BigInt(range[0] as number) > BigInt(range[1] as number))
     bad("W-EPI-4", "'timestep_range'", "two integers in order", range, metaEpisode);
   const [first, last] = range.map(Number) as [number, number];
@@ -281,14 +281,14 @@ function parseForm(fields: JsonObject): Form {
   return { dtype, shape: sizes.map(Number) };
 }
 
-/** Rows of `omen_channels` or `action_spaces` by block: dtype and shape, as far as they can be read. */
-export function parseHints(listed: Json | undefined, nameField: string): Map<string, Form> {
-  const found = new Map<string, Form>();
+/** Rows of `omen_channels` or `action_spaces` by block, which describe them as those of `meta/channels` do. */
+export function parseOlderRows(listed: Json | undefined, nameField: string, has: (block: string) => boolean): Row[] {
+  const rows: Row[] = [];
   for (const fields of Array.isArray(listed) ? listed : []) {
     const block = isObject(fields) ? fields[nameField] : null;
-    if (typeof block === "string") found.set(block, parseForm(fields as JsonObject));
+    if (typeof block === "string" && has(block)) rows.push(parseRow(fields, block));
   }
-  return found;
+  return rows;
 }
 
 // --- labels
