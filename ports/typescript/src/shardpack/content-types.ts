@@ -1,9 +1,9 @@
-/** Content types of entries, as spec/registry.md has them: what the ending of a name says, and what is compressed already. */
+// Content types of entries, as spec/registry.md has them: what the ending of a name says, and what is compressed already.
 
-const UNKNOWN = "application/octet-stream";
+const unknown = "application/octet-stream";
 
 /** The endings of each content type; a `*` marks types that are compressed already. */
-const TABLE = `
+const table = `
 application/gzip* gz
 application/json json
 application/jsonl jsonl
@@ -56,7 +56,7 @@ let tables: Tables | undefined;
 function readTables(): Tables {
   if (tables === undefined) {
     tables = { byEnding: new Map(), isCompressed: new Map() };
-    for (const line of TABLE.trim().split("\n")) {
+    for (const line of table.trim().split("\n")) {
       const [marked = "", ...endings] = line.split(" ");
       const contentType = marked.replace("*", "");
       tables.isCompressed.set(contentType, marked !== contentType);
@@ -71,7 +71,7 @@ export function contentTypeOf(name: string): string {
   const ending = name.slice(name.lastIndexOf(".") + 1);
   // Only A to Z: other letters have no ending in the table.
   const lower = ending.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
-  return readTables().byEnding.get(lower) ?? UNKNOWN;
+  return readTables().byEnding.get(lower) ?? unknown;
 }
 
 /** False for contents that are compressed already: to compress them again costs time and gains nothing. */

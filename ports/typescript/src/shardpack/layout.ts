@@ -1,38 +1,37 @@
-/** Byte layout of ShardPack version 1, the only file that knows offsets (spec/shardpack.md). */
+// The byte layout of ShardPack version 1: spec/shardpack.md. No other module has these offsets.
 
-export const VERSION = 1;
+import { viewOf } from "../core/bytes.js";
+import { crc32c } from "../core/crc32c.js";
+
+export const version = 1;
 /** A block, which is a record or the index, starts with its size and its marker. */
-export const BLOCK_START_SIZE = 12;
-export const RECORD_MARKER = 0x31525053; // "SPR1"
-export const INDEX_MARKER = 0x31495053; // "SPI1"
-export const RECORD_HEAD_SIZE = 32;
-export const ROW_SIZE = 24;
-export const CHECKSUM_SIZE = 4;
+export const blockStartSize = 12;
+export const recordMarker = 0x31525053; // "SPR1"
+export const indexMarker = 0x31495053; // "SPI1"
+export const recordHeadSize = 32;
+export const rowSize = 24;
+export const checksumSize = 4;
 /** The CRC-32C of any bytes followed by their own CRC-32C. */
-export const CHECKED = 0x48674bc7;
+export const checked = 0x48674bc7;
 /** A record without entries, key and metadata. */
-export const LEAST_RECORD_SIZE = RECORD_HEAD_SIZE + CHECKSUM_SIZE;
-export const INDEX_HEAD_SIZE = 32;
-export const FOOTER_SIZE = 64;
+export const leastRecordSize = recordHeadSize + checksumSize;
+export const indexHeadSize = 32;
+export const footerSize = 64;
 /** An empty index, which has one offset, and a footer. */
-export const LEAST_FILE_SIZE = INDEX_HEAD_SIZE + 8 + FOOTER_SIZE;
-export const ALIGNMENTS: readonly number[] = [1, 8, 64];
+export const leastFileSize = indexHeadSize + 8 + footerSize;
+export const alignments: readonly number[] = [1, 8, 64];
 
-export const LONGEST_KEY = 65_536;
-export const LONGEST_NAME = 65_535;
-export const LONGEST_CONTENT_TYPE = 255;
-export const MOST_ENTRIES = 1 << 20;
-export const LARGEST_RECORD_METADATA = 16 << 20;
-export const LARGEST_HEAD = 64 << 20;
-export const MOST_RECORDS = 2 ** 32 - 1;
+export const longestKey = 65_536;
+export const longestName = 65_535;
+export const longestContentType = 255;
+export const mostEntries = 1 << 20;
+export const largestRecordMetadata = 16 << 20;
+export const largestHead = 64 << 20;
+export const mostRecords = 2 ** 32 - 1;
 
-const MAGIC = "SHRDPACK";
+const magic = "SHRDPACK";
 /** Bytes of the footer that its checksum covers. */
-const CHECKED_FOOTER_SIZE = 52;
-
-export function view(data: Uint8Array): DataView {
-  return new DataView(data.buffer, data.byteOffset, data.byteLength);
-}
+const checkedFooterSize = 52;
 
 /** A u64. Above 2⁵³ it is not exact, which is enough to see that it is larger than anything it is compared with. */
 export function readU64(from: DataView, at: number): number {
@@ -44,10 +43,6 @@ export function writeU64(to: DataView, at: number, value: number): void {
   to.setUint32(at + 4, Math.floor(value / 2 ** 32), true);
 }
 
-export function align(position: number, alignment: number): number {
-  return Math.ceil(position / alignment) * alignment;
-}
-
 // --- records
 
 export interface BlockStart {
@@ -56,7 +51,7 @@ export interface BlockStart {
 }
 
 export function readBlockStart(data: Uint8Array, at = 0): BlockStart {
-  const fields = view(data);
+  const fields = viewOf(data);
   return { size: readU64(fields, at), marker: fields.getUint32(at + 8, true) };
 }
 
@@ -75,7 +70,7 @@ export interface RecordFields {
 }
 
 export function readRecordFields(data: Uint8Array): RecordFields {
-  const fields = view(data);
+  const fields = viewOf(data);
   return {
     recordSize: readU64(fields, 0),
     marker: fields.getUint32(8, true),
@@ -104,12 +99,18 @@ export function writeRecordFields(to: DataView, record: RecordFields): void {
 }
 
 /** Where the parts of a head are, from the start of its record. */
-export function headParts(record: RecordFields): { kinds: number; key: number; metadata: number; checksum: number; end: number } {
-  const kinds = RECORD_HEAD_SIZE + ROW_SIZE * record.entryCount;
+export function headParts(record: RecordFields): {
+  kinds: number;
+  key: number;
+  metadata: number;
+  checksum: number;
+  end: number;
+} {
+  const kinds = recordHeadSize + rowSize * record.entryCount;
   const key = kinds + record.kindsSize;
   const metadata = key + record.keySize;
   const checksum = metadata + record.metadataSize;
-  return { kinds, key, metadata, checksum, end: checksum + CHECKSUM_SIZE };
+  return { kinds, key, metadata, checksum, end: checksum + checksumSize };
 }
 
 /** What a record says about the bytes of an entry. */
@@ -121,7 +122,7 @@ export interface Row {
 }
 
 export function readRow(head: DataView, number: number): Row {
-  const at = RECORD_HEAD_SIZE + ROW_SIZE * number;
+  const at = recordHeadSize + rowSize * number;
   return {
     storedSize: readU64(head, at),
     originalSize: readU64(head, at + 8),
@@ -131,7 +132,7 @@ export function readRow(head: DataView, number: number): Row {
 }
 
 export function writeRow(head: DataView, number: number, row: Row): void {
-  const at = RECORD_HEAD_SIZE + ROW_SIZE * number;
+  const at = recordHeadSize + rowSize * number;
   writeU64(head, at, row.storedSize);
   writeU64(head, at + 8, row.originalSize);
   head.setUint32(at + 16, row.crc32c, true);
@@ -139,7 +140,7 @@ export function writeRow(head: DataView, number: number, row: Row): void {
 }
 
 /** Size of the two length fields before the name and the content type of an entry. */
-export const KIND_LENGTHS_SIZE = 4;
+export const kindLengthsSize = 4;
 
 export function readKindLengths(kinds: DataView, at: number): { name: number; contentType: number } {
   return { name: kinds.getUint16(at, true), contentType: kinds.getUint16(at + 2, true) };
@@ -168,11 +169,11 @@ export interface StoredFooter extends Footer {
   crc32c: number;
   hasMagic: boolean;
   /** The bytes that the checksum covers. */
-  checked: Uint8Array;
+  checkedBytes: Uint8Array;
 }
 
 export function readFooter(data: Uint8Array): StoredFooter {
-  const fields = view(data);
+  const fields = viewOf(data);
   return {
     indexOffset: readU64(fields, 0),
     recordCount: readU64(fields, 8),
@@ -182,15 +183,15 @@ export function readFooter(data: Uint8Array): StoredFooter {
     lookupCrc32c: fields.getUint32(36, true),
     metadataCrc32c: fields.getUint32(40, true),
     version: fields.getUint8(44),
-    crc32c: fields.getUint32(CHECKED_FOOTER_SIZE, true),
-    hasMagic: [...MAGIC].every((letter, at) => data[56 + at] === letter.charCodeAt(0)),
-    checked: data.subarray(0, CHECKED_FOOTER_SIZE),
+    crc32c: fields.getUint32(checkedFooterSize, true),
+    hasMagic: [...magic].every((letter, at) => data[56 + at] === letter.charCodeAt(0)),
+    checkedBytes: data.subarray(0, checkedFooterSize),
   };
 }
 
-export function writeFooter(footer: Footer, crc32c: (data: Uint8Array) => number): Uint8Array {
-  const data = new Uint8Array(FOOTER_SIZE);
-  const fields = view(data);
+export function writeFooter(footer: Footer): Uint8Array {
+  const data = new Uint8Array(footerSize);
+  const fields = viewOf(data);
   writeU64(fields, 0, footer.indexOffset);
   writeU64(fields, 8, footer.recordCount);
   writeU64(fields, 16, footer.metadataSize);
@@ -198,28 +199,34 @@ export function writeFooter(footer: Footer, crc32c: (data: Uint8Array) => number
   fields.setUint32(32, footer.offsetsCrc32c, true);
   fields.setUint32(36, footer.lookupCrc32c, true);
   fields.setUint32(40, footer.metadataCrc32c, true);
-  fields.setUint8(44, VERSION);
-  fields.setUint32(CHECKED_FOOTER_SIZE, crc32c(data.subarray(0, CHECKED_FOOTER_SIZE)), true);
-  data.set([...MAGIC].map((letter) => letter.charCodeAt(0)), 56);
+  fields.setUint8(44, version);
+  fields.setUint32(checkedFooterSize, crc32c(data.subarray(0, checkedFooterSize)), true);
+  data.set(
+    [...magic].map((letter) => letter.charCodeAt(0)),
+    56,
+  );
   return data;
 }
 
 /** Where the parts of an index are, from the start of the index, and its whole size with the footer. */
-export function indexParts(recordCount: number, metadataSize: number): { offsets: number; hashes: number; numbers: number; metadata: number; footer: number; end: number } {
-  const hashes = INDEX_HEAD_SIZE + 8 * (recordCount + 1);
+export function indexParts(
+  recordCount: number,
+  metadataSize: number,
+): { offsets: number; hashes: number; numbers: number; metadata: number; footer: number; end: number } {
+  const hashes = indexHeadSize + 8 * (recordCount + 1);
   const numbers = hashes + 8 * recordCount;
   const metadata = numbers + 4 * recordCount;
   const footer = metadata + metadataSize;
-  return { offsets: INDEX_HEAD_SIZE, hashes, numbers, metadata, footer, end: footer + FOOTER_SIZE };
+  return { offsets: indexHeadSize, hashes, numbers, metadata, footer, end: footer + footerSize };
 }
 
 /** The 32 bytes with which the index of this footer starts. */
 export function indexHead(footer: Footer): Uint8Array {
-  const data = new Uint8Array(INDEX_HEAD_SIZE);
-  const fields = view(data);
+  const data = new Uint8Array(indexHeadSize);
+  const fields = viewOf(data);
   writeU64(fields, 0, footer.totalSize - footer.indexOffset);
-  fields.setUint32(8, INDEX_MARKER, true);
-  fields.setUint8(12, VERSION);
+  fields.setUint32(8, indexMarker, true);
+  fields.setUint8(12, version);
   writeU64(fields, 16, footer.recordCount);
   writeU64(fields, 24, footer.metadataSize);
   return data;

@@ -1,0 +1,235 @@
+// From what a caller writes to the bytes of a record. Nothing in them depends on the place of the record in a shard.
+
+import { encodeUtf8, viewOf } from "../core/bytes.js";
+import { crc32c } from "../core/crc32c.js";
+import { broken, invalid, ShardError, shortened } from "../core/errors.js";
+import { canonicalBytes, type JsonObject } from "../core/json.js";
+import { alignUp } from "../core/layout.js";
+import { encodeLz4 } from "../core/lz4.js";
+import { defaultLimits } from "../core/registry.js";
+import { encodeFrame, loadZstd, type ZstdProvider } from "../core/zstd.js";
+import { contentTypeOf, isCompressible } from "./content-types.js";
+import { type EncodingName, encodings, type MetadataEncodingName, metadataEncodings } from "./encodings.js";
+import {
+  alignments,
+  headParts,
+  kindLengthsSize,
+  largestHead,
+  largestRecordMetadata,
+  longestContentType,
+  longestKey,
+  longestName,
+  mostEntries,
+  type RecordFields,
+  recordMarker,
+  version,
+  writeKindLengths,
+  writeRecordFields,
+  writeRow,
+} from "./layout.js";
+
+/** How records are written. */
+export interface EncodingOptions {
+  /** Every entry starts on a multiple of this. With 64, arrays and episodes inside can be used in place. */
+  alignment?: 1 | 8 | 64;
+  /** For entries whose content type is not compressed already. */
+  compression?: "none" | "lz4" | "zstd";
+  /** The level of zstd; 3 by default. */
+  level?: number;
+  /** A zstd library that can compress. */
+  zstd?: ZstdProvider | undefined;
+}
+
+/** An entry as it is stored. */
+export interface StoredEntry {
+  name: string;
+  contentType: string;
+  encoding: number;
+  originalSize: number;
+  crc32c: number;
+  data: Uint8Array;
+}
+
+/** Metadata as it is stored. */
+export interface StoredMetadata {
+  encoding: MetadataEncodingName;
+  data: Uint8Array;
+}
+
+/** The bytes of a record. */
+export interface EncodedRecord {
+  key: string;
+  encodedKey: Uint8Array;
+  /** Name and content type of each entry. */
+  kinds: readonly { name: string; contentType: string }[];
+  bytes: Uint8Array;
+}
+
+const noMetadata: StoredMetadata = { encoding: "none", data: new Uint8Array(0) };
+const leastCompressed = 257;
+
+export class RecordEncoder {
+  readonly alignment: number;
+  readonly #compression: EncodingName;
+  readonly #level: number;
+  readonly #zstd: ZstdProvider | undefined;
+
+  constructor(options: EncodingOptions) {
+    const { alignment = 8, compression = "none", level = 3, zstd } = options;
+    if (!alignments.includes(alignment))
+      throw invalid("the alignment is unknown", { expected: "1, 8 or 64", found: alignment });
+    if (compression !== "none" && compression !== "lz4" && compression !== "zstd") {
+      throw invalid("the compression is unknown", { expected: "none, lz4 or zstd", found: String(compression) });
+    }
+    this.alignment = alignment;
+    this.#compression = compression;
+    this.#level = level;
+    this.#zstd = zstd;
+  }
+
+  /** Encodes the entries and the metadata of a record. */
+  async encode(
+    key: string,
+    entries: Iterable<readonly [name: string, content: Uint8Array | string]>,
+    metadata: JsonObject | undefined,
+    contentTypes: Readonly<Record<string, string>>,
+  ): Promise<EncodedRecord> {
+    const stored: StoredEntry[] = [];
+    for (const [name, content] of entries) {
+      const data = typeof content === "string" ? encodeUtf8(content) : content;
+      if (!(data instanceof Uint8Array)) {
+        throw invalid("the content is neither bytes nor well-formed text", { entry: name });
+      }
+      const contentType = Object.hasOwn(contentTypes, name) ? contentTypes[name] : contentTypeOf(name);
+      stored.push(await this.#entry(name, contentType, data));
+    }
+    for (const name of Object.keys(contentTypes)) {
+      if (!stored.some((entry) => entry.name === name)) throw invalid("a content type has no entry", { entry: name });
+    }
+    const hasFields = metadata !== undefined && Object.keys(metadata).length > 0;
+    return this.assemble(key, stored, hasFields ? { encoding: "json", data: canonicalBytes(metadata) } : noMetadata);
+  }
+
+  async #entry(name: string, contentType: string, content: Uint8Array): Promise<StoredEntry> {
+    let encoding: EncodingName = "none";
+    let data = content;
+    const mayCompress = content.length >= leastCompressed && content.length <= defaultLimits.maxDecompressedBytes;
+    if (this.#compression !== "none" && mayCompress && isCompressible(contentType)) {
+      const compressed = await this.#compress(content);
+      if (compressed !== undefined && compressed.length < Math.floor((content.length * 9) / 10)) {
+        encoding = this.#compression;
+        data = compressed;
+      }
+    }
+    const number = encodings.indexOf(encoding);
+    return { name, contentType, encoding: number, originalSize: content.length, crc32c: crc32c(data), data };
+  }
+
+  async #compress(content: Uint8Array): Promise<Uint8Array | undefined> {
+    if (this.#compression === "lz4") return encodeLz4(content);
+    return await encodeFrame(await loadZstd(this.#zstd), content, this.#level, false);
+  }
+
+  /** Puts a record together from entries that are encoded already. Sizes and checksums of entries are not checked. */
+  assemble(key: string, entries: readonly StoredEntry[], metadata: StoredMetadata = noMetadata): EncodedRecord {
+    const encodedKey = encodeName(key, "the key of a record", longestKey, "P-REC-5", "invalid_argument");
+    const kinds = encodeKinds(entries);
+    const stored = isEmptyObject(metadata) ? noMetadata : metadata;
+    if (stored.encoding === "none" && stored.data.length > 0) {
+      throw broken("invalid_argument", "P-MTD-1", "metadata needs an encoding");
+    }
+    const fields: RecordFields = {
+      recordSize: 0,
+      marker: recordMarker,
+      version,
+      metadataEncoding: metadataEncodings.indexOf(stored.encoding),
+      alignment: this.alignment,
+      flags: 0,
+      entryCount: entries.length,
+      kindsSize: kinds.length,
+      keySize: encodedKey.length,
+      metadataSize: stored.data.length,
+    };
+    const parts = headParts(fields);
+    checkLimit("the number of entries of a record", entries.length, mostEntries);
+    checkLimit("the metadata of a record", stored.data.length, largestRecordMetadata);
+    checkLimit("the head of a record", parts.end, largestHead);
+    let size = parts.end;
+    for (const { data } of entries) size = alignUp(size, this.alignment) + data.length;
+    // Space between entries stays zero.
+    const bytes = new Uint8Array(alignUp(size, this.alignment));
+    const view = viewOf(bytes);
+    writeRecordFields(view, { ...fields, recordSize: bytes.length });
+    let position = parts.end;
+    entries.forEach((entry, number) => {
+      position = alignUp(position, this.alignment);
+      bytes.set(entry.data, position);
+      position += entry.data.length;
+      writeRow(view, number, { ...entry, storedSize: entry.data.length });
+    });
+    bytes.set(kinds, parts.kinds);
+    bytes.set(encodedKey, parts.key);
+    bytes.set(stored.data, parts.metadata);
+    view.setUint32(parts.checksum, crc32c(bytes.subarray(0, parts.checksum)), true);
+    return { key, encodedKey, kinds: entries, bytes };
+  }
+}
+
+/** An empty object reads the same as no metadata, and a record has one form. */
+function isEmptyObject({ encoding, data }: StoredMetadata): boolean {
+  if (encoding === "messagepack") return data.length === 1 && data[0] === 0x80;
+  return encoding === "json" && data.length === 2 && data[0] === 0x7b && data[1] === 0x7d;
+}
+
+function checkLimit(what: string, found: number, most: number): void {
+  if (found > most)
+    throw broken("limit_exceeded", "P-REC-6", `${what} is too large`, { expected: `at most ${most}`, found });
+}
+
+function encodeName(
+  name: string,
+  what: string,
+  longest: number,
+  rule: string,
+  code: "invalid_argument" | "bad_name",
+): Uint8Array {
+  const encoded = typeof name === "string" ? encodeUtf8(name) : undefined;
+  if (encoded === undefined || encoded.length === 0 || encoded.length > longest || encoded.includes(0)) {
+    const details = {
+      expected: `1 to ${longest} bytes of UTF-8 without U+0000`,
+      found: JSON.stringify(shortened(String(name))),
+    };
+    throw broken(code, rule, `${what} cannot be written`, details);
+  }
+  return encoded;
+}
+
+function encodeKinds(entries: readonly StoredEntry[]): Uint8Array {
+  const seen = new Set<string>();
+  const parts = entries.map(({ name, contentType }) => {
+    if (seen.has(name)) {
+      throw new ShardError("duplicate_name", "two entries of a record have the same name", {
+        rule: "P-KND-4",
+        entry: name,
+      });
+    }
+    seen.add(name);
+    if (contentType.length > longestContentType || /[^ -~]/.test(contentType)) {
+      const details = { entry: name, expected: `at most ${longestContentType} bytes of printable ASCII` };
+      throw broken("bad_header", "P-KND-3", "the content type cannot be written", details);
+    }
+    const encoded = encodeName(name, "the name of an entry", longestName, "P-KND-2", "bad_name");
+    return { name: encoded, contentType: encodeUtf8(contentType) as Uint8Array };
+  });
+  const size = parts.reduce((sum, part) => sum + kindLengthsSize + part.name.length + part.contentType.length, 0);
+  const kinds = new Uint8Array(size);
+  const view = viewOf(kinds);
+  let at = 0;
+  for (const { name, contentType } of parts) {
+    writeKindLengths(view, at, name.length, contentType.length);
+    kinds.set(name, at + kindLengthsSize);
+    kinds.set(contentType, at + kindLengthsSize + name.length);
+    at += kindLengthsSize + name.length + contentType.length;
+  }
+  return kinds;
+}
