@@ -6,15 +6,16 @@ import { container } from "./container.js";
 import { episode, episodeFeatures } from "./episode.js";
 import { journal, journalFeatures } from "./journal.js";
 import { type Kind, readCase, type Told } from "./kind.js";
+import { pack } from "./pack.js";
 
 const usage =
   "run info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | --batch";
 
 /** The letters of tests/conformance/ports.py. */
-const features = ["RZMSFLJNIGVW", episodeFeatures, journalFeatures].join("");
+const features = ["RZMSFLJNIGVW", episodeFeatures, journalFeatures, "PKB"].join("");
 
 /** What the program does with each kind of file. */
-const kinds: Record<string, Kind> = { container, episode, journal };
+const kinds: Record<string, Kind> = { container, episode, journal, pack };
 
 type Command = (...texts: string[]) => Promise<Told>;
 
@@ -23,7 +24,7 @@ const commands: Record<string, Command> = {
     name: "typescript",
     version: "0.1.0",
     features: [...features],
-    formats: { journal: 1, shard: 2, wshard: 1 },
+    formats: { journal: 1, shard: 2, shardpack: 1, wshard: 1 },
   }),
   read: (kind, file) => can(kinds[kind]?.read)(file),
   step: (kind, file, path) => can(kinds[kind]?.step)(file, readCase(path)),
