@@ -7,15 +7,16 @@ import { episode, episodeFeatures } from "./episode.js";
 import { journal, journalFeatures } from "./journal.js";
 import { type Kind, readCase, type Told } from "./kind.js";
 import { pack } from "./pack.js";
+import { set } from "./set.js";
 
 const usage =
   "run info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | --batch";
 
 /** The letters of tests/conformance/ports.py. */
-const features = ["RZMSFLJNIGVW", episodeFeatures, journalFeatures, "PKB"].join("");
+const features = ["RZMSFLJNIGVW", episodeFeatures, journalFeatures, "PTKB"].join("");
 
 /** What the program does with each kind of file. */
-const kinds: Record<string, Kind> = { container, episode, journal, pack };
+const kinds: Record<string, Kind> = { container, episode, journal, pack, set };
 
 type Command = (...texts: string[]) => Promise<Told>;
 

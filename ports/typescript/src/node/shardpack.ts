@@ -4,6 +4,7 @@ import { createReadStream } from "node:fs";
 import type { SourceLike } from "../core/source.js";
 import { openShardPack as openSource, type ShardPackReader } from "../shardpack/reader.js";
 import type { PackRecord } from "../shardpack/record.js";
+import { openShardSet as openSetSource, type ShardSet } from "../shardpack/set.js";
 import type { PackOptions } from "../shardpack/shard-bytes.js";
 import { type StreamOptions, streamRecords } from "../shardpack/stream.js";
 import { FileSource } from "./file.js";
@@ -23,4 +24,9 @@ export async function openShardPack(given: SourceLike, options: PackOptions = {}
 export function streamShardPack(path: string, options: StreamOptions = {}): AsyncGenerator<PackRecord> {
   const stream = createReadStream(path, { highWaterMark: 1 << 20 });
   return streamRecords(stream, { zstd: loadZstd, name: path, ...options });
+}
+
+/** Opens a set file. A string is a path, unless it starts with http: or https:. Close the set. */
+export async function openShardSet(given: SourceLike, options: PackOptions = {}): Promise<ShardSet> {
+  return await openSetSource(fromPath(given), { zstd: loadZstd, ...options });
 }

@@ -65,7 +65,7 @@ export async function decodeContent(
   if (encoding === "gzip") return decodeGzip(stored, size);
   try {
     if (encoding === "lz4") return decodeLz4(stored, size);
-    return await decodeFrames(await loadZstd(shard.zstd), stored, size, maxWindowBytes);
+    return await decodeFrames(await loadZstd(shard.options.zstd), stored, size, maxWindowBytes);
   } catch (error) {
     if (!(error instanceof ShardError)) throw error;
     const { code, problem, rule, expected, found, cause } = error;

@@ -7,6 +7,7 @@ export { openShardPack, ShardPackReader } from "./reader.js";
 export { PackEntry, PackRecord } from "./record.js";
 export type { EncodingOptions } from "./record-encoder.js";
 export { type LostPart, type Recovery, recoverShardPack } from "./recover.js";
+export { openShardSet, ShardSet } from "./set.js";
 export type { PackOptions } from "./shard-bytes.js";
 export { type ByteStream, type StreamOptions, streamRecords } from "./stream.js";
 export {

@@ -37,7 +37,7 @@ export interface EncodingOptions {
   /** The level of zstd; 3 by default. */
   level?: number;
   /** A zstd library that can compress. */
-  zstd?: ZstdProvider | undefined;
+  zstd?: ZstdProvider;
 }
 
 /** An entry as it is stored. */

@@ -1,30 +1,25 @@
 // The bytes of a shard, and what reading them needs: limits and a zstd library.
 
 import { located } from "../core/errors.js";
+import type { OpenOptions } from "../core/reader.js";
 import { defaultLimits, type Limits } from "../core/registry.js";
 import { checkLength, type Source } from "../core/source.js";
-import type { ZstdProvider } from "../core/zstd.js";
 
 /** How shards are read. */
-export interface PackOptions {
-  /** What a file may ask for; raise one for files that you trust. */
-  limits?: Partial<Limits>;
-  /** A zstd library, for entries that are compressed with zstd. */
-  zstd?: ZstdProvider | undefined;
-}
+export type PackOptions = Pick<OpenOptions, "limits" | "zstd">;
 
 /** Where a record finds its bytes: the file, or a part of it that is in memory already. */
 export class ShardBytes {
   /** What errors call the shard: a path or a URL. */
   readonly name: string | undefined;
   readonly limits: Limits;
-  readonly zstd: ZstdProvider | undefined;
+  readonly options: PackOptions;
   readonly #read: Source["read"];
 
   constructor(name: string | undefined, options: PackOptions, read: Source["read"]) {
     this.name = name;
     this.limits = { ...defaultLimits, ...options.limits };
-    this.zstd = options.zstd;
+    this.options = options;
     this.#read = read;
   }
 
@@ -35,7 +30,7 @@ export class ShardBytes {
 
   /** The same shard, with the bytes from `start` on in memory. What is outside of them is read as before. */
   withPart(start: number, part: Uint8Array): ShardBytes {
-    return new ShardBytes(this.name, this, async (offset, size) => {
+    return new ShardBytes(this.name, this.options, async (offset, size) => {
       const at = offset - start;
       if (at >= 0 && at + size <= part.length) return part.subarray(at, at + size);
       return await this.read(offset, size);
