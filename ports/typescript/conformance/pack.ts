@@ -1,10 +1,10 @@
 import { writeFileSync } from "node:fs";
 import { encodeUtf8, fromHex, toHex } from "../src/core/bytes.js";
 import { isObject, type Json, type JsonObject } from "../src/core/json.js";
+import { BytesSink } from "../src/core/sink.js";
 import { openShardPack, streamShardPack } from "../src/node/shardpack.js";
 import { FileSource, ShardError, xxh64 } from "../src/node.js";
 import {
-  BytesOutput,
   type Entries,
   type MessagePackValue,
   openShardPack as openPack,
@@ -51,10 +51,10 @@ export const pack: Kind = {
   },
 
   recover: async (file) => {
-    const output = new BytesOutput();
-    const { lost, hadIndex } = await recoverShardPack(new FileSource(file), output);
+    const sink = new BytesSink();
+    const { lost, hadIndex } = await recoverShardPack(new FileSource(file), sink);
     const keys: string[] = [];
-    for await (const record of await openPack(output.bytes())) keys.push(record.key);
+    for await (const record of await openPack(sink.bytes as Uint8Array)) keys.push(record.key);
     const parts = lost.map(({ key, offset, size }) => ({
       key: key ?? null,
       offset: String(offset),
@@ -65,8 +65,8 @@ export const pack: Kind = {
 
   write: async (given, out) => {
     const options = given["options"] as JsonObject;
-    const output = new BytesOutput();
-    const writer = new ShardPackWriter(output, {
+    const sink = new BytesSink();
+    const writer = new ShardPackWriter(sink, {
       alignment: Number(options["alignment"]) as 1 | 8 | 64,
       compression: options["compression"] as "none",
       created: String(options["created"]),
@@ -80,28 +80,28 @@ export const pack: Kind = {
         ...(isObject(record["metadata"]) ? { metadata: record["metadata"] } : {}),
       });
     }
-    await writer.close();
-    return save(output, out);
+    await writer.finish();
+    return save(sink, out);
   },
 
   rewrite: (file, out) =>
     using(file, async (reader) => {
-      const output = new BytesOutput();
+      const sink = new BytesSink();
       const { user, created } = reader.metadata;
-      const writer = new ShardPackWriter(output, {
+      const writer = new ShardPackWriter(sink, {
         ...(reader.length > 0 ? { alignment: (await reader.record(0)).alignment as 1 | 8 | 64 } : {}),
         ...(isObject(user) ? { metadata: user } : {}),
         ...(typeof created === "string" ? { created } : {}),
       });
       for await (const record of reader) await writer.copy(record);
-      await writer.close();
-      return save(output, out);
+      await writer.finish();
+      return save(sink, out);
     }),
 };
 
-function save(output: BytesOutput, out: string): Told {
-  writeFileSync(out, output.bytes());
-  return { sha256: digest(output.bytes()) };
+function save(sink: BytesSink, out: string): Told {
+  writeFileSync(out, sink.bytes as Uint8Array);
+  return { sha256: digest(sink.bytes as Uint8Array) };
 }
 
 async function using(file: string, run: (reader: ShardPackReader) => Promise<Told>): Promise<Told> {

@@ -5,16 +5,9 @@ export type { Footer } from "./layout.js";
 export type { MessagePackExtension, MessagePackMap, MessagePackValue } from "./messagepack.js";
 export { openShardPack, ShardPackReader } from "./reader.js";
 export { PackEntry, PackRecord } from "./record.js";
-export type { EncodingOptions } from "./record-encoder.js";
+export type { EncodingOptions, Entries, RecordOptions } from "./record-encoder.js";
 export { type LostPart, type Recovery, recoverShardPack } from "./recover.js";
 export { openShardSet, ShardSet } from "./set.js";
 export type { PackOptions } from "./shard-bytes.js";
 export { type ByteStream, type StreamOptions, streamRecords } from "./stream.js";
-export {
-  BytesOutput,
-  type Entries,
-  type PackOutput,
-  type PackWriterOptions,
-  type RecordOptions,
-  ShardPackWriter,
-} from "./writer.js";
+export { type PackWriterOptions, ShardPackWriter } from "./writer.js";

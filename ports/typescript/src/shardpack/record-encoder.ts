@@ -2,14 +2,14 @@
 
 import { encodeUtf8, viewOf } from "../core/bytes.js";
 import { crc32c } from "../core/crc32c.js";
+import { encodeEntry } from "../core/encode.js";
 import { broken, invalid, ShardError, shortened } from "../core/errors.js";
 import { canonicalBytes, type JsonObject } from "../core/json.js";
-import { alignUp } from "../core/layout.js";
-import { encodeLz4 } from "../core/lz4.js";
+import { alignUp, type Codec, codecs } from "../core/layout.js";
 import { defaultLimits } from "../core/registry.js";
-import { encodeFrame, loadZstd, type ZstdProvider } from "../core/zstd.js";
+import type { ZstdProvider } from "../core/zstd.js";
 import { contentTypeOf, isCompressible } from "./content-types.js";
-import { type EncodingName, encodings, type MetadataEncodingName, metadataEncodings } from "./encodings.js";
+import { encodings, type MetadataEncodingName, metadataEncodings } from "./encodings.js";
 import {
   alignments,
   headParts,
@@ -27,21 +27,33 @@ import {
   writeRecordFields,
   writeRow,
 } from "./layout.js";
+import type { PackRecord } from "./record.js";
 
 /** How records are written. */
 export interface EncodingOptions {
   /** Every entry starts on a multiple of this. With 64, arrays and episodes inside can be used in place. */
   alignment?: 1 | 8 | 64;
   /** For entries whose content type is not compressed already. */
-  compression?: "none" | "lz4" | "zstd";
+  compression?: Codec;
   /** The level of zstd; 3 by default. */
   level?: number;
   /** A zstd library that can compress. */
   zstd?: ZstdProvider;
 }
 
+/** What is said about one record. */
+export interface RecordOptions {
+  /** What a reader can know about the sample without reading its entries. */
+  metadata?: JsonObject;
+  /** Content types of entries whose names do not tell them. */
+  contentTypes?: Readonly<Record<string, string>>;
+}
+
+/** Contents by name: bytes, or text that is written as UTF-8. The order is kept; an object has names such as "0" first. */
+export type Entries = Readonly<Record<string, Uint8Array | string>> | ReadonlyMap<string, Uint8Array | string>;
+
 /** An entry as it is stored. */
-export interface StoredEntry {
+interface StoredEntry {
   name: string;
   contentType: string;
   encoding: number;
@@ -51,7 +63,7 @@ export interface StoredEntry {
 }
 
 /** Metadata as it is stored. */
-export interface StoredMetadata {
+interface StoredMetadata {
   encoding: MetadataEncodingName;
   data: Uint8Array;
 }
@@ -66,11 +78,10 @@ export interface EncodedRecord {
 }
 
 const noMetadata: StoredMetadata = { encoding: "none", data: new Uint8Array(0) };
-const leastCompressed = 257;
 
 export class RecordEncoder {
   readonly alignment: number;
-  readonly #compression: EncodingName;
+  readonly #compression: Codec;
   readonly #level: number;
   readonly #zstd: ZstdProvider | undefined;
 
@@ -78,24 +89,19 @@ export class RecordEncoder {
     const { alignment = 8, compression = "none", level = 3, zstd } = options;
     if (!alignments.includes(alignment))
       throw invalid("the alignment is unknown", { expected: "1, 8 or 64", found: alignment });
-    if (compression !== "none" && compression !== "lz4" && compression !== "zstd") {
-      throw invalid("the compression is unknown", { expected: "none, lz4 or zstd", found: String(compression) });
-    }
+    if (!codecs.includes(compression))
+      throw invalid("the compression is unknown", { expected: codecs.join(" or "), found: compression });
     this.alignment = alignment;
     this.#compression = compression;
     this.#level = level;
     this.#zstd = zstd;
   }
 
-  /** Encodes the entries and the metadata of a record. */
-  async encode(
-    key: string,
-    entries: Iterable<readonly [name: string, content: Uint8Array | string]>,
-    metadata: JsonObject | undefined,
-    contentTypes: Readonly<Record<string, string>>,
-  ): Promise<EncodedRecord> {
+  /** Encodes a new record. */
+  async encode(key: string, entries: Entries, options: RecordOptions): Promise<EncodedRecord> {
+    const { metadata = {}, contentTypes = {} } = options;
     const stored: StoredEntry[] = [];
-    for (const [name, content] of entries) {
+    for (const [name, content] of entries instanceof Map ? entries : Object.entries(entries)) {
       const data = typeof content === "string" ? encodeUtf8(content) : content;
       if (!(data instanceof Uint8Array)) {
         throw invalid("the content is neither bytes nor well-formed text", { entry: name });
@@ -106,38 +112,36 @@ export class RecordEncoder {
     for (const name of Object.keys(contentTypes)) {
       if (!stored.some((entry) => entry.name === name)) throw invalid("a content type has no entry", { entry: name });
     }
-    const hasFields = metadata !== undefined && Object.keys(metadata).length > 0;
-    return this.assemble(key, stored, hasFields ? { encoding: "json", data: canonicalBytes(metadata) } : noMetadata);
+    const hasFields = Object.keys(metadata).length > 0;
+    return this.#assemble(key, stored, hasFields ? { encoding: "json", data: canonicalBytes(metadata) } : noMetadata);
+  }
+
+  /** Encodes a record of another shard. Its entries are checked, but not decoded. */
+  async copy(record: PackRecord): Promise<EncodedRecord> {
+    const { key } = record;
+    record.checkMetadataEncoding();
+    const stored: StoredEntry[] = [];
+    for (const entry of record.entries()) {
+      const { name, contentType, encodingNumber: encoding, size: originalSize, crc32c } = entry;
+      stored.push({ name, contentType, encoding, originalSize, crc32c, data: await entry.readStored() });
+    }
+    return this.#assemble(key, stored, { encoding: record.metadataEncoding, data: record.storedMetadata });
   }
 
   async #entry(name: string, contentType: string, content: Uint8Array): Promise<StoredEntry> {
-    let encoding: EncodingName = "none";
-    let data = content;
-    const mayCompress = content.length >= leastCompressed && content.length <= defaultLimits.maxDecompressedBytes;
-    if (this.#compression !== "none" && mayCompress && isCompressible(contentType)) {
-      const compressed = await this.#compress(content);
-      if (compressed !== undefined && compressed.length < Math.floor((content.length * 9) / 10)) {
-        encoding = this.#compression;
-        data = compressed;
-      }
-    }
-    const number = encodings.indexOf(encoding);
-    return { name, contentType, encoding: number, originalSize: content.length, crc32c: crc32c(data), data };
+    const mayCompress = isCompressible(contentType) && content.length <= defaultLimits.maxDecompressedBytes;
+    const options = { codec: mayCompress ? this.#compression : "none", level: this.#level };
+    const { stored: data, flags } = await encodeEntry(content, options, this.#zstd);
+    const codec = flags === 0 ? "none" : options.codec;
+    const encoding = encodings.indexOf(codec);
+    return { name, contentType, encoding, originalSize: content.length, crc32c: crc32c(data), data };
   }
 
-  async #compress(content: Uint8Array): Promise<Uint8Array | undefined> {
-    if (this.#compression === "lz4") return encodeLz4(content);
-    return await encodeFrame(await loadZstd(this.#zstd), content, this.#level, false);
-  }
-
-  /** Puts a record together from entries that are encoded already. Sizes and checksums of entries are not checked. */
-  assemble(key: string, entries: readonly StoredEntry[], metadata: StoredMetadata = noMetadata): EncodedRecord {
+  /** Puts a record together. */
+  #assemble(key: string, entries: readonly StoredEntry[], metadata: StoredMetadata): EncodedRecord {
     const encodedKey = encodeName(key, "the key of a record", longestKey, "P-REC-5", "invalid_argument");
     const kinds = encodeKinds(entries);
     const stored = isEmptyObject(metadata) ? noMetadata : metadata;
-    if (stored.encoding === "none" && stored.data.length > 0) {
-      throw broken("invalid_argument", "P-MTD-1", "metadata needs an encoding");
-    }
     const fields: RecordFields = {
       recordSize: 0,
       marker: recordMarker,

@@ -2,6 +2,7 @@
 
 import { ShardError } from "../core/errors.js";
 import { isObject, type JsonObject } from "../core/json.js";
+import type { Sink } from "../core/sink.js";
 import { type Source, type SourceLike, toSource } from "../core/source.js";
 import {
   blockStartSize,
@@ -15,7 +16,7 @@ import {
 import { openRecord, openShardPack, type ShardPackReader } from "./reader.js";
 import type { PackRecord } from "./record.js";
 import { type PackOptions, ShardBytes } from "./shard-bytes.js";
-import { type PackOutput, type PackWriterOptions, ShardPackWriter } from "./writer.js";
+import { type PackWriterOptions, ShardPackWriter } from "./writer.js";
 
 /** Something that could not be recovered. */
 export interface LostPart {
@@ -50,22 +51,18 @@ const leastBudget = 64 << 20;
  */
 export async function recoverShardPack(
   given: SourceLike,
-  output: PackOutput,
+  sink: Sink,
   options: PackOptions & PackWriterOptions = {},
 ): Promise<Recovery> {
   const source = toSource(given);
   try {
-    return await recover(source, output, options);
+    return await recover(source, sink, options);
   } finally {
     await source.close();
   }
 }
 
-async function recover(
-  source: Source,
-  output: PackOutput,
-  options: PackOptions & PackWriterOptions,
-): Promise<Recovery> {
+async function recover(source: Source, sink: Sink, options: PackOptions & PackWriterOptions): Promise<Recovery> {
   // The reader must not close the source when it finds damage.
   const reader = await openUndamaged(borrowed(source), options);
   const lost: LostPart[] = [];
@@ -74,7 +71,7 @@ async function recover(
   const { created, user } = fields;
   let writer: ShardPackWriter | undefined;
   const start = (alignment?: number) =>
-    new ShardPackWriter(output, {
+    new ShardPackWriter(sink, {
       ...(typeof created === "string" ? { created } : {}),
       ...(isObject(user) ? { metadata: user } : {}),
       ...(alignment === undefined ? {} : { alignment: alignment as 1 | 8 | 64 }),
@@ -88,7 +85,7 @@ async function recover(
     }
     writer ??= start();
     writer.keepFields(fields);
-    await writer.close();
+    await writer.finish();
   } catch (error) {
     await writer?.abort();
     throw error;
