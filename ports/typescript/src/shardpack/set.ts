@@ -1,6 +1,6 @@
 // Set files: one small file that knows all shards of a set (spec/shardpack.md, section 9.3).
 
-import { encodeUtf8, fromHex } from "../core/bytes.js";
+import { fromHex } from "../core/bytes.js";
 import { broken, invalid, located, ShardError, shortened } from "../core/errors.js";
 import { isInteger, isObject, type JsonObject } from "../core/json.js";
 import { type Manifest, type ManifestRow, readManifest } from "../core/manifest.js";
@@ -9,6 +9,7 @@ import { type Source, type SourceLike, toSource } from "../core/source.js";
 import { type Footer, footerSize, readFooter } from "./layout.js";
 import { openShardPack, type ShardPackReader } from "./reader.js";
 import type { PackRecord } from "./record.js";
+import { countNumbers, isFileName } from "./set-names.js";
 import type { PackOptions } from "./shard-bytes.js";
 import { checkFooter } from "./shard-index.js";
 
@@ -17,7 +18,6 @@ export const setVersion = 1;
 export const mostShards = 32_768;
 const mostParts = 65_536;
 const longestRevision = 255;
-const longestName = 255;
 
 /** Opens a set file, with its folder: shards are read through the source's `sibling`. No shard is looked at. */
 export async function openShardSet(given: SourceLike, options: PackOptions = {}): Promise<ShardSet> {
@@ -202,18 +202,6 @@ function checkSetFields(fields: JsonObject, shards: number): void {
   if (!areIntegers || !(1 <= Number(part) && Number(part) <= Number(parts) && Number(parts) <= mostParts)) {
     throw wrong("part", `an integer from 1 to 'parts', which is at most ${mostParts}`);
   }
-}
-
-/** How many numbers a name has: `%06d` or `%d`. `%%` is a percent sign. */
-export function countNumbers(name: string): number {
-  return name.replaceAll("%%", "").match(/%0?[0-9]*d/g)?.length ?? 0;
-}
-
-/** Whether a text is the name of a file beside the set file (P-SET-4). */
-export function isFileName(name: string): boolean {
-  const size = encodeUtf8(name)?.length ?? 0;
-  if (size === 0 || size > longestName || name === "." || name === "..") return false;
-  return !/[/\\\p{Cc}]|^[A-Za-z][A-Za-z0-9+.-]*:/u.test(name);
 }
 
 /** The footer that a row states, after all rules about rows are checked (P-SET-2 to P-SET-4). */

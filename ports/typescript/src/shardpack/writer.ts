@@ -6,7 +6,7 @@ import { canonicalBytes, type JsonObject, parseJsonObject } from "../core/json.j
 import type { Sink } from "../core/sink.js";
 import { ioError } from "../core/source.js";
 import { xxh64 } from "../core/xxh64.js";
-import { type Footer, mostRecords, version } from "./layout.js";
+import { type Footer, indexParts, mostRecords, version } from "./layout.js";
 import type { PackRecord } from "./record.js";
 import {
   type EncodedRecord,
@@ -27,7 +27,10 @@ export interface PackWriterOptions extends EncodingOptions {
 /** Records are handed to the sink in batches of this size. */
 const batchSize = 1 << 20;
 /** A shard with more names of entries than this has no schema. */
-const mostNames = 256;
+export const mostNames = 256;
+
+/** Bytes of the metadata of a usual shard, to tell its size before it is known. */
+const usualMetadata = 1024;
 
 /** A time as the index has it: RFC 3339, UTC, in seconds. */
 export function creationTime(created: string | Date = new Date()): string {
@@ -45,7 +48,7 @@ export class ShardPackWriter {
   readonly #encoder: RecordEncoder;
   readonly #created: string;
   readonly #metadata: JsonObject;
-  readonly #keys = new Set<string>();
+  readonly #keys: Set<string>;
   readonly #starts: number[] = [];
   readonly #hashes: bigint[] = [];
   readonly #schema = new Map<string, { contentType: string; records: number }>();
@@ -60,8 +63,10 @@ export class ShardPackWriter {
   /** Calls are done one after the other, even if nobody waits for them. */
   #last: Promise<unknown> = Promise.resolve();
 
-  constructor(sink: Sink, options: PackWriterOptions = {}) {
+  /** `keys` has keys that are taken, such as those of other shards of a set. The writer adds its own. */
+  constructor(sink: Sink, options: PackWriterOptions = {}, keys: Set<string> = new Set()) {
     this.#sink = sink;
+    this.#keys = keys;
     this.#encoder = new RecordEncoder(options);
     this.#created = creationTime(options.created);
     // A copy, and bad values are refused now rather than after an hour.
@@ -71,6 +76,11 @@ export class ShardPackWriter {
   /** The number of records. */
   get length(): number {
     return this.#starts.length;
+  }
+
+  /** About how many bytes the shard has with one more record of this size. */
+  sizeWith(recordSize: number): number {
+    return this.#position + recordSize + indexParts(this.length + 1, usualMetadata).end;
   }
 
   /** What the last bytes of the shard say, after `finish`. */
