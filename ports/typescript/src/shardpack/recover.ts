@@ -4,14 +4,18 @@ import { ShardError } from "../core/errors.js";
 import { isObject, type JsonObject } from "../core/json.js";
 import type { Sink } from "../core/sink.js";
 import { type Source, type SourceLike, toSource } from "../core/source.js";
+import { metadataEncodings } from "./encodings.js";
 import {
+  alignments,
   blockStartSize,
   headParts,
   indexMarker,
+  type RecordFields,
   readBlockStart,
   readRecordFields,
   recordHeadSize,
   recordMarker,
+  version,
 } from "./layout.js";
 import { openRecord, openShardPack, type ShardPackReader } from "./reader.js";
 import type { PackRecord } from "./record.js";
@@ -40,7 +44,10 @@ export interface Recovery {
 
 /** Bytes to search for a marker at a time. */
 const searchSize = 1 << 20;
+/** What can be tried of a file without data: with sixteen times its size, this bounds the work on a file full of false heads. */
 const leastBudget = 64 << 20;
+/** What it costs to try a head, besides its bytes. */
+const triedHead = 4096;
 
 /**
  * Writes a new shard with every undamaged record of a damaged one, as it was stored.
@@ -200,7 +207,7 @@ class SearchedFile {
   readonly size: number;
   readonly #source: Source;
   readonly #shard: ShardBytes;
-  /** Bytes of heads that may still be tried: bounds the work on a file that is full of false markers. */
+  /** Bytes that may still be tried: bounds the work on a file that is full of false markers. */
   #budget: number;
   /** The part of the file that was read last. */
   #window: { start: number; bytes: Uint8Array } = { start: 0, bytes: new Uint8Array(0) };
@@ -244,21 +251,21 @@ class SearchedFile {
   /** Where the next undamaged head starts, or the end of the file. */
   async nextRecord(offset: number): Promise<number> {
     for (let at = offset; at < this.size; at += searchSize) {
-      const block = await this.#source.read(at, Math.min(searchSize + blockStartSize, this.size - at));
+      const block = await this.#source.read(at, Math.min(searchSize + recordHeadSize, this.size - at));
       for (let marker = findMarker(block, 8); marker >= 0; marker = findMarker(block, marker + 1)) {
-        if (await this.#isRecord(at + marker - 8)) return at + marker - 8;
+        const start = marker - 8;
+        if (start + recordHeadSize > block.length || this.#budget < 0) break;
+        const fields = readRecordFields(block.subarray(start));
+        if (isPlausible(fields, this.size - at - start) && (await this.#isRecord(at + start, fields)))
+          return at + start;
       }
     }
     return this.size;
   }
 
-  async #isRecord(offset: number): Promise<boolean> {
-    const room = this.size - offset;
-    if (this.#budget < 0 || room < recordHeadSize) return false;
-    const fields = readRecordFields(await this.read(offset, recordHeadSize));
-    if (fields.recordSize > room) return false;
+  async #isRecord(offset: number, fields: RecordFields): Promise<boolean> {
+    this.#budget -= headParts(fields).end + triedHead;
     try {
-      this.#budget -= Math.min(headParts(fields).end, fields.recordSize) + recordHeadSize;
       await this.record(offset, fields.recordSize);
       return true;
     } catch (error) {
@@ -266,6 +273,14 @@ class SearchedFile {
       throw error;
     }
   }
+}
+
+/** Whether fields can be those of a head, so that it pays to read it. */
+function isPlausible(fields: RecordFields, room: number): boolean {
+  const { version: found, metadataEncoding, alignment, flags, recordSize, keySize } = fields;
+  const isKnown = found === version && metadataEncoding < metadataEncodings.length && flags === 0;
+  const headSize = headParts(fields).end;
+  return isKnown && alignments.includes(alignment) && keySize > 0 && headSize <= recordSize && recordSize <= room;
 }
 
 /** Where "SPR1" is in a block, from a place on; -1 if it is not there. */
