@@ -16,7 +16,14 @@ import type { PackRecord } from "../shardpack/record.js";
 import { type EncodedRecord, type Entries, RecordEncoder, type RecordOptions } from "../shardpack/record-encoder.js";
 import { mostShards, setFormat, setVersion } from "../shardpack/set.js";
 import { SetName } from "../shardpack/set-names.js";
-import { creationTime, mostNames, type PackWriterOptions, type Schema, ShardPackWriter } from "../shardpack/writer.js";
+import {
+  creationTime,
+  mostNames,
+  type PackWriterOptions,
+  refuseTaken,
+  type Schema,
+  ShardPackWriter,
+} from "../shardpack/writer.js";
 import { FileSink, type FileSinkOptions } from "./file-sink.js";
 import { withDefaults } from "./shardpack.js";
 
@@ -120,6 +127,8 @@ export class ShardSetWriter {
 
   async #add(record: EncodedRecord): Promise<void> {
     const { maxBytes = 2 ** 30, maxRecords = Number.POSITIVE_INFINITY } = this.#options;
+    // Before a shard is finished for a record that cannot be written.
+    refuseTaken(record.key, this.#keys);
     const writer = this.#current?.writer;
     if (writer && writer.length > 0) {
       if (writer.length >= maxRecords || writer.sizeWith(record.bytes.length) > maxBytes) await this.#finishShard();

@@ -39,6 +39,12 @@ export function creationTime(created: string | Date = new Date()): string {
   return `${created.toISOString().slice(0, 19)}Z`;
 }
 
+/** P-REC-10 */
+export function refuseTaken(key: string, keys: ReadonlySet<string>): void {
+  if (!keys.has(key)) return;
+  throw broken("invalid_argument", "P-REC-10", `the key ${JSON.stringify(shortened(key))} was written before`);
+}
+
 /** What the index says about the entries of all records: the content type of each name and how many records have it. */
 export type Schema = Record<string, { content_type: string; records: number }>;
 
@@ -168,10 +174,7 @@ export class ShardPackWriter {
 
   async #add(record: EncodedRecord): Promise<void> {
     const { key, bytes } = record;
-    if (this.#keys.has(key)) {
-      const problem = `the key ${JSON.stringify(shortened(key))} was written before`;
-      throw broken("invalid_argument", "P-REC-10", problem);
-    }
+    refuseTaken(key, this.#keys);
     if (this.length >= mostRecords) throw broken("limit_exceeded", "P-IDX-1", "one shard cannot have more records");
     this.#keys.add(key);
     this.#starts.push(this.#position);
