@@ -9,7 +9,7 @@ export default defineConfig({
     alias: [
       { find: /^@shard-format\/core$/, replacement: `${src}index.ts` },
       { find: /^@shard-format\/core\/(node|zstd)$/, replacement: `${src}$1.ts` },
-      { find: /^@shard-format\/core\/wshard\/(node|compat)$/, replacement: `${src}wshard/$1.ts` },
+      { find: /^@shard-format\/core\/(wshard|shardpack)\/(node|compat)$/, replacement: `${src}$1/$2.ts` },
       { find: /^@shard-format\/core\/(wshard|shardpack)$/, replacement: `${src}$1/index.ts` },
     ],
   },

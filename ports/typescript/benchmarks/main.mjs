@@ -9,7 +9,8 @@ import { mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import * as bokuweb from "@bokuweb/zstd-wasm";
-import { BytesSink, createShardPack, loadZstd, openShard, openShardPack, ShardWriter } from "@shard-format/core/node";
+import { BytesSink, loadZstd, openShard, ShardWriter } from "@shard-format/core/node";
+import { createShardPack, openShardPack } from "@shard-format/core/shardpack/node";
 import { frameBytes, makeEpisode, steps } from "./data.mjs";
 import { formats } from "./formats.mjs";
 

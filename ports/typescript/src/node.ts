@@ -8,14 +8,6 @@ import { loadZstd } from "./node/zstd.js";
 export * from "./index.js";
 export { FileSource } from "./node/file.js";
 export { FileSink, type FileSinkOptions } from "./node/file-sink.js";
-export { createShardSet, type SetWriterOptions, ShardSetWriter } from "./node/shard-set-writer.js";
-export {
-  createShardPack,
-  openShardPack,
-  openShardSet,
-  recoverShardPack,
-  streamShardPack,
-} from "./node/shardpack.js";
 export { loadZstd } from "./node/zstd.js";
 
 /** Opens a file. A string is a path, unless it starts with http: or https:. Close the reader. */

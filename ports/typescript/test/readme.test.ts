@@ -24,7 +24,7 @@ test("the examples of the README run, one after the other", async () => {
     for (const [number, [, code]] of [...readme.matchAll(/^```js\n(.*?)^```/gms)].entries()) {
       const path = join(folder, `example-${number}.mjs`);
       const placed = code
-        .replaceAll(/"(\w+\.w?shard)"/g, (_, name) => JSON.stringify(join(folder, name)))
+        .replaceAll(/"(\w+\.(?:w?shard|shardpack))"/g, (_, name) => JSON.stringify(join(folder, name)))
         .replaceAll("https://example.org", `http://127.0.0.1:${(server.address() as AddressInfo).port}`);
       writeFileSync(path, placed);
       await import(/* @vite-ignore */ pathToFileURL(path).href);
@@ -41,5 +41,7 @@ test("the examples of the README run, one after the other", async () => {
   expect(printed).toContainEqual(["ep_001", 100, ["instruction", "joint_pos"]]);
   expect(printed).toContainEqual([70, [7], 20_000_000n]);
   expect(existsSync(join(folder, "ep_002.wshard"))).toBe(true);
+  expect(printed).toContainEqual([7, ["left.bin", "caption.txt"]]);
+  expect(printed).toContainEqual([200]);
   expect(printed.at(-1)).toEqual([true, "bad_magic", "S-HDR-2"]);
 });

@@ -13,7 +13,7 @@ import {
   openShardSet,
   recoverShardPack,
   streamShardPack,
-} from "../src/node.js";
+} from "../src/shardpack/node.js";
 import { SetName } from "../src/shardpack/set-names.js";
 
 const vectors = new URL("../../../spec/vectors/", import.meta.url);
