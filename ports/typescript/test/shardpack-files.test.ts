@@ -68,6 +68,20 @@ describe("one shard", () => {
     await recovered.close();
   });
 
+  test("tells that it is closed, or that it does not exist", async () => {
+    const path = join(folder, "a.shardpack");
+    await expect(openShardPack(path)).rejects.toMatchObject({ code: "io_error", path });
+    await expect(streamShardPack(path).next()).rejects.toMatchObject({ code: "io_error", path });
+    const writer = createShardPack(path);
+    await writer.write("a", { bin: new Uint8Array(100_000) });
+    await writer.finish();
+    const reader = await openShardPack(path);
+    const record = await reader.byKey("a");
+    await reader.close();
+    await expect(record.read("bin")).rejects.toMatchObject({ code: "closed", path });
+    await expect(reader.record(0)).rejects.toMatchObject({ code: "closed", path });
+  });
+
   test("has the time of SOURCE_DATE_EPOCH, if that is set", async () => {
     const path = join(folder, "a.shardpack");
     process.env["SOURCE_DATE_EPOCH"] = "1704067200";

@@ -135,8 +135,9 @@ export class ShardPackReader {
     return this.records();
   }
 
-  /** Closes the file. Records that you have can no longer read entries. */
+  /** Closes the file. Records that you have can read what is in memory. */
   async close(): Promise<void> {
+    this.#shard.close();
     await this.source.close();
   }
 }

@@ -109,8 +109,9 @@ export class RecordEncoder {
       const contentType = Object.hasOwn(contentTypes, name) ? contentTypes[name] : contentTypeOf(name);
       stored.push(await this.#entry(name, contentType, data));
     }
+    const names = new Set(stored.map(({ name }) => name));
     for (const name of Object.keys(contentTypes)) {
-      if (!stored.some((entry) => entry.name === name)) throw invalid("a content type has no entry", { entry: name });
+      if (!names.has(name)) throw invalid("a content type has no entry", { entry: name });
     }
     const hasFields = Object.keys(metadata).length > 0;
     return this.#assemble(key, stored, hasFields ? { encoding: "json", data: canonicalBytes(metadata) } : noMetadata);

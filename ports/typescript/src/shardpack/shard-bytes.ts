@@ -1,6 +1,6 @@
 // The bytes of a shard, and what reading them needs: limits and a zstd library.
 
-import { located } from "../core/errors.js";
+import { located, ShardError } from "../core/errors.js";
 import type { OpenOptions } from "../core/reader.js";
 import { defaultLimits, type Limits } from "../core/registry.js";
 import { checkLength, type Source } from "../core/source.js";
@@ -15,6 +15,7 @@ export class ShardBytes {
   readonly limits: Limits;
   readonly options: PackOptions;
   readonly #read: Source["read"];
+  #isClosed = false;
 
   constructor(name: string | undefined, options: PackOptions, read: Source["read"]) {
     this.name = name;
@@ -24,8 +25,14 @@ export class ShardBytes {
   }
 
   /** Exactly these bytes. */
-  read(offset: number, size: number): Promise<Uint8Array> {
-    return this.#read(offset, size);
+  async read(offset: number, size: number): Promise<Uint8Array> {
+    if (this.#isClosed) throw new ShardError("closed", "the reader is closed", { path: this.name });
+    return await this.#read(offset, size);
+  }
+
+  /** Ends reading, except of what is in memory. */
+  close(): void {
+    this.#isClosed = true;
   }
 
   /** The same shard, with the bytes from `start` on in memory. What is outside of them is read as before. */
