@@ -114,15 +114,14 @@ async function using(file: string, run: (reader: ShardPackReader) => Promise<Tol
 }
 
 async function tell(reader: ShardPackReader): Promise<Told> {
+  const { metadata } = reader;
   const records: Told[] = [];
-  for await (const record of reader) {
-    if ((await reader.byKey(record.key)).offset !== record.offset) throw new Error("the lookup gives another record");
-    records.push(await tellRecord(record));
-  }
-  return { index_offset: String(reader.footer.indexOffset), metadata: reader.metadata, records };
+  for await (const record of reader) records.push(await tellRecord(record));
+  return { index_offset: String(reader.footer.indexOffset), metadata, records };
 }
 
 async function tellRecord(record: PackRecord): Promise<Told> {
+  const metadata = record.metadataEncoding === "messagepack" ? tagged(record.messagePack()) : record.metadata();
   const entries: Told[] = [];
   for (const entry of record.entries()) {
     entries.push({
@@ -145,7 +144,7 @@ async function tellRecord(record: PackRecord): Promise<Told> {
     size: String(record.size),
     alignment: String(record.alignment),
     metadata_encoding: record.metadataEncoding,
-    metadata: record.metadataEncoding === "messagepack" ? tagged(record.messagePack()) : record.metadata(),
+    metadata,
     entries,
   };
 }
