@@ -34,7 +34,7 @@ const packs = 'export { openShardPack } from "@shard-format/core/shardpack";';
 describe("a page", () => {
   // KB of 1000 bytes, without zstd, which a page adds if it needs it.
   test.each([
-    ["that reads containers has 13 KB at most", container, 13_000],
+    ["that reads containers has 12 KB at most", container, 12_000],
     ["that also reads episodes has 28 KB at most", container + episodes, 28_000],
     ["that also reads shards of datasets has 21 KB at most", container + packs, 21_000],
   ])("%s", async (_, lines, most) => {
