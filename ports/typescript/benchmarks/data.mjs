@@ -9,7 +9,7 @@ export const chunkSteps = 16;
 export const rateHz = 30;
 
 /** Small pseudo-random numbers, the same in every run. */
-function* noise(seed) {
+export function* noise(seed) {
   let state = seed;
   for (;;) {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;

@@ -11,7 +11,7 @@ import { join } from "node:path";
 import * as bokuweb from "@bokuweb/zstd-wasm";
 import { BytesSink, loadZstd, openShard, ShardWriter } from "@shard-format/core/node";
 import { createShardPack, openShardPack } from "@shard-format/core/shardpack/node";
-import { frameBytes, makeEpisode, steps } from "./data.mjs";
+import { frameBytes, makeEpisode, noise, steps } from "./data.mjs";
 import { formats } from "./formats.mjs";
 
 const rounds = Number(process.env.ROUNDS ?? 15);
@@ -36,24 +36,35 @@ async function startServer(...options) {
   };
 }
 
-/** Time of the processor in milliseconds: what a busy machine does meanwhile does not count. */
+/** Time of the processor in milliseconds: what a busy machine does meanwhile counts little. */
 function processorTime() {
   const { user, system } = process.cpuUsage();
   return (user + system) / 1000;
 }
 
-/** The median time of each contender in milliseconds. All run once before. */
-async function compare(contenders, times = rounds, clock = () => performance.now()) {
-  const found = contenders.map(() => []);
-  for (let round = -1; round < times; round++) {
-    for (let turn = 0; turn < contenders.length; turn++) {
-      const number = (turn + Math.max(round, 0)) % contenders.length;
-      const start = clock();
+const median = (list) => list.sort((a, b) => a - b)[list.length >> 1];
+
+/** The median times of each contender in milliseconds: on the clock, and of the processor. All run once before. */
+async function compare(contenders, times = rounds) {
+  const found = contenders.map(() => ({ clock: [], processor: [] }));
+  for (const run of contenders) await run();
+  for (let round = 0; round < times; round++) {
+    // Another order in each round: nobody always cleans up after the same one.
+    for (const number of shuffled(contenders.length)) {
+      const [clock, processor] = [performance.now(), processorTime()];
       await contenders[number]();
-      if (round >= 0) found[number].push(clock() - start);
+      found[number].clock.push(performance.now() - clock);
+      found[number].processor.push(processorTime() - processor);
     }
   }
-  return found.map((list) => list.sort((a, b) => a - b)[list.length >> 1]);
+  return found.map(({ clock, processor }) => ({ clock: median(clock), processor: median(processor) }));
+}
+
+const random = noise(2);
+
+function shuffled(count) {
+  const keys = Array.from({ length: count }, (_, number) => ({ number, key: random.next().value }));
+  return keys.sort((a, b) => a.key - b.key).map(({ number }) => number);
 }
 
 function table(head, rows) {
@@ -61,7 +72,8 @@ function table(head, rows) {
   console.log(`${lines.map((cells) => `| ${cells.join(" | ")} |`).join("\n")}\n`);
 }
 
-const ms = (value) => value.toFixed(value < 10 ? 2 : 1);
+const digits = (value) => value.toFixed(value < 10 ? 1 : 0);
+const both = ({ clock, processor }) => `${digits(clock)} / ${digits(processor)}`;
 const kb = (bytes) => `${(bytes / 1000).toFixed(0)} KB`;
 
 async function sizeOf(path) {
@@ -93,7 +105,7 @@ async function opening(server) {
     await server.count();
     await run();
     const { requests, bytes } = await server.count();
-    rows.push([name, requests, kb(bytes), ms(medians[number])]);
+    rows.push([name, requests, kb(bytes), both(medians[number])]);
   }
   console.log("Opening over HTTP, on the loopback:\n");
   table(["", "requests", "fetched", "ms"], rows);
@@ -120,13 +132,17 @@ async function decoding() {
   const all = (from) => async () => {
     for (const name of from.names) await from.read(name);
   };
-  const medians = await compare([bare, all(reader), all(unchecked)], 2 * rounds, processorTime);
+  const medians = await compare([bare, all(reader), all(unchecked)], 4 * rounds);
   const rate = (time) => `${((12 << 20) / 1000 / time).toFixed(0)} MB/s`;
   console.log("Decoding 12 entries of 1 MiB, zstd, time of the processor:\n");
   table(
     ["", "speed", "against the decoder"],
     ["the decoder alone", "read, with checksums", "read, without checksums"].map((name, number) => {
-      return [name, rate(medians[number]), `${(medians[number] / medians[0]).toFixed(2)} ×`];
+      return [
+        name,
+        rate(medians[number].processor),
+        `${(medians[number].processor / medians[0].processor).toFixed(2)} ×`,
+      ];
     }),
   );
 }
@@ -175,10 +191,10 @@ async function windows(server, distant) {
         format.name,
         format.stores[form],
         kb(await sizeOf(path(format))),
-        ...[fresh, again, overHttp].map((medians) => ms(medians[number])),
+        ...[fresh, again, overHttp].map((medians) => both(medians[number])),
         requests,
         kb(bytes),
-        ms(overNetwork[number]),
+        digits(overNetwork[number].clock),
       ]);
     }
     console.log(`64 of ${steps} steps of a camera, 96 × 96 × 3 bytes each, ${form}:\n`);
@@ -199,7 +215,7 @@ async function windows(server, distant) {
   }
 }
 
-console.log(`Node ${process.version}, ${cpus().length} × ${cpus()[0].model.trim()}, ${rounds} rounds, medians.\n`);
+console.log(`Node ${process.version}, ${cpus().length} × ${cpus()[0].model.trim()}, ${rounds} rounds, medians. Times are milliseconds on the clock / of the processor.\n`);
 const episode = makeEpisode();
 for (const form of forms) for (const format of formats) await format.write(folder, episode, form);
 const server = await startServer();
