@@ -215,7 +215,9 @@ async function windows(server, distant) {
   }
 }
 
-console.log(`Node ${process.version}, ${cpus().length} × ${cpus()[0].model.trim()}, ${rounds} rounds, medians. Times are milliseconds on the clock / of the processor.\n`);
+console.log(
+  `Node ${process.version}, ${cpus().length} × ${cpus()[0].model.trim()}, ${rounds} rounds, medians. Times are milliseconds on the clock / of the processor.\n`,
+);
 const episode = makeEpisode();
 for (const form of forms) for (const format of formats) await format.write(folder, episode, form);
 const server = await startServer();

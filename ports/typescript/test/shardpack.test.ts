@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { isObject } from "../src/core/json.js";
-import { BytesSink } from "../src/core/sink.js";
+import { BytesSink, StreamSink } from "../src/core/sink.js";
 import { loadZstd, ShardError, type SourceLike } from "../src/node.js";
 import { contentTypeOf, isCompressible } from "../src/shardpack/content-types.js";
 import {
@@ -282,6 +282,26 @@ describe("writing", () => {
     expect(await codeOf(() => writer.write("b", {}))).toBe("closed");
     await writer.abort();
     expect(calls).toEqual(["begin", "abort"]);
+  });
+
+  test("a stream gets a shard while it is written", async () => {
+    const parts: Uint8Array[] = [];
+    let state = "open";
+    const stream = new WritableStream<Uint8Array>({
+      write: (part) => void parts.push(part),
+      close: () => void (state = "closed"),
+      abort: () => void (state = "aborted"),
+    });
+    const writer = new ShardPackWriter(new StreamSink(stream));
+    await writer.write("a", { bin: new Uint8Array(2 << 20) });
+    expect(parts).toHaveLength(1);
+    await writer.finish();
+    expect(state).toBe("closed");
+    expect((await open(Buffer.concat(parts))).length).toBe(1);
+    const dropped = new ShardPackWriter(new StreamSink(new WritableStream({ abort: () => void (state = "aborted") })));
+    await dropped.write("a", { bin: new Uint8Array(2 << 20) });
+    await dropped.abort();
+    expect(state).toBe("aborted");
   });
 
   test("calls that nobody waits for are done in order", async () => {

@@ -44,40 +44,52 @@ export class BytesSink implements Sink {
   }
 }
 
-/** Writes a file to a stream. The data waits in memory until the head, which comes first, is known. */
+/**
+ * Writes a file to a stream. The data of a container waits in memory until its head, which comes first, is known. A shard
+ * of a dataset has no head, and is written as it grows.
+ */
 export class StreamSink implements Sink {
   readonly path = undefined;
   readonly #stream: WritableStream<Uint8Array>;
+  #hasHead = true;
   #data = new ByteBuffer();
 
   constructor(stream: WritableStream<Uint8Array>) {
     this.#stream = stream;
   }
 
-  async begin(): Promise<void> {}
+  async begin(headSize: number | undefined): Promise<void> {
+    this.#hasHead = headSize !== 0;
+  }
 
   async append(bytes: Uint8Array): Promise<void> {
-    this.#data.append(bytes);
+    if (this.#hasHead) this.#data.append(bytes);
+    else await this.#write([new Uint8Array(bytes)], false);
   }
 
   async finish(head: Uint8Array): Promise<void> {
-    const writer = this.#stream.getWriter();
-    try {
-      for (const part of [head, this.#data.bytes]) {
-        await writer.ready;
-        await writer.write(part);
-      }
-      await writer.close();
-    } catch (error) {
-      throw ioError("cannot write", error);
-    } finally {
-      this.#data = new ByteBuffer();
-      writer.releaseLock();
-    }
+    const parts = this.#hasHead ? [head, this.#data.bytes] : [];
+    this.#data = new ByteBuffer();
+    await this.#write(parts, true);
   }
 
   async abort(): Promise<void> {
     this.#data = new ByteBuffer();
     if (!this.#stream.locked) await this.#stream.abort().catch(() => undefined);
+  }
+
+  async #write(parts: readonly Uint8Array[], isLast: boolean): Promise<void> {
+    const writer = this.#stream.getWriter();
+    try {
+      for (const part of parts) {
+        await writer.ready;
+        await writer.write(part);
+      }
+      if (isLast) await writer.close();
+    } catch (error) {
+      throw ioError("cannot write", error);
+    } finally {
+      writer.releaseLock();
+    }
   }
 }
