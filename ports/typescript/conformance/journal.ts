@@ -1,4 +1,3 @@
-import { FileSource, loadZstd } from "../src/node.js";
 import { encodeEpisode, openEpisode, openRecording } from "../src/wshard/node.js";
 import { tellEpisode } from "./episode.js";
 import type { Kind } from "./kind.js";
@@ -8,7 +7,7 @@ export const journalFeatures = "OQ";
 
 export const journal: Kind = {
   async read(file) {
-    const recording = await openRecording(new FileSource(file), { zstd: loadZstd });
+    const recording = await openRecording(file);
     try {
       const saved = await openEpisode(await encodeEpisode(recording.episode));
       const { error } = recording;

@@ -10,7 +10,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { episode } from "../conformance/episode.js";
 import { journal } from "../conformance/journal.js";
 import { readCase } from "../conformance/kind.js";
-import { FileSource, type JsonObject, loadZstd, type ShardError } from "../src/node.js";
+import type { JsonObject, ShardError } from "../src/node.js";
 import {
   checkEpisode,
   type DenseChannel,
@@ -164,7 +164,7 @@ describe("recorder", () => {
     });
     await recorder.step(step(0));
     await recorder.flush();
-    const recording = await openRecording(new FileSource(recorder.partialPath), { zstd: loadZstd });
+    const recording = await openRecording(recorder.partialPath);
     expect([recording.episode.length, recording.isFinished]).toEqual([1, false]);
     const before = recording.episode.observations.get("state") as DenseChannel;
     for (let t = 1; t < 5; t++) await recorder.step(step(t));
@@ -249,7 +249,7 @@ describe("recorder", () => {
       fc.asyncProperty(fc.integer({ min: sizes[0], max: sizes[sizes.length - 1] }), async (size) => {
         await copyFile(recorder.partialPath, cut);
         await truncate(cut, size);
-        const recording = await openRecording(new FileSource(cut));
+        const recording = await openRecording(cut);
         const flushed = sizes.filter((one) => one <= size).length;
         expect(recording.episode.length).toBe(4 * flushed);
         await recording.close();

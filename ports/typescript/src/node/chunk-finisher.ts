@@ -11,14 +11,12 @@ import { openShard } from "../core/reader.js";
 import { ContentType, Role } from "../core/registry.js";
 import { ShardWriter } from "../core/writer.js";
 import { metaManifest } from "../wshard/names.js";
-import { openRecording } from "../wshard/recording.js";
 import { fingerprint } from "../wshard/sidecars.js";
 import type { SaveOptions } from "../wshard/writing.js";
-import { saveEpisode } from "./episodes.js";
+import { openRecording, saveEpisode } from "./episodes.js";
 import { FileSource } from "./file.js";
 import { FileSink, type FileSinkOptions } from "./file-sink.js";
 import type { JournalFile } from "./journal-writer.js";
-import { loadZstd } from "./zstd.js";
 
 /** The names of the files of a recording. */
 export class RecordingNames {
@@ -68,7 +66,7 @@ export async function saveJournal(
   out: string,
   options: SaveOptions & FileSinkOptions,
 ): Promise<{ length: number; metadata: JsonObject }> {
-  const recording = await openRecording(new FileSource(journal), { zstd: loadZstd });
+  const recording = await openRecording(journal);
   try {
     const { isFinished, continues, error, episode } = recording;
     if (!isFinished && !continues)

@@ -4,9 +4,11 @@ import { readdir, stat } from "node:fs/promises";
 import { compareUtf8 } from "../core/bytes.js";
 import { invalid, type ShardError } from "../core/errors.js";
 import { ioError, type SourceLike } from "../core/source.js";
+import type { ZstdProvider } from "../core/zstd.js";
 import type { Episode } from "../wshard/episode.js";
 import type { EpisodeInput } from "../wshard/input.js";
 import { type EpisodeOptions, openEpisode as openSource } from "../wshard/opening.js";
+import { openRecording as openJournal, type Recording } from "../wshard/recording.js";
 import { type SaveOptions, writeEpisode } from "../wshard/writing.js";
 import { FileSource } from "./file.js";
 import { FileSink, type FileSinkOptions } from "./file-sink.js";
@@ -21,7 +23,7 @@ const mostAttempts = 3;
  */
 export async function openEpisode(source: SourceLike, options: EpisodeOptions = {}): Promise<Episode> {
   const withZstd = { zstd: loadZstd, ...options };
-  if (typeof source !== "string" || /^https?:/i.test(source)) return openSource(source, withZstd);
+  if (!isPath(source)) return openSource(source, withZstd);
   let { opened, error } = await tryToOpen(source, withZstd);
   // A writer that was just replacing the files can make what was read contradictory: look again (W-SID-7).
   for (let attempt = 0; attempt < mostAttempts && (opened?.problems.length ?? 1) > 0; attempt++) {
@@ -32,6 +34,16 @@ export async function openEpisode(source: SourceLike, options: EpisodeOptions = 
   }
   if (opened === undefined) throw error;
   return opened;
+}
+
+/** Opens the journal of a recording, which may go on meanwhile. A string is a path, as for `openEpisode`. */
+export async function openRecording(source: SourceLike, options: { zstd?: ZstdProvider } = {}): Promise<Recording> {
+  const from = isPath(source) ? new FileSource(source) : source;
+  return openJournal(from, { zstd: loadZstd, ...options });
+}
+
+function isPath(source: SourceLike): source is string {
+  return typeof source === "string" && !/^https?:/i.test(source);
 }
 
 async function tryToOpen(

@@ -2,11 +2,8 @@
 
 import { invalid, type ShardError } from "../core/errors.js";
 import type { Episode } from "../wshard/episode.js";
-import { openRecording } from "../wshard/recording.js";
 import { ChunkFinisher, exists, RecordingNames } from "./chunk-finisher.js";
-import { openEpisode, saveEpisode } from "./episodes.js";
-import { FileSource } from "./file.js";
-import { loadZstd } from "./zstd.js";
+import { openEpisode, openRecording, saveEpisode } from "./episodes.js";
 
 /** What came back of a recording. */
 export interface Recovery {
@@ -78,7 +75,7 @@ async function readChunk(path: string): Promise<ChunkPart> {
 
 async function save(journal: string, out: string): Promise<{ recovery: Recovery; facts: ChunkPart }> {
   if (await exists(out)) throw invalid("a file exists where the episode would go", { path: out });
-  const recording = await openRecording(new FileSource(journal), { zstd: loadZstd });
+  const recording = await openRecording(journal);
   try {
     const { isFinished, error, cut, episode, continues } = recording;
     const isChunk = episode.chunkIndex !== null;
