@@ -1,14 +1,12 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { cp, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import fc from "fast-check";
 import { afterAll, describe, expect, test } from "vitest";
 import { episode } from "../conformance/episode.js";
-import { readCase } from "../conformance/kind.js";
 import { canonicalJson, type JsonObject, ShardError } from "../src/node.js";
 import {
   checkEpisode,
@@ -22,43 +20,10 @@ import {
   secondDifferenceSigns,
   unpackSigns,
 } from "../src/wshard/node.js";
+import { asWanted, cases, omit, plain, vectors } from "./told.js";
 
-const vectors = fileURLToPath(new URL("../../../spec/vectors/", import.meta.url));
 const folder = await mkdtemp(join(tmpdir(), "episodes-"));
 afterAll(() => rm(folder, { recursive: true }));
-
-function cases(kind: string): [string, JsonObject][] {
-  return readdirSync(vectors + kind)
-    .filter((name) => name.endsWith(".json") && name !== "schema_depth_128.json")
-    .map((name) => [name.slice(0, -5), readCase(`${vectors}${kind}/${name}`)]);
-}
-
-/** What a vector says as far as every reader says the same: see tests/conformance/ports.py. */
-function plain(wanted: unknown): unknown {
-  if (Array.isArray(wanted)) return wanted.map(plain);
-  if (typeof wanted !== "object" || wanted === null) return wanted;
-  const told = Object.fromEntries(Object.entries(wanted).map(([key, value]) => [key, plain(value)]));
-  if (told.time_axis === false) return { block: told.block, hex: told.hex, inferred: told.inferred };
-  if (told.layout === "video") delete told.frames;
-  if (told.ticks === null) delete told.ticks;
-  return told;
-}
-
-/** An answer without what the vector does not say. */
-function asWanted(found: unknown, wanted: unknown): unknown {
-  if (Array.isArray(found) && Array.isArray(wanted)) return found.map((one, at) => asWanted(one, wanted[at]));
-  if (typeof found !== "object" || found === null || typeof wanted !== "object" || wanted === null) return found;
-  const keys = Object.keys(found).filter((key) => key in wanted);
-  return Object.fromEntries(
-    keys.map((key) => [key, asWanted((found as JsonObject)[key], (wanted as JsonObject)[key])]),
-  );
-}
-
-function omit(told: unknown, keys: readonly string[]): unknown {
-  if (typeof told !== "object" || told === null || Array.isArray(told)) return told;
-  const kept = Object.entries(told).filter(([key]) => !keys.includes(key));
-  return Object.fromEntries(kept.map(([key, value]) => [key, omit(value, keys)]));
-}
 
 describe("vectors of episodes", () => {
   test.each(["valid", "valid_episodes"])("every episode in %s is read as its JSON says", async (kind) => {
