@@ -82,6 +82,7 @@ export function parseIdentity(text: Uint8Array): StoredIdentity {
     Object.keys(stored).length === (version === 1 ? 3 : 5) &&
     (version === 1 || (isInteger(stored, "role") && isDigest(schema)));
   if (!isRight) throw wrong("meta/identity is not the text of an identity");
+  if (canonicalJson(stored) !== new TextDecoder().decode(text)) throw wrong("meta/identity is not the canonical text");
   return {
     version,
     entries: entries as Record<string, string>,

@@ -2,7 +2,7 @@
 
 import { encodeUtf8, sha256 } from "./bytes.js";
 import { broken, located, type ShardError, shortened } from "./errors.js";
-import { isDigest, parseIdentity, type StoredIdentity } from "./identity.js";
+import { isDigest, parseIdentity } from "./identity.js";
 import { canonicalJson, isInteger, isObject, type Json, type JsonObject } from "./json.js";
 import { identityEntry, manifestEntry } from "./layout.js";
 import type { ShardReader } from "./reader.js";
@@ -57,13 +57,7 @@ function uncovered(problem: string): ShardError {
 
 /** Checks that the stored identity covers the manifest (S-MAN-7). */
 async function checkCovered(reader: ShardReader, fields: JsonObject): Promise<void> {
-  const text = await reader.read(identityEntry);
-  let stored: StoredIdentity;
-  try {
-    stored = parseIdentity(text);
-  } catch {
-    throw uncovered("the stored identity cannot be read");
-  }
+  const stored = parseIdentity(await reader.read(identityEntry));
   if (stored.entries[manifestEntry] !== (await sha256(await reader.read(manifestEntry)))) {
     throw uncovered("the stored identity does not cover the manifest");
   }
