@@ -6,6 +6,7 @@ FUZZ_SECONDS ?= 300
 TEST_PROCESSES ?= 2
 GO ?= go
 NPM ?= npm
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Not empty: a language whose tools are missing is an error, and not only left out.
 ALL_LANGUAGES ?=
 
@@ -158,7 +159,8 @@ test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-pythons test-convert test
 	@$(MAKE) --no-print-directory $(LANGUAGES:%=test-all-%)
 
 test-all-go: ports
-	cd ports/go && $(GO) test -race ./...
+	cd ports/go && $(GO) run $(STATICCHECK) ./... && $(GO) test -race ./...
+	cd ports/go/benchmarks && $(GO) vet ./...
 
 test-all-typescript: ports
 	cd ports/typescript && $(NPM) run --silent check
@@ -194,6 +196,7 @@ bench: $(ENV)/bench/.ready
 
 # Each library by itself, and then the same damaged files through the programs of all languages.
 fuzz: fuzz-files $(ENV)/test/.ready ports
+	$(if $(filter go,$(LANGUAGES)),ports/go/fuzz.sh $$(( $(FUZZ_SECONDS) / 20 + 1 )))
 	$(ENV)/test/bin/python -m tests.conformance.differential --seconds $(FUZZ_SECONDS) --seed $$$$
 
 # atheris has wheels for CPython on Linux up to 3.13 only.

@@ -340,13 +340,12 @@ class Journal:
     def _read_start(self, fields: dict[str, Any]) -> None:
         if not isinstance(fields.get("episode"), dict):
             raise self._bad("the start frame does not describe an episode", "J-STA-2")
-        channels = self._parsed_rows(fields.get("channels"))
         try:
             parse_facts({**fields["episode"], "length_T": 0}, {})
         except ShardError as error:
             raise self._bad(error.problem, "J-STA-2", error.found) from None
         self._read_chunk(fields.get("chunk"))
-        self._add_channels(channels)
+        self._add_channels(self._parsed_rows(fields.get("channels")))
         self.fields = fields["episode"]
 
     def _read_chunk(self, chunk: object) -> None:
