@@ -49,8 +49,7 @@ class Operation:
 
     `state` opens what is there as a later process would and says what it found; it must be what `prepare` made or what
     `run` makes, unless `grows`: then it may be any state between, and `state` is a number. What `ends_early` after a
-    fault is not completed by running it again, but nothing of it is lost. If a library `may_crash`, that is as good as
-    being killed: HDF5 reads freed memory when it cannot write to a file that it closes.
+    fault is not completed by running it again, but nothing of it is lost.
     """
 
     prepare: Callable[[Path], object]
@@ -58,7 +57,6 @@ class Operation:
     state: Callable[[Path], Any]
     grows: bool = False
     ends_early: bool = False
-    may_crash: bool = False
 
 
 def episode(word: str, steps: int = T) -> Episode:
@@ -449,7 +447,6 @@ def conversion(target: str, form: str = "wshard", *, resume: bool = False) -> Op
         lambda folder: converted(folder, "old", target, form),
         lambda folder: converted(folder, "newer", target, form, resume=resume),
         dataset_at(target, form),
-        may_crash=target.endswith(".hdf5"),
     )
 
 

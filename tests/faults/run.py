@@ -101,8 +101,7 @@ class Trial:
             if status == REFUSED:
                 self.problems.append(f"call {call}: refused without a fault")
             return False
-        crashed = (-signal.SIGSEGV,) if self.operation.may_crash else ()
-        if status not in (FIRED, FIRED + REFUSED, -signal.SIGKILL, *crashed):
+        if status not in (FIRED, FIRED + REFUSED, -signal.SIGKILL):
             self.problems.append(f"call {call}: ended with {status}, not with a ShardError")
         found = self.state_in_child(work)
         if not self.is_allowed(found):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format.errors import (
@@ -189,13 +188,10 @@ def write_dataset(
     check_options(options)
     target: DatasetWriter = getattr(module_of(form), form.writer)(path, options)
     try:
-        with _errors_of_hdf5():
-            _write_all(episodes, target, report)
-    except BaseException as error:
+        _write_all(episodes, target, report)
+    except BaseException:
         with contextlib.suppress(Exception):  # the first error is the one to report
             target.abandon()
-        if type(error) is RuntimeError:  # what HDF5 makes of a full disk
-            raise ShardIOError(f"cannot write: {error}", path=report.target) from error
         raise
     sync_tree(path)
     report.bytes_written = size_of(path)
@@ -211,30 +207,6 @@ def _write_all(
         report.episodes += 1
         report.steps += episode.length
     target.finish()
-
-
-@contextlib.contextmanager
-def _errors_of_hdf5() -> Iterator[None]:
-    """Raises errors that h5py can only print: it writes the rest of a dataset when the object is dropped.
-
-    Without this a file whose last writes failed would pass for complete.
-    """
-    lost: list[BaseException] = []
-    before = sys.unraisablehook
-
-    def notice(found: sys.UnraisableHookArgs) -> None:
-        if found.exc_value is not None and "h5py" in str(found.object):
-            lost.append(found.exc_value)
-        else:
-            before(found)
-
-    sys.unraisablehook = notice
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
-    if lost:
-        raise lost[0]
 
 
 def check_writable(form: Format, target: str, *, overwrite: bool) -> None:

@@ -23,6 +23,7 @@ from wshard.convert._arrays import (
     picture_head,
     png_file,
 )
+from wshard.convert._hdf5_target import Hdf5Target
 from wshard.convert._minari_layout import (
     LANES,
     MAIN_FILE,
@@ -61,10 +62,9 @@ class MinariWriter(DatasetWriter):
 
     def __init__(self, path: str, options: WriteOptions) -> None:
         super().__init__(path, options)
-        h5py = require("h5py", "minari")
         self._folder = os.path.join(path, "data")
         os.makedirs(self._folder)
-        self._file = h5py.File(os.path.join(self._folder, MAIN_FILE), "w")
+        self._target = Hdf5Target(os.path.join(self._folder, MAIN_FILE))
         self._parts = [_SpacePart(*lane) for lane in LANES]
         self._facts: dict[str, Any] | None = None
         self._encodes: bool | None = None
@@ -72,13 +72,14 @@ class MinariWriter(DatasetWriter):
         self._steps = 0
 
     def write(self, episode: Episode, notes: Notes) -> None:
-        name = f"episode_{self._episodes}"
-        group = self._file.create_group(name)
-        try:
-            self._write(group, name, episode, notes)
-        except BaseException:
-            del self._file[name]
-            raise
+        name, file = f"episode_{self._episodes}", self._target.file
+        with self._target.writing():
+            group = file.create_group(name)
+            try:
+                self._write(group, name, episode, notes)
+            except BaseException:
+                del file[name]
+                raise
         self._episodes += 1
         self._steps += episode.length
 
@@ -94,7 +95,7 @@ class MinariWriter(DatasetWriter):
             self._encodes = self.options.video == "keep" and _has_picture_files(episode)
         others = dict[str, Channel]()
         for part, lane in zip(self._parts, (episode.observations, episode.actions), strict=True):
-            others |= part.write(group, lane, episode, notes, encodes=self._encodes)
+            others |= part.write(self._target, group, lane, episode, notes, encodes=self._encodes)
         self._write_steps(group, episode, notes)
         self._write_infos(group, others, episode, notes)
         if episode.provenance is not None:
@@ -142,7 +143,7 @@ class MinariWriter(DatasetWriter):
         for attribute, (_, block) in STEPS.items():
             channel: Channel | None = getattr(episode, attribute)
             if channel is not None:
-                _write_channel(group, attribute, channel, notes)
+                _write_channel(self._target, group, attribute, channel, notes)
                 notes.kept(block, attribute)
             else:
                 kind = np.float64 if block == "reward" else np.bool_
@@ -178,11 +179,11 @@ class MinariWriter(DatasetWriter):
             plain = name.removeprefix("signal/").removeprefix("info/").removeprefix("infos/")
             taken.append(_free_path(plain, taken, notes))
             path = f"infos/{hdf5_path(taken[-1])}"
-            _write_channel(group, path, channel, notes)
+            _write_channel(self._target, group, path, channel, notes)
             notes.kept(name, path)
 
     def finish(self) -> None:
-        self._file.close()
+        self._target.close()
         size = os.path.getsize(os.path.join(self._folder, MAIN_FILE))
         spaces = {part.key: json.dumps(expanded(part.space())) for part in self._parts}
         facts = {
@@ -204,7 +205,7 @@ class MinariWriter(DatasetWriter):
             json.dump(facts, file)
 
     def abandon(self) -> None:
-        self._file.close()
+        self._target.close()
 
 
 def _dataset_id(path: str) -> str:
@@ -229,6 +230,7 @@ class _SpacePart:
 
     def write(
         self,
+        target: Hdf5Target,
         group: Any,  # noqa: ANN401 - an h5py.Group
         lane: Mapping[str, Channel],
         episode: Episode,
@@ -259,7 +261,7 @@ class _SpacePart:
                 continue
             path = "/".join((self._group, hdf5_path(leaf.path))).rstrip("/")
             write = _write_pictures if is_image else _write_channel
-            write(group, path, channel, notes)
+            write(target, group, path, channel, notes)
             is_short = self._lane == "signal" and len(channel) == episode.length
             notes.kept(block, f"{path}, T entries where Minari has T + 1" if is_short else path)
         for name in self._leaves.keys() - usable.keys():
@@ -404,7 +406,13 @@ def _plain_files(channel: Channel) -> list[bytes] | None:
     return files
 
 
-def _write_pictures(group: Any, path: str, channel: Channel, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Group
+def _write_pictures(
+    target: Hdf5Target,
+    group: Any,  # noqa: ANN401 - an h5py.Group
+    path: str,
+    channel: Channel,
+    notes: Notes,
+) -> None:
     """Writes frames as files: those that a channel holds, or PNG."""
     h5py = require("h5py", "minari")
     files = _plain_files(channel)
@@ -412,17 +420,23 @@ def _write_pictures(group: Any, path: str, channel: Channel, notes: Notes) -> No
     _describe(dataset, channel, notes)
     if files is not None:
         for step, file in enumerate(files):
-            dataset[step] = np.frombuffer(file, np.uint8)
+            target.put(dataset, step, np.frombuffer(file, np.uint8))
         return
     if isinstance(channel, VideoChannel):
         notes.decoded(path, f"{channel.codec} to PNG")
     reading = channel.uncached()
     for start, stop in channel.step_ranges(_PIECE):
         for step, frame in enumerate(reading.read_steps(start, stop), start):
-            dataset[step] = np.frombuffer(png_file(frame), np.uint8)
+            target.put(dataset, step, np.frombuffer(png_file(frame), np.uint8))
 
 
-def _write_channel(group: Any, path: str, channel: Channel, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Group
+def _write_channel(
+    target: Hdf5Target,
+    group: Any,  # noqa: ANN401 - an h5py.Group
+    path: str,
+    channel: Channel,
+    notes: Notes,
+) -> None:
     """Writes a channel as a dataset, piece by piece."""
     h5py = require("h5py", "minari")
     grows: dict[str, Any] = {"chunks": True, "maxshape": (None, *channel.step_shape)}
@@ -444,9 +458,8 @@ def _write_channel(group: Any, path: str, channel: Channel, notes: Notes) -> Non
     _describe(dataset, channel, notes)
     reading = channel.uncached()
     for start, stop in channel.step_ranges(_PIECE):
-        dataset[start:stop] = channel.dtype_name.as_numbers(reading.read_steps(start, stop)).astype(
-            dtype, copy=False
-        )
+        values = channel.dtype_name.as_numbers(reading.read_steps(start, stop))
+        target.put(dataset, slice(start, stop), values.astype(dtype, copy=False))
 
 
 def _describe(dataset: Any, channel: Channel, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Dataset

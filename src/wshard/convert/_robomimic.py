@@ -55,6 +55,7 @@ from wshard.convert._hdf5 import (
     reading,
     rows_channel,
 )
+from wshard.convert._hdf5_target import Hdf5Target
 from wshard.convert._model import DatasetReader, DatasetWriter
 
 if TYPE_CHECKING:
@@ -500,17 +501,17 @@ class RobomimicWriter(DatasetWriter):
 
     def __init__(self, path: str, options: WriteOptions) -> None:
         super().__init__(path, options)
-        h5py = require("h5py", "hdf5")
-        try:
-            self._file = h5py.File(path, "x")
-        except OSError as error:
-            raise ShardIOError.wrap(error, "cannot write", path) from error
-        self._data = self._file.create_group("data")
+        self._target = Hdf5Target(path)
+        self._data = self._target.file.create_group("data")
         self._masks: dict[str, list[str]] = {}
         self._facts: dict[str, Any] | None = None
         self._total = 0
 
     def write(self, episode: Episode, notes: Notes) -> None:
+        with self._target.writing():
+            self._write(episode, notes)
+
+    def _write(self, episode: Episode, notes: Notes) -> None:
         name = episode.id
         if not _DEMO.fullmatch(name) or name in self._data:
             number = len(self._data)
@@ -519,7 +520,7 @@ class RobomimicWriter(DatasetWriter):
             notes.renamed("id", "the name of the demo")
         demo = self._data.create_group(name)
         try:
-            DemoWriter(demo, episode, notes).write()
+            DemoWriter(self._target, demo, episode, notes).write()
             self._take_facts(episode, notes)
         except BaseException:
             # Whoever goes on after the error finds no half of a demo.
@@ -554,16 +555,18 @@ class RobomimicWriter(DatasetWriter):
 
     def finish(self) -> None:
         facts = {"total": 0} if self._facts is None else self._facts
-        for key, count in (("total", self._total), ("num_demos", len(self._data))):
-            if key in facts:
-                self._data.attrs[key] = count
-        for mask, demos in self._masks.items():
-            path = free_path(self._file, f"mask/{mask}")
-            self._file.create_dataset(path, data=np.array(demos, dtype="S"))
-        self._file.close()
+        file = self._target.file
+        with self._target.writing():
+            for key, count in (("total", self._total), ("num_demos", len(self._data))):
+                if key in facts:
+                    self._data.attrs[key] = count
+            for mask, demos in self._masks.items():
+                path = free_path(file, f"mask/{mask}")
+                file.create_dataset(path, data=np.array(demos, dtype="S"))
+        self._target.close()
 
     def abandon(self) -> None:
-        self._file.close()
+        self._target.close()
 
 
 def own_facts(episode: Episode) -> dict[str, Any]:
@@ -582,8 +585,8 @@ def strings(value: Any) -> list[str]:  # noqa: ANN401 - of metadata
 class DemoWriter:
     """Writes one episode into its group."""
 
-    def __init__(self, demo: Any, episode: Episode, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Group
-        self._demo, self._episode, self._notes = demo, episode, notes
+    def __init__(self, target: Hdf5Target, demo: Any, episode: Episode, notes: Notes) -> None:  # noqa: ANN401 - an h5py.Group
+        self._target, self._demo, self._episode, self._notes = target, demo, episode, notes
         self._own = own_facts(episode)
         paths = self._own.get("paths")
         known = paths.items() if isinstance(paths, dict) else ()
@@ -680,7 +683,7 @@ class DemoWriter:
             values = channel.read_steps(at, end)
             if channel.dtype_name is DType.BFLOAT16:
                 values = channel.dtype_name.as_numbers(values)
-            dataset[at - start : end - start] = values
+            self._target.put(dataset, slice(at - start, end - start), values)
 
     def _write_all_actions(self, actions: Sequence[Channel]) -> None:
         """Several actions side by side: robomimic learns from one array."""
@@ -701,7 +704,7 @@ class DemoWriter:
                 each.dtype_name.as_numbers(each.read_steps(at, end)).reshape(end - at, -1)
                 for each in dense
             ]
-            dataset[at:end] = np.concatenate(columns, axis=1)
+            self._target.put(dataset, slice(at, end), np.concatenate(columns, axis=1))
         self._notes.filled("actions", "the columns of all actions side by side")
 
     def _write_extra(self, name: str, part: Any) -> None:  # noqa: ANN401 - Extra or Channel
