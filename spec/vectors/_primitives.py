@@ -28,11 +28,18 @@ def _crc_of_byte(value: int) -> int:
 _CRC_TABLE = tuple(_crc_of_byte(value) for value in range(256))
 
 
+# Every file is made once and then read by several checks. By digest, so that the data can be freed.
+_known_crcs: dict[bytes, int] = {}
+
+
 def crc32c(data: bytes) -> int:
-    state = _ALL_ONES_32
-    for byte in data:
-        state = (state >> 8) ^ _CRC_TABLE[(state ^ byte) & 0xFF]
-    return state ^ _ALL_ONES_32
+    digest = hashlib.sha256(data).digest()
+    if digest not in _known_crcs:
+        state = _ALL_ONES_32
+        for byte in data:
+            state = (state >> 8) ^ _CRC_TABLE[(state ^ byte) & 0xFF]
+        _known_crcs[digest] = state ^ _ALL_ONES_32
+    return _known_crcs[digest]
 
 
 def _apply(columns: list[int], state: int) -> int:
