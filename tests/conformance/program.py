@@ -108,7 +108,7 @@ def recover(file: str) -> Told:
 def step(kind: str, file: str, case_file: str) -> Told:
     case = json.loads(Path(case_file).read_text("utf-8"))
     steps = {
-        "container": _container_step,
+        "container": container_step,
         "episode": _episode_step,
         "pack": _pack_step,
         "set": _set_step,
@@ -117,7 +117,8 @@ def step(kind: str, file: str, case_file: str) -> Told:
     return {"done": True}
 
 
-def _container_step(path: Path, case: Told) -> None:
+def container_step(path: Path, case: Told) -> None:
+    """The step of an invalid container that must fail; all steps before it must not."""
     with ShardReader(path) as reader:
         when = case["when"]
         if when == "read":
@@ -146,10 +147,10 @@ def _episode_step(path: Path, case: Told) -> None:
             lane: Any = getattr(episode, case["touch"][0])
             for key in case["touch"][1:]:
                 lane = lane[key]
-            _touch(lane)
+            touch(lane)
 
 
-def _touch(lane: object) -> None:
+def touch(lane: object) -> None:
     """Reads everything of a lane that is read when it is asked for."""
     for attribute in ("data", "timestamps_ns", "scales"):
         value = getattr(lane, attribute, None)
@@ -160,26 +161,31 @@ def _touch(lane: object) -> None:
 
 
 def _pack_step(path: Path, case: Told) -> None:
-    when = case["when"]
-    if when == "stream":
+    if case["when"] == "stream":
         for record in shardpack.stream(path):
             _ = record.key
         return
     with ShardPackReader(path) as reader:
-        if when == "offsets":
-            reader.get_index()
-        elif when == "lookup":
-            reader.find("first")
-        elif when == "index_metadata":
-            _ = reader.metadata
-        elif when == "key":
-            reader.by_key(case["key"])
-        elif when == "record":
-            _ = reader.record(int(case["record"])).key
-        elif when == "metadata":
-            _ = reader.record(int(case["record"])).metadata
-        elif when == "entry":
-            _ = reader.record(int(case["record"]))[case["entry"]].data
+        step_in_pack(reader, case)
+
+
+def step_in_pack(reader: ShardPackReader, case: Told) -> None:
+    """The step of an invalid shard that follows opening it."""
+    when = case["when"]
+    if when == "offsets":
+        reader.get_index()
+    elif when == "lookup":
+        reader.find("first")
+    elif when == "index_metadata":
+        _ = reader.metadata
+    elif when == "key":
+        reader.by_key(case["key"])
+    elif when == "record":
+        _ = reader.record(int(case["record"])).key
+    elif when == "metadata":
+        _ = reader.record(int(case["record"])).metadata
+    elif when == "entry":
+        _ = reader.record(int(case["record"]))[case["entry"]].data
 
 
 def _set_step(path: Path, case: Told) -> None:

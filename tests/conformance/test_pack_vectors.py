@@ -15,6 +15,7 @@ from xxhash import xxh64_intdigest
 import shardpack
 from shard_format import ShardError
 from shardpack import Record, ShardPackReader, ShardPackWriter
+from tests.conformance.program import step_in_pack
 from tests.conformance.telling import tagged
 from tests.shardpack.support import RangesOnly
 
@@ -233,25 +234,6 @@ def test_a_copy_has_the_same_bytes(description: Path, tmp_path: Path) -> None:
 # --- what is refused
 
 
-def do_step(case: dict[str, Any], reader: ShardPackReader) -> None:
-    """What must fail; opening is done already."""
-    when = case["when"]
-    if when == "offsets":
-        reader.get_index()
-    elif when == "lookup":
-        reader.find("first")
-    elif when == "index_metadata":
-        _ = reader.metadata
-    elif when == "key":
-        reader.by_key(case["key"])
-    elif when == "record":
-        _ = reader.record(int(case["record"])).key
-    elif when == "metadata":
-        _ = reader.record(int(case["record"])).metadata
-    elif when == "entry":
-        _ = reader.record(int(case["record"]))[case["entry"]].data
-
-
 def assert_reason(error: ShardError, case: dict[str, Any], also: Iterable[str] = ()) -> None:
     if error.code in also:
         return  # a code that needs no rule
@@ -275,9 +257,9 @@ def test_a_broken_rule_is_noticed_when_stated_and_not_before(
     else:
         with OPENINGS[opening](path) as reader:
             with pytest.raises(ShardError) as caught:
-                do_step(case, reader)
+                step_in_pack(reader, case)
             with pytest.raises(ShardError) as again:
-                do_step(case, reader)
+                step_in_pack(reader, case)
             assert again.value.code == caught.value.code
     assert_reason(caught.value, case)
     name = {"mapped": str(path), "bytes": "<bytes>", "ranges": "<ranges>"}[opening]

@@ -15,11 +15,11 @@ from shard_format import (
     ShardError,
     ShardReader,
     compute_identity,
-    verify_identity,
 )
 from shard_format.codecs import crc32c
 from shard_format.layout import align
 from shard_format.verify import check
+from tests.conformance.program import container_step
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 VALID = sorted((VECTORS / "valid").glob("*.json"))
@@ -191,35 +191,12 @@ def test_the_identity_in_the_text_of_the_specification_is_that_of_its_vector() -
     assert after.startswith(f"\nand so the identity `{identity}`.")
 
 
-def do_step(case: dict[str, Any], path: Path) -> None:
-    """The step of an invalid vector that must fail; all steps before it must not."""
-    when = case["when"]
-    if when == "open":
-        ShardReader(path).close()
-        return
-    with ShardReader(path) as reader:
-        if when == "read":
-            reader.read_entry(case["entry"])
-        elif when == "range":
-            start = int(case["start"])
-            reader.read_range(case["entry"], start, start + int(case["length"]))
-        elif when == "schema":
-            _ = reader.schema
-        elif when == "manifest":
-            Manifest.read(reader)
-        elif when == "identity":
-            verify_identity(reader)
-        else:
-            assert when == "verify"
-            reader.verify()
-
-
 @pytest.mark.parametrize("description", INVALID, ids=stem)
 class TestInvalid:
     def test_it_fails_with_the_stated_code_and_names_file_and_rule(self, description: Path) -> None:
         case, path = load(description)
         with pytest.raises(ShardError) as caught:
-            do_step(case, path)
+            container_step(path, case)
         error = caught.value
         assert error.code in {case["error"], *case.get("also", ())}, str(error)
         assert str(path) in str(error)

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from shard_format import ShardError
-from wshard import Intervals, load_wshard
+from tests.conformance.program import touch
+from wshard import load_wshard
 from wshard._video_index import HIDDEN, KEYFRAME
 from wshard.doctor import examine
 from wshard.video import VideoChannel
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from wshard import Channel, Episode, Residual
+    from wshard import Channel, Episode, Intervals, Residual
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 SETS = sorted((VECTORS / "valid_episodes").glob("*.json"))
@@ -264,16 +265,6 @@ class TestValid:
     def test_a_checking_tool_finds_no_error(self, description: Path) -> None:
         _, path = load(description)
         assert [str(finding) for finding in examine(path).errors] == []
-
-
-def touch(lane: object) -> None:
-    """Everything of a lane that is read when it is asked for."""
-    for attribute in ("data", "timestamps_ns", "scales"):
-        value = getattr(lane, attribute, None)
-        if isinstance(value, list):
-            list(value)
-    if isinstance(lane, Intervals):
-        list(lane)
 
 
 def lane_at(episode: Episode, path: list[str]) -> object:
