@@ -308,6 +308,7 @@ class TestCanonicalJson:
         st.recursive(
             st.text(alphabet='[]{}":,\\ab', max_size=5) | st.integers(),
             lambda inner: st.lists(inner) | st.dictionaries(st.text('":,\\[', max_size=3), inner),
+            max_leaves=20,
         )
     )
     @settings(max_examples=60)
