@@ -7,7 +7,7 @@ import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardpack
@@ -185,6 +185,7 @@ class TestSort:
             max_size=20,
         )
     )
+    @settings(max_examples=40)
     def test_records_come_in_the_order_of_their_keys(self, tmp_path: Path, keys: list[str]) -> None:
         path = write_pack(tmp_path / "in.shardpack", {key: {"a": key.encode()} for key in keys})
         done = shardpack.sort(path, tmp_path / "out.shardpack", **OPTIONS)
