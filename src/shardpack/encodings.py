@@ -89,6 +89,7 @@ _RULES: Final = {
     "S-CMP-6": "P-ENC-5",
     "S-CMP-7": "P-ENC-3",
     "S-CMP-8": "P-ENC-4",
+    "S-CMP-9": "P-ENC-5",
 }
 
 

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LostPart", "Recovery", "recover"]
 
-# Bytes to search for a marker at a time.
-_SEARCH: Final = 1 << 20
+# Bytes to search at a time: few at first, so that a file of many small gaps is not read once for each of them.
+_FIRST_PIECE: Final = 256
+_LARGEST_PIECE: Final = 1 << 20
 _LEAST_BUDGET: Final = 64 << 20
 _LOSSES: Final[tuple[type[Exception], ...]] = (*DATA_ERRORS, UnicodeError)
 
@@ -251,10 +252,16 @@ def _scan(shard: ShardBytes, end: int, lost: list[LostPart]) -> Iterator[Record]
 
 def _is_empty(shard: ShardBytes, position: int, end: int) -> bool:
     """Whether all bytes are zero."""
-    return all(
-        not shard.slices[start : min(start + _SEARCH, end)].strip(b"\0")
-        for start in range(position, end, _SEARCH)
-    )
+    return all(not shard.slices[start:stop].strip(b"\0") for start, stop in _pieces(position, end))
+
+
+def _pieces(position: int, end: int) -> Iterator[tuple[int, int]]:
+    """Start and stop of pieces that cover a range, each twice as large as the one before."""
+    size = _FIRST_PIECE
+    while position < end:
+        stop = min(end, position + size)
+        yield position, stop
+        position, size = stop, min(2 * size, _LARGEST_PIECE)
 
 
 class _Search:
@@ -269,15 +276,13 @@ class _Search:
     def next_record(self, position: int) -> int:
         """Where the next intact head starts, or the end."""
         end = self._end
-        while position < end:
-            stop = min(end, position + _SEARCH)
-            block = self._shard.slices[position : min(end, stop + BLOCK_START.size)]
+        for start, stop in _pieces(position, end):
+            block = self._shard.slices[start : min(end, stop + BLOCK_START.size)]
             at = block.find(RECORD_MARKER, 8)
             while at >= 0:
-                if self._is_record(position + at - 8):
-                    return position + at - 8
+                if self._is_record(start + at - 8):
+                    return start + at - 8
                 at = block.find(RECORD_MARKER, at + 1)
-            position = stop
         return end
 
     def _is_record(self, start: int) -> bool:

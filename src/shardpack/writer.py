@@ -45,6 +45,7 @@ from shardpack.record import open_record
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from numpy.typing import NDArray
     from typing_extensions import Self, Unpack
 
     from shard_format.codecs import Compression
@@ -66,6 +67,7 @@ _BATCH_BYTES: Final = 1 << 20
 _LEAST_CLAIM: Final = 8 << 20
 _MOST_CLAIM: Final = 256 << 20
 _BATCH_BUFFERS: Final = 1000
+_MOST_UNSORTED: Final = 1 << 16
 # Memory that the caller may change is copied up to this size, and written at once above it.
 _LARGEST_COPY: Final = 1 << 20
 _INDEX_BYTES_PER_RECORD: Final = 20
@@ -199,7 +201,7 @@ class ShardPackWriter(RecordWriter):
     leaves a hidden `.partial` file from which `shardpack.recover` recovers the records. Not safe for several
     threads at once.
 
-    Memory is bounded: 1 MiB of records that wait to be written, and 24 bytes per record.
+    Memory is bounded: 1 MiB of records that wait to be written, and 24 bytes per record, 32 if keys repeat.
 
     You can also pass a file object that is open for writing, such as a pipe, a socket or an `io.BytesIO`: it gets the
     shard from its first byte to its last, and is never read or moved. It stays yours to close. After an exception it
@@ -245,6 +247,8 @@ class ShardPackWriter(RecordWriter):
         self._other_fields: dict[str, Any] = {}
         self._offsets = array("Q")
         self._hashes = array("Q")
+        # Numbers of the older records, sorted by hash once somebody asks for a key; the newer ones are searched.
+        self._by_hash: NDArray[np.intp] = np.empty(0, np.intp)
         self._seen = NameSet()
         self._is_in_set: Callable[[str], bool] | None = None
         self._keys: set[str] = set()  # of a file object, which cannot be read back
@@ -479,9 +483,7 @@ class ShardPackWriter(RecordWriter):
             return True
         if self._stream is not None:
             return key in self._keys
-        hashes = np.frombuffer(self._hashes, np.uint64) if len(self._hashes) else np.empty(0)
-        numbers = np.flatnonzero(hashes == key_hash).tolist()
-        del hashes  # an array cannot grow while a view of it exists
+        numbers = self._records_with(key_hash)
         if not numbers:
             return False
         self._flush(self._position)
@@ -498,6 +500,21 @@ class ShardPackWriter(RecordWriter):
             return False
         finally:
             source.close()
+
+    def _records_with(self, key_hash: int) -> list[int]:
+        """Numbers of the records whose keys have this hash."""
+        # No view of the hashes may outlive this call: an array cannot grow while there is one.
+        hashes = np.asarray(self._hashes)
+        if len(hashes) - len(self._by_hash) > _MOST_UNSORTED:
+            self._by_hash = np.argsort(hashes)
+        by_hash = self._by_hash
+        # A key of another type would make NumPy convert all the hashes.
+        wanted = np.uint64(key_hash)
+        older, newer = hashes[: len(by_hash)], hashes[len(by_hash) :]
+        first = np.searchsorted(older, wanted, sorter=by_hash)
+        last = np.searchsorted(older, wanted, "right", sorter=by_hash)
+        found = len(by_hash) + np.flatnonzero(newer == wanted)
+        return [*by_hash[first:last].tolist(), *found.tolist()]
 
     def close(self) -> None:
         """Write the index and put the file in its place. You can call it twice."""

@@ -79,6 +79,11 @@ CASES: dict[str, tuple[HandMadePack, str, str]] = {
     "unreachable gzip": (part(encoding=1, original_size=6000), "size_mismatch", "P-ENC-4"),
     "not zstd": (part(encoding=3), "bad_compression", "P-ENC-5"),
     "not lz4": (part(encoding=2, stored=b"\xf0\xff\xff"), "bad_compression", "P-ENC-5"),
+    "lz4 with its size in front": (
+        part(encoding=2, stored=b"\5\0\0\0\x50hello", original_size=5),
+        "bad_compression",
+        "P-ENC-5",
+    ),
     "not gzip": (part(encoding=1), "bad_compression", "P-ENC-5"),
     "empty zstd": (part(encoding=3, stored=b""), "bad_compression", "P-ENC-5"),
     "two gzip members": (

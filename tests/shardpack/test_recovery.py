@@ -135,6 +135,21 @@ def test_space_that_was_claimed_and_not_used_is_no_loss(shard: bytes, tmp_path: 
     assert [part.size for part in found.lost] == [3_000_001]
 
 
+def test_many_gaps_are_read_in_proportion_to_the_file(tmp_path: Path) -> None:
+    whole = HandMadePack([HandMadeRecord(b"k", [Part(b"a", b"1")])]).to_bytes()
+    record = whole[: shardpack.ShardPackReader(whole).footer.index_offset]
+
+    def bytes_read(gaps: int) -> int:
+        source = RangesOnly((bytes(20) + record + b"?") * gaps)
+        found = shardpack.recover(source, tmp_path / "out", overwrite=True, fsync=False)
+        assert found.records == 1  # they share a key
+        return sum(length for _, length in source.asked)
+
+    few, many = bytes_read(50), bytes_read(200)
+    assert few < 50 * 3000
+    assert many < 5 * few
+
+
 def test_what_is_no_shard_gives_nothing_back(tmp_path: Path) -> None:
     found = shardpack.recover(noise(5000), tmp_path / "out")
     assert found.records == 0

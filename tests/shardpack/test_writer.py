@@ -81,6 +81,27 @@ class TestRecords:
                 writer.write("y", {})
         assert list(shardpack.open(tmp_path / "a").keys()) == ["x", "y", "z"]
 
+    def test_asking_for_old_keys_does_not_search_all_of_them(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        searched: list[int] = []
+
+        def search(found: Any) -> Any:  # noqa: ANN401 - of an array
+            searched.append(len(found))
+            return found.nonzero()[0]
+
+        monkeypatch.setattr(writer_module, "_MOST_UNSORTED", 10)
+        monkeypatch.setattr(np, "flatnonzero", search)
+        with ShardPackWriter(tmp_path / "a", fsync=False) as writer:
+            for number in range(100):
+                writer.write(f"{number}", {})
+                assert all(f"{old}" in writer for old in range(0, number + 1, 7))
+            assert "100" not in writer
+        assert max(searched) == 10
+        with ShardPackWriter(tmp_path / "a", append=True, fsync=False) as writer:
+            assert all(f"{number}" in writer for number in range(100))
+            assert searched[-1] == 0
+
     def test_a_record_above_the_limit_is_refused_and_named(self, tmp_path: Path) -> None:
         with ShardPackWriter(tmp_path / "a", max_record_bytes=500, fsync=False) as writer:
             with pytest.raises(LimitExceeded, match="'big'"):
