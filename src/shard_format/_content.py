@@ -212,15 +212,13 @@ class Content:
             self._decode_into(row, codec, self._stored(row.data_offset, row.disk_size), out)
             return out.toreadonly()
         source: Any = self._source
-        if self._can_view and (
-            row.disk_size > _SMALL or type(source) is not FileSource or source.is_mapped
-        ):
-            self._verify_once(row)
-            view: memoryview = source.view(row.data_offset, row.disk_size)
-            return view
-        data: bytes = source.read_at(row.data_offset, row.disk_size)
-        self._compare(row, data)
-        return memoryview(data)
+        is_file = type(source) is FileSource
+        if is_file and (row.disk_size > _SMALL or source.is_mapped):
+            return self.view(row, check=True)
+        read = source.view if self._can_view and not is_file else source.read_at
+        content = memoryview(read(row.data_offset, row.disk_size))
+        self._compare(row, content)
+        return content
 
     def view(self, row: IndexRow, check: bool) -> memoryview:
         """A view of the source, of the whole content; compared with its checksum once in a process."""

@@ -335,17 +335,17 @@ class Index:
         rows = INDEX_ENTRY.iter_unpack(
             self._memory[HEADER_SIZE : header.string_table_offset].tobytes()
         )
-        for row in map(_AS_ROW, rows):
-            _, name_offset, name_length, _, start, size, _, _, _, _ = row
-            encoded = table[name_offset : name_offset + name_length]
-            if not name_length or len(encoded) != name_length:
-                self._find_bad_name(range(self.count))
-            try:
+        try:
+            for row in map(_AS_ROW, rows):
+                _, name_offset, name_length, _, start, size, _, _, _, _ = row
+                encoded = table[name_offset : name_offset + name_length]
+                if not name_length or len(encoded) != name_length:
+                    self._find_bad_name(range(self.count))
                 by_name[encoded.decode()] = row
-            except UnicodeDecodeError:
-                self._find_bad_name(range(self.count))
-            is_in_order &= start >= end
-            end = start + size
+                is_in_order &= start >= end
+                end = start + size
+        except UnicodeDecodeError:
+            self._find_bad_name(range(self.count))
         if len(by_name) != self.count:
             self._find_duplicate(range(self.count))
         if not is_in_order or end > header.total_file_size:

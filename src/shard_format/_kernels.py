@@ -121,12 +121,9 @@ def _multiply(a: int, b: int) -> int:
 
 def crc32c_of_large(data: bytes | memoryview, threads: int | None) -> int:
     """CRC-32C of any amount of data, on several processors if it is large."""
-    size = len(data)
-    workers = (
-        1
-        if size < _CHECKED_BYTES_PER_THREAD
-        else thread_count(threads, size, _CHECKED_BYTES_PER_THREAD)
-    )
+    if len(data) < _CHECKED_BYTES_PER_THREAD:
+        return crc32c(data)
+    workers = thread_count(threads, len(data), _CHECKED_BYTES_PER_THREAD)
     if workers == 1:
         return crc32c(data)
     view = memoryview(data)

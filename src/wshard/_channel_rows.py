@@ -63,9 +63,10 @@ def channel_from_row(
         step = prod(row.shape) * row.dtype.size
         if step and block.nbytes == (length + 1) * step:
             count += 1
-    kind: Any = Channel if is_dense else _LAYOUTS.get(layout or "", UnreadableChannel)
-    if _misfit(row) is not None:
-        kind = UnreadableChannel
+    kind: Any = Channel
+    if not is_dense:
+        fits = _misfit(row) is None
+        kind = _LAYOUTS.get(layout or "", UnreadableChannel) if fits else UnreadableChannel
     channel: Channel = kind.from_source(name, block, row.dtype, row.shape, count)
     if fields.keys() <= BASIC_FIELDS:
         return channel

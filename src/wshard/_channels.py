@@ -274,7 +274,8 @@ class Channel(Strict):
         """All steps as one read-only array; write to `data.copy()`."""
         values: NDArray[Any] | None = self._values
         if values is None:
-            self._values = values = self._read_all()
+            values = self._read_all()
+            object.__setattr__(self, "_values", values)  # as in `from_source`
         return values
 
     @data.setter

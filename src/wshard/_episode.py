@@ -7,7 +7,6 @@ from collections.abc import Mapping, MutableMapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -479,8 +478,6 @@ class Episode(Strict):
         """
         episode = cls.__new__(cls)
         _start(episode, facts, origin, route, unknown)
-        # A copy, even of an empty one: what the file said is compared with when the episode is saved.
-        episode.metadata = deepcopy(facts.metadata) if facts.metadata else {}
         return episode
 
     def become(self, other: Episode) -> None:
@@ -776,11 +773,10 @@ class Episode(Strict):
 
     def blocks(self) -> Iterator[tuple[str, Channel]]:
         """Every channel with the name of its block, lane by lane, without clocks and extras."""
-        lanes: dict[str, list[tuple[str, Channel]]] = {lane: [] for lane in CHANNEL_LANES}
-        for address, part in self.parts.items():
-            if address[0] in lanes:
-                lanes[address[0]].append((block_name(address), part))
-        return chain.from_iterable(lanes.values())
+        parts = self.parts
+        found = [at for at in parts if at[0] in CHANNEL_LANES]
+        found.sort(key=lambda at: CHANNEL_LANES.index(at[0]))
+        return ((block_name(at), parts[at]) for at in found)
 
     def load(self, *, threads: int | None = None) -> Self:
         """Brings everything into memory, in parallel, and checks it. Uncompressed data stays a view, and video encoded.
@@ -987,7 +983,8 @@ def _start(
     put(episode, "env_id", env_id)
     put(episode, "_length", length)
     put(episode, "timebase", timebase)
-    put(episode, "metadata", metadata)
+    # A copy, even of an empty one: what a file said is compared with when the episode is saved.
+    put(episode, "metadata", deepcopy(metadata) if metadata else {})
     put(episode, "chunk_index", chunk_index)
     put(episode, "total_chunks", total_chunks)
     put(episode, "timestep_range", timestep_range)

@@ -107,15 +107,18 @@ def _fields_and_rows(fields: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
 
 def episode_of(reader: ShardReader, *, is_sidecar: bool = False) -> Episode:
     """The episode in a file of role 5; its blocks are sorted into lanes when a lane is first asked for."""
+    sizes = reader.sizes()
     try:
-        facts, origin = _read_descriptions(reader, is_sidecar)
+        facts, origin = _read_descriptions(reader, sizes, is_sidecar)
     except ShardError as error:
         raise error.located(path=reader.name) from None
-    origin.route = partial(route_file, reader, origin.rows, facts.length)
+    origin.route = partial(_route, reader, sizes, origin.rows, facts.length)
     return Episode.from_facts(facts, origin, origin.route)
 
 
-def _read_descriptions(reader: ShardReader, is_sidecar: bool) -> tuple[EpisodeFacts, Origin]:
+def _read_descriptions(
+    reader: ShardReader, sizes: Mapping[str, int], is_sidecar: bool
+) -> tuple[EpisodeFacts, Origin]:
     if reader.role != _EPISODE_ROLE:
         raise BadProfile(
             "not an episode",
@@ -125,7 +128,6 @@ def _read_descriptions(reader: ShardReader, is_sidecar: bool) -> tuple[EpisodeFa
             hint="ShardReader opens any file of the family",
             command="'shard info' says what it is",
         )
-    sizes = reader.sizes()
     if not is_sidecar and META_SIDECAR in sizes:
         raise BadProfile(
             "this is a sidecar, which adds lanes to an episode",
@@ -196,12 +198,12 @@ def _older_rows(
 # --- lanes
 
 
-def route_file(
-    reader: ShardReader, rows: Mapping[str, Row], length: int
+def _route(
+    reader: ShardReader, sizes: Mapping[str, int], rows: Mapping[str, Row], length: int
 ) -> tuple[dict[Address, Any], dict[str, Any] | None]:
     """The parts of the episode in a file by their addresses, and its provenance."""
     try:
-        return _Router(reader, rows, length).route()
+        return _Router(reader, sizes, rows, length).route()
     except ShardError as error:
         raise error.located(path=reader.name) from None
 
@@ -209,11 +211,13 @@ def route_file(
 class _Router:
     """Puts every entry of a file into the lane it belongs to (section 16, step 4)."""
 
-    def __init__(self, reader: ShardReader, rows: Mapping[str, Row], length: int) -> None:
+    def __init__(
+        self, reader: ShardReader, sizes: Mapping[str, int], rows: Mapping[str, Row], length: int
+    ) -> None:
         self._reader = reader
+        self._sizes = sizes
         self._rows = rows
         self._length = length
-        self._sizes = reader.sizes()
         self._taken: set[str] = set()
         """Blocks that belong to a channel: its clock, its offsets, its scales."""
         self._parts: dict[Address, Any] = {}
