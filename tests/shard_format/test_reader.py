@@ -894,6 +894,17 @@ class TestPartsOfRawEntries:
         with ShardReader(path) as reader:
             assert reader.read_range("x", 10, 20) == bytes(10)
 
+    def test_a_whole_entry_in_memory_is_checked_each_time(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.shard"
+        with ShardWriter(path, fsync=False) as writer:
+            writer.write_entry("x", bytes(100))
+        content = bytearray(path.read_bytes())
+        with ShardReader(content) as reader:
+            assert reader.read_view("x") == bytes(100)
+            content[reader.info("x").data_offset] = 1
+            with pytest.raises(ChecksumMismatch):
+                reader.read_view("x")
+
     def test_a_file_that_was_replaced_is_checked_again(self, tmp_path: Path) -> None:
         path = tmp_path / "a.shard"
         with ShardWriter(path, fsync=False) as writer:
