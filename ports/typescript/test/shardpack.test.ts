@@ -289,8 +289,12 @@ describe("writing", () => {
     let state = "open";
     const stream = new WritableStream<Uint8Array>({
       write: (part) => void parts.push(part),
-      close: () => void (state = "closed"),
-      abort: () => void (state = "aborted"),
+      close: () => {
+        state = "closed";
+      },
+      abort: () => {
+        state = "aborted";
+      },
     });
     const writer = new ShardPackWriter(new StreamSink(stream));
     await writer.write("a", { bin: new Uint8Array(2 << 20) });
@@ -298,7 +302,10 @@ describe("writing", () => {
     await writer.finish();
     expect(state).toBe("closed");
     expect((await open(Buffer.concat(parts))).length).toBe(1);
-    const dropped = new ShardPackWriter(new StreamSink(new WritableStream({ abort: () => void (state = "aborted") })));
+    const note = () => {
+      state = "aborted";
+    };
+    const dropped = new ShardPackWriter(new StreamSink(new WritableStream({ abort: note })));
     await dropped.write("a", { bin: new Uint8Array(2 << 20) });
     await dropped.abort();
     expect(state).toBe("aborted");
