@@ -114,6 +114,8 @@ def open_file(data: bytes) -> File:
         unpack(ENTRY_FIELDS, data, HEADER_SIZE + ENTRY_SIZE * i)
         for i in range(header["entry_count"])
     ]
+    length_of_names = sum(entry["name_length"] for entry in raw)
+    require(length_of_names <= MAX_STRING_TABLE, "limit_exceeded", "S-NAM-9")
     entries = [(_name_of(entry, table), entry) for entry in raw]
     require(len({name for name, _ in entries}) == len(entries), "duplicate_name", "S-NAM-4")
     for entry in raw:

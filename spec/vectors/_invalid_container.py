@@ -202,6 +202,31 @@ def _name_places() -> Iterator[Invalid]:
     )
 
 
+def _long_names() -> Iterator[Invalid]:
+    # Built here: `encode` would hash 100 MiB of names.
+    longest, count = 0xFFFF, 1625
+    data_start = 64 + 48 * count + longest
+    rows = (
+        with_entry(bytes(64 + 48), 0, name_length=longest - i, data_offset=data_start)[64:]
+        for i in range(count)
+    )
+    header = with_header(
+        BASE[:64],
+        alignment=0,
+        entry_count=count,
+        string_table_offset=64 + 48 * count,
+        data_section_offset=data_start,
+        total_file_size=data_start,
+    )
+    yield _at_open(
+        "names_too_long_together",
+        f"{count} names that share {longest} bytes of the string table: 100.3 MiB together.",
+        "S-NAM-9",
+        "limit_exceeded",
+        header + b"".join(rows) + b"n" * longest,
+    )
+
+
 def _name_bytes() -> Iterator[Invalid]:
     encodings = {
         "overlong_2": ("an overlong slash of two bytes", b"a\xc0\xafb"),
@@ -346,6 +371,7 @@ def container_vectors() -> Iterator[Invalid]:
     yield from _file_sizes()
     yield from _head_offsets()
     yield from _name_places()
+    yield from _long_names()
     yield from _name_bytes()
     yield from _duplicates()
     yield from _block_places()

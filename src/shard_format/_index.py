@@ -65,6 +65,7 @@ _COLUMN_BLOCK = 1 << 14
 _ROW_BITS = 24
 _ROW_MASK = (1 << _ROW_BITS) - 1
 _MOST_ROWS = 1 << _ROW_BITS
+_LONGEST_NAME = (1 << 16) - 1
 _HASH_MASK = ((1 << 64) - 1) ^ _ROW_MASK
 # `IndexRow._make` without its check of the length, which the struct makes sure of.
 _AS_ROW: Final[Callable[[tuple[int, ...]], IndexRow]] = partial(tuple.__new__, IndexRow)
@@ -80,7 +81,7 @@ def read_head(source: ByteSource, limits: Limits) -> tuple[Header, Index]:
         # A reserved head may be long and empty; names cannot start behind this.
         if needed > len(start):
             start += source.read_at(len(start), needed - len(start))
-        return header, Index(header, start)
+        return header, Index(header, start, limits)
     head = np.empty(needed + WORD_PADDING, np.uint8)
     head[needed:] = 0
     if can_read_into(source):
@@ -94,7 +95,7 @@ def read_head(source: ByteSource, limits: Limits) -> tuple[Header, Index]:
         head[:needed] = np.frombuffer(source.read_at(0, needed), np.uint8)
     if head[:HEADER_SIZE].tobytes() != start[:HEADER_SIZE]:
         raise Truncated("the file changed while it was being opened")
-    return header, Index(header, head.data.toreadonly())
+    return header, Index(header, head.data.toreadonly(), limits)
 
 
 def parse_header(head: bytes, file_size: int, limits: Limits) -> Header:
@@ -221,19 +222,22 @@ class Index:
         header: the checked header.
         head: the file's first `data_section_offset` bytes or more; with more than `FEW_ENTRIES` entries,
             `WORD_PADDING` bytes longer than that.
+        limits: how long all names may be together.
 
     Raises:
-        FormatError: the file breaks one of S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3.
+        FormatError: the file breaks one of S-NAM-1 to S-NAM-4, S-NAM-9 and S-DAT-1 to S-DAT-3.
     """
 
     __slots__ = ("_by_name", "_keys", "_memory", "_table", "count")
 
-    def __init__(self, header: Header, head: bytes | memoryview) -> None:
+    def __init__(self, header: Header, head: bytes | memoryview, limits: Limits) -> None:
         self.count = header.entry_count
         self._memory = memoryview(head)
         self._table = self._memory[header.string_table_offset : header.data_section_offset]
         self._by_name: dict[str, IndexRow] | None = None
         self._keys: NDArray[np.uint64] | None = None
+        if self.count * _LONGEST_NAME > limits.max_string_table_bytes:
+            self._check_length_of_names(limits.max_string_table_bytes)
         if self.count <= FEW_ENTRIES:
             self._by_name = self._check_few(header)
         else:
@@ -324,6 +328,21 @@ class Index:
             computed = hash_names(self._padded_table(), *self._name_columns())
         wrong = np.flatnonzero(computed != self.rows["name_hash"])
         return int(wrong[0]) if wrong.size else None
+
+    # --- checks, any number of entries
+
+    def _check_length_of_names(self, most: int) -> None:
+        # Names may share bytes of the table: a small file could claim far more of them than it has.
+        total = int(self.rows["name_length"].sum(dtype=np.int64))
+        if total > most:
+            raise LimitExceeded(
+                "the names are too long together",
+                expected=f"at most {most} bytes",
+                found=f"{total} bytes",
+                rule="S-NAM-9",
+                hint="pass limits=Limits(max_string_table_bytes=…) if you trust the file",
+                command="",
+            )
 
     # --- checks, few entries
 

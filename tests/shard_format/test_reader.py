@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import random
+import struct
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -815,6 +816,19 @@ class TestChecks:
         with ShardReader(path, limits=exact) as reader:
             assert reader.limits == exact
             assert reader.read_entry("zstd") == TEXT
+
+    @pytest.mark.parametrize("count", [3, 300])
+    def test_names_that_share_bytes_count_each_time(self, count: int) -> None:
+        """A small file cannot claim more names than the string table may hold (S-NAM-9)."""
+        data = bytearray(HandMade([Row(b"n")] * (count - 1) + [Row(b"n" * 1000)]).to_bytes())
+        for number in range(count):  # each a letter shorter than the one before
+            struct.pack_into("<IH", data, 64 + 48 * number + 8, 0, 1000 - number)
+        total = sum(range(1000, 1000 - count, -1))
+        with ShardReader(data, limits=Limits(max_string_table_bytes=total)) as reader:
+            assert len(reader.names()) == count
+        with pytest.raises(LimitExceeded, match="S-NAM-9") as caught:
+            ShardReader(data, limits=Limits(max_string_table_bytes=total - 1))
+        assert caught.value.found == f"{total} bytes"
 
     def test_the_decompression_limit_holds_for_every_way_of_reading(self, path: Path) -> None:
         reader = ShardReader(path, limits=Limits(max_decompressed_bytes=299_999))

@@ -198,10 +198,10 @@ type run struct {
 }
 
 func namesTooLong(most uint64) error {
-	return broken(CodeLimitExceeded, "S-HDR-12", "the names are too long together").expected("at most %d bytes", most)
+	return broken(CodeLimitExceeded, "S-NAM-9", "the names are too long together").expected("at most %d bytes", most)
 }
 
-// checkRun checks rows one by one: S-NAM-1 to S-NAM-3, S-DAT-1 and S-DAT-2. isText says that the string table is ASCII.
+// checkRun checks rows one by one: S-NAM-1 to S-NAM-3, S-NAM-9, S-DAT-1 and S-DAT-2. isText says that the string table is ASCII.
 func (x *index) checkRun(r *run, isText bool, h *Header) error {
 	r.isOrdered, r.ascends = true, true
 	r.start, r.end = h.TotalFileSize, 0

@@ -154,5 +154,5 @@ func TestManyLongNamesInASmallTableAreRefused(t *testing.T) {
 		binary.LittleEndian.PutUint16(file[64+48*i+12:], uint16(65_535-i))
 	}
 	_, err := openBytes(file)
-	expect(t, err, shard.CodeLimitExceeded, "S-HDR-12")
+	expect(t, err, shard.CodeLimitExceeded, "S-NAM-9")
 }

@@ -90,7 +90,7 @@ export class Index {
   readonly #view: DataView;
   readonly #rows: ReadonlyMap<string, number>;
 
-  /** Checks S-NAM-1 to S-NAM-4 and S-DAT-1 to S-DAT-3; `head` reaches to the data section. */
+  /** Checks S-NAM-1 to S-NAM-4, S-NAM-9 and S-DAT-1 to S-DAT-3; `head` reaches to the data section. */
   constructor(head: Uint8Array, header: Header, limits: Limits) {
     this.#view = viewOf(head);
     const table = new StringTable(head.subarray(header.stringTableOffset, header.dataSectionOffset));
@@ -105,7 +105,7 @@ export class Index {
       namesSize += entry.nameLength;
       if (namesSize > limits.maxStringTableBytes) {
         const details = { expected: `at most ${limits.maxStringTableBytes} bytes` };
-        throw broken("limit_exceeded", "S-HDR-12", "the names are too long together", details);
+        throw broken("limit_exceeded", "S-NAM-9", "the names are too long together", details);
       }
       const name = table.name(entry);
       if (rows.has(name)) {
