@@ -18,6 +18,7 @@ SUFFIX: Final = ".wshard"
 _CHUNK: Final = re.compile(r"_chunk_([0-9]{4,9})$")
 _ANY_CHUNK: Final = rf"_chunk_[0-9]{{4,9}}(-[0-9a-f]{{12}})?{re.escape(SUFFIX)}"
 _MANIFEST: Final = "_manifest"
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _DIGITS = re.compile(r"([0-9]+)")
 _LAST_DIGITS = re.compile(r"[0-9]+$")
 
@@ -152,6 +153,15 @@ class ChunkNames:
         wanted = re.compile(re.escape(self.stem) + _ANY_CHUNK)
         names = filter(wanted.fullmatch, os.listdir(self.folder or "."))
         return [os.path.join(self.folder, name) for name in names]
+
+    def check_referable(self) -> None:
+        """Refuses names that a manifest cannot hold: a reader would not follow them (S-MAN-4)."""
+        if _SCHEME.match(self.stem) or "\\" in self.stem:
+            raise InvalidArgument(
+                "chunks with these names cannot be named in a manifest",
+                expected="no backslash, and nothing like 'run:' at the start",
+                found=repr(self.stem),
+            )
 
     @property
     def manifest(self) -> str:

@@ -136,9 +136,11 @@ class ChunkedEpisodeWriter:
                 expected="no slash",
                 found=repr(episode_id),
             )
+        names = ChunkNames(os.fspath(base_path), episode_id)
+        names.check_referable()
         if chunk_size_t < 1:
             raise InvalidArgument("a chunk has at least one step", found=chunk_size_t)
-        self.folder = os.fspath(base_path)
+        self.folder = names.folder
         self.episode_id = episode_id
         self.chunk_size_t = chunk_size_t
         self.env_id = env_id
@@ -150,7 +152,7 @@ class ChunkedEpisodeWriter:
         self._fsync = fsync
         self._total: int | None = None
         """The number of chunks, once it was announced."""
-        self._manifest = ManifestWriter(ChunkNames(self.folder, episode_id), episode_id)
+        self._manifest = ManifestWriter(names, episode_id)
         self._token = secrets.token_hex(6)
         os.makedirs(self.folder, exist_ok=True)
         check_no_sidecars(self._manifest.names.manifest)

@@ -463,6 +463,8 @@ def _link(path: str, target: str) -> None:
 
 def resolve_existing_partial(files: RecordingFiles, options: RecordOptions) -> None:
     """Deals with what an earlier recording has left, as `on_partial` says. Hold the lock of its first journal."""
+    if options.max_steps is not None or options.max_bytes is not None:
+        files.names.check_referable()
     left = files.journals()
     locks: list[JournalWriter] = []
     try:

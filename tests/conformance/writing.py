@@ -183,7 +183,7 @@ def _channel(told: Told, length: int) -> Channel:
         return TextChannel("", told["text"], **facts)
     if layout == "ragged":
         steps = [_array(items, dtype, (-1, *shape)) for items in told["items"]]
-        return RaggedChannel("", data=steps, **facts)
+        return RaggedChannel("", dtype, data=steps, **facts)
     if layout == "video":
         return _video(told, dtype, shape, facts)
     count = int(told.get("length", -1 if told["hex"] else length))

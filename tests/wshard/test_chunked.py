@@ -103,7 +103,7 @@ class TestWriting:
         writer.write_chunk(Episode("x"))
         with pytest.raises(InvalidArgument, match="more chunks than announced"):
             writer.write_chunk(Episode("x"))
-        for name in ("a/b", "", "..", 5):
+        for name in ("a/b", "", "..", 5, "run:1", "a\\b"):
             with pytest.raises(InvalidArgument):
                 ChunkedEpisodeWriter(tmp_path, name)  # type: ignore[arg-type] # on purpose
         with pytest.raises(InvalidArgument, match="at least one step"):

@@ -688,6 +688,14 @@ class TestOverwriting:
             recorder(path, overwrite=True)
         assert listing(tmp_path) == before
 
+    def test_chunks_that_a_manifest_cannot_name_are_refused_at_once(self, tmp_path: Path) -> None:
+        path = tmp_path / "run:1.wshard"
+        with pytest.raises(InvalidArgument, match=r"manifest.*run:1"):
+            recorder(path, max_steps_per_file=2)
+        with recorder(path) as writer:
+            record(writer, 0, 5)
+        assert [file.name for file in tmp_path.iterdir()] == ["run:1.wshard"]
+
 
 class TestOrder:
     """Calls at the wrong time."""

@@ -45,16 +45,27 @@ type ChunkedEpisodeWriter struct {
 	old []string
 }
 
+// checkChunkName refuses a name that a manifest cannot hold: a reader would not follow it (S-MAN-4).
+func checkChunkName(name string) error {
+	if !strings.ContainsAny(name, "/\\\x00") && !scheme.MatchString(name) {
+		return nil
+	}
+	e := invalid("a manifest cannot name chunks of this name")
+	e.Expected, e.Found = "a name without a slash and without 'scheme:' at its start", shortText(name)
+	return e
+}
+
 // NewChunkedEpisodeWriter starts an episode in a folder, which is made if it is missing; chunkSize is the number of steps in
 // a chunk that WriteEpisodeChunked makes.
 func NewChunkedEpisodeWriter(folder, episodeID string, chunkSize int) (*ChunkedEpisodeWriter, error) {
 	if err := checkID(episodeID); err != nil {
 		return nil, err
 	}
-	if strings.ContainsAny(episodeID, "/\\\x00") || scheme.MatchString(episodeID) || chunkSize < 1 {
-		e := invalid("the id of an episode in chunks is part of file names, and a chunk has at least one step")
-		e.Expected, e.Found = "an id without a slash and without 'scheme:' at its start", shortText(episodeID)
-		return nil, e
+	if err := checkChunkName(episodeID); err != nil {
+		return nil, err
+	}
+	if chunkSize < 1 {
+		return nil, invalid("a chunk has at least one step, not %d", chunkSize)
 	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, ioError("cannot make the folder", folder, err)

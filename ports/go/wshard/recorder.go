@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -174,6 +175,11 @@ func newStreamWriter(path string, options StreamOptions) (*StreamWriter, error) 
 	options, err := options.withDefaults()
 	if err != nil {
 		return nil, located(err, path, "")
+	}
+	if options.MaxStepsPerFile > 0 || options.MaxBytesPerFile > 0 {
+		if err := checkChunkName(filepath.Base(path)); err != nil {
+			return nil, located(err, path, "")
+		}
 	}
 	w := &StreamWriter{path: path, options: options, files: recordingFiles{path}, clocked: map[string]*channelGroup{}}
 	start, err := w.startFields()

@@ -419,6 +419,14 @@ func TestAStepIsFlushedAfterTheInterval(t *testing.T) {
 	}
 }
 
+func TestChunksThatAManifestCannotNameAreRefusedAtOnce(t *testing.T) {
+	o := testOptions()
+	o.MaxStepsPerFile = 2
+	if _, err := NewStreamWriter(filepath.Join(t.TempDir(), "run:1.wshard"), o); err == nil {
+		t.Fatal("the manifest of the recording could not be opened")
+	}
+}
+
 func TestFilesKeepTheirLimitOfBytes(t *testing.T) {
 	folder := t.TempDir()
 	o := testOptions()

@@ -108,6 +108,12 @@ describe("recorder", () => {
     },
   );
 
+  test("chunks that a manifest cannot name are refused at once", async () => {
+    const options = { id: "run", channels, maxStepsPerFile: 2 };
+    const recording = Recorder.begin(join(folder, "run:1.wshard"), options);
+    await expect(recording).rejects.toMatchObject({ code: "invalid_argument" });
+  });
+
   test("a recording in several files opens as what one file would hold", async () => {
     const record = async (name: string, maxStepsPerFile?: number) => {
       const options = {

@@ -7,6 +7,7 @@ import { basename } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { invalid, ShardError } from "../core/errors.js";
 import { canonicalBytes, type JsonObject } from "../core/json.js";
+import { checkUri } from "../core/manifest.js";
 import { openShard } from "../core/reader.js";
 import { ContentType, Role } from "../core/registry.js";
 import { ShardWriter } from "../core/writer.js";
@@ -44,8 +45,14 @@ export class RecordingNames {
     return `${index === 0 ? this.path : this.chunk(index)}.partial`;
   }
 
-  /** Refuses names that an earlier recording in several files has taken. */
-  async checkFree(): Promise<void> {
+  /** Refuses names that a manifest cannot hold (S-MAN-4), and names that an earlier recording in several files has taken. */
+  async checkUsable(): Promise<void> {
+    try {
+      checkUri(basename(this.chunk(0)));
+    } catch {
+      const expected = "a file name without a backslash and without 'scheme:' at its start";
+      throw invalid("a manifest cannot name the chunks of this recording", { path: this.path, expected });
+    }
     for (const path of [this.manifest, this.chunk(0), this.chunk(1), this.journal(1)]) {
       if (await exists(path)) throw invalid("a file of an earlier recording is in the way", { path });
     }

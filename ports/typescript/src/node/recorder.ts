@@ -94,7 +94,7 @@ export class Recorder {
     await checkNoSidecars(path);
     const episode = episodeFields(options);
     const names = new RecordingNames(path);
-    if (options.maxStepsPerFile !== undefined) await names.checkFree();
+    if (options.maxStepsPerFile !== undefined) await names.checkUsable();
     const journal = await JournalFile.open(names.journal(0));
     const recorder = new Recorder(path, journal, options, episode);
     const isOld = (await journal.oldSize()) > 0;
