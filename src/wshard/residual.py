@@ -471,9 +471,13 @@ class Residual:
         type: str = SIGN_RESIDUAL,
         *,
         window: int = DEFAULT_WINDOW,
+        edges: str = "pad",
     ) -> Residual:
-        """The residual of a signal by itself."""
-        return cls._computed(channel_id, signal, None, "", type, window)
+        """The residual of a signal by itself.
+
+        `edges` is what `meta/wshard` of the file that it is for says as `residual_edges`. New files say `"pad"`.
+        """
+        return cls._computed(channel_id, signal, None, "", type, window, edges)
 
     @classmethod
     def of_error(
@@ -485,9 +489,10 @@ class Residual:
         type: str = SIGN_RESIDUAL,
         *,
         window: int = DEFAULT_WINDOW,
+        edges: str = "pad",
     ) -> Residual:
-        """The residual of a signal against what a model predicted."""
-        return cls._computed(channel_id, signal, omen, model, type, window)
+        """The residual of a signal against what a model predicted; `edges` as for `of_signal`."""
+        return cls._computed(channel_id, signal, omen, model, type, window, edges)
 
     @classmethod
     def _computed(
@@ -498,15 +503,16 @@ class Residual:
         model: str,
         type: str,
         window: int,
+        edges: str,
     ) -> Residual:
         truth, predicted = np.asarray(signal), None if omen is None else np.asarray(omen)
         if type == DELTA_RESIDUAL:
             quantised, scales = quantize_delta(truth, predicted, window)
             return cls(channel_id, type, quantised, scales, model=model, window=window)
         bends = (
-            compute_sign2nd_diff(truth)
+            compute_sign2nd_diff(truth, edges)
             if predicted is None
-            else compute_error_residual(truth, predicted)
+            else compute_error_residual(truth, predicted, edges)
         )
         return cls(channel_id, type, pack_multidim_residual_bits(bends), model=model)
 

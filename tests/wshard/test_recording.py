@@ -694,7 +694,7 @@ class TestOverwriting:
             recorder(path, max_steps_per_file=2)
         with recorder(path) as writer:
             record(writer, 0, 5)
-        assert [file.name for file in tmp_path.iterdir()] == ["run:1.wshard"]
+        assert [file.name for file in tmp_path.glob("run*")] == ["run:1.wshard"]
 
 
 class TestOrder:

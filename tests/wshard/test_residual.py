@@ -16,6 +16,7 @@ from shard_format import ShardReader
 from shard_format.errors import InvalidArgument
 from wshard import residual
 from wshard.residual import (
+    Residual,
     compute_error_residual,
     compute_sign2nd_diff,
     compute_sign2nd_diff_multidim,
@@ -119,6 +120,13 @@ class TestSecondDifference:
         omen = np.sin(np.arange(signal.size)).reshape(signal.shape).astype(np.float32)
         expected = slow_signs(signal.astype(np.float64) - omen.astype(np.float64))
         np.testing.assert_array_equal(compute_error_residual(signal, omen), expected)
+
+    def test_the_edges_of_a_stored_residual_follow_the_rule_of_its_file(self) -> None:
+        signal = np.array([0, 1, 0, -1, 3, 0], np.float32)
+        for edges, bits in (("pad", 0x12), ("overlap", 0x33)):
+            own = Residual.of_signal("x", signal, edges=edges)
+            error = Residual.of_error("x", signal * 2, signal, "m", edges=edges)
+            assert own.data.tolist() == error.data.tolist() == [bits], edges
 
     @pytest.mark.parametrize("length", [0, 1, 2])
     @pytest.mark.parametrize("edge_rule", ["pad", "overlap"])
