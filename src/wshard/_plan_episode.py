@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shard_format import ShardReader
-    from wshard._blocks import StoredBlock
+    from wshard._blocks import Block, StoredBlock
     from wshard._episode import Episode, Origin
 
 __all__ = ["PlannedEntry", "plan_entries"]
@@ -360,9 +360,20 @@ class _Planner:
         if channel.has_own_timestamps:
             fields["time_block"] = self._add_own_clock(block, channel, is_loaded)
         self._add_channel_bytes(block, channel, channel.dtype_name)
-        if not channel.inferred or (channel.source is None and channel.length == self._length):
+        if not (channel.inferred and self._holds(channel.source, block)):
+            # W-INF-1. The file's own block stays undescribed: a guess is not a description.
             check_row(fields, channel.extra)
             self._rows[block] = fields
+
+    def _holds(self, source: Block | None, block: str) -> bool:
+        """Whether a block is the entry of that name in the file that the episode was loaded from."""
+        origin = self._origin
+        return (
+            origin is not None
+            and isinstance(source, FileBlock)
+            and source.reader is origin.reader
+            and source.name == block
+        )
 
     def _add_own_clock(self, block: str, channel: Channel, is_loaded: bool) -> str:
         times = channel.timestamps_ns
@@ -413,7 +424,9 @@ class _Planner:
                 for at in range(0, len(exact), _PIECE)
             )
         self._add_array(REWARD, rounded, DType.FLOAT32)
-        if not is_exact or channel.block == REWARD_EXACT or channel.dtype_name is not DType.FLOAT64:
+        # A file that has it keeps it; a part of the episode is a new file.
+        is_kept = self._origin is not None and channel.block == REWARD_EXACT
+        if not is_exact or is_kept or channel.dtype_name is not DType.FLOAT64:
             self._add_channel(REWARD_EXACT, REWARD_EXACT, channel)
         else:
             self._describe_reward(channel)
