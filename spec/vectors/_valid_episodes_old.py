@@ -502,6 +502,19 @@ def _undescribed() -> Iterator[Valid]:
             "actions": {"a": guessed("action/a", ramp_f32(8), "f32", (2,))},
         },
     )
+    more, codes = ramp_f32(10), i32(1, 2, 3, 4)
+    draft = base().add("signal/more", more).add("omen/gone/m", codes)
+    draft.rows.append({"dtype": "i32", "id": "gone", "shape": [], "signal_block": "signal/gone"})
+    yield episode(
+        "undescribed_without_help",
+        "An omen whose signal has a row and is not in the file; T + 1 entries of two numbers.",
+        ("W-INF-1", "W-CHN-6"),
+        draft,
+        {
+            "observations": {"more": raw("signal/more", more)},
+            "omens": {"gone": {"m": guessed("omen/gone/m", codes)}},
+        },
+    )
 
 
 def old_episode_vectors() -> Iterator[Valid]:

@@ -215,11 +215,13 @@ def check_row(fields: dict[str, Any], extra: Mapping[str, Any]) -> None:
 # --- blocks without a row
 
 
-def guessed_channel(name: str, block: Block, length: int, rows: Mapping[str, Row]) -> Channel:
+def guessed_channel(
+    name: str, block: Block, length: int, signal_of: Callable[[str], Row | None]
+) -> Channel:
     """The channel of a block that its file does not describe: the first guess that fits its size exactly."""
     nbytes = block.nbytes
     found: tuple[DType, tuple[int, ...], int] = (DType.UINT8, (), nbytes)
-    for dtype, shape in _guesses(block.name, nbytes, length, rows):
+    for dtype, shape in _guesses(block.name, nbytes, length, signal_of):
         size = prod(shape) * dtype.size
         if nbytes == size * length:
             found = dtype, shape, length
@@ -233,7 +235,7 @@ def guessed_channel(name: str, block: Block, length: int, rows: Mapping[str, Row
 
 
 def _guesses(
-    name: str, nbytes: int, length: int, rows: Mapping[str, Row]
+    name: str, nbytes: int, length: int, signal_of: Callable[[str], Row | None]
 ) -> Iterator[tuple[DType, tuple[int, ...]]]:
     lane, channel, _, _ = parse_block(name)
     if lane == "omen" and channel == LATENT_CODEBOOK_CHANNEL:
@@ -241,7 +243,7 @@ def _guesses(
     elif lane == "omen" and channel == LATENT_ACTION_CHANNEL:
         yield from _columns(DType.FLOAT32, nbytes, length, scalar=False)
     elif lane in ("omen", "uncert"):
-        row = rows.get(f"signal/{channel}")
+        row = signal_of(channel)
         if row is not None:
             is_kept = lane == "omen" or row.dtype.is_float
             yield row.dtype if is_kept else DType.FLOAT32, row.shape

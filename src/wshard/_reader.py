@@ -105,14 +105,19 @@ def _fields_and_rows(fields: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
     return fields, {row.block: row for row in parse_rows(fields)}
 
 
-def episode_of(reader: ShardReader, *, is_sidecar: bool = False) -> Episode:
-    """The episode in a file of role 5; its blocks are sorted into lanes when a lane is first asked for."""
+def episode_of(
+    reader: ShardReader, *, is_sidecar: bool = False, signals: Mapping[str, Row] | None = None
+) -> Episode:
+    """The episode in a file of role 5; its blocks are sorted into lanes when a lane is first asked for.
+
+    `signals` are the rows of the episode that a sidecar belongs to.
+    """
     sizes = reader.sizes()
     try:
         facts, origin = _read_descriptions(reader, sizes, is_sidecar)
     except ShardError as error:
         raise error.located(path=reader.name) from None
-    origin.route = partial(_route, reader, sizes, origin.rows, facts.length)
+    origin.route = partial(_route, reader, sizes, origin.rows, facts.length, signals or {})
     return Episode.from_facts(facts, origin, origin.route)
 
 
@@ -199,11 +204,15 @@ def _older_rows(
 
 
 def _route(
-    reader: ShardReader, sizes: Mapping[str, int], rows: Mapping[str, Row], length: int
+    reader: ShardReader,
+    sizes: Mapping[str, int],
+    rows: Mapping[str, Row],
+    length: int,
+    signals: Mapping[str, Row],
 ) -> tuple[dict[Address, Any], dict[str, Any] | None]:
     """The parts of the episode in a file by their addresses, and its provenance."""
     try:
-        return _Router(reader, sizes, rows, length).route()
+        return _Router(reader, sizes, rows, length, signals).route()
     except ShardError as error:
         raise error.located(path=reader.name) from None
 
@@ -212,11 +221,17 @@ class _Router:
     """Puts every entry of a file into the lane it belongs to (section 16, step 4)."""
 
     def __init__(
-        self, reader: ShardReader, sizes: Mapping[str, int], rows: Mapping[str, Row], length: int
+        self,
+        reader: ShardReader,
+        sizes: Mapping[str, int],
+        rows: Mapping[str, Row],
+        length: int,
+        signals: Mapping[str, Row],
     ) -> None:
         self._reader = reader
         self._sizes = sizes
         self._rows = rows
+        self._signals = signals
         self._length = length
         self._taken: set[str] = set()
         """Blocks that belong to a channel: its clock, its offsets, its scales."""
@@ -293,7 +308,12 @@ class _Router:
             if block.nbytes == channel.nbytes:
                 channel.inferred = True
                 return channel
-        return guessed_channel(key, block, self._length, self._rows)
+        return guessed_channel(key, block, self._length, self._signal)
+
+    def _signal(self, channel: str) -> Row | None:
+        """The row of a signal that is there (W-CHN-6)."""
+        name = f"signal/{channel}"
+        return self._rows.get(name) if name in self._sizes else self._signals.get(name)
 
     def _residual(self, name: str, block: Block, extras: list[str]) -> None:
         if name.endswith(SCALES) and name.removesuffix(SCALES) in self._sizes:
@@ -319,8 +339,10 @@ class _Router:
         row, block = self._rows.get(name), FileBlock(self._reader, name, self._sizes[name])
         if row is not None and name.partition("/")[0] != "residual":
             return self._described(name, row, block)
-        info = self._reader.info(name)
-        return Extra(name, block=block, content_type=info.content_type, tag_bits=info.tag_bits)
+        entry = self._reader.row_of(
+            name
+        )  # says nothing about a bad codec: the entry need not be readable
+        return Extra(name, block=block, content_type=entry.content_type, tag_bits=entry.tag_bits)
 
 
 def _read_intervals(reader: ShardReader, name: str) -> Intervals:

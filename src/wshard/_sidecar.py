@@ -290,7 +290,8 @@ def attach(episode: Episode, sources: Iterable[SourceLike]) -> list[ShardError]:
             if META_EDIT in reader:
                 apply_edit(episode, read_edit(reader))
             else:
-                _adopt(episode, episode_of(reader, is_sidecar=True), taken)
+                rows = {block: row for block, row in origin.rows.items() if block in held}
+                _adopt(episode, episode_of(reader, is_sidecar=True, signals=rows), taken)
             origin.sidecars.append(reader)
         except _UNFIT as error:
             path = reader.name if reader is not None else str(source)

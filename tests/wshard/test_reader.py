@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from shard_format.errors import (
     SizeMismatch,
     UnknownLayout,
 )
+from tests.shard_format.support import HandMade, Row
 from tests.wshard.support import (
     RecordingSource,
     assert_same,
@@ -228,6 +230,22 @@ class TestDamaged:
             with pytest.raises(ChecksumMismatch) as caught:
                 load_wshard(content)
             assert caught.value.entry == name
+
+
+class TestProvenance:
+    """Only checking tools look into it (W-PRV-1)."""
+
+    @pytest.mark.parametrize("flags", [0x01, 0x07, 0x10, 0x11])
+    def test_one_that_cannot_be_decoded_does_not_hide_the_recording(self, flags: int) -> None:
+        entries = {**described(1, []), "signal/x": bytes(4)}
+        rows = [
+            Row(name.encode(), text if isinstance(text, bytes) else json.dumps(text).encode())
+            for name, text in entries.items()
+        ]
+        damaged = Row(b"meta/provenance", b"{}", flags=flags)
+        ep = load_wshard(HandMade([*rows, damaged], role=5).to_bytes())
+        assert ep.provenance is None
+        assert ep.observations["x"].data.tolist() == [0.0]
 
 
 class TestParts:

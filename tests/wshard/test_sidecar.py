@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,14 +19,11 @@ from shard_format.errors import (
     ReferenceMismatch,
 )
 from tests.shard_format.support import listing
-from tests.wshard.support import assert_same, bits, entries_of, full_episode, ramp, save
-from wshard import Channel, Residual, add_lane, compact, load_wshard
+from tests.wshard.support import assert_same, bits, entries_of, full_episode, hand_made, ramp, save
+from wshard import Channel, Episode, Residual, add_lane, compact, load_wshard
 from wshard._sidecar import sidecar_files
 from wshard.chunked import ChunkedEpisodeWriter
 from wshard.types import SidecarWarning
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 T = 12
 LANES: dict[str, Any] = {
@@ -129,6 +127,22 @@ class TestAdding:
             add(path, block, data)
         assert sidecar_files(str(path)) == []
         assert_same(load_wshard(path), full_episode())
+
+    def test_an_undescribed_lane_is_guessed_from_its_signal_and_described_in_a_new_file(
+        self, tmp_path: Path
+    ) -> None:
+        """Sections 10 and 12; W-INF-1."""
+        codes = np.arange(3, dtype=np.int32)
+        path = save(Episode("e", observations={"code": codes}), tmp_path / "e.wshard")
+        sidecar = Path(add(path, "omen/code/m", codes))
+        entries: dict[str, Any] = entries_of(sidecar)
+        sidecar.write_bytes(hand_made({**entries, "meta/channels": {"channels": []}}))
+        loaded = load_wshard(path)
+        assert loaded.omens["code"]["m"].inferred
+        assert loaded.omens["code"]["m"].data.tolist() == codes.tolist()
+        again = load_wshard(save(loaded, tmp_path / "new.wshard"))
+        assert not again.omens["code"]["m"].inferred
+        assert again.omens["code"]["m"].data.dtype == np.int32
 
     def test_chunked_episodes_take_lanes_too(self, tmp_path: Path) -> None:
         writer = ChunkedEpisodeWriter(tmp_path, "long", 5, fsync=False)
