@@ -78,6 +78,9 @@ def _codec_choice() -> Iterator[Invalid]:
     for name, (description, flags, default) in choices.items():
         data = _file(CHECKED, flags=flags, compression_default=default)
         yield _at_read(f"codec_{name}", description, "S-CMP-1", "unknown_codec", data)
+    empty = _file(b"", b"", flags=ENTRY_COMPRESSED)
+    what = "An entry of no bytes: flag 1, no codec bit, compression_default 0."
+    yield _at_read("codec_none_empty", what, "S-CMP-1", "unknown_codec", empty)
 
 
 def _limits() -> Iterator[Invalid]:

@@ -116,6 +116,8 @@ class FileBlock(_FileBlockFields):
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         if self.nbytes == 0:
+            if self.is_compressed:  # no bytes, but rules about them
+                self.reader.read_entry(self.name)
             return _empty(dtype, shape)
         return np.ndarray(shape, dtype, self.reader.read_view(self.name))
 

@@ -282,8 +282,8 @@ class _Router:
     def _described(self, name: str, row: Row, block: Block) -> Channel:
         return channel_from_row(row, name, block, self._length, self._find)
 
-    def _flat(self, name: str, block: Block) -> None:
-        if block.nbytes == 0 and self._length:
+    def _flat(self, name: str, block: FileBlock) -> None:
+        if block.nbytes == 0 and (self._length or block.is_compressed):
             return  # an empty block means that the lane is absent
         lane, dtype = _FLAT[name]
         if name == REWARD:

@@ -19,6 +19,7 @@ from shard_format.errors import (
     InvalidArgument,
     ShardError,
     SizeMismatch,
+    UnknownCodec,
     UnknownLayout,
 )
 from tests.shard_format.support import HandMade, Row
@@ -230,6 +231,18 @@ class TestDamaged:
             with pytest.raises(ChecksumMismatch) as caught:
                 load_wshard(content)
             assert caught.value.entry == name
+
+
+class TestEmpty:
+    """An episode without steps has blocks without bytes."""
+
+    @pytest.mark.parametrize("lane", ["observations", "actions"])
+    def test_the_rules_about_a_compressed_block_hold_all_the_same(self, lane: str) -> None:
+        name = b"signal/x" if lane == "observations" else b"action/x"
+        about = Row(b"meta/episode", b'{"episode_id":"ep","length_T":0}')
+        ep = load_wshard(HandMade([about, Row(name, flags=1)], role=5).to_bytes())
+        with pytest.raises(UnknownCodec, match="S-CMP-1"):
+            _ = getattr(ep, lane)["x"].data
 
 
 class TestProvenance:
