@@ -3,7 +3,7 @@ import { encodeUtf8, fromHex, toHex } from "../src/core/bytes.js";
 import { isObject, type Json, type JsonObject } from "../src/core/json.js";
 import { BytesSink } from "../src/core/sink.js";
 import { openShardPack, streamShardPack } from "../src/node/shardpack.js";
-import { FileSource, ShardError, xxh64 } from "../src/node.js";
+import { FileSource, loadZstd, ShardError, xxh64 } from "../src/node.js";
 import {
   type Entries,
   type MessagePackValue,
@@ -68,9 +68,10 @@ export const pack: Kind = {
     const sink = new BytesSink();
     const writer = new ShardPackWriter(sink, {
       alignment: Number(options["alignment"]) as 1 | 8 | 64,
-      compression: options["compression"] as "none",
+      compression: options["compression"] as "none" | "zstd",
       created: String(options["created"]),
       metadata: given["user"] as JsonObject,
+      zstd: loadZstd,
     });
     for (const record of given["records"] as JsonObject[]) {
       const entries = record["entries"] as { name: string; content: string; content_type: string }[];
