@@ -11,6 +11,7 @@ result. The reader checks sizes and checksums as always: what it returns is what
 from __future__ import annotations
 
 from contextlib import suppress
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -153,6 +154,7 @@ def _rebuild(
 
 def _sensible(rows: NDArray[Any], table: bytes, data_start: int, size: int) -> list[int]:
     """The rows with a name of their own and a place of their own inside the file."""
+    # Digests: names that share bytes of the table may be far longer than the file.
     names: set[bytes] = set()
     kept: list[int] = []
     end = 0
@@ -163,13 +165,14 @@ def _sensible(rows: NDArray[Any], table: bytes, data_start: int, size: int) -> l
     for number in rows["data_offset"].argsort(kind="stable").tolist():
         name_at, name_length, start, length = (column[number] for column in columns)
         name = table[name_at : name_at + name_length]
-        if not name or len(name) != name_length or name in names:
+        digest = sha256(name).digest()
+        if not name or len(name) != name_length or digest in names:
             continue
         if start < data_start or start + length > size or (length and start < end):
             continue
         with suppress(UnicodeDecodeError):
             name.decode("utf-8")
-            names.add(name)
+            names.add(digest)
             kept.append(number)
             end = max(end, start + length)
     return sorted(kept)

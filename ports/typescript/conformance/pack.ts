@@ -1,4 +1,5 @@
 import { writeFileSync } from "node:fs";
+import { isDeepStrictEqual } from "node:util";
 import { encodeUtf8, fromHex, toHex } from "../src/core/bytes.js";
 import { isObject, type Json, type JsonObject } from "../src/core/json.js";
 import { BytesSink } from "../src/core/sink.js";
@@ -16,7 +17,7 @@ import {
 import { digest, type Kind, type Told } from "./kind.js";
 
 export const pack: Kind = {
-  read: (file) => using(file, tell),
+  read: (file) => using(file, (reader) => tell(reader, file)),
 
   step: async (file, given) => {
     if (given["when"] === "stream") {
@@ -114,10 +115,18 @@ async function using(file: string, run: (reader: ShardPackReader) => Promise<Tol
   }
 }
 
-async function tell(reader: ShardPackReader): Promise<Told> {
+async function tell(reader: ShardPackReader, file: string): Promise<Told> {
   const { metadata } = reader;
   const records: Told[] = [];
-  for await (const record of reader) records.push(await tellRecord(record));
+  for await (const record of reader) {
+    records.push(await tellRecord(record));
+    // Every way to a record must give the same one.
+    const { offset } = await reader.byKey(record.key);
+    if (offset !== record.offset) throw new Error("the same record is found at different places");
+  }
+  const streamed: Told[] = [];
+  for await (const record of streamShardPack(file)) streamed.push(await tellRecord(record));
+  if (!isDeepStrictEqual(streamed, records)) throw new Error("a stream gives other records");
   return { index_offset: String(reader.footer.indexOffset), metadata, records };
 }
 
