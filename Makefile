@@ -153,13 +153,12 @@ test-pythons: $(ENV)/test/.ready $(ENV)/newer-pythons/.ready
 	$(ENV)/test/bin/python tests/packaging/check_pythons.py $(PYTHONS)
 	tests/packaging/newer_pythons test $(ENV)/newer-pythons
 
-test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-pythons test-convert test-bridges
+test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-pythons test-convert test-bridges $(LANGUAGES:%=test-all-%)
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --ignore=tests/convert
 	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/conformance
 	$(ENV)/test/bin/python tests/packaging/check_wheel.py
 	$(MAKE) fuzz-files FUZZ_SECONDS=30
-	$(ENV)/test/bin/python -m tests.conformance.differential --cases 6000
-	@$(MAKE) --no-print-directory $(LANGUAGES:%=test-all-%)
+	$(ENV)/test/bin/python -m tests.conformance.differential --cases 3000
 
 test-all-go: ports
 	cd ports/go && $(GO) run $(STATICCHECK) ./... && $(GO) test -race ./...
