@@ -17,7 +17,7 @@ UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "levels": 1}
 LIMITS = {
     "entries": "max_entries",
     "index": "max_index_bytes",
-    "string table": "max_string_table_bytes",
+    "string table, and the lengths of all names together": "max_string_table_bytes",
     "one decompressed entry": "max_decompressed_bytes",
     "zstd window": "max_window_bytes",
     "schema section, and every entry that must be JSON": "max_json_bytes",
