@@ -247,7 +247,7 @@ class ShardPackWriter(RecordWriter):
         self._other_fields: dict[str, Any] = {}
         self._offsets = array("Q")
         self._hashes = array("Q")
-        # Numbers of the older records, sorted by hash once somebody asks for a key; the newer ones are searched.
+        # Numbers of the older records, sorted by hash when a key is first looked up; newer records are searched.
         self._by_hash: NDArray[np.intp] = np.empty(0, np.intp)
         self._seen = NameSet()
         self._is_in_set: Callable[[str], bool] | None = None

@@ -50,7 +50,7 @@ class Hdf5Target:
         self.check()
 
     def put(self, dataset: Any, rows: Any, values: Any) -> None:  # noqa: ANN401 - an h5py.Dataset, an index of it
-        """Writes into a dataset, and stops if the disk or a signal says so."""
+        """Writes into a dataset; raises if the disk failed or a signal came."""
         dataset[rows] = values
         self.check()
 

@@ -231,7 +231,7 @@ func (t *teller) clock(c *wshard.Channel) any {
 
 func (t *teller) residual(r *wshard.Residual) object {
 	told := object{
-		"block": r.Values.Block(), "channel": r.Channel, "model": r.Model, "type": r.Type, "scales": nil, "shape": nil, "window": nil,
+		"block": r.Values.Block(), "channel": r.Channel, "model": r.Model, "type": r.Type, "scales": nil, "window": nil,
 	}
 	data, err := r.Values.Data()
 	t.keep(err)
