@@ -9,36 +9,10 @@ import (
 // DType is the type of the values of a channel. Values are little-endian.
 type DType string
 
-// The types of spec/registry.md.
-const (
-	F64  DType = "f64"
-	F32  DType = "f32"
-	F16  DType = "f16"
-	BF16 DType = "bf16"
-	I64  DType = "i64"
-	I32  DType = "i32"
-	I16  DType = "i16"
-	I8   DType = "i8"
-	U64  DType = "u64"
-	U32  DType = "u32"
-	U16  DType = "u16"
-	U8   DType = "u8"
-	Bool DType = "bool"
-)
-
-var dtypeSizes = map[DType]int{
-	F64: 8, F32: 4, F16: 2, BF16: 2, I64: 8, I32: 4, I16: 2, I8: 1, U64: 8, U32: 4, U16: 2, U8: 1, Bool: 1,
-}
-
-var longNames = map[string]DType{
-	"float64": F64, "float32": F32, "float16": F16, "bfloat16": BF16, "int64": I64, "int32": I32, "int16": I16, "int8": I8,
-	"uint64": U64, "uint32": U32, "uint16": U16, "uint8": U8,
-}
-
 // ParseDType reads a name of a type, short or long, in any letter case; false if there is no such type.
 func ParseDType(name string) (DType, bool) {
 	name = lowerASCII(name)
-	if long, known := longNames[name]; known {
+	if long, known := dtypeAliases[name]; known {
 		return long, true
 	}
 	_, known := dtypeSizes[DType(name)]
