@@ -1,50 +1,8 @@
 // Content types of entries, as spec/registry.md has them: what the ending of a name says, and what is compressed already.
 
-const unknown = "application/octet-stream";
+import { contentTypeTable as table } from "./registry.js";
 
-/** The endings of each content type; a `*` marks types that are compressed already. */
-const table = `
-application/gzip* gz
-application/json json
-application/jsonl jsonl
-application/pdf* pdf
-application/vnd.apache.parquet* parquet
-application/vnd.msgpack msgpack
-application/vnd.shard* shard
-application/vnd.shard.episode* wshard
-application/vnd.shard.pack* shardpack
-application/x-lz4* lz4
-application/x-npy npy
-application/x-npz* npz
-application/x-safetensors safetensors
-application/x-tar tar
-application/x-xz* xz
-application/xml xml
-application/yaml yaml yml
-application/zip* zip
-application/zstd* zst
-audio/flac* flac
-audio/mpeg* mp3
-audio/ogg* ogg opus
-audio/wav wav
-image/avif* avif
-image/bmp bmp
-image/gif* gif
-image/jpeg* jpeg jpg
-image/jxl* jxl
-image/png* png
-image/svg+xml svg
-image/tiff tif tiff
-image/webp* webp
-text/csv csv
-text/html html
-text/markdown md
-text/plain cls text txt
-text/tab-separated-values tsv
-video/matroska* mkv
-video/mp4* mp4
-video/quicktime* mov
-video/webm* webm`;
+const unknown = "application/octet-stream";
 
 interface Tables {
   byEnding: Map<string, string>;
