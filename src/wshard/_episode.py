@@ -478,6 +478,8 @@ class Episode(Strict):
         """
         episode = cls.__new__(cls)
         _start(episode, facts, origin, route, unknown)
+        # A copy, even of an empty one: what the file said is compared with when the episode is saved.
+        episode.metadata = deepcopy(facts.metadata) if facts.metadata else {}
         return episode
 
     def become(self, other: Episode) -> None:
@@ -983,8 +985,7 @@ def _start(
     put(episode, "env_id", env_id)
     put(episode, "_length", length)
     put(episode, "timebase", timebase)
-    # A copy, even of an empty one: what a file said is compared with when the episode is saved.
-    put(episode, "metadata", deepcopy(metadata) if metadata else {})
+    put(episode, "metadata", metadata)
     put(episode, "chunk_index", chunk_index)
     put(episode, "total_chunks", total_chunks)
     put(episode, "timestep_range", timestep_range)

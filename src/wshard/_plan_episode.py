@@ -424,9 +424,7 @@ class _Planner:
                 for at in range(0, len(exact), _PIECE)
             )
         self._add_array(REWARD, rounded, DType.FLOAT32)
-        # A file that has it keeps it; a part of the episode is a new file.
-        is_kept = self._origin is not None and channel.block == REWARD_EXACT
-        if not is_exact or is_kept or channel.dtype_name is not DType.FLOAT64:
+        if not is_exact or channel.block == REWARD_EXACT or channel.dtype_name is not DType.FLOAT64:
             self._add_channel(REWARD_EXACT, REWARD_EXACT, channel)
         else:
             self._describe_reward(channel)

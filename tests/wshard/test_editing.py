@@ -56,16 +56,6 @@ class TestSlices:
                 *((5, 5, "event"), (5, 99, "long")),
             ]
 
-    def test_a_part_has_the_bytes_of_an_episode_of_its_own(self, tmp_path: Path) -> None:
-        """Exact rewards stay only where f32 does not hold them (W-END-4, W-WRT-1)."""
-        ep = Episode("e", length=4, rewards=np.array([0.1, 1, 2, 3]))
-        loaded = load_wshard(save(ep, tmp_path / "a.wshard"))
-        part = slice_episode(loaded, 1, 4, id="e")
-        own = Episode("e", length=3, rewards=np.array([1.0, 2, 3]))
-        own.ticks = part.ticks
-        found, wanted = (save(e, tmp_path / f"{i}.wshard") for i, e in enumerate((part, own)))
-        assert found.read_bytes() == wanted.read_bytes()
-
     @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (5, 4), (0, 13)])
     def test_steps_outside_are_refused(self, start: int, stop: int) -> None:
         with pytest.raises(InvalidArgument, match="outside the episode"):
