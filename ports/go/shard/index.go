@@ -3,7 +3,6 @@ package shard
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"hash/maphash"
 	"math"
 	"math/bits"
@@ -150,11 +149,10 @@ func parseIndex(head []byte, h Header, limits Limits) (*index, error) {
 		count: int(h.EntryCount),
 	}
 	runs := make([]run, (x.count+rowsInRun-1)/rowsInRun)
-	isText := isASCII(x.table)
 	var length atomic.Uint64
 	err := inParallel(len(runs), func(i int) error {
 		runs[i] = run{first: i * rowsInRun, last: min((i+1)*rowsInRun, x.count) - 1, left: limits.MaxStringTableBytes}
-		if err := x.checkRun(&runs[i], isText, &h); err != nil {
+		if err := x.checkRun(&runs[i], &h); err != nil {
 			return err
 		}
 		if length.Add(limits.MaxStringTableBytes-runs[i].left) > limits.MaxStringTableBytes {
@@ -201,8 +199,8 @@ func namesTooLong(most uint64) error {
 	return broken(CodeLimitExceeded, "S-NAM-9", "the names are too long together").expected("at most %d bytes", most)
 }
 
-// checkRun checks rows one by one: S-NAM-1 to S-NAM-3, S-NAM-9, S-DAT-1 and S-DAT-2. isText says that the string table is ASCII.
-func (x *index) checkRun(r *run, isText bool, h *Header) error {
+// checkRun checks rows one by one: S-NAM-1 to S-NAM-3, S-NAM-9, S-DAT-1 and S-DAT-2.
+func (x *index) checkRun(r *run, h *Header) error {
 	r.isOrdered, r.ascends = true, true
 	r.start, r.end = h.TotalFileSize, 0
 	most := r.left
@@ -221,7 +219,7 @@ func (x *index) checkRun(r *run, isText bool, h *Header) error {
 		}
 		r.left -= uint64(nameLength)
 		name := x.table[nameOffset:][:nameLength]
-		if !isText && !utf8.Valid(name) {
+		if !utf8.Valid(name) {
 			return broken(CodeBadName, "S-NAM-3", "a name is not valid UTF-8").found("% x", name[:min(nameLength, 32)])
 		}
 		r.ascends = r.ascends && bytes.Compare(before, name) < 0
@@ -240,20 +238,6 @@ func (x *index) checkRun(r *run, isText bool, h *Header) error {
 		}
 	}
 	return nil
-}
-
-func isASCII(text []byte) bool {
-	for ; len(text) >= 8; text = text[8:] {
-		if binary.LittleEndian.Uint64(text)&0x8080808080808080 != 0 {
-			return false
-		}
-	}
-	for _, b := range text {
-		if b >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
 }
 
 // checkOverlaps checks S-DAT-3 of blocks in any order.
