@@ -129,15 +129,10 @@ ssize_t writev(int file, const struct iovec *parts, int count) {
     return real(file, parts, count);
 }
 
-int fsync(int file) {
-    REAL(int, "fsync", int);
-    return fate(file, NULL, 0, EIO) ? -1 : real(file);
-}
+/* Processes die here, the machine does not: what they wrote is there without waiting for the disk. */
+int fsync(int file) { return fate(file, NULL, 0, EIO) ? -1 : 0; }
 
-int fdatasync(int file) {
-    REAL(int, "fdatasync", int);
-    return fate(file, NULL, 0, EIO) ? -1 : real(file);
-}
+int fdatasync(int file) { return fate(file, NULL, 0, EIO) ? -1 : 0; }
 
 #define CUT(symbol) \
     int symbol(int file, off_t size) { \
