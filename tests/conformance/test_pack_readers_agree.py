@@ -226,5 +226,5 @@ def test_both_read_the_same_of_vectors_with_a_bit_changed(strict: Any, tmp_path:
 
 @pytest.mark.slow
 def test_both_read_the_same_of_vectors_with_any_byte_changed(strict: Any, tmp_path: Path) -> None:  # noqa: ANN401 - as above
-    for data in flipped(19):
+    for data in flipped(61):
         assert_both_agree(data, strict, tmp_path)
