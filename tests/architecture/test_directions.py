@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.source import nodes_of, tree_of
+from tests.architecture.source import imports_of, nodes_of
 
 SOURCE = Path(__file__).parents[2] / "src"
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -41,31 +41,19 @@ def package(module: str) -> str:
     return module.partition(".")[0]
 
 
-def is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-
-
 @cache
 def imports(path: Path, *, at_run_time: bool = False) -> set[str]:
     """The modules of this repository that a file imports, anywhere in it.
 
     With `at_run_time`, imports under `if TYPE_CHECKING` are left out.
     """
-    tree = tree_of(path)
-    skipped = {
-        child
-        for node in ast.walk(tree)
-        if at_run_time and is_type_checking(node) and isinstance(node, ast.If)
-        for part in node.body
-        for child in ast.walk(part)
-    }
     found: set[str] = set()
-    for node in ast.walk(tree):
-        if node in skipped:
+    for node, is_for_types, _ in imports_of(path):
+        if at_run_time and is_for_types:
             continue
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             assert node.level == 0, f"{path}: imports are written with the package's name"
             module = node.module or ""
             for alias in node.names:

@@ -56,19 +56,21 @@ COMPRESSED = [check for check in CHECKS if check.kind == "written" and "stored" 
 
 
 @pytest.mark.parametrize("check", COMPRESSED, ids=lambda check: check.name)
-@pytest.mark.parametrize("reader", PROGRAMS)
 @pytest.mark.parametrize("writer", PROGRAMS)
 def test_what_one_program_compresses_every_other_reads(
-    writer: str, reader: str, check: Check, tmp_path: Path
+    writer: str, check: Check, tmp_path: Path
 ) -> None:
-    one, other = program_of(writer), program_of(reader)
-    if check.needs <= one.features and check.needs - {"W"} <= other.features:
-        assert one.check(check, tmp_path) is None
-        told = other.ask(["read", "container", str(tmp_path / "out")])
-        assert told["identity_2"] == check.case["identity"]
-        keys = ("content_type", "crc32c", "name", "orig_size", "tag_bits")
-        found = [{key: entry[key] for key in keys} for entry in told["entries"]]
-        assert found == check.case["stored"]
+    one = program_of(writer)
+    if not check.needs <= one.features:
+        return
+    assert one.check(check, tmp_path) is None
+    keys = ("content_type", "crc32c", "name", "orig_size", "tag_bits")
+    for reader in PROGRAMS:
+        if check.needs - {"W"} <= program_of(reader).features:
+            told = program_of(reader).ask(["read", "container", str(tmp_path / "out")])
+            assert told["identity_2"] == check.case["identity"], reader
+            found = [{key: entry[key] for key in keys} for entry in told["entries"]]
+            assert found == check.case["stored"], reader
 
 
 @pytest.mark.parametrize("kind", ["episode", "pack"])
@@ -117,22 +119,25 @@ def _contents(told: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": told["metadata"], "records": records}
 
 
-@pytest.mark.parametrize("reader", PROGRAMS)
 @pytest.mark.parametrize("writer", PROGRAMS)
 def test_files_that_are_written_again_stay_the_same_to_every_reader(
-    writer: str, reader: str, tmp_path: Path
+    writer: str, tmp_path: Path
 ) -> None:
     """Of the files that a program reads and writes again, the content stays."""
-    one, other = program_of(writer), program_of(reader)
+    one = program_of(writer)
     files = [check for check in CHECKS if check.group == "containers: read"]
     for check in files:
-        if check.needs <= one.features & other.features and not check.case["warnings"]:
-            out = tmp_path / "out.shard"
-            again = one.ask(["rewrite", "container", check.arguments[2], str(out)])
-            if again.get("rule") == "S-NAM-6":  # readers take names that writers refuse
-                continue
-            assert again.get("identity") == check.case["identity_2"], check.name
-            assert other.ask(["read", "container", str(out)])["identity_2"] == again["identity"]
+        if not check.needs <= one.features or check.case["warnings"]:
+            continue
+        out = tmp_path / "out.shard"
+        again = one.ask(["rewrite", "container", check.arguments[2], str(out)])
+        if again.get("rule") == "S-NAM-6":  # readers take names that writers refuse
+            continue
+        assert again.get("identity") == check.case["identity_2"], check.name
+        for reader in PROGRAMS:
+            if check.needs <= program_of(reader).features:
+                told = program_of(reader).ask(["read", "container", str(out)])
+                assert told["identity_2"] == again["identity"], (check.name, reader)
 
 
 def test_every_feature_is_needed_by_a_vector_or_named_as_untested() -> None:
