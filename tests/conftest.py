@@ -1,4 +1,4 @@
-"""The Hypothesis profile of the suite: the same examples in every run, and no files left."""
+"""One Hypothesis profile for the whole suite: the same examples in every run, and no files left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "shard-hypothesis")
 settings.register_profile(
-    "wshard",
+    "shard",
     derandomize=True,
     database=None,
     deadline=None,
@@ -18,4 +18,4 @@ settings.register_profile(
     # tmp_path is shared by the examples of one test: each writes the same file again.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-settings.load_profile("wshard")
+settings.load_profile("shard")
