@@ -90,6 +90,20 @@ describe("properties", () => {
     );
   });
 
+  test("long bytes have the checksum of their short pieces", () => {
+    const piece = 30_000;
+    const all = new Uint8Array(300_000).map((_, at) => Math.imul(at, 2654435761) >>> 13);
+    const lengths = fc.oneof(fc.integer({ min: 32_750, max: 32_800 }), fc.integer({ min: 0, max: 299_000 }));
+    fc.assert(
+      fc.property(fc.nat(1000), lengths, fc.integer({ min: 0, max: 2 ** 32 - 1 }), (start, length, before) => {
+        const data = all.subarray(start, start + length);
+        let expected = before;
+        for (let at = 0; at < length; at += piece) expected = crc32c(data.subarray(at, at + piece), expected);
+        expect(crc32c(data, before)).toBe(expected);
+      }),
+    );
+  });
+
   test("keys are in the order of their UTF-8 bytes", () => {
     const text = fc.string({ unit: "binary" });
     fc.assert(
