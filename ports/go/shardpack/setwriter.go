@@ -147,9 +147,6 @@ func (w *SetWriter) start() error {
 	return nil
 }
 
-// Len is the number of records that were written, in all shards.
-func (w *SetWriter) Len() int { return w.records }
-
 // Write adds a record, as Writer.Write does.
 func (w *SetWriter) Write(s Sample) error {
 	return w.add(func(c *encoder) (*encodedRecord, error) { return c.sample(s) })

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -338,20 +337,4 @@ func (r *ChunkedEpisodeReader) LoadChunk(index int) (*Episode, error) {
 		return nil, fault.Located(otherFile(index, "SHA-256"), path, "")
 	}
 	return openChunk(r.path, r.manifest, one, r.options)
-}
-
-// Chunks gives the chunks in order, each open until the next one.
-func (r *ChunkedEpisodeReader) Chunks() iter.Seq2[*Episode, error] {
-	return func(yield func(*Episode, error) bool) {
-		for i := range r.manifest.Chunks {
-			chunk, err := r.LoadChunk(i)
-			isWanted := yield(chunk, err)
-			if chunk != nil {
-				_ = chunk.Close()
-			}
-			if !isWanted || err != nil {
-				return
-			}
-		}
-	}
 }

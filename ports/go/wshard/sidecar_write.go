@@ -229,18 +229,6 @@ func removeSidecars(path string, files []string) error {
 	return nil
 }
 
-// RemoveLanes removes a sidecar that AddLanes made.
-func RemoveLanes(path, name string) error {
-	target := filepath.Join(path+sidecarSuffix, name+fileSuffix)
-	return changing(path, func(_ *Episode, sidecars []string) error {
-		if !slices.Contains(sidecars, target) {
-			e := broken(shard.CodeEntryNotFound, "", "there is no sidecar %q", name)
-			return e
-		}
-		return removeSidecars(path, []string{target})
-	})
-}
-
 // --- replacing an episode that has sidecars
 
 // replaceWithSidecars saves an episode over one that has sidecars. What sidecars hold stays in them; edits that were read
