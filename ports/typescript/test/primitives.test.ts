@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { compareUtf8, encodeUtf8, fromHex } from "../src/core/bytes.js";
 import { parseJson } from "../src/core/json.js";
 import { alignUp } from "../src/core/layout.js";
@@ -102,6 +102,16 @@ describe("properties", () => {
         expect(crc32c(data, before)).toBe(expected);
       }),
     );
+  });
+
+  test("long bytes have the same checksum where WebAssembly is forbidden", async () => {
+    const data = new Uint8Array(100_000).map((_, at) => at % 251);
+    vi.stubGlobal("WebAssembly", undefined);
+    vi.resetModules();
+    const other = await import("../src/core/crc32c.js");
+    const found = other.crc32c(data);
+    vi.unstubAllGlobals();
+    expect(found).toBe(crc32c(data));
   });
 
   test("keys are in the order of their UTF-8 bytes", () => {
