@@ -21,7 +21,7 @@ DEMO_EXTRAS := gym,hdf5,plot
 TEST_EXTRAS := dev,convert,converters,rerun
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo conformance ports always test test-ports test-go test-typescript test-all-go test-all-typescript test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz fuzz-files clean
+.PHONY: help environments demo conformance ports always test test-ports test-go test-typescript test-all-go test-all-typescript test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench bench-ports fuzz fuzz-files clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (about a minute)"
@@ -36,6 +36,7 @@ help:
 	@echo "make vectors   regenerate spec/vectors"
 	@echo "make docs      regenerate the generated parts of README and docs"
 	@echo "make bench     compare with peers; BENCH='--write' records benchmarks/RESULTS.md"
+	@echo "make bench-ports   the same for the other languages; writes benchmarks/RESULTS_PORTS.md"
 	@echo "make fuzz      coverage-guided and differential fuzzing, FUZZ_SECONDS=$(FUZZ_SECONDS) each"
 	@echo "make clean     remove environments and caches"
 
@@ -195,6 +196,19 @@ docs: $(ENV)/test/.ready
 
 bench: $(ENV)/bench/.ready
 	$(ENV)/bench/bin/python -m benchmarks $(BENCH)
+
+# Each language beside libraries of its own. The programs print Markdown; the file is replaced when all are done.
+bench-ports: $(LANGUAGES:%=benchmarks/.%.md)
+	@{ printf '# Results of the other languages\n\nWritten by `make bench-ports`. Medians of interleaved rounds; files in the page cache.\n'; \
+		printf '%s, %s processors.\n' "$$(uname -sm)" "$$(getconf _NPROCESSORS_ONLN)"; cat $^; } > benchmarks/.ports.md
+	@mv benchmarks/.ports.md benchmarks/RESULTS_PORTS.md && rm $^
+
+benchmarks/.go.md: always
+	@{ printf '\n## Go\n\n'; cd ports/go/benchmarks && $(GO) run .; } > $@
+
+benchmarks/.typescript.md: ports/typescript/node_modules/.ready always
+	@cd ports/typescript && $(NPM) run --silent build && cd benchmarks && $(NPM) install --silent --no-save --no-audit --no-fund
+	@{ printf '\n## TypeScript\n\n'; cd ports/typescript/benchmarks && $(NPM) run --silent bench; } > $@
 
 # Each library by itself, and then the same damaged files through the programs of all languages.
 fuzz: fuzz-files $(ENV)/test/.ready ports

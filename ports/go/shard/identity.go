@@ -6,21 +6,10 @@ import (
 	"errors"
 	"maps"
 	"math"
-	"math/big"
 	"slices"
 
 	"github.com/shard-format/shard/ports/go/internal/strictjson"
 )
-
-func isNatural(value any) bool {
-	switch v := value.(type) {
-	case int64:
-		return v >= 0
-	case *big.Int:
-		return v.Sign() >= 0
-	}
-	return false
-}
 
 // Identity names the content of a file, whatever its compression, alignment and order.
 type Identity struct {

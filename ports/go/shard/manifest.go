@@ -157,7 +157,7 @@ func checkReference(row Object) (string, error) {
 		}
 	}
 	if value := row["size"]; value != nil {
-		if !isNatural(value) {
+		if !strictjson.IsNatural(value) {
 			return "", bad("size", "an integer of 0 or more")
 		}
 	}

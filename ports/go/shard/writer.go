@@ -9,11 +9,11 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/shard-format/shard/ports/go/internal/files"
 )
 
 const (
@@ -505,34 +505,8 @@ func (w *ShardStreamWriter) publish() error {
 			return ioError("cannot write", w.path, err)
 		}
 	}
-	if !w.options.NoSync {
-		if err := w.file.Sync(); err != nil {
-			return ioError("cannot sync", w.path, err)
-		}
-	}
-	if err := w.file.Close(); err != nil {
-		return ioError("cannot close", w.path, err)
-	}
-	if err := os.Rename(w.file.Name(), w.path); err != nil {
-		return ioError("cannot rename", w.path, err)
-	}
-	if w.options.NoSync {
-		return nil
-	}
-	return syncFolder(filepath.Dir(w.path))
-}
-
-func syncFolder(path string) error {
-	if runtime.GOOS == "windows" { // folders cannot be synced there
-		return nil
-	}
-	folder, err := os.Open(path)
-	if err != nil {
-		return ioError("cannot sync", path, err)
-	}
-	defer func() { _ = folder.Close() }()
-	if err := folder.Sync(); err != nil {
-		return ioError("cannot sync", path, err)
+	if err := files.Publish(w.file, w.path, !w.options.NoSync); err != nil {
+		return ioError("cannot write", w.path, err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -144,7 +145,7 @@ func (c *encoder) encodeKinds(entries []storedEntry) (*kinds, error) {
 	}
 	k, err := c.kinds.parse(stored, len(entries))
 	if err != nil {
-		refused := located(err, "", "").(*shard.Error)
+		refused := fault.Located(err, "", "").(*shard.Error)
 		refused.Code = shard.CodeInvalidArgument
 		return nil, refused
 	}

@@ -3,7 +3,6 @@ package shardpack
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/shard-format/shard/ports/go/shard"
 )
@@ -24,34 +23,6 @@ func atMost(limit uint64) string          { return fmt.Sprintf("at most %d", lim
 func below(count int) string              { return fmt.Sprintf("0 or more, below %d", count) }
 func atLeast(limit uint64) string         { return fmt.Sprintf("at least %d", limit) }
 func checksumText(checksum uint32) string { return fmt.Sprintf("%08x", checksum) }
-
-func ioError(problem, path string, err error) error {
-	var known *shard.Error
-	if errors.As(err, &known) {
-		return located(err, path, "")
-	}
-	var inner *fs.PathError
-	if errors.As(err, &inner) { // its path may be that of a temporary file
-		err = inner.Err
-	}
-	return &shard.Error{Code: shard.CodeIOError, Path: path, Problem: problem, Err: err}
-}
-
-// located adds the file and the entry to an error that does not name them.
-func located(err error, path, entry string) error {
-	var known *shard.Error
-	if !errors.As(err, &known) {
-		return err
-	}
-	at := *known
-	if at.Path == "" {
-		at.Path = path
-	}
-	if at.Entry == "" {
-		at.Entry = entry
-	}
-	return &at
-}
 
 // inRecord adds the key of the record to an error about what is in it.
 func inRecord(err error, key string) error {

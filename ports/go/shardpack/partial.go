@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
+
+	"github.com/shard-format/shard/ports/go/internal/fault"
+	"github.com/shard-format/shard/ports/go/internal/files"
 )
 
 // partialFile is a file that is being written, under a hidden name beside its own: ".NAME.0123456789ab.partial". A killed
@@ -22,7 +24,7 @@ func createPartial(path string) (*partialFile, error) {
 	hidden := filepath.Join(folder, fmt.Sprintf(".%s.%x.partial", base, token))
 	file, err := os.OpenFile(hidden, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
-		return nil, ioError("cannot write", path, err)
+		return nil, fault.IO("cannot write", path, err)
 	}
 	lock(file)
 	return &partialFile{file, path}, nil
@@ -30,19 +32,8 @@ func createPartial(path string) (*partialFile, error) {
 
 // publish syncs the file and gives it its name.
 func (p *partialFile) publish(sync bool) error {
-	if sync {
-		if err := p.Sync(); err != nil {
-			return ioError("cannot sync", p.path, err)
-		}
-	}
-	if err := p.Close(); err != nil {
-		return ioError("cannot close", p.path, err)
-	}
-	if err := os.Rename(p.Name(), p.path); err != nil {
-		return ioError("cannot rename", p.path, err)
-	}
-	if sync {
-		return syncFolder(filepath.Dir(p.path))
+	if err := files.Publish(p.File, p.path, sync); err != nil {
+		return fault.IO("cannot write", p.path, err)
 	}
 	return nil
 }
@@ -50,19 +41,4 @@ func (p *partialFile) publish(sync bool) error {
 func (p *partialFile) discard() {
 	_ = p.Close()
 	_ = os.Remove(p.Name())
-}
-
-func syncFolder(path string) error {
-	if runtime.GOOS == "windows" { // folders cannot be opened there
-		return nil
-	}
-	folder, err := os.Open(path)
-	if err != nil {
-		return ioError("cannot sync", path, err)
-	}
-	defer func() { _ = folder.Close() }()
-	if err := folder.Sync(); err != nil {
-		return ioError("cannot sync", path, err)
-	}
-	return nil
 }

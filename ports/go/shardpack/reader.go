@@ -8,6 +8,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -44,7 +45,7 @@ func Open(path string, options ...Options) (*Reader, error) {
 func openFile(path string) (*os.File, uint64, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, 0, ioError("cannot open", path, err)
+		return nil, 0, fault.IO("cannot open", path, err)
 	}
 	status, err := file.Stat()
 	if err == nil && !status.Mode().IsRegular() {
@@ -52,7 +53,7 @@ func openFile(path string) (*os.File, uint64, error) {
 	}
 	if err != nil {
 		_ = file.Close()
-		return nil, 0, ioError("cannot open", path, err)
+		return nil, 0, fault.IO("cannot open", path, err)
 	}
 	return file, uint64(status.Size()), nil
 }
@@ -66,7 +67,7 @@ func NewReader(at io.ReaderAt, size int64, options ...Options) (*Reader, error) 
 func newReader(at io.ReaderAt, size uint64, name string, limits Limits) (*Reader, error) {
 	r := &Reader{source: &source{at: at, name: name, limits: limits}}
 	if err := r.open(size); err != nil {
-		return nil, located(err, name, "")
+		return nil, fault.Located(err, name, "")
 	}
 	return r, nil
 }
@@ -107,7 +108,7 @@ func (r *Reader) Close() error {
 		return nil
 	}
 	if err := r.closer.Close(); err != nil {
-		return ioError("cannot close", r.source.name, err)
+		return fault.IO("cannot close", r.source.name, err)
 	}
 	return nil
 }
@@ -124,13 +125,13 @@ func (r *Reader) Len() int { return int(r.index.footer.RecordCount) }
 // Metadata gives the fields of the shard: created, schema, user, version and others. It is parsed each time.
 func (r *Reader) Metadata() (shard.Object, error) {
 	fields, err := r.index.metadata()
-	return fields, located(err, r.source.name, "")
+	return fields, fault.Located(err, r.source.name, "")
 }
 
 // Offsets gives where each record starts, and where the last one ends.
 func (r *Reader) Offsets() ([]uint64, error) {
 	if err := r.index.checkOffsets(); err != nil {
-		return nil, located(err, r.source.name, "")
+		return nil, fault.Located(err, r.source.name, "")
 	}
 	offsets := make([]uint64, r.Len()+1)
 	for i := range offsets {
@@ -154,16 +155,16 @@ func (r *Reader) Record(i int) (*Record, error) {
 // openRecord opens a record whose key may be no text.
 func (r *Reader) openRecord(i int) (*Record, error) {
 	if err := r.index.checkOffsets(); err != nil {
-		return nil, located(err, r.source.name, "")
+		return nil, fault.Located(err, r.source.name, "")
 	}
 	if i < 0 || i >= r.Len() {
-		return nil, located(mismatch(shard.CodeEntryNotFound, "", "no such record", below(r.Len()), i), r.source.name, "")
+		return nil, fault.Located(mismatch(shard.CodeEntryNotFound, "", "no such record", below(r.Len()), i), r.source.name, "")
 	}
 	offset := r.index.offset(i)
 	size := r.index.offset(i+1) - offset
 	first, err := r.source.read(offset, min(size, firstRead))
 	if err != nil {
-		return nil, located(err, r.source.name, "")
+		return nil, fault.Located(err, r.source.name, "")
 	}
 	record, err := openRecord(r.source, offset, size, first)
 	if err != nil {
@@ -175,7 +176,7 @@ func (r *Reader) openRecord(i int) (*Record, error) {
 // Find gives the number of the record with a key; false if there is none.
 func (r *Reader) Find(key string) (int, bool, error) {
 	if err := r.index.checkLookup(); err != nil {
-		return 0, false, located(err, r.source.name, "")
+		return 0, false, fault.Located(err, r.source.name, "")
 	}
 	number, found := 0, false
 	for candidate := range r.index.withHash(xxhash.Sum64String(key)) {
@@ -187,7 +188,7 @@ func (r *Reader) Find(key string) (int, bool, error) {
 			continue
 		}
 		if found {
-			return 0, false, located(duplicate(key), r.source.name, "")
+			return 0, false, fault.Located(duplicate(key), r.source.name, "")
 		}
 		number, found = candidate, true
 	}
@@ -211,7 +212,7 @@ func (r *Reader) ByKey(key string) (*Record, error) {
 }
 
 func noSuchKey(key, name string) error {
-	return located(inRecord(&shard.Error{Code: shard.CodeEntryNotFound, Problem: "no such record"}, key), name, "")
+	return fault.Located(inRecord(&shard.Error{Code: shard.CodeEntryNotFound, Problem: "no such record"}, key), name, "")
 }
 
 // Records gives all records in the order of the file; small ones are read together. A damaged record gives an error
@@ -219,7 +220,7 @@ func noSuchKey(key, name string) error {
 func (r *Reader) Records() iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
 		if err := r.index.checkOffsets(); err != nil {
-			yield(nil, located(err, r.source.name, ""))
+			yield(nil, fault.Located(err, r.source.name, ""))
 			return
 		}
 		for i := 0; i < r.Len(); {
@@ -229,7 +230,7 @@ func (r *Reader) Records() iter.Seq2[*Record, error] {
 			}
 			block, err := r.source.read(begin, min(r.index.offset(stop)-begin, window))
 			if err != nil {
-				yield(nil, located(err, r.source.name, ""))
+				yield(nil, fault.Located(err, r.source.name, ""))
 				return
 			}
 			for ; i < stop; i++ {

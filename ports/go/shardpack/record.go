@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/internal/strictjson"
 	"github.com/shard-format/shard/ports/go/shard"
 )
@@ -50,7 +51,7 @@ func (s *source) read(offset, size uint64) ([]byte, error) {
 	if errors.Is(err, fs.ErrClosed) { // by another goroutine, just now
 		err = &shard.Error{Code: shard.CodeClosed, Path: s.name, Problem: "the shard is closed"}
 	}
-	return nil, ioError("cannot read", s.name, err)
+	return nil, fault.IO("cannot read", s.name, err)
 }
 
 // Record is one sample of a shard: a key, metadata and named entries. Its head was checked; entries are read and checked
@@ -115,7 +116,7 @@ func atOffset(err error, name string, offset uint64) error {
 		at.Problem = fmt.Sprintf("record at byte %d: %s", offset, at.Problem)
 		err = &at
 	}
-	return located(err, name, "")
+	return fault.Located(err, name, "")
 }
 
 // places follows the sizes of the entries (section 4).
@@ -226,7 +227,7 @@ func parseObject(text []byte, what, rule string, limits Limits) (shard.Object, e
 
 // failed adds file, record and entry to an error.
 func (r *Record) failed(err error, entry string) error {
-	return located(inRecord(err, r.Key()), r.source.name, entry)
+	return fault.Located(inRecord(err, r.Key()), r.source.name, entry)
 }
 
 // --- entries

@@ -8,6 +8,7 @@ import (
 	"os"
 	"sort"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -62,7 +63,7 @@ func Recover(input, output string, options RecoverOptions) (Recovery, error) {
 		if same {
 			err = invalid("", "a shard cannot be recovered into itself")
 		}
-		return Recovery{}, located(err, input, "")
+		return Recovery{}, fault.Located(err, input, "")
 	}
 	d := &damaged{
 		source: &source{at: file, name: input, limits: limitsOf([]Options{{options.Limits}})}, size: size,
@@ -78,7 +79,7 @@ func Recover(input, output string, options RecoverOptions) (Recovery, error) {
 func sameFile(file *os.File, path string) (bool, error) {
 	mine, err := file.Stat()
 	if err != nil {
-		return false, ioError("cannot read", file.Name(), err)
+		return false, fault.IO("cannot read", file.Name(), err)
 	}
 	other, err := os.Stat(path)
 	return err == nil && os.SameFile(mine, other), nil
@@ -283,7 +284,7 @@ func (d *damaged) look(position uint64) (*Record, uint64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	d.lose(position, next-position, "", located(reason, d.source.name, ""))
+	d.lose(position, next-position, "", fault.Located(reason, d.source.name, ""))
 	return nil, next, nil
 }
 
@@ -380,7 +381,7 @@ func (d *damaged) bytes(position uint64, most int) ([]byte, error) {
 			if err == nil || errors.Is(err, io.EOF) {
 				err = broken(shard.CodeTruncated, "", "the file became shorter while it was read")
 			}
-			return nil, ioError("cannot read", d.source.name, err)
+			return nil, fault.IO("cannot read", d.source.name, err)
 		}
 	}
 	start := position - d.windowAt

@@ -16,6 +16,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -66,7 +67,7 @@ type Set struct {
 func OpenSet(path string, options ...Options) (*Set, error) {
 	s, err := readSet(path, options)
 	if err != nil {
-		return nil, located(err, path, "")
+		return nil, fault.Located(err, path, "")
 	}
 	return s, nil
 }
@@ -244,7 +245,7 @@ func (s *Set) Len() int { return s.starts[len(s.shards)] }
 // Shard opens the shard of a number, from 0 on, and checks that it is the one that the set file names (P-SET-7).
 func (s *Set) Shard(i int) (*Reader, error) {
 	if i < 0 || i >= len(s.shards) {
-		return nil, located(mismatch(shard.CodeEntryNotFound, "", "no such shard", below(len(s.shards)), i), s.path, "")
+		return nil, fault.Located(mismatch(shard.CodeEntryNotFound, "", "no such shard", below(len(s.shards)), i), s.path, "")
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -264,7 +265,7 @@ func (s *Set) Shard(i int) (*Reader, error) {
 func (s *Set) openShard(one SetShard) (*Reader, error) {
 	path := filepath.Join(filepath.Dir(s.path), one.Name)
 	if err := checkPlace(path); err != nil {
-		return nil, located(err, path, "")
+		return nil, fault.Located(err, path, "")
 	}
 	r, err := Open(path, s.options...)
 	if err != nil {
@@ -274,7 +275,7 @@ func (s *Set) openShard(one SetShard) (*Reader, error) {
 		_ = r.Close()
 		e := mismatch(shard.CodeReferenceMismatch, "P-SET-7", "not the shard that "+filepath.Base(s.path)+" names",
 			fmt.Sprintf("%d bytes, %d records", one.Size, one.Records), fmt.Sprintf("%d bytes, %d records", r.Footer().TotalSize, r.Len()))
-		return nil, located(e, path, "")
+		return nil, fault.Located(e, path, "")
 	}
 	return r, nil
 }
@@ -283,14 +284,14 @@ func (s *Set) openShard(one SetShard) (*Reader, error) {
 func checkPlace(path string) error {
 	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
-		return ioError("cannot open", path, err)
+		return fault.IO("cannot open", path, err)
 	}
 	place, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return broken(shard.CodeMissingFile, "P-SET-7", "the set file names a shard that is missing")
 	}
 	if err != nil {
-		return ioError("cannot open", path, err)
+		return fault.IO("cannot open", path, err)
 	}
 	inside, err := filepath.Rel(folder, place)
 	if err != nil || inside == ".." || strings.HasPrefix(inside, ".."+string(os.PathSeparator)) {
@@ -302,7 +303,7 @@ func checkPlace(path string) error {
 // Record opens the record of a number, counted across all shards.
 func (s *Set) Record(i int) (*Record, error) {
 	if i < 0 || i >= s.Len() {
-		return nil, located(mismatch(shard.CodeEntryNotFound, "", "no such record", below(s.Len()), i), s.path, "")
+		return nil, fault.Located(mismatch(shard.CodeEntryNotFound, "", "no such record", below(s.Len()), i), s.path, "")
 	}
 	number := sort.SearchInts(s.starts, i+1) - 1
 	r, err := s.Shard(number)
@@ -328,7 +329,7 @@ func (s *Set) ByKey(key string) (*Record, error) {
 			continue
 		}
 		if found != nil {
-			return nil, located(duplicate(key), s.path, "")
+			return nil, fault.Located(duplicate(key), s.path, "")
 		}
 		if found, err = r.Record(number); err != nil {
 			return nil, err

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -94,7 +95,7 @@ func (n setName) setFile() string {
 func CreateSet(output string, options SetOptions) (*SetWriter, error) {
 	w, err := newSetWriter(output, options)
 	if err != nil {
-		return nil, located(err, output, "")
+		return nil, fault.Located(err, output, "")
 	}
 	return w, nil
 }
@@ -121,7 +122,7 @@ func newSetWriter(output string, options SetOptions) (*SetWriter, error) {
 	if _, err := os.Lstat(name.setFile()); err == nil {
 		return nil, invalid("", "the set file %s exists", filepath.Base(name.setFile()))
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, ioError("cannot write", name.setFile(), err)
+		return nil, fault.IO("cannot write", name.setFile(), err)
 	}
 	return w, w.start()
 }
@@ -146,9 +147,6 @@ func (w *SetWriter) start() error {
 	return nil
 }
 
-// Len is the number of records that were written, in all shards.
-func (w *SetWriter) Len() int { return w.records }
-
 // Write adds a record, as Writer.Write does.
 func (w *SetWriter) Write(s Sample) error {
 	return w.add(func(c *encoder) (*encodedRecord, error) { return c.sample(s) })
@@ -168,7 +166,7 @@ func (w *SetWriter) add(encode func(*encoder) (*encodedRecord, error)) error {
 	}
 	encoded, err := encode(&w.writer.encoder)
 	if err != nil {
-		return located(err, w.writer.path, "")
+		return fault.Located(err, w.writer.path, "")
 	}
 	if w.isFull(encoded.size) {
 		err = w.next()
@@ -177,7 +175,7 @@ func (w *SetWriter) add(encode func(*encoder) (*encodedRecord, error)) error {
 		err = w.writer.write(encoded)
 	}
 	if err != nil {
-		return located(err, w.writer.path, "")
+		return fault.Located(err, w.writer.path, "")
 	}
 	w.records++
 	return nil
@@ -227,7 +225,7 @@ func (w *SetWriter) Finalize() error {
 			return err
 		}
 	}
-	return located(w.writeSetFile(), w.name.setFile(), "")
+	return fault.Located(w.writeSetFile(), w.name.setFile(), "")
 }
 
 func (w *SetWriter) writeSetFile() error {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"iter"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -28,7 +29,7 @@ func Stream(from io.Reader, options ...Options) iter.Seq2[*Record, error] {
 				return
 			}
 			if err != nil {
-				yield(nil, located(err, name, ""))
+				yield(nil, fault.Located(err, name, ""))
 				return
 			}
 			if !yield(record, nil) {
@@ -93,7 +94,7 @@ func (s *stream) read(block []byte, size uint64) ([]byte, error) {
 			return block, nil
 		}
 		if err != nil {
-			return nil, ioError("cannot read", s.source.name, err)
+			return nil, fault.IO("cannot read", s.source.name, err)
 		}
 	}
 	return block, nil
@@ -128,7 +129,7 @@ func (s *stream) end(start []byte, size uint64) error {
 	}
 	if _, err := s.from.ReadByte(); err != io.EOF {
 		if err != nil {
-			return ioError("cannot read", s.source.name, err)
+			return fault.IO("cannot read", s.source.name, err)
 		}
 		return broken(shard.CodeTrailingData, "P-FTR-5", "bytes follow the footer")
 	}

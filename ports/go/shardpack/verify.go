@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -72,7 +73,7 @@ func (s *Set) Verify() error {
 		}
 		err = r.verify(func(record *Record) error {
 			if keys.has(record.Key()) {
-				return located(duplicate(record.Key()), r.Name(), "")
+				return fault.Located(duplicate(record.Key()), r.Name(), "")
 			}
 			keys.add(record.Key())
 			return nil
@@ -88,7 +89,7 @@ func (s *Set) Verify() error {
 func (s *Set) verifyFile(one SetShard) error {
 	path := filepath.Join(filepath.Dir(s.path), one.Name)
 	if err := checkPlace(path); err != nil {
-		return located(err, path, "")
+		return fault.Located(err, path, "")
 	}
 	file, size, err := openFile(path)
 	if err != nil {
@@ -96,14 +97,14 @@ func (s *Set) verifyFile(one SetShard) error {
 	}
 	defer func() { _ = file.Close() }()
 	if size != one.Size {
-		return located(mismatch(shard.CodeReferenceMismatch, "S-MAN-5", "the shard has another size than its row", one.Size, size), path, "")
+		return fault.Located(mismatch(shard.CodeReferenceMismatch, "S-MAN-5", "the shard has another size than its row", one.Size, size), path, "")
 	}
 	sum := sha256.New()
 	if _, err := io.Copy(sum, file); err != nil {
-		return ioError("cannot read", path, err)
+		return fault.IO("cannot read", path, err)
 	}
 	if found := hex.EncodeToString(sum.Sum(nil)); found != one.SHA256 {
-		return located(mismatch(shard.CodeReferenceMismatch, "S-MAN-5", "the shard has another SHA-256 than its row", one.SHA256, found), path, "")
+		return fault.Located(mismatch(shard.CodeReferenceMismatch, "S-MAN-5", "the shard has another SHA-256 than its row", one.SHA256, found), path, "")
 	}
 	return nil
 }
@@ -113,7 +114,7 @@ func (s *Set) findExtra() error {
 	folder := filepath.Dir(s.path)
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return ioError("cannot read", folder, err)
+		return fault.IO("cannot read", folder, err)
 	}
 	name, _ := s.fields["name"].(string) // checked when the set was opened
 	numberOf := fitting(name)
@@ -133,7 +134,7 @@ func (s *Set) findExtra() error {
 	for _, entry := range entries {
 		if number, fits := numberOf(entry.Name()); fits && number >= first && !listed[entry.Name()] {
 			e := broken(shard.CodeReferenceMismatch, "P-SET-8", fmt.Sprintf("%s does not name this shard", filepath.Base(s.path)))
-			return located(e, filepath.Join(folder, entry.Name()), "")
+			return fault.Located(e, filepath.Join(folder, entry.Name()), "")
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/shard-format/shard/ports/go/internal/codec"
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -133,7 +134,7 @@ type Writer struct {
 func Create(path string, options WriterOptions) (*Writer, error) {
 	w, err := newWriter(path, options)
 	if err != nil {
-		return nil, located(err, path, "")
+		return nil, fault.Located(err, path, "")
 	}
 	return w, nil
 }
@@ -175,7 +176,7 @@ func checkFree(path string, overwrite bool) error {
 	if _, err := os.Lstat(path); err == nil {
 		return invalid("", "the file exists: set Overwrite to replace it")
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return ioError("cannot write", path, err)
+		return fault.IO("cannot write", path, err)
 	}
 	return nil
 }
@@ -192,7 +193,7 @@ func (w *Writer) Write(s Sample) error {
 	if err == nil {
 		err = w.write(encoded)
 	}
-	return located(err, w.path, "")
+	return fault.Located(err, w.path, "")
 }
 
 // Copy adds a record of another shard as it is stored: entries are checked, but not decoded.
@@ -204,7 +205,7 @@ func (w *Writer) Copy(r *Record) error {
 	if err == nil {
 		err = w.write(encoded)
 	}
-	return located(err, w.path, "")
+	return fault.Located(err, w.path, "")
 }
 
 // KeepFields keeps fields of another shard's metadata that this package does not know.
@@ -233,7 +234,7 @@ func (w *Writer) write(r *encodedRecord) error {
 		return broken(shard.CodeLimitExceeded, "P-IDX-1", "too many records in one shard")
 	}
 	if err := r.pieces(w.options.Alignment, w.append); err != nil {
-		w.failed = ioError("cannot write", w.path, err)
+		w.failed = fault.IO("cannot write", w.path, err)
 		return w.failed
 	}
 	w.keys.add(r.key)
@@ -260,7 +261,7 @@ func (w *Writer) Flush() error {
 		return err
 	}
 	if err := w.buffer.Flush(); err != nil {
-		w.failed = ioError("cannot write", w.path, err)
+		w.failed = fault.IO("cannot write", w.path, err)
 	}
 	return w.failed
 }
@@ -278,7 +279,7 @@ func (w *Writer) Finalize() error {
 	}
 	if err := w.finish(); err != nil {
 		_ = w.Close()
-		return located(err, w.path, "")
+		return fault.Located(err, w.path, "")
 	}
 	w.done = true
 	return nil
@@ -301,10 +302,10 @@ func (w *Writer) finish() error {
 	}
 	index, footer := buildIndex(w.offsets, w.hashes, w.position, metadata)
 	if err := w.append(index); err != nil {
-		return ioError("cannot write", w.path, err)
+		return fault.IO("cannot write", w.path, err)
 	}
 	if err := w.buffer.Flush(); err != nil {
-		return ioError("cannot write", w.path, err)
+		return fault.IO("cannot write", w.path, err)
 	}
 	w.fields, w.footer = fields, footer
 	if w.file == nil {

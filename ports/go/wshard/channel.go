@@ -6,6 +6,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -208,19 +209,19 @@ func (c *Channel) Data() ([]byte, error) {
 
 func (c *Channel) read(b Block, name string) ([]byte, error) {
 	data, err := readBlock(b)
-	return data, located(err, c.path, name)
+	return data, fault.Located(err, c.path, name)
 }
 
 // check reports what is wrong with the channel, and parses its index.
 func (c *Channel) check() error {
 	if c.problem != nil {
-		return located(c.problem, c.path, c.names.data)
+		return fault.Located(c.problem, c.path, c.names.data)
 	}
 	if c.data == nil {
 		return invalid("the channel has no data: make it with FromValues, FromBytes, FromStrings, FromItems or FromPackets")
 	}
 	if c.parsed != nil {
-		c.parsed.once.Do(func() { c.parsed.err = located(c.parseIndex(), c.path, c.names.data) })
+		c.parsed.once.Do(func() { c.parsed.err = fault.Located(c.parseIndex(), c.path, c.names.data) })
 		return c.parsed.err
 	}
 	return nil
@@ -231,7 +232,7 @@ func Values[T Value](c *Channel) ([]T, error) {
 	if dtype := dtypeOf[T](); dtype != c.DType {
 		e := invalid("the values have another type")
 		e.Expected, e.Found = string(dtype), string(c.DType)
-		return nil, located(e, c.path, c.names.data)
+		return nil, fault.Located(e, c.path, c.names.data)
 	}
 	data, err := c.Data()
 	if err != nil {
@@ -248,7 +249,7 @@ func Values[T Value](c *Channel) ([]T, error) {
 func (c *Channel) Float64() ([]float64, error) {
 	data, err := c.Data()
 	if err == nil && c.DType.Size() == 0 {
-		err = located(invalid("unknown data type %q", c.DType), c.path, c.names.data)
+		err = fault.Located(invalid("unknown data type %q", c.DType), c.path, c.names.data)
 	}
 	if err != nil {
 		return nil, err
@@ -292,11 +293,11 @@ func (c *Channel) Bools() ([]bool, error) {
 // steps of the episode.
 func (c *Channel) Timestamps() ([]int64, error) {
 	if c.problem != nil {
-		return nil, located(c.problem, c.path, c.names.data)
+		return nil, fault.Located(c.problem, c.path, c.names.data)
 	}
 	if c.times != nil {
 		times, err := readInt64s(c.times)
-		return times, located(err, c.path, c.names.times)
+		return times, fault.Located(err, c.path, c.names.times)
 	}
 	if c.StartNS == nil || c.SamplingRateHz <= 0 {
 		return nil, nil
@@ -305,7 +306,7 @@ func (c *Channel) Timestamps() ([]int64, error) {
 	for i := range times {
 		var err error
 		if times[i], err = regularTime(*c.StartNS, i, c.SamplingRateHz); err != nil {
-			return nil, located(err, c.path, c.names.data)
+			return nil, fault.Located(err, c.path, c.names.data)
 		}
 	}
 	return times, nil

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -61,7 +62,7 @@ func (c *checker) add(err error) bool {
 
 func (c *checker) checkChunks(reader *shard.ShardReader) {
 	manifest, err := readManifest(reader)
-	if c.add(located(err, reader.Name(), "")) {
+	if c.add(fault.Located(err, reader.Name(), "")) {
 		return
 	}
 	for _, one := range manifest.Chunks {
@@ -71,7 +72,7 @@ func (c *checker) checkChunks(reader *shard.ShardReader) {
 			continue
 		}
 		if digest, err := fileDigest(path); err == nil && one.SHA256 != "" && digest != one.SHA256 {
-			c.add(located(otherFile(one.ChunkIndex, "SHA-256"), path, ""))
+			c.add(fault.Located(otherFile(one.ChunkIndex, "SHA-256"), path, ""))
 			continue
 		}
 		chunk, err := openChunk(reader.Name(), manifest, one, c.options)
@@ -136,7 +137,7 @@ func (c *checker) checkEpisode(ep *Episode) {
 	}
 	_, err := ep.ReadProvenance()
 	c.add(err)
-	c.add(located(checkUnion(ep), ep.origin.reader.Name(), BlockDone))
+	c.add(fault.Located(checkUnion(ep), ep.origin.reader.Name(), BlockDone))
 	if ep.TimestampsNS != nil {
 		c.checkOrder(ep.TimestampsNS, func() ([]int64, error) { return Values[int64](ep.TimestampsNS) })
 	}
@@ -157,7 +158,7 @@ func (c *checker) checkChannel(one *Channel) {
 	case Video:
 		if !one.statesSize() {
 			e := broken(shard.CodeMissingExtra, "W-VID-6", "the pictures were not decoded, so their sizes were not checked")
-			c.found = append(c.found, Finding{Err: located(e, one.path, one.names.data), IsWarning: true})
+			c.found = append(c.found, Finding{Err: fault.Located(e, one.path, one.names.data), IsWarning: true})
 		}
 		c.add(one.CheckPictures())
 	}
@@ -170,7 +171,7 @@ func (c *checker) checkOrder(one *Channel, read func() ([]int64, error)) {
 	if c.add(err) || slices.IsSorted(times) {
 		return
 	}
-	e := located(broken(shard.CodeBadValue, "W-TIM-4", "the times run backwards"), one.path, one.names.data)
+	e := fault.Located(broken(shard.CodeBadValue, "W-TIM-4", "the times run backwards"), one.path, one.names.data)
 	c.found = append(c.found, Finding{Err: e, IsWarning: true})
 }
 
@@ -221,7 +222,7 @@ func (c *checker) checkSidecars(ep *Episode) {
 		return
 	}
 	for _, sidecar := range ep.origin.others {
-		c.add(located(checkIdentity(sidecar, ep.origin.reader, identity), sidecar.Name(), MetaSidecar))
+		c.add(fault.Located(checkIdentity(sidecar, ep.origin.reader, identity), sidecar.Name(), MetaSidecar))
 	}
 }
 

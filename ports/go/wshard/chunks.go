@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -68,7 +68,7 @@ func NewChunkedEpisodeWriter(folder, episodeID string, chunkSize int) (*ChunkedE
 		return nil, invalid("a chunk has at least one step, not %d", chunkSize)
 	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return nil, ioError("cannot make the folder", folder, err)
+		return nil, fault.IO("cannot make the folder", folder, err)
 	}
 	var token [6]byte
 	_, _ = rand.Read(token[:]) // it never fails
@@ -92,7 +92,7 @@ func chunkFiles(folder, id string) ([]string, error) {
 	pattern := regexp.MustCompile(`^` + regexp.QuoteMeta(id) + `_chunk_[0-9]{4,9}(-[0-9a-f]{12})?` + regexp.QuoteMeta(fileSuffix) + `$`)
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return nil, ioError("cannot list", folder, err)
+		return nil, fault.IO("cannot list", folder, err)
 	}
 	var found []string
 	for _, entry := range entries {
@@ -106,7 +106,7 @@ func chunkFiles(folder, id string) ([]string, error) {
 func refuseSidecars(path string) error {
 	files, err := SidecarFiles(path)
 	if err == nil && len(files) > 0 {
-		err = located(invalid("the episode has sidecars, which belong to what it holds now: remove them, or write elsewhere"), path, "")
+		err = fault.Located(invalid("the episode has sidecars, which belong to what it holds now: remove them, or write elsewhere"), path, "")
 	}
 	return err
 }
@@ -127,7 +127,7 @@ func (w *ChunkedEpisodeWriter) WriteChunk(ep *Episode) (string, error) {
 	usual := ChunkPath(w.folder, w.id, index)
 	path := strings.TrimSuffix(usual, fileSuffix) + "-" + w.token + fileSuffix
 	if err := writeFile(path, &part, w.Options); err != nil {
-		return "", located(err, path, "")
+		return "", fault.Located(err, path, "")
 	}
 	// A link does not replace a file of that name.
 	if err := os.Link(path, usual); err == nil {
@@ -147,11 +147,11 @@ func (w *ChunkedEpisodeWriter) WriteChunk(ep *Episode) (string, error) {
 func chunkEntry(path string, index int, span [2]int, length int) (ChunkEntry, error) {
 	digest, err := fileDigest(path)
 	if err != nil {
-		return ChunkEntry{}, ioError("cannot read", path, err)
+		return ChunkEntry{}, fault.IO("cannot read", path, err)
 	}
 	status, err := os.Stat(path)
 	if err != nil {
-		return ChunkEntry{}, ioError("cannot read", path, err)
+		return ChunkEntry{}, fault.IO("cannot read", path, err)
 	}
 	reader, err := shard.OpenShard(path)
 	if err != nil {
@@ -226,7 +226,7 @@ func (w *ChunkedEpisodeWriter) FinalizeManifest() (string, error) {
 		file := filepath.Join(w.folder, one.URI)
 		own[file] = true
 		if !exists(file) {
-			return "", located(broken(shard.CodeMissingFile, "W-CHK-7", "another process has replaced the episode"), file, "")
+			return "", fault.Located(broken(shard.CodeMissingFile, "W-CHK-7", "another process has replaced the episode"), file, "")
 		}
 	}
 	if err := w.manifest.write(path, w.Options.NoSync); err != nil {
@@ -237,7 +237,7 @@ func (w *ChunkedEpisodeWriter) FinalizeManifest() (string, error) {
 			continue
 		}
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return path, ioError("cannot remove", file, err)
+			return path, fault.IO("cannot remove", file, err)
 		}
 	}
 	return path, nil
@@ -264,7 +264,7 @@ func (m *ChunkManifest) write(path string, noSync bool) error {
 	}
 	text, err := shard.CanonicalJSON(fields)
 	if err != nil {
-		return located(err, path, metaManifest)
+		return fault.Located(err, path, metaManifest)
 	}
 	w, err := shard.NewShardStreamWriter(path, shard.ShardOptions{
 		Role: shard.RoleManifest, Alignment: newAlignment, Names: []string{metaManifest}, NoSync: noSync,
@@ -311,11 +311,11 @@ func NewChunkedEpisodeReader(manifestPath string, options ...Options) (*ChunkedE
 	}
 	defer func() { _ = reader.Close() }()
 	if reader.Header().Role != shard.RoleManifest {
-		return nil, located(broken(shard.CodeBadProfile, "W-CHK-1", "not a manifest"), manifestPath, "")
+		return nil, fault.Located(broken(shard.CodeBadProfile, "W-CHK-1", "not a manifest"), manifestPath, "")
 	}
 	manifest, err := readManifest(reader)
 	if err != nil {
-		return nil, located(err, manifestPath, "")
+		return nil, fault.Located(err, manifestPath, "")
 	}
 	return &ChunkedEpisodeReader{manifestPath, manifest, given}, nil
 }
@@ -326,7 +326,7 @@ func (r *ChunkedEpisodeReader) LoadManifest() *ChunkManifest { return r.manifest
 // LoadChunk opens one chunk, after it has compared the whole file with the manifest. Close it.
 func (r *ChunkedEpisodeReader) LoadChunk(index int) (*Episode, error) {
 	if index < 0 || index >= len(r.manifest.Chunks) {
-		return nil, located(invalid("there is no chunk %d", index), r.path, "")
+		return nil, fault.Located(invalid("there is no chunk %d", index), r.path, "")
 	}
 	one := r.manifest.Chunks[index]
 	path, err := resolveChunk(r.path, one.URI)
@@ -334,23 +334,7 @@ func (r *ChunkedEpisodeReader) LoadChunk(index int) (*Episode, error) {
 		return nil, err
 	}
 	if digest, err := fileDigest(path); err == nil && one.SHA256 != "" && digest != one.SHA256 {
-		return nil, located(otherFile(index, "SHA-256"), path, "")
+		return nil, fault.Located(otherFile(index, "SHA-256"), path, "")
 	}
 	return openChunk(r.path, r.manifest, one, r.options)
-}
-
-// Chunks gives the chunks in order, each open until the next one.
-func (r *ChunkedEpisodeReader) Chunks() iter.Seq2[*Episode, error] {
-	return func(yield func(*Episode, error) bool) {
-		for i := range r.manifest.Chunks {
-			chunk, err := r.LoadChunk(i)
-			isWanted := yield(chunk, err)
-			if chunk != nil {
-				_ = chunk.Close()
-			}
-			if !isWanted || err != nil {
-				return
-			}
-		}
-	}
 }

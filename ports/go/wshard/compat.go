@@ -1,6 +1,7 @@
 package wshard
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/shard-format/shard/ports/go/shard"
@@ -69,13 +70,15 @@ func ChunkManifestFromJSON(text []byte) (*ChunkManifest, error) {
 	return parseManifest(fields)
 }
 
-// IterChunks calls a function for each chunk in order, until it returns an error.
+// IterChunks calls a function for each chunk in order, until it returns an error. A chunk is open while the function runs.
 func (r *ChunkedEpisodeReader) IterChunks(each func(chunk *Episode) error) error {
-	for chunk, err := range r.Chunks() {
+	for i := range r.manifest.Chunks {
+		chunk, err := r.LoadChunk(i)
 		if err != nil {
 			return err
 		}
-		if err := each(chunk); err != nil {
+		err = each(chunk)
+		if err := errors.Join(err, chunk.Close()); err != nil {
 			return err
 		}
 	}

@@ -27,30 +27,6 @@ func invalid(format string, args ...any) *shard.Error {
 	return broken(shard.CodeInvalidArgument, "", format, args...)
 }
 
-func ioError(problem, path string, err error) error {
-	var known *shard.Error
-	if errors.As(err, &known) {
-		return err
-	}
-	return &shard.Error{Code: shard.CodeIOError, Path: path, Problem: problem, Err: err}
-}
-
-// located adds the file and the entry to an error that does not name them.
-func located(err error, path, entry string) error {
-	var known *shard.Error
-	if !errors.As(err, &known) {
-		return err
-	}
-	at := *known
-	if at.Path == "" {
-		at.Path = path
-	}
-	if at.Entry == "" {
-		at.Entry = entry
-	}
-	return &at
-}
-
 // withRule replaces the rule of an error about JSON text by the one of the entry that holds it.
 func withRule(err error, rule string) error {
 	var known *shard.Error

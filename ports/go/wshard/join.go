@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -111,7 +112,7 @@ func (j joiner) joinChannels() error {
 		}
 		c, err := joinParts(parts, j.lengths)
 		if err != nil {
-			return located(err, "", at.blockName())
+			return fault.Located(err, "", at.blockName())
 		}
 		j.joined.setLane(at, c)
 	}
@@ -152,7 +153,7 @@ func joinParts(parts []*Channel, lengths []int) (*Channel, error) {
 	parts = slices.Clone(parts)
 	for i, part := range parts {
 		if part.problem != nil { // told when the channel is read
-			joined.problem = located(part.problem, part.path, part.names.data)
+			joined.problem = fault.Located(part.problem, part.path, part.names.data)
 			joined.Length += lengths[i]
 			continue
 		}
@@ -256,7 +257,7 @@ func (j joiner) joinSteps() error {
 		}
 		c, err := joinParts(sameRewards(parts), lengths)
 		if err != nil {
-			return located(err, "", lane.name)
+			return fault.Located(err, "", lane.name)
 		}
 		*place = c
 	}
@@ -434,7 +435,7 @@ func joinResidual(parts []*Residual, steps int) *Residual {
 	var filled []*Residual
 	for _, part := range parts {
 		if part.Values.problem != nil {
-			values.problem = located(part.Values.problem, part.Values.path, part.Values.names.data)
+			values.problem = fault.Located(part.Values.problem, part.Values.path, part.Values.names.data)
 			return &joined
 		}
 		if part.steps > 0 {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
+	"github.com/shard-format/shard/ports/go/internal/strictjson"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -51,12 +53,12 @@ type journal struct {
 func openJournal(path string, decodes, trusts bool) (*journal, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, ioError("cannot open the journal", path, err)
+		return nil, fault.IO("cannot open the journal", path, err)
 	}
 	j, err := readJournal(file, path, decodes, trusts)
 	if err != nil {
 		_ = file.Close()
-		return nil, located(err, path, "")
+		return nil, fault.Located(err, path, "")
 	}
 	return j, nil
 }
@@ -64,7 +66,7 @@ func openJournal(path string, decodes, trusts bool) (*journal, error) {
 func readJournal(file *os.File, path string, decodes, trusts bool) (*journal, error) {
 	status, err := file.Stat()
 	if err != nil {
-		return nil, ioError("cannot open the journal", path, err)
+		return nil, fault.IO("cannot open the journal", path, err)
 	}
 	if !status.Mode().IsRegular() {
 		return nil, invalid("the journal is not a regular file")
@@ -414,7 +416,7 @@ func noteCount(fields shard.Object, key string, otherwise *int64) (*int64, error
 	if value == nil {
 		return nil, nil
 	}
-	if !isNatural(value) {
+	if !strictjson.IsNatural(value) {
 		return nil, wrongField("J-NOT-1", key, "an integer of 0 or more", value)
 	}
 	count, ok := asCount(value)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -127,7 +128,7 @@ func (j *journal) addParts(ep *Episode) error {
 		}
 		channel, err := j.channel(c, kept)
 		if err != nil {
-			return located(err, "", block)
+			return fault.Located(err, "", block)
 		}
 		isFree := true
 		if place := ep.place(block); place != nil {
@@ -140,7 +141,7 @@ func (j *journal) addParts(ep *Episode) error {
 			isFree, lane[c.row.id] = lane[c.row.id] == nil, channel
 		}
 		if !isFree {
-			return located(invalid("two channels of the journal are the same part of an episode"), "", block)
+			return fault.Located(invalid("two channels of the journal are the same part of an episode"), "", block)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -193,7 +194,7 @@ func (r *frameReader) read(offset int64, data []byte) ([]byte, error) {
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil, broken(shard.CodeTruncated, "J-FRM-11", "the journal has become shorter")
 	}
-	return nil, ioError("cannot read the journal", "", err)
+	return nil, fault.IO("cannot read the journal", "", err)
 }
 
 // pieces calls a function with the stored bytes of a frame, some at a time.

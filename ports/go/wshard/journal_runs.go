@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -89,7 +90,7 @@ func (j *journal) takeRun(f journalFrame) error {
 	}
 	c := j.channels[f.channel]
 	if err := j.checkRun(c, f); err != nil {
-		return located(err, "", c.row.block)
+		return fault.Located(err, "", c.row.block)
 	}
 	c.codec = f.codec
 	c.held += int64(f.entries)
@@ -270,7 +271,7 @@ func (b *journalBlock) ReadRange(start, end int64) ([]byte, error) {
 	}
 	out := make([]byte, end-start)
 	if err := b.readInto(start, out); err != nil {
-		return nil, located(err, b.journal.path, b.channel.row.block)
+		return nil, fault.Located(err, b.journal.path, b.channel.row.block)
 	}
 	return out, nil
 }
@@ -374,7 +375,7 @@ func (j *journal) badTextOf(c *channelRuns) (*badText, error) {
 		})
 		var rule *shard.Error
 		if errors.As(err, &rule) && rule.Rule == "J-RAG-4" {
-			return &badText{f.start, located(err, "", c.row.block)}, nil
+			return &badText{f.start, fault.Located(err, "", c.row.block)}, nil
 		}
 		if err != nil {
 			return nil, err

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -31,7 +32,7 @@ func (j *journal) save(ep *Episode, path string, sync bool) error {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		return ioError("cannot write", path, err)
+		return fault.IO("cannot write", path, err)
 	}
 	slices.SortFunc(p.entries, func(a, b plannedRun) int { return compareInFile(a.name, b.name) })
 	names := make([]string, len(p.entries))
@@ -121,7 +122,7 @@ func (p *journalPlan) addJSON(name string, fields shard.Object) {
 	p.add(name, func(w *shard.ShardStreamWriter, name string) error {
 		text, err := shard.CanonicalJSON(fields)
 		if err != nil {
-			return located(invalid("this is not JSON: %v", err), "", name)
+			return fault.Located(invalid("this is not JSON: %v", err), "", name)
 		}
 		return w.WriteEntry(name, text, shard.ContentTypeJSON)
 	})
@@ -368,7 +369,7 @@ func writeBlock(w *shard.ShardStreamWriter, name string, b Block) error {
 	if runs, ok := b.(*journalBlock); ok && runs.channel.codec == shard.CodecZstd {
 		stored, err := runs.storedRuns()
 		if err != nil {
-			return located(err, "", name)
+			return fault.Located(err, "", name)
 		}
 		if stored != nil {
 			return w.WriteRuns(name, stored, shard.EntryOptions{Filters: runs.channel.filters})

@@ -3,6 +3,7 @@ package wshard
 import (
 	"maps"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -61,7 +62,7 @@ func (l *Label) Read() (unit string, intervals []Interval, err error) {
 	}
 	read, err := parseLabel(fields)
 	if err != nil {
-		return "", nil, located(err, l.path, l.entry)
+		return "", nil, fault.Located(err, l.path, l.entry)
 	}
 	return read.unit, read.intervals, nil
 }

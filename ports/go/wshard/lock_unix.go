@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"github.com/shard-format/shard/ports/go/internal/fault"
 )
 
 // lockEpisode waits for the exclusive lock of an episode's file (W-SID-7). A missing file needs none. The file may be
@@ -18,7 +20,7 @@ func lockEpisode(path string) (unlock func(), err error) {
 			return func() {}, nil
 		}
 		if err != nil {
-			return nil, ioError("cannot lock", path, err)
+			return nil, fault.IO("cannot lock", path, err)
 		}
 		release := func() {
 			_ = syscall.Flock(int(file.Fd()), syscall.LOCK_UN)

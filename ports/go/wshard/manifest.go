@@ -9,6 +9,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -46,12 +47,12 @@ func readManifest(reader *shard.ShardReader) (*ChunkManifest, error) {
 	}
 	manifest, err := parseManifest(fields)
 	if err != nil {
-		return nil, located(err, "", metaManifest)
+		return nil, fault.Located(err, "", metaManifest)
 	}
 	if _, err := reader.Manifest(); err != nil { // the rules of all manifests
 		return nil, err
 	}
-	return manifest, located(ValidateChunkContinuity(manifest), "", metaManifest)
+	return manifest, fault.Located(ValidateChunkContinuity(manifest), "", metaManifest)
 }
 
 func manifestFields(reader *shard.ShardReader) (shard.Object, error) {
@@ -227,7 +228,7 @@ func resolveChunk(manifestPath, uri string) (string, error) {
 	unsafe := func(problem string) error {
 		e := broken(shard.CodeUnsafePath, "S-MAN-4", "the name of a chunk %s", problem)
 		e.Found = shortText(uri)
-		return located(e, manifestPath, metaManifest)
+		return fault.Located(e, manifestPath, metaManifest)
 	}
 	if scheme.MatchString(uri) {
 		return "", unsafe("has a scheme or a drive letter")
@@ -240,7 +241,7 @@ func resolveChunk(manifestPath, uri string) (string, error) {
 		return path, nil // whoever opens it says what is wrong
 	}
 	if folder, err = filepath.EvalSymlinks(folder); err != nil {
-		return "", ioError("cannot read", manifestPath, err)
+		return "", fault.IO("cannot read", manifestPath, err)
 	}
 	if inside, err := filepath.Rel(folder, target); err != nil || !filepath.IsLocal(inside) {
 		return "", unsafe("is a link that leaves the folder")
@@ -256,13 +257,13 @@ func openChunk(manifestPath string, manifest *ChunkManifest, one ChunkEntry, opt
 	}
 	status, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, located(broken(shard.CodeMissingFile, "W-CHK-7", "chunk %d is missing", one.ChunkIndex), path, "")
+		return nil, fault.Located(broken(shard.CodeMissingFile, "W-CHK-7", "chunk %d is missing", one.ChunkIndex), path, "")
 	}
 	if err != nil {
-		return nil, ioError("cannot read", path, err)
+		return nil, fault.IO("cannot read", path, err)
 	}
 	if one.Size >= 0 && status.Size() != one.Size {
-		return nil, located(otherFile(one.ChunkIndex, "size"), path, "")
+		return nil, fault.Located(otherFile(one.ChunkIndex, "size"), path, "")
 	}
 	reader, err := shard.OpenShard(path, options.Options)
 	if err != nil {
@@ -270,7 +271,7 @@ func openChunk(manifestPath string, manifest *ChunkManifest, one ChunkEntry, opt
 	}
 	ep, err := FromReader(reader)
 	if err == nil {
-		err = located(checkChunk(manifest, one, ep), path, "")
+		err = fault.Located(checkChunk(manifest, one, ep), path, "")
 	}
 	if err != nil {
 		_ = reader.Close()
@@ -317,7 +318,7 @@ func openChunks(reader *shard.ShardReader, options Options) (*Episode, error) {
 	path := reader.Name()
 	manifest, err := readManifest(reader)
 	if err != nil {
-		return nil, located(err, path, "")
+		return nil, fault.Located(err, path, "")
 	}
 	var chunks []*Episode
 	for _, one := range manifest.Chunks {
@@ -335,7 +336,7 @@ func openChunks(reader *shard.ShardReader, options Options) (*Episode, error) {
 		for _, chunk := range chunks {
 			_ = chunk.Close()
 		}
-		return nil, located(err, path, "")
+		return nil, fault.Located(err, path, "")
 	}
 	if manifest.Metadata != nil {
 		ep.Metadata = manifest.Metadata

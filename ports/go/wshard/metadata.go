@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -99,7 +100,7 @@ var episodeFields = map[string]bool{
 // parseEpisode fills an episode with what meta/episode and meta/wshard state (W-EPI-1 to W-EPI-4, W-TIM-1).
 func (ep *Episode) parseEpisode(episode, wshard shard.Object) error {
 	if err := ep.parseNames(episode); err != nil {
-		return located(err, "", MetaEpisode)
+		return fault.Located(err, "", MetaEpisode)
 	}
 	length, there := episode["length_T"]
 	if !there {
@@ -107,7 +108,7 @@ func (ep *Episode) parseEpisode(episode, wshard shard.Object) error {
 	}
 	count, ok := asCount(length)
 	if !ok {
-		return located(wrongField("W-EPI-2", "length_T", "an integer from 0 to 2**63 - 1", length), "", MetaEpisode)
+		return fault.Located(wrongField("W-EPI-2", "length_T", "an integer from 0 to 2**63 - 1", length), "", MetaEpisode)
 	}
 	if count > math.MaxInt {
 		return broken(shard.CodeLimitExceeded, "W-EPI-5", "this machine cannot count so many steps")
@@ -137,7 +138,7 @@ func (ep *Episode) parseNames(episode shard.Object) error {
 // parseRest reads everything but the names and the length; a journal has it, too.
 func (ep *Episode) parseRest(episode, wshard shard.Object) error {
 	bad := func(rule, field, expected string) error {
-		return located(wrongField(rule, field, expected, episode[field]), "", MetaEpisode)
+		return fault.Located(wrongField(rule, field, expected, episode[field]), "", MetaEpisode)
 	}
 	ep.Metadata = shard.Object{}
 	if value := episode["metadata"]; value != nil {

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -121,7 +122,7 @@ func withSidecars(ep *Episode, path string, options Options) (*Episode, error) {
 // FromReader gives the episode in an open file, without sidecars. Closing the episode closes the file.
 func FromReader(reader *shard.ShardReader) (*Episode, error) {
 	ep, err := openFile(reader, nil)
-	return ep, located(err, reader.Name(), "")
+	return ep, fault.Located(err, reader.Name(), "")
 }
 
 // Close closes the files of an opened episode. Its channels cannot be read any more.
@@ -184,12 +185,12 @@ func openFile(reader *shard.ShardReader, base *Episode) (*Episode, error) {
 		ep.ResidualEdges = EdgesOverlap
 	}
 	if base == nil && ep.LengthT > mostUnbacked && !isBacked(reader, ep.LengthT) {
-		return nil, located(sizeMismatch("W-EPI-5", "the episode claims more steps than its file has bytes for",
+		return nil, fault.Located(sizeMismatch("W-EPI-5", "the episode claims more steps than its file has bytes for",
 			"at most 2**20, or an entry with a byte for each step", ep.LengthT), "", MetaEpisode)
 	}
 	rows, err := parseRows(from.channels)
 	if err != nil {
-		return nil, located(err, "", MetaChannels)
+		return nil, fault.Located(err, "", MetaChannels)
 	}
 	router := newRouter(ep, rows)
 	if base != nil {
@@ -220,7 +221,7 @@ func (ep *Episode) ReadProvenance() (*Provenance, error) {
 		return nil, withRule(err, "W-PRV-1")
 	}
 	found, err := parseProvenance(fields)
-	return found, located(err, ep.origin.reader.Name(), MetaProvenance)
+	return found, fault.Located(err, ep.origin.reader.Name(), MetaProvenance)
 }
 
 func exists(path string) bool {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -101,7 +102,7 @@ func (p *planner) checkFacts() error {
 	// What is written must be what readers accept.
 	text, err := shard.CanonicalJSON(ep.episodeFields())
 	if err != nil {
-		return located(err, "", MetaEpisode)
+		return fault.Located(err, "", MetaEpisode)
 	}
 	fields, err := shard.ParseObject(text)
 	if err == nil {
@@ -119,7 +120,7 @@ func (p *planner) checkFacts() error {
 
 func (p *planner) add(entry *plannedEntry) error {
 	if p.entries[entry.name] != nil {
-		return located(invalid("two lanes give a block of the same name"), "", entry.name)
+		return fault.Located(invalid("two lanes give a block of the same name"), "", entry.name)
 	}
 	p.entries[entry.name] = entry
 	return nil
@@ -128,7 +129,7 @@ func (p *planner) add(entry *plannedEntry) error {
 func (p *planner) addJSON(name string, fields shard.Object) error {
 	text, err := shard.CanonicalJSON(fields)
 	if err != nil {
-		return located(err, "", name)
+		return fault.Located(err, "", name)
 	}
 	return p.add(&plannedEntry{name: name, content: memoryBlock(text), contentType: shard.ContentTypeJSON, isJSON: true})
 }
@@ -184,12 +185,12 @@ func (p *planner) addChannels() error {
 		c := lanes[at]
 		block := at.blockName()
 		if c == nil {
-			return located(invalid("the channel is nil"), "", block)
+			return fault.Located(invalid("the channel is nil"), "", block)
 		}
 		if p.isHere(c) && addressOf(c.names.data, p.origin.rows[c.names.data]) == at {
 			block = c.names.data
 		} else if err := at.checkIDs(); err != nil {
-			return located(err, "", block)
+			return fault.Located(err, "", block)
 		}
 		id, about := block, shard.Object{}
 		if at.lane == laneSignal || at.lane == laneAction {
@@ -205,7 +206,7 @@ func (p *planner) addChannels() error {
 			if p.lenient {
 				continue
 			}
-			return located(err, "", block)
+			return fault.Located(err, "", block)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -20,7 +21,7 @@ func (p *planner) addRewards() error {
 	if c == nil {
 		return nil
 	}
-	return located(p.addReward(c), "", BlockReward)
+	return fault.Located(p.addReward(c), "", BlockReward)
 }
 
 func (p *planner) addReward(c *Channel) error {
@@ -123,11 +124,11 @@ func (p *planner) addEnds() error {
 	}
 	ends, isKept, err := p.truths(ended)
 	if err != nil {
-		return located(err, "", BlockTerminated)
+		return fault.Located(err, "", BlockTerminated)
 	}
 	cuts, isCutKept, err := p.truths(cut)
 	if err != nil {
-		return located(err, "", BlockTruncated)
+		return fault.Located(err, "", BlockTruncated)
 	}
 	if isKept || isCutKept { // a block that cannot be read goes back as it came, with all that belongs to it
 		return p.keepEnds()
@@ -233,10 +234,10 @@ func (p *planner) addClocks() error {
 		}
 		if clock.c.problem == nil || !p.isHere(clock.c) {
 			if err := p.checkFlat(clock.c); err != nil {
-				return located(err, "", clock.name)
+				return fault.Located(err, "", clock.name)
 			}
 			if clock.c.DType != clock.dtype {
-				return located(invalid("the clock is not of type %s", clock.dtype), "", clock.name)
+				return fault.Located(invalid("the clock is not of type %s", clock.dtype), "", clock.name)
 			}
 		}
 		if err := p.addArray(clock.name, clock.c.data, clock.dtype, int64(clock.dtype.Size())); err != nil {
@@ -284,7 +285,7 @@ func (p *planner) keepEmpty() error {
 func (p *planner) addResiduals() error {
 	for _, key := range sortedKeys(p.ep.Residuals) {
 		if err := p.addResidual(p.ep.Residuals[key]); err != nil && !p.lenient {
-			return located(err, "", "residual/"+key)
+			return fault.Located(err, "", "residual/"+key)
 		}
 	}
 	return nil
@@ -375,7 +376,7 @@ func (p *planner) addLabels() error {
 	for _, key := range sortedKeys(p.ep.Labels) {
 		name, label := laneLabel+"/"+key, p.ep.Labels[key]
 		if label == nil {
-			return located(invalid("the label is nil"), "", name)
+			return fault.Located(invalid("the label is nil"), "", name)
 		}
 		if p.holds(label.raw, name) {
 			if err := p.keepText(name); err != nil {
@@ -384,11 +385,11 @@ func (p *planner) addLabels() error {
 			continue
 		}
 		if err := checkID(key); err != nil {
-			return located(err, "", name)
+			return fault.Located(err, "", name)
 		}
 		unit, intervals, err := label.Read()
 		if err != nil {
-			return located(err, "", name)
+			return fault.Located(err, "", name)
 		}
 		fields := labelFields(unit, intervals)
 		if _, err := parseLabel(cloneObject(fields)); err != nil {
@@ -407,11 +408,11 @@ func (p *planner) addExtras() error {
 	for _, name := range sortedKeys(p.ep.Extras) {
 		extra := p.ep.Extras[name]
 		if extra == nil {
-			return located(invalid("the entry is nil"), "", name)
+			return fault.Located(invalid("the entry is nil"), "", name)
 		}
 		if extra.channel != nil && extra.channel.names.data == name && !strings.HasPrefix(name, laneResidual+"/") {
 			if err := p.addChannel(name, rowID(name), extra.channel, nil); err != nil && !p.lenient {
-				return located(err, "", name)
+				return fault.Located(err, "", name)
 			}
 			if entry := p.entries[name]; entry != nil {
 				entry.contentType, entry.tagBits = extra.ContentType, extra.TagBits

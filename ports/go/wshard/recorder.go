@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -174,17 +175,17 @@ func NewStreamWriter(path string, options StreamOptions) (*StreamWriter, error) 
 func newStreamWriter(path string, options StreamOptions) (*StreamWriter, error) {
 	options, err := options.withDefaults()
 	if err != nil {
-		return nil, located(err, path, "")
+		return nil, fault.Located(err, path, "")
 	}
 	if options.MaxStepsPerFile > 0 || options.MaxBytesPerFile > 0 {
 		if err := checkChunkName(filepath.Base(path)); err != nil {
-			return nil, located(err, path, "")
+			return nil, fault.Located(err, path, "")
 		}
 	}
 	w := &StreamWriter{path: path, options: options, files: recordingFiles{path}, clocked: map[string]*channelGroup{}}
 	start, err := w.startFields()
 	if err != nil {
-		return nil, located(err, path, "")
+		return nil, fault.Located(err, path, "")
 	}
 	if err := checkTarget(path, options.Overwrite); err != nil {
 		return nil, err
@@ -224,7 +225,7 @@ func (w *StreamWriter) startFields() (shard.Object, error) {
 			return nil, err
 		}
 		if c.key = w.keyOf(def); w.clocked[c.key] != nil {
-			return nil, located(invalid("a channel is declared twice"), "", c.block)
+			return nil, fault.Located(invalid("a channel is declared twice"), "", c.block)
 		}
 		clock := flatChannel(laneTime+"/"+c.block, I64)
 		c.number, clock.number = len(rows), len(rows)+len(c.rows())
@@ -257,10 +258,10 @@ func checkTarget(path string, overwrite bool) error {
 		return cannotRecord(path, err)
 	}
 	if status.IsDir() {
-		return located(invalid("cannot record: this is a folder"), path, "")
+		return fault.Located(invalid("cannot record: this is a folder"), path, "")
 	}
 	if !overwrite {
-		return located(invalid("a finished episode exists here; record to another path, or set Overwrite"), path, "")
+		return fault.Located(invalid("a finished episode exists here; record to another path, or set Overwrite"), path, "")
 	}
 	return refuseSidecars(path)
 }
@@ -302,10 +303,10 @@ func (w *StreamWriter) declareSteps(defs []ChannelDef) error {
 	for _, def := range defs {
 		c, err := def.recorded()
 		if err != nil {
-			return located(err, w.path, "")
+			return fault.Located(err, w.path, "")
 		}
 		if seen[c.block] {
-			return located(invalid("a channel is declared twice"), w.path, c.block)
+			return fault.Located(invalid("a channel is declared twice"), w.path, c.block)
 		}
 		seen[c.block] = true
 		if c.key = w.keyOf(def); !def.OwnClock {
@@ -329,7 +330,7 @@ func (w *StreamWriter) declareSteps(defs []ChannelDef) error {
 		}
 	}
 	if 2*(len(channels)+2*len(defs)) > mostChannels { // each may have offsets, and some a clock
-		return located(invalid("too many channels for a journal"), w.path, "")
+		return fault.Located(invalid("too many channels for a journal"), w.path, "")
 	}
 	group := newChannelGroup(channels, named, w.options)
 	if err := w.recorder.declare(group); err != nil {
@@ -346,7 +347,7 @@ func (w *StreamWriter) declareSteps(defs []ChannelDef) error {
 func (w *StreamWriter) WriteStep(step Step) error {
 	g := w.steps
 	if g == nil || len(g.channels) == 0 {
-		return located(invalid("the options declare nothing that a step has"), w.path, "")
+		return fault.Located(invalid("the options declare nothing that a step has"), w.path, "")
 	}
 	g.fill.Lock()
 	defer g.fill.Unlock()
@@ -354,14 +355,14 @@ func (w *StreamWriter) WriteStep(step Step) error {
 		return err
 	}
 	if err := w.checkStep(g, &step); err != nil {
-		return located(err, w.path, "")
+		return fault.Located(err, w.path, "")
 	}
 	if w.isFinal {
-		return located(invalid("no step can follow the final observation"), w.path, "")
+		return fault.Located(invalid("no step can follow the final observation"), w.path, "")
 	}
 	if w.options.Timestamps {
 		if err := g.checkTime(step.TimestampNS); err != nil {
-			return located(err, w.path, BlockTimestamps)
+			return fault.Located(err, w.path, BlockTimestamps)
 		}
 	}
 	b, err := w.recorder.room(g)
@@ -382,7 +383,7 @@ func (w *StreamWriter) checkStep(g *channelGroup, step *Step) error {
 	for _, c := range g.channels[:g.named] {
 		value, there := step.Values[c.key]
 		if !there {
-			return located(invalid("a step lacks a channel"), "", c.block)
+			return fault.Located(invalid("a step lacks a channel"), "", c.block)
 		}
 		if err := c.check(value); err != nil {
 			return err
@@ -395,15 +396,15 @@ func (w *StreamWriter) checkStep(g *channelGroup, step *Step) error {
 	o := &w.options
 	switch {
 	case step.Reward != 0 && !o.Rewards:
-		return located(invalid("a step has a reward, which the options do not declare"), "", BlockReward)
+		return fault.Located(invalid("a step has a reward, which the options do not declare"), "", BlockReward)
 	case step.Done && !o.Done && !o.Ends:
-		return located(invalid("a step is done, which the options do not declare"), "", BlockDone)
+		return fault.Located(invalid("a step is done, which the options do not declare"), "", BlockDone)
 	case (step.Terminated || step.Truncated) && !o.Ends:
-		return located(invalid("a step has an end, which the options do not declare"), "", BlockTerminated)
+		return fault.Located(invalid("a step has an end, which the options do not declare"), "", BlockTerminated)
 	case step.Done && o.Ends && !step.Terminated && !step.Truncated:
-		return located(invalid("a step is done, but neither terminated nor truncated"), "", BlockDone)
+		return fault.Located(invalid("a step is done, but neither terminated nor truncated"), "", BlockDone)
 	case step.TimestampNS != 0 && !o.Timestamps:
-		return located(invalid("a step has a time, which the options do not declare"), "", BlockTimestamps)
+		return fault.Located(invalid("a step has a time, which the options do not declare"), "", BlockTimestamps)
 	}
 	return nil
 }
@@ -416,7 +417,7 @@ func undeclared(g *channelGroup, values map[string][]byte) error {
 	}
 	for _, key := range sortedKeys(values) {
 		if !known[key] {
-			return located(invalid("a step has a channel that was not declared"), "", key)
+			return fault.Located(invalid("a step has a channel that was not declared"), "", key)
 		}
 	}
 	return nil
@@ -460,10 +461,10 @@ func boolByte(value bool) byte {
 func (w *StreamWriter) Write(channel string, value []byte, timestampNS int64) error {
 	g := w.clocked[channel]
 	if g == nil {
-		return located(invalid("no channel of this name has a clock of its own"), w.path, channel)
+		return fault.Located(invalid("no channel of this name has a clock of its own"), w.path, channel)
 	}
 	if err := g.channels[0].check(value); err != nil {
-		return located(err, w.path, "")
+		return fault.Located(err, w.path, "")
 	}
 	g.fill.Lock()
 	defer g.fill.Unlock()
@@ -471,7 +472,7 @@ func (w *StreamWriter) Write(channel string, value []byte, timestampNS int64) er
 		return err
 	}
 	if err := g.checkTime(timestampNS); err != nil {
-		return located(err, w.path, g.channels[1].block)
+		return fault.Located(err, w.path, g.channels[1].block)
 	}
 	b, err := w.recorder.room(g)
 	if b == nil || err != nil {
@@ -486,7 +487,7 @@ func (w *StreamWriter) Write(channel string, value []byte, timestampNS int64) er
 // Annotate adds an interval to the label of this name, in steps of the whole recording.
 func (w *StreamWriter) Annotate(label string, interval Interval) error {
 	if err := checkID(label); err != nil {
-		return located(err, w.path, laneLabel+"/"+label)
+		return fault.Located(err, w.path, laneLabel+"/"+label)
 	}
 	list := labelFields(UnitSteps, []Interval{interval})["intervals"].([]any)
 	return w.note(shard.Object{"label": label, "interval": list[0], "unit": UnitSteps}, func(fields shard.Object) error {
@@ -504,14 +505,14 @@ func (w *StreamWriter) AddMetadata(metadata shard.Object) error {
 func (w *StreamWriter) note(fields shard.Object, check func(shard.Object) error) error {
 	text, err := shard.CanonicalJSON(fields)
 	if err != nil {
-		return located(invalid("this cannot be stored as JSON: %v", err), w.path, "")
+		return fault.Located(invalid("this cannot be stored as JSON: %v", err), w.path, "")
 	}
 	parsed, err := shard.ParseObject(text)
 	if err == nil {
 		err = check(parsed)
 	}
 	if err != nil {
-		return located(invalid("this cannot be stored: %v", err), w.path, "")
+		return fault.Located(invalid("this cannot be stored: %v", err), w.path, "")
 	}
 	return w.recorder.note(parsed)
 }

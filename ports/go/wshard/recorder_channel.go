@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 	"unsafe"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -107,7 +108,7 @@ func (d ChannelDef) recorded() (*recordedChannel, error) {
 	}
 	block := lane + "/" + d.ID
 	c, err := d.channel(block)
-	return c, located(err, "", block)
+	return c, fault.Located(err, "", block)
 }
 
 func (d ChannelDef) channel(block string) (*recordedChannel, error) {
@@ -185,7 +186,7 @@ func (c *recordedChannel) check(value []byte) error {
 			return c.wrongValue("a text is too long", fmt.Sprintf("at most %d bytes", largestTextEntry), len(value))
 		}
 		if !utf8.Valid(value) {
-			return located(invalid("a text is not UTF-8"), "", c.block)
+			return fault.Located(invalid("a text is not UTF-8"), "", c.block)
 		}
 	}
 	return nil
@@ -194,7 +195,7 @@ func (c *recordedChannel) check(value []byte) error {
 func (c *recordedChannel) wrongValue(problem, expected string, size int) error {
 	e := invalid("%s", problem)
 	e.Expected, e.Found = expected, fmt.Sprintf("%d bytes", size)
-	return located(e, "", c.block)
+	return fault.Located(e, "", c.block)
 }
 
 // --- buffers

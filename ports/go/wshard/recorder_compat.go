@@ -3,6 +3,7 @@ package wshard
 import (
 	"os"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -49,10 +50,10 @@ func NewWShardStreamWriter(path, episodeID string, defs []*WShardChannelDef, opt
 		option(w)
 	}
 	if _, err := w.options.withDefaults(); err != nil {
-		return nil, located(err, path, "")
+		return nil, fault.Located(err, path, "")
 	}
 	_, err := w.channels(nil)
-	return w, located(err, path, "")
+	return w, fault.Located(err, path, "")
 }
 
 // channels gives the declarations; those that a step has among its actions are actions.
@@ -74,7 +75,7 @@ func (w *WShardStreamWriter) channels(actions map[string][]byte) ([]ChannelDef, 
 // BeginEpisode opens the journal.
 func (w *WShardStreamWriter) BeginEpisode(envID string, timebase Timebase) error {
 	if w.writer != nil {
-		return located(invalid("the episode has begun already"), w.path, "")
+		return fault.Located(invalid("the episode has begun already"), w.path, "")
 	}
 	w.options.EnvID, w.options.Timebase = envID, timebase
 	var err error
@@ -86,10 +87,10 @@ func (w *WShardStreamWriter) BeginEpisode(envID string, timebase Timebase) error
 // recorded in the order of the calls.
 func (w *WShardStreamWriter) WriteTimestep(_ int, observations, actions map[string][]byte, reward float32, done bool) error {
 	if w.writer == nil {
-		return located(invalid("call BeginEpisode first"), w.path, "")
+		return fault.Located(invalid("call BeginEpisode first"), w.path, "")
 	}
 	if w.most > 0 && w.TimestepCount() >= w.most {
-		return located(invalid("the recording has its %d steps", w.most), w.path, "")
+		return fault.Located(invalid("the recording has its %d steps", w.most), w.path, "")
 	}
 	if err := w.declare(actions); err != nil {
 		return err
@@ -98,7 +99,7 @@ func (w *WShardStreamWriter) WriteTimestep(_ int, observations, actions map[stri
 	for _, lane := range []map[string][]byte{observations, actions} {
 		for name, value := range lane {
 			if _, twice := w.values[name]; twice {
-				return located(invalid("a channel is an observation and an action"), w.path, name)
+				return fault.Located(invalid("a channel is an observation and an action"), w.path, name)
 			}
 			w.values[name] = value
 		}
@@ -112,7 +113,7 @@ func (w *WShardStreamWriter) declare(actions map[string][]byte) error {
 	}
 	defs, err := w.channels(actions)
 	if err != nil {
-		return located(err, w.path, "")
+		return fault.Located(err, w.path, "")
 	}
 	return w.writer.declareSteps(defs)
 }
@@ -120,7 +121,7 @@ func (w *WShardStreamWriter) declare(actions map[string][]byte) error {
 // EndEpisode makes the episode, and gives the size of its file.
 func (w *WShardStreamWriter) EndEpisode() (int64, error) {
 	if w.writer == nil {
-		return 0, located(invalid("call BeginEpisode first"), w.path, "")
+		return 0, fault.Located(invalid("call BeginEpisode first"), w.path, "")
 	}
 	if err := w.declare(nil); err != nil {
 		return 0, err
@@ -131,7 +132,7 @@ func (w *WShardStreamWriter) EndEpisode() (int64, error) {
 	path := w.writer.EpisodePath()
 	status, err := os.Stat(path)
 	if err != nil {
-		return 0, ioError("cannot read", path, err)
+		return 0, fault.IO("cannot read", path, err)
 	}
 	return status.Size(), nil
 }

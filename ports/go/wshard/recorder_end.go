@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -11,19 +12,19 @@ import (
 func (w *StreamWriter) WriteFinal(values map[string][]byte) error {
 	g := w.steps
 	if g == nil {
-		return located(invalid("the channels of the steps are not declared"), w.path, "")
+		return fault.Located(invalid("the channels of the steps are not declared"), w.path, "")
 	}
 	final := make(map[*recordedChannel][]byte, len(values))
 	for _, c := range g.channels[:g.named] {
 		if value, there := values[c.key]; there && c.block == laneSignal+"/"+c.row["id"].(string) {
 			if err := c.check(value); err != nil {
-				return located(err, w.path, "")
+				return fault.Located(err, w.path, "")
 			}
 			final[c] = append([]byte(nil), value...)
 		}
 	}
 	if len(final) != len(values) {
-		return located(invalid("the steps do not have all of these observations"), w.path, "")
+		return fault.Located(invalid("the steps do not have all of these observations"), w.path, "")
 	}
 	g.fill.Lock()
 	defer g.fill.Unlock()
@@ -31,7 +32,7 @@ func (w *StreamWriter) WriteFinal(values map[string][]byte) error {
 		return err
 	}
 	if w.isFinal {
-		return located(invalid("the final observation is recorded already"), w.path, "")
+		return fault.Located(invalid("the final observation is recorded already"), w.path, "")
 	}
 	w.isFinal = true
 	w.recorder.handOver(g)
@@ -45,7 +46,7 @@ func (w *StreamWriter) Finish() error {
 	w.end.Lock()
 	defer w.end.Unlock()
 	if w.isClosed {
-		return located(broken(shard.CodeClosed, "", "the recording is over"), w.path, "")
+		return fault.Located(broken(shard.CodeClosed, "", "the recording is over"), w.path, "")
 	}
 	w.isClosed = true
 	err := w.recorder.stop()
@@ -76,7 +77,7 @@ func (w *StreamWriter) finish() error {
 		}
 		return whileLocked(w.path, func() error { // the chunks replace it
 			if err := os.Remove(w.path); err != nil {
-				return ioError("cannot remove", w.path, err)
+				return fault.IO("cannot remove", w.path, err)
 			}
 			return nil
 		})

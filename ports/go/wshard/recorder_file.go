@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
+	"github.com/shard-format/shard/ports/go/internal/files"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -64,14 +66,14 @@ func lockJournal(file *os.File, path string) error {
 		return cannotRecord(path, err)
 	}
 	if !status.Mode().IsRegular() { // a pipe would fill up
-		return located(invalid("cannot record: not a regular file"), path, "")
+		return fault.Located(invalid("cannot record: not a regular file"), path, "")
 	}
 	isFree, err := lockFile(file)
 	if err != nil {
 		return cannotRecord(path, err)
 	}
 	if !isFree {
-		return located(invalid("another writer is recording to this file; use one writer for each"), path, "")
+		return fault.Located(invalid("another writer is recording to this file; use one writer for each"), path, "")
 	}
 	return nil
 }
@@ -91,7 +93,7 @@ func cannotRecord(path string, err error) error {
 	if errors.As(err, &inner) { // its path is named already
 		err = inner.Err
 	}
-	return ioError("cannot record", path, err)
+	return fault.IO("cannot record", path, err)
 }
 
 // oldSize is the size of what an earlier recording has left.
@@ -115,10 +117,10 @@ func (w *journalWriter) clear() error {
 func (w *journalWriter) addText(kind frameKind, fields shard.Object) error {
 	text, err := shard.CanonicalJSON(fields)
 	if err != nil {
-		return located(invalid("this cannot be stored as JSON: %v", err), w.path, "")
+		return fault.Located(invalid("this cannot be stored as JSON: %v", err), w.path, "")
 	}
 	if len(text) > largestText {
-		return located(broken(shard.CodeLimitExceeded, "J-TXT-2", "this is longer than 16 MiB of JSON"), w.path, "")
+		return fault.Located(broken(shard.CodeLimitExceeded, "J-TXT-2", "this is longer than 16 MiB of JSON"), w.path, "")
 	}
 	return w.add(frameHead{kind: kind, contentSize: uint32(len(text)), contentCRC: shard.ComputeChecksum(text)}, text)
 }
@@ -192,7 +194,10 @@ func (w *journalWriter) syncWithName() error {
 	if err := w.sync(); err != nil {
 		return err
 	}
-	return syncFolder(filepath.Dir(w.path), false)
+	if err := files.SyncFolder(filepath.Dir(w.path)); err != nil {
+		return fault.IO("cannot sync", w.path, err)
+	}
+	return nil
 }
 
 // close releases the file. The journal stays.

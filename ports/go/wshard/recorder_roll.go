@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -164,14 +165,14 @@ func (r *roller) moveOn() {
 func (r *roller) openNext() (*journalWriter, error) {
 	index, firstStep := r.index+1, r.firstStep+r.steps
 	if taken := r.files.inTheWayOf(index); taken != "" {
-		return nil, located(invalid("a file is in the way"), taken, "")
+		return nil, fault.Located(invalid("a file is in the way"), taken, "")
 	}
 	journal, err := openJournalWriter(r.files.journal(index))
 	if err != nil {
 		return nil, err
 	}
 	if old, err := journal.oldSize(); err != nil || old > 0 {
-		return nil, errors.Join(located(invalid("a file is in the way"), journal.path, ""), err, journal.close())
+		return nil, errors.Join(fault.Located(invalid("a file is in the way"), journal.path, ""), err, journal.close())
 	}
 	if err := r.begin(journal, index, firstStep); err != nil {
 		return nil, errors.Join(err, journal.remove())

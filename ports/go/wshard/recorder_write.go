@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -106,7 +107,7 @@ func (r *recorder) room(g *channelGroup) (*stepBuffer, error) {
 			return nil, nil
 		case OverflowError:
 			e := broken(shard.CodeIOError, "", "the disk cannot keep up with the recording; raise BufferBytes, or let steps wait or be dropped")
-			return nil, located(e, r.path, "")
+			return nil, fault.Located(e, r.path, "")
 		}
 		b = g.pool.take(g, true)
 		if err := r.failed(); err != nil { // a recorder that cannot write still gives buffers back
@@ -204,7 +205,7 @@ func (r *recorder) settle() {
 // stop keeps others from recording, and ends the goroutine when everything recorded before is written; it returns what
 // has prevented that. The journal stays open.
 func (r *recorder) stop() error {
-	r.fail(located(broken(shard.CodeClosed, "", "the recording is over"), r.path, ""))
+	r.fail(fault.Located(broken(shard.CodeClosed, "", "the recording is over"), r.path, ""))
 	r.handOverAll()
 	r.send(job{isLast: true})
 	<-r.stopped
@@ -410,7 +411,7 @@ func (r *recorder) addRun(c *recordedChannel, content []byte, sizes []int64) err
 	if len(content) > 0 {
 		codec, stored, err := r.encode(c, content)
 		if err != nil {
-			return located(err, r.path, c.block)
+			return fault.Located(err, r.path, c.block)
 		}
 		if err := r.journal.addRun(c.number, len(content)/c.entryBytes, codec, content, stored); err != nil {
 			return err

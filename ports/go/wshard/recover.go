@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -107,7 +108,7 @@ func OpenPartial(path string) (*PartialEpisode, error) {
 	ep, err := j.episode()
 	if err != nil {
 		_ = j.close()
-		return nil, located(err, j.path, "")
+		return nil, fault.Located(err, j.path, "")
 	}
 	var found Recovery
 	found.addLosses(j)
@@ -134,11 +135,11 @@ func Recover(path string, options ...RecoverOptions) (*Recovery, error) {
 	location, target := files.journal(0), o.Out
 	if target == "" {
 		if target = files.path; exists(target) {
-			return nil, located(invalid("an episode with this name exists; say where to save the recording"), target, "")
+			return nil, fault.Located(invalid("an episode with this name exists; say where to save the recording"), target, "")
 		}
 	}
 	if isSameFile(target, location) {
-		return nil, located(invalid("cannot save over the journal itself"), target, "")
+		return nil, fault.Located(invalid("cannot save over the journal itself"), target, "")
 	}
 	j, err := openToRecover(location)
 	if err != nil {
@@ -150,7 +151,7 @@ func Recover(path string, options ...RecoverOptions) (*Recovery, error) {
 		err = whileLocked(target, func() error { return j.save(episode, target, !o.NoSync) })
 	}
 	if err != nil {
-		return nil, located(err, location, "")
+		return nil, fault.Located(err, location, "")
 	}
 	found := &Recovery{Journal: location, EpisodeID: episode.ID, Steps: episode.LengthT, Out: target}
 	found.addLosses(j)
@@ -178,7 +179,7 @@ func saveRecorded(journalPath, out string, sync bool) (*Episode, error) {
 	}
 	defer func() { _ = j.close() }()
 	if !j.hasEnd {
-		return nil, located(badMetadata("J-2", "the journal has changed since it was written"), journalPath, "")
+		return nil, fault.Located(badMetadata("J-2", "the journal has changed since it was written"), journalPath, "")
 	}
 	episode, err := j.episode()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -78,10 +79,10 @@ func (r *chunkRecovery) run() error {
 	isElsewhere := r.names != r.files.names()
 	if isElsewhere {
 		if path := r.names.existing(); path != "" {
-			return located(invalid("an episode with this name exists"), path, "")
+			return fault.Located(invalid("an episode with this name exists"), path, "")
 		}
 		if err := os.MkdirAll(r.names.folder, 0o777); err != nil {
-			return ioError("cannot write", r.names.folder, err)
+			return fault.IO("cannot write", r.names.folder, err)
 		}
 	}
 	listed, err := r.readManifest()
@@ -118,12 +119,12 @@ func (r *chunkRecovery) run() error {
 func (r *chunkRecovery) finish(missing string, isNew bool) error {
 	if missing != "" {
 		e := broken(shard.CodeMissingFile, "W-CHK-7", "a finished chunk of the recording is missing; the journals were saved as chunks")
-		return located(e, missing, "")
+		return fault.Located(e, missing, "")
 	}
 	if r.manifest == nil || len(r.manifest.Chunks) == 0 {
 		e := invalid("%s", nothingThere)
 		e.Rule = "J-1"
-		return located(e, r.found.Journal, "")
+		return fault.Located(e, r.found.Journal, "")
 	}
 	if isNew {
 		if err := r.manifest.write(r.names.manifest(), r.options.NoSync); err != nil {
@@ -156,7 +157,7 @@ func (r *chunkRecovery) begin(episodeID, envID string, metadata shard.Object) er
 	if r.manifest.EpisodeID != episodeID {
 		e := invalid("the files belong to two recordings")
 		e.Expected, e.Found = r.manifest.EpisodeID, episodeID
-		return located(e, r.found.Journal, "")
+		return fault.Located(e, r.found.Journal, "")
 	}
 	r.manifest = pointer(r.manifest.withMetadata(metadata))
 	return nil
@@ -175,7 +176,7 @@ func (r *chunkRecovery) adopt(path string, index, steps int) (int, error) {
 	}
 	defer func() { _ = chunk.Close() }()
 	if chunk.ChunkIndex == nil || *chunk.ChunkIndex != index || (steps >= 0 && steps != chunk.LengthT) {
-		return 0, located(invalid("a file that is not this chunk of the recording is in the way; move it away"), path, "")
+		return 0, fault.Located(invalid("a file that is not this chunk of the recording is in the way; move it away"), path, "")
 	}
 	if err := chunk.Reader().Verify(); err != nil {
 		return 0, err
@@ -206,7 +207,7 @@ func (r *chunkRecovery) addJournal(index int64) error {
 	}
 	if hasContent {
 		if err := r.save(j); err != nil {
-			return located(err, location, "")
+			return fault.Located(err, location, "")
 		}
 	}
 	r.found.addLosses(j)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -157,7 +158,7 @@ func (f recordingFiles) removeChunks() error {
 	var err error
 	remove := func(path string) {
 		if e := os.Remove(path); e != nil && !errors.Is(e, os.ErrNotExist) {
-			err = errors.Join(err, ioError("cannot remove", path, e))
+			err = errors.Join(err, fault.IO("cannot remove", path, e))
 		}
 	}
 	for index := last; index > 0; index-- {
@@ -188,7 +189,7 @@ func (f recordingFiles) resolveEarlier(o StreamOptions) error {
 		switch o.OnPartial {
 		case PartialRefuse:
 			e := invalid("an unfinished recording of this episode exists; recover it, or set OnPartial")
-			return located(e, f.journal(left[len(left)-1]), "")
+			return fault.Located(e, f.journal(left[len(left)-1]), "")
 		case PartialRecover:
 			if err := f.recoverBeside(o.Sync != SyncNever); err != nil {
 				return err
@@ -202,7 +203,7 @@ func (f recordingFiles) resolveEarlier(o StreamOptions) error {
 	}
 	// Chunks of the new recording would mix with those of another episode.
 	if path := f.names().existing(); path != "" {
-		return located(invalid("a chunked episode with this name exists; record to another path, or delete its files"), path, "")
+		return fault.Located(invalid("a chunked episode with this name exists; record to another path, or delete its files"), path, "")
 	}
 	return nil
 }
@@ -237,16 +238,16 @@ func (f recordingFiles) besideName() recordingFiles {
 func copyFile(from, to string) error {
 	source, err := os.Open(from)
 	if err != nil {
-		return ioError("cannot copy", from, err)
+		return fault.IO("cannot copy", from, err)
 	}
 	defer func() { _ = source.Close() }()
 	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
-		return ioError("cannot copy", to, err)
+		return fault.IO("cannot copy", to, err)
 	}
 	_, err = io.Copy(target, source)
 	if err = errors.Join(err, target.Close()); err != nil {
-		return ioError("cannot copy", to, err)
+		return fault.IO("cannot copy", to, err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -57,13 +58,13 @@ func (ep *Episode) AddResidual(channel, model, kind string, window int) error {
 		}
 		cut, err := (*c).Window(0, ep.LengthT) // the observation after the last step has no residual
 		if err != nil {
-			return located(err, "", key)
+			return fault.Located(err, "", key)
 		}
 		*c = cut
 	}
 	residual, err := newResidual(signal, omen, kind, window, ep.residualEdges())
 	if err != nil {
-		return located(err, "", key)
+		return fault.Located(err, "", key)
 	}
 	residual.Channel, residual.Model = channel, model
 	if ep.Residuals == nil {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
+	"github.com/shard-format/shard/ports/go/internal/strictjson"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -126,7 +128,7 @@ func parseRow(value any, block string) (*row, error) {
 		}
 	}
 	if err := found.check(); err != nil {
-		return nil, located(err, "", found.block)
+		return nil, fault.Located(err, "", found.block)
 	}
 	return found, nil
 }
@@ -179,7 +181,7 @@ func parseShape(value any) ([]int, error) {
 	shape := make([]int, len(list))
 	hasZero, product, fits := false, int64(1), true
 	for i, item := range list {
-		if !isNatural(item) {
+		if !strictjson.IsNatural(item) {
 			return nil, wrongField("W-CHN-2", "shape", "a list of integers of 0 or more", value)
 		}
 		size, isSmall := item.(int64)
@@ -272,7 +274,7 @@ func (c *Channel) rowFor(id, block string, steps int) (shard.Object, error) {
 	fields := shard.Object{}
 	for field, value := range c.Fields {
 		if _, known := rowFields[field]; known {
-			return nil, located(invalid("Fields has the field '%s', which a channel has already", field), "", block)
+			return nil, fault.Located(invalid("Fields has the field '%s', which a channel has already", field), "", block)
 		}
 		fields[field] = value
 	}

@@ -2,9 +2,8 @@ package wshard
 
 import (
 	"math/bits"
-	"os"
-	"path/filepath"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -66,7 +65,7 @@ func Save(path string, ep *Episode, options ...SaveOptions) error {
 		err = ep.checkCurrent(path)
 	}
 	if err != nil {
-		return located(err, path, "")
+		return fault.Located(err, path, "")
 	}
 	if len(sidecars) > 0 {
 		err = replaceWithSidecars(path, ep, sidecars, chosen)
@@ -74,7 +73,7 @@ func Save(path string, ep *Episode, options ...SaveOptions) error {
 		err = writeFile(path, ep, chosen)
 	}
 	if err != nil {
-		return located(err, path, "")
+		return fault.Located(err, path, "")
 	}
 	return ep.noteSaved(path)
 }
@@ -161,7 +160,7 @@ func writeFile(path string, ep *Episode, options SaveOptions) error {
 		}
 		data, err := readBlock(entry.content)
 		if err != nil {
-			return located(err, "", entry.name)
+			return fault.Located(err, "", entry.name)
 		}
 		form := entry.storage(data, options)
 		form.ContentType, form.TagBits, form.HasCodec = entry.contentType, entry.tagBits, true
@@ -237,20 +236,4 @@ func frameFor(step, size int, isFiltered bool) int {
 		return frame
 	}
 	return 0
-}
-
-// syncFolder makes the names in a folder durable.
-func syncFolder(path string, noSync bool) error {
-	if noSync {
-		return nil
-	}
-	folder, err := os.Open(filepath.Clean(path))
-	if err != nil {
-		return ioError("cannot sync", path, err)
-	}
-	defer func() { _ = folder.Close() }()
-	if err := folder.Sync(); err != nil {
-		return ioError("cannot sync", path, err)
-	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -31,7 +32,7 @@ func SidecarFiles(path string) ([]string, error) {
 		if status, statErr := os.Stat(folder); statErr == nil && !status.IsDir() {
 			return nil, nil
 		}
-		return nil, ioError("cannot list the sidecars", folder, err)
+		return nil, fault.IO("cannot list the sidecars", folder, err)
 	}
 	var files []string
 	for _, entry := range entries {
@@ -102,7 +103,7 @@ func readBinding(reader *shard.ShardReader) ([]baseFacts, error) {
 	bases := make([]baseFacts, len(values))
 	for i, value := range values {
 		if bases[i], err = parseBase(value, reader.HasEntry(MetaEdit)); err != nil {
-			return nil, located(err, "", MetaSidecar)
+			return nil, fault.Located(err, "", MetaSidecar)
 		}
 	}
 	return bases, nil
@@ -185,7 +186,7 @@ func (ep *Episode) attachSidecars(path string, options Options) error {
 	}
 	for _, file := range files {
 		if err := ep.attach(file, own, held, taken, options); err != nil {
-			err = located(err, file, "")
+			err = fault.Located(err, file, "")
 			if options.Sidecars == StrictSidecars {
 				return err
 			}
@@ -323,13 +324,13 @@ func readEdit(reader *shard.ShardReader) (*edit, error) {
 		return nil, withRule(err, "W-SID-5")
 	}
 	if fields["v"] != int64(1) {
-		return nil, located(wrongField("W-SID-5", "v", "1", fields["v"]), "", MetaEdit)
+		return nil, fault.Located(wrongField("W-SID-5", "v", "1", fields["v"]), "", MetaEdit)
 	}
 	object := func(field string) (shard.Object, error) {
 		value, there := fields[field]
 		found, ok := value.(map[string]any)
 		if there && !ok {
-			return nil, located(wrongField("W-SID-5", field, "an object", value), "", MetaEdit)
+			return nil, fault.Located(wrongField("W-SID-5", field, "an object", value), "", MetaEdit)
 		}
 		return found, nil
 	}
@@ -348,10 +349,10 @@ func readEdit(reader *shard.ShardReader) (*edit, error) {
 		}
 		fields, ok := value.(map[string]any)
 		if !ok {
-			return nil, located(wrongField("W-SID-5", name, "an object", value), "", MetaEdit)
+			return nil, fault.Located(wrongField("W-SID-5", name, "an object", value), "", MetaEdit)
 		}
 		if found.labels[name], err = parseLabel(fields); err != nil {
-			return nil, located(err, "", MetaEdit)
+			return nil, fault.Located(err, "", MetaEdit)
 		}
 	}
 	return found, nil

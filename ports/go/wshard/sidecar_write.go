@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
+	"github.com/shard-format/shard/ports/go/internal/files"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -24,11 +26,11 @@ const newSuffix = ".new~"
 func AddLanes(path, name string, lanes *Episode, options ...SaveOptions) (string, error) {
 	target := filepath.Join(path+sidecarSuffix, name+fileSuffix)
 	if err := checkID(name); err != nil || strings.ContainsAny(name, "/\\\x00") || name+fileSuffix == editFile || name[0] == '.' {
-		return "", located(invalid("%q cannot be the name of a sidecar", name), path, "")
+		return "", fault.Located(invalid("%q cannot be the name of a sidecar", name), path, "")
 	}
 	err := changing(path, func(base *Episode, sidecars []string) error {
 		if slices.Contains(sidecars, target) {
-			return located(invalid("there is a sidecar of this name"), target, "")
+			return fault.Located(invalid("there is a sidecar of this name"), target, "")
 		}
 		side := sideOf(base)
 		side.Observations, side.Actions, side.Omens, side.Uncerts = lanes.Observations, lanes.Actions, lanes.Omens, lanes.Uncerts
@@ -65,7 +67,7 @@ func Edit(path string, metadata shard.Object, labels map[string]*Label, options 
 		side := sideOf(base)
 		text, err := shard.CanonicalJSON(fields)
 		if err != nil {
-			return located(err, path, MetaEdit)
+			return fault.Located(err, path, MetaEdit)
 		}
 		side.Extras[MetaEdit] = NewExtra(text, shard.ContentTypeJSON)
 		return writeSidecar(side, target, base, false, chosenSave(options))
@@ -88,7 +90,7 @@ func changing(path string, change func(base *Episode, sidecars []string) error) 
 		return err
 	}
 	defer func() { _ = base.Close() }()
-	return located(change(base, sidecars), path, "")
+	return fault.Located(change(base, sidecars), path, "")
 }
 
 // sideOf is the episode of a sidecar, without lanes.
@@ -177,9 +179,9 @@ func writeSidecar(side *Episode, target string, base *Episode, withIdentity bool
 	}
 	side.Extras[MetaSidecar] = NewExtra(text, shard.ContentTypeJSON)
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-		return ioError("cannot make the folder", filepath.Dir(target), err)
+		return fault.IO("cannot make the folder", filepath.Dir(target), err)
 	}
-	return located(writeFile(target, side, options), target, "")
+	return fault.Located(writeFile(target, side, options), target, "")
 }
 
 // settle removes what a killed writer has left, and returns the sidecars that are not folded in (W-SID-6).
@@ -188,7 +190,7 @@ func settle(path string) ([]string, error) {
 		return nil, nil
 	}
 	if err := os.Remove(path + newSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, ioError("cannot remove", path+newSuffix, err)
+		return nil, fault.IO("cannot remove", path+newSuffix, err)
 	}
 	files, err := SidecarFiles(path)
 	if err != nil || len(files) == 0 {
@@ -220,23 +222,11 @@ func settle(path string) ([]string, error) {
 func removeSidecars(path string, files []string) error {
 	for _, file := range files {
 		if err := os.Remove(file); err != nil {
-			return ioError("cannot remove", file, err)
+			return fault.IO("cannot remove", file, err)
 		}
 	}
 	_ = os.Remove(path + sidecarSuffix) // fails if something is in it
 	return nil
-}
-
-// RemoveLanes removes a sidecar that AddLanes made.
-func RemoveLanes(path, name string) error {
-	target := filepath.Join(path+sidecarSuffix, name+fileSuffix)
-	return changing(path, func(_ *Episode, sidecars []string) error {
-		if !slices.Contains(sidecars, target) {
-			e := broken(shard.CodeEntryNotFound, "", "there is no sidecar %q", name)
-			return e
-		}
-		return removeSidecars(path, []string{target})
-	})
 }
 
 // --- replacing an episode that has sidecars
@@ -314,15 +304,17 @@ func replaceEpisode(path string, ep *Episode, sidecars, folded []string, options
 			_ = os.Chmod(beside, status.Mode().Perm()) // who may read the old file may read the new one
 		}
 		if err = os.Rename(beside, path); err != nil {
-			err = ioError("cannot rename", path, err)
+			err = fault.IO("cannot rename", path, err)
 		}
 	}
 	if err != nil {
 		_ = os.Remove(beside)
 		return err
 	}
-	if err := syncFolder(filepath.Dir(path), options.NoSync); err != nil {
-		return err
+	if !options.NoSync {
+		if err := files.SyncFolder(filepath.Dir(path)); err != nil {
+			return fault.IO("cannot sync", path, err)
+		}
 	}
 	return removeSidecars(path, folded)
 }
@@ -345,7 +337,7 @@ func bindAll(path, beside string, sidecars, folded []string, options SaveOptions
 	}
 	for _, file := range sidecars {
 		if err := rebind(file, old, now, slices.Contains(folded, file), options); err != nil {
-			return located(err, file, "")
+			return fault.Located(err, file, "")
 		}
 	}
 	return nil
@@ -479,7 +471,7 @@ func Fold(path string, options ...SaveOptions) error {
 	}
 	defer func() { _ = ep.Close() }()
 	if ep.origin.reader.Header().Role == shard.RoleManifest {
-		return located(invalid("a manifest cannot hold lanes: open the episode and save it under another name"), path, "")
+		return fault.Located(invalid("a manifest cannot hold lanes: open the episode and save it under another name"), path, "")
 	}
 	identity, err := ep.origin.reader.Identity()
 	if err != nil {
@@ -487,10 +479,10 @@ func Fold(path string, options ...SaveOptions) error {
 	}
 	for _, sidecar := range ep.origin.others {
 		if err := checkIdentity(sidecar, ep.origin.reader, identity); err != nil {
-			return located(err, sidecar.Name(), MetaSidecar)
+			return fault.Located(err, sidecar.Name(), MetaSidecar)
 		}
 	}
-	return located(replaceEpisode(path, ep, sidecars, sidecars, chosenSave(options)), path, "")
+	return fault.Located(replaceEpisode(path, ep, sidecars, sidecars, chosenSave(options)), path, "")
 }
 
 // --- edits
@@ -511,7 +503,7 @@ func readOwnEdit(path string, base *Episode) (*edit, error) {
 	}
 	// What was said about other content must not become true for this one.
 	if err := checkFit(bases, base, print); err != nil {
-		return nil, located(err, path, "")
+		return nil, fault.Located(err, path, "")
 	}
 	return readEdit(reader)
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/shard-format/shard/ports/go/internal/fault"
 )
 
 // Slice gives the steps from start up to, but not including, end, as an episode of its own; it reads from the same files.
@@ -33,7 +35,7 @@ func (ep *Episode) Slice(start, end int) (*Episode, error) {
 	for _, at := range inFileOrder(lanes) {
 		cut, err := s.channel(lanes[at])
 		if err != nil {
-			return nil, located(err, "", at.blockName())
+			return nil, fault.Located(err, "", at.blockName())
 		}
 		part.setLane(at, cut)
 	}
@@ -43,14 +45,14 @@ func (ep *Episode) Slice(start, end int) (*Episode, error) {
 	for key, residual := range ep.Residuals {
 		cut, err := s.residual(residual)
 		if err != nil {
-			return nil, located(err, "", "residual/"+key)
+			return nil, fault.Located(err, "", "residual/"+key)
 		}
 		part.Residuals[key] = cut
 	}
 	for key, label := range ep.Labels {
 		cut, err := s.label(label)
 		if err != nil {
-			return nil, located(err, "", "label/"+key)
+			return nil, fault.Located(err, "", "label/"+key)
 		}
 		part.Labels[key] = cut
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -107,10 +108,10 @@ func parseTimebase(episode, wshard shard.Object) (Timebase, error) {
 		}
 		base, ok := value.(map[string]any)
 		if !ok {
-			return found, located(wrongField("W-EPI-3", "timebase", "an object", value), "", source.entry)
+			return found, fault.Located(wrongField("W-EPI-3", "timebase", "an object", value), "", source.entry)
 		}
 		bad := func(field, expected string) error {
-			return located(wrongField("W-TIM-1", "timebase."+field, expected, base[field]), "", source.entry)
+			return fault.Located(wrongField("W-TIM-1", "timebase."+field, expected, base[field]), "", source.entry)
 		}
 		if kind := base["type"]; kind != nil {
 			text, ok := kind.(string)

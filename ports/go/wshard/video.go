@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -213,7 +214,7 @@ func (x *frameIndex) needed(start, end int) (first, last int) {
 // Packets gives the encoded pictures of a video channel, in the order in which they are decoded.
 func (c *Channel) Packets() ([]Packet, error) {
 	if c.layout() != Video {
-		return nil, located(invalid("only a video has packets, and this channel is %s", c.layout()), c.path, c.names.data)
+		return nil, fault.Located(invalid("only a video has packets, and this channel is %s", c.layout()), c.path, c.names.data)
 	}
 	data, err := c.Data()
 	if err != nil {
@@ -278,7 +279,7 @@ func (c *Channel) CheckPictures() error {
 		if err != nil || found.Height != c.Shape[0] || found.Width != c.Shape[1] {
 			e := broken(shard.CodeBadValue, "W-VID-6", "packet %d is not a picture of the stated size", i)
 			e.Expected, e.Found, e.Err = shapeText(c.DType, c.Shape), number(found.Height)+" x "+number(found.Width), err
-			return located(e, c.path, c.names.data)
+			return fault.Located(e, c.path, c.names.data)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/shard-format/shard/ports/go/internal/fault"
 	"github.com/shard-format/shard/ports/go/shard"
 )
 
@@ -16,7 +17,7 @@ func (c *Channel) Window(start, end int) (*Channel, error) {
 	if start < 0 || start > end || end > c.Length {
 		e := invalid("the window is outside the channel")
 		e.Expected, e.Found = "0 to "+number(c.Length), number(start)+" to "+number(end)
-		return nil, located(e, c.path, c.names.data)
+		return nil, fault.Located(e, c.path, c.names.data)
 	}
 	if err := c.check(); err != nil {
 		return nil, err
@@ -32,7 +33,7 @@ func (c *Channel) Window(start, end int) (*Channel, error) {
 	if c.times == nil && c.StartNS != nil && c.SamplingRateHz > 0 {
 		first, err := regularTime(*c.StartNS, start, c.SamplingRateHz)
 		if err != nil {
-			return nil, located(err, c.path, c.names.data)
+			return nil, fault.Located(err, c.path, c.names.data)
 		}
 		w.StartNS = &first
 	}
@@ -97,7 +98,7 @@ func (c *Channel) Step(t int) ([]byte, error) {
 // Items gives the bytes of each step of a ragged or text channel.
 func (c *Channel) Items() ([][]byte, error) {
 	if c.layout() != Ragged && c.layout() != Text {
-		return nil, located(invalid("only a ragged channel has items, and this one is %s", c.layout()), c.path, c.names.data)
+		return nil, fault.Located(invalid("only a ragged channel has items, and this one is %s", c.layout()), c.path, c.names.data)
 	}
 	data, err := c.Data()
 	if err != nil {
@@ -118,7 +119,7 @@ func (c *Channel) Items() ([][]byte, error) {
 // Strings gives the string of each step of a text channel.
 func (c *Channel) Strings() ([]string, error) {
 	if c.layout() != Text {
-		return nil, located(invalid("only a text channel has strings, and this one is %s", c.layout()), c.path, c.names.data)
+		return nil, fault.Located(invalid("only a text channel has strings, and this one is %s", c.layout()), c.path, c.names.data)
 	}
 	items, err := c.Items()
 	if err != nil {
@@ -127,7 +128,7 @@ func (c *Channel) Strings() ([]string, error) {
 	texts := make([]string, len(items))
 	for t, item := range items {
 		if !utf8.Valid(item) {
-			return nil, located(broken(shard.CodeBadValue, "W-RAG-4", "the text of step %d is not valid UTF-8", t), c.path, c.names.data)
+			return nil, fault.Located(broken(shard.CodeBadValue, "W-RAG-4", "the text of step %d is not valid UTF-8", t), c.path, c.names.data)
 		}
 		texts[t] = string(item)
 	}

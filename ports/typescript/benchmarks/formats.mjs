@@ -70,11 +70,14 @@ const wshard = {
     return this.open(url);
   },
   async open(source) {
-    const episode = await openEpisode(source, { zstd: loadZstd });
+    const episode = await openEpisode(source, { zstd: loadZstd, checksums: this.checksums ?? true });
     const camera = episode.observations.get("camera");
     return { read: (start, end) => camera.window(start, end), close: () => episode.close() };
   },
 };
+
+/** The same files without checksums of entries, for the formats that have none. */
+const unchecked = { ...wshard, name: "@shard-format/core, checksums: false", checksums: false };
 
 // --- HDF5 with h5wasm: chunks of 16 steps. It has gzip, not zstd. It reads files only, so over HTTP the file is fetched first.
 
@@ -282,4 +285,4 @@ const mcap = {
   },
 };
 
-export const formats = [wshard, hdf5, zarrFormat, parquet, mcap];
+export const formats = [wshard, unchecked, hdf5, zarrFormat, parquet, mcap];

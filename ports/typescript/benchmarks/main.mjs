@@ -1,13 +1,16 @@
 // Measures, in one run: opening over HTTP, decoding, and 64 steps of a camera out of an episode, beside other formats.
+// Prints Markdown.
 //
 //     npm run build && cd benchmarks && npm install && npm run bench
 //
-// Contenders take turns in every round, and the median of the rounds counts. Files are written to a temporary folder.
+// Contenders take turns in every round, and the median of the rounds counts. Memory is collected before each turn, so that
+// nobody pays for what another left behind. Files are written to a temporary folder.
 
 import { fork } from "node:child_process";
-import { mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
 import * as bokuweb from "@bokuweb/zstd-wasm";
 import { BytesSink, loadZstd, openShard, ShardWriter } from "@shard-format/core/node";
 import { createShardPack, openShardPack } from "@shard-format/core/shardpack/node";
@@ -51,6 +54,8 @@ async function compare(contenders, times = rounds) {
   for (let round = 0; round < times; round++) {
     // Another order in each round: nobody always cleans up after the same one.
     for (const number of shuffled(contenders.length)) {
+      globalThis.gc();
+      await pause(5); // threads still sweep
       const [clock, processor] = [performance.now(), processorTime()];
       await contenders[number]();
       found[number].clock.push(performance.now() - clock);
@@ -67,7 +72,8 @@ function shuffled(count) {
   return keys.sort((a, b) => a.key - b.key).map(({ number }) => number);
 }
 
-function table(head, rows) {
+function table(title, note, head, rows) {
+  console.log(`### ${title}\n\n${note}\n`);
   const lines = [head, head.map((_, column) => (column === 0 ? "---" : "---:")), ...rows];
   console.log(`${lines.map((cells) => `| ${cells.join(" | ")} |`).join("\n")}\n`);
 }
@@ -89,13 +95,13 @@ async function opening(server) {
   for (let number = 0; number < 2000; number++) await pack.write(`key ${number}`, { bin: new Uint8Array(2000) });
   await pack.finish();
   const contenders = [
-    ["@shard-format/core: container", async () => (await openShard(server.url("raw.wshard"))).close()],
+    ["@shard-format/core, a container", async () => (await openShard(server.url("raw.wshard"))).close()],
     [
-      "@shard-format/core: shard of 2000 records",
+      "@shard-format/core, a shard of 2000 records",
       async () => (await openShardPack(server.url("records.shardpack"))).close(),
     ],
     ...formats.map((format) => [
-      `${format.name}${format.name.startsWith("@shard") ? ": episode" : ""}`,
+      `${format.name}${format.name.startsWith("@shard") ? ", an episode" : ""}`,
       async () => (await format.http(server.url(format.file("raw")))).close(),
     ]),
   ];
@@ -107,8 +113,8 @@ async function opening(server) {
     const { requests, bytes } = await server.count();
     rows.push([name, requests, kb(bytes), both(medians[number])]);
   }
-  console.log("Opening over HTTP, on the loopback:\n");
-  table(["", "requests", "fetched", "ms"], rows);
+  const note = "On the loopback. h5wasm reads files only, so it fetches all of it.";
+  table("Open a file over HTTP", note, ["", "requests", "fetched", "ms"], rows);
 }
 
 // --- 2: decoding, against the decoder alone
@@ -134,8 +140,9 @@ async function decoding() {
   };
   const medians = await compare([bare, all(reader), all(unchecked)], 4 * rounds);
   const rate = (time) => `${((12 << 20) / 1000 / time).toFixed(0)} MB/s`;
-  console.log("Decoding 12 entries of 1 MiB, zstd, time of the processor:\n");
   table(
+    "Decode 12 entries of 1 MiB, zstd",
+    "Time of the processor.",
     ["", "speed", "against the decoder"],
     ["the decoder alone", "read, with checksums", "read, without checksums"].map((name, number) => {
       return [
@@ -148,6 +155,11 @@ async function decoding() {
 }
 
 // --- 3: 64 steps of a camera
+
+const checked = {
+  raw: "Nobody has checksums of parts of raw data. `checksums: false` also leaves out those of the small entries that describe the episode.",
+  compressed: "The frames of @shard-format/core have checksums that zstd compares, also with `checksums: false`.",
+};
 
 async function windows(server, distant) {
   const expected = makeEpisode().camera.subarray(first * frameBytes, last * frameBytes);
@@ -197,8 +209,9 @@ async function windows(server, distant) {
         digits(overNetwork[number].clock),
       ]);
     }
-    console.log(`64 of ${steps} steps of a camera, 96 × 96 × 3 bytes each, ${form}:\n`);
     table(
+      `Read 64 of ${steps} steps of a camera, 96 × 96 × 3 bytes each, ${form}`,
+      checked[form],
       [
         "",
         "stores",
@@ -216,10 +229,12 @@ async function windows(server, distant) {
 }
 
 console.log(
-  `Node ${process.version}, ${cpus().length} × ${cpus()[0].model.trim()}, ${rounds} rounds, medians. Times are milliseconds on the clock / of the processor.\n`,
+  `Node ${process.version}, ${process.platform}/${process.arch}, ${cpus().length} processors. Medians of ${rounds} rounds. Times are milliseconds on the clock / of the processor.\n`,
 );
 const episode = makeEpisode();
-for (const form of forms) for (const format of formats) await format.write(folder, episode, form);
+for (const form of forms)
+  for (const format of formats)
+    if (!existsSync(join(folder, format.file(form)))) await format.write(folder, episode, form);
 const server = await startServer();
 const distant = await startServer(latency);
 try {

@@ -32,9 +32,9 @@ const episodes = 'export { openEpisode } from "@shard-format/core/wshard";';
 const packs = 'export { openShardPack } from "@shard-format/core/shardpack";';
 
 describe("a page", () => {
-  // KB of 1000 bytes, without zstd, which a page adds if it needs it.
+  // Without zstd, which a page adds if it needs it.
   test.each([
-    ["that reads containers has 12 KB at most", container, 12_000],
+    ["that reads containers has 12 KiB at most", container, 12_288],
     ["that also reads episodes has 28 KB at most", container + episodes, 28_000],
     ["that also reads shards of datasets has 21 KB at most", container + packs, 21_000],
   ])("%s", async (_, lines, most) => {

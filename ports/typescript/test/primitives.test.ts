@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { compareUtf8, encodeUtf8, fromHex } from "../src/core/bytes.js";
 import { parseJson } from "../src/core/json.js";
 import { alignUp } from "../src/core/layout.js";
@@ -88,6 +88,30 @@ describe("properties", () => {
         expect(crc32c(data.subarray(cut), crc32c(data.subarray(0, cut)))).toBe(crc32c(data));
       }),
     );
+  });
+
+  test("long bytes have the checksum of their short pieces", () => {
+    const piece = 30_000;
+    const all = new Uint8Array(300_000).map((_, at) => Math.imul(at, 2654435761) >>> 13);
+    const lengths = fc.oneof(fc.integer({ min: 32_750, max: 32_800 }), fc.integer({ min: 0, max: 299_000 }));
+    fc.assert(
+      fc.property(fc.nat(1000), lengths, fc.integer({ min: 0, max: 2 ** 32 - 1 }), (start, length, before) => {
+        const data = all.subarray(start, start + length);
+        let expected = before;
+        for (let at = 0; at < length; at += piece) expected = crc32c(data.subarray(at, at + piece), expected);
+        expect(crc32c(data, before)).toBe(expected);
+      }),
+    );
+  });
+
+  test("long bytes have the same checksum where WebAssembly is forbidden", async () => {
+    const data = new Uint8Array(100_000).map((_, at) => at % 251);
+    vi.stubGlobal("WebAssembly", undefined);
+    vi.resetModules();
+    const other = await import("../src/core/crc32c.js");
+    const found = other.crc32c(data);
+    vi.unstubAllGlobals();
+    expect(found).toBe(crc32c(data));
   });
 
   test("keys are in the order of their UTF-8 bytes", () => {

@@ -43,6 +43,17 @@ func Parse(text []byte, maxNodes int) (any, error) {
 	return value, nil
 }
 
+// IsNatural tells whether a value is an integer that is not negative.
+func IsNatural(value any) bool {
+	switch v := value.(type) {
+	case int64:
+		return v >= 0
+	case *big.Int:
+		return v.Sign() >= 0
+	}
+	return false
+}
+
 func countNodes(text []byte) int {
 	count, inString := 0, false
 	for at := 0; at < len(text); at++ {

@@ -69,7 +69,6 @@ export function invalid(problem: string, details: ErrorDetails = {}): ShardError
 export function located(error: unknown, path: string | undefined, entry?: string): unknown {
   if (!(error instanceof ShardError)) return error;
   if ((error.path || !path) && (error.entry !== undefined || entry === undefined)) return error;
-  const { code, problem, rule, expected, found, cause } = error;
-  const details = { rule, expected, found, cause, path: error.path || path, entry: error.entry ?? entry };
-  return new ShardError(code, problem, details);
+  const { code, problem, cause } = error;
+  return new ShardError(code, problem, { ...error, cause, path: error.path || path, entry: error.entry ?? entry });
 }

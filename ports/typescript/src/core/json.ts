@@ -104,16 +104,9 @@ const words: readonly [string, Json][] = [
   ["false", false],
   ["null", null],
 ];
-const escapes: Record<string, string | undefined> = {
-  '"': '"',
-  "\\": "\\",
-  "/": "/",
-  b: "\b",
-  f: "\f",
-  n: "\n",
-  r: "\r",
-  t: "\t",
-};
+/** What may follow a backslash, and what it means. */
+const escapes = '"\\/bfnrt';
+const escaped = '"\\/\b\f\n\r\t';
 
 /** Parses a text, and throws a SyntaxError if it is not right. Its parts share the text and the place in it. */
 function parseText(text: string): Json {
@@ -216,7 +209,7 @@ function parseText(text: string): Json {
   }
 
   function parseEscape(): string {
-    const meant = escapes[text[at + 1]];
+    const meant = escaped[escapes.indexOf(text[at + 1])];
     if (meant !== undefined) {
       at += 2;
       return meant;

@@ -20,11 +20,12 @@ export const headerFlags = {
   checksums: 0x0020,
   reservedHead: 0x0040,
   contentTypes: 0x0080,
-  known: 0x00f7,
 } as const;
+export const knownHeaderFlags = 0x00f7;
 
 /** Flags of an entry. */
-export const entryFlags = { compressed: 0x0001, zstd: 0x0002, lz4: 0x0004, filtered: 0x0010, known: 0x0017 } as const;
+export const entryFlags = { compressed: 0x0001, zstd: 0x0002, lz4: 0x0004, filtered: 0x0010 } as const;
+export const knownEntryFlags = 0x0017;
 
 /** How the bytes of an entry are stored. */
 export type Codec = "none" | "zstd" | "lz4";

@@ -245,17 +245,9 @@ export class ShardReader {
     } catch {
       // One damaged entry does not hide the others.
     }
-    return {
-      name,
-      codec,
-      contentType: row.contentType,
-      tagBits: row.tagBits,
-      dataOffset: row.dataOffset,
-      diskSize: row.diskSize,
-      origSize: row.origSize,
-      crc32c: hasChecksum(row, this.header) ? row.crc32c : undefined,
-      isFiltered: isFiltered(row),
-    };
+    const { nameOffset, nameLength, flags, ...facts } = row;
+    const crc32c = hasChecksum(row, this.header) ? row.crc32c : undefined;
+    return { name, codec, ...facts, crc32c, isFiltered: isFiltered(row) };
   }
 
   #loadZstd(): Promise<Zstd> {

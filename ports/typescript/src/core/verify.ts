@@ -11,7 +11,14 @@ import {
   isDigest,
   parseIdentity,
 } from "./identity.js";
-import { entryFlags, episodeEntry, headerFlags, identityEntry, manifestEntry, reservedBytes } from "./layout.js";
+import {
+  episodeEntry,
+  identityEntry,
+  knownEntryFlags,
+  knownHeaderFlags,
+  manifestEntry,
+  reservedBytes,
+} from "./layout.js";
 import { checkSchemaLists, readManifest } from "./manifest.js";
 import type { ShardReader } from "./reader.js";
 import { Role, type WarningCode } from "./registry.js";
@@ -33,10 +40,10 @@ export async function findWarnings(reader: ShardReader): Promise<WarningCode[]> 
     if (entry.diskSize > 0 && isMisaligned) found.add("misaligned");
     if (!hasChecksum(entry, header)) found.add("no_checksum");
     if (entry.dataOffset < before) found.add("not_ascending");
-    if (entry.flags & ~entryFlags.known) found.add("nonzero_reserved");
+    if (entry.flags & ~knownEntryFlags) found.add("nonzero_reserved");
     before = entry.dataOffset;
   }
-  if (header.flags & ~headerFlags.known || !isZero(reservedBytes(reader.head))) found.add("nonzero_reserved");
+  if (header.flags & ~knownHeaderFlags || !isZero(reservedBytes(reader.head))) found.add("nonzero_reserved");
   try {
     await checkGaps(reader, found);
   } catch (error) {
