@@ -117,6 +117,7 @@ def checks() -> Iterator[Check]:
             yield Check(f"packs: {kind}", path.stem, needs, (kind, file), case, kind)
     yield from _reading("valid_sets", "set", "sets: read")
     yield from _steps("invalid_sets", "set", "sets: refuse")
+    yield from _steps("limits", None, "limits: refuse")
     for path in sorted((VECTORS / "canonical").glob("*.json")):
         case = json.loads(path.read_text("utf-8"))
         letters = {"container": "W", "episode": "WE", "pack": "B"}[case["kind"]]
@@ -143,8 +144,10 @@ def _reading(folder: str, kind: str, group: str) -> Iterator[Check]:
         yield Check(group, path.stem, frozenset(letters), ("read", kind, file), case, how)
 
 
-def _steps(folder: str, kind: str, group: str) -> Iterator[Check]:
+def _steps(folder: str, of: str | None, group: str) -> Iterator[Check]:
+    """Steps that must fail, of one kind of files or of the kind that each vector names."""
     for path, case, file in _cases(folder):
+        kind = of or str(case["kind"])
         if kind == "set" and case["when"] == "check":
             continue  # found by a checking tool
         needs = _refusal_features(kind, path.stem, case)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import shardpack
 from shard_format import (
+    Limits,
     Manifest,
     ShardError,
     ShardReader,
@@ -117,9 +118,17 @@ def step(kind: str, file: str, case_file: str) -> Told:
     return {"done": True}
 
 
+def limits_of(case: Told) -> Limits:
+    """Those that a vector lowers, the others as usual."""
+    names = {"max_window_bytes": "max_zstd_window_bytes"}
+    return Limits(
+        **{names.get(one, one): int(most) for one, most in case.get("limits", {}).items()}
+    )
+
+
 def container_step(path: Path, case: Told) -> None:
     """The step of an invalid container that must fail; all steps before it must not."""
-    with ShardReader(path) as reader:
+    with ShardReader(path, limits=limits_of(case)) as reader:
         when = case["when"]
         if when == "read":
             reader.read_entry(case["entry"])
@@ -142,7 +151,7 @@ def _episode_step(path: Path, case: Told) -> None:
             if finding.code in (case["error"], *case.get("also", ())):
                 raise _Found(finding.code, case["rule"])
         return
-    with load_wshard(path, sidecars="strict") as episode:
+    with load_wshard(path, sidecars="strict", limits=limits_of(case)) as episode:
         if case["when"] == "touch":
             lane: Any = getattr(episode, case["touch"][0])
             for key in case["touch"][1:]:
@@ -165,7 +174,7 @@ def _pack_step(path: Path, case: Told) -> None:
         for record in shardpack.stream(path):
             _ = record.key
         return
-    with ShardPackReader(path) as reader:
+    with ShardPackReader(path, limits=limits_of(case)) as reader:
         step_in_pack(reader, case)
 
 
@@ -189,7 +198,7 @@ def step_in_pack(reader: ShardPackReader, case: Told) -> None:
 
 
 def _set_step(path: Path, case: Told) -> None:
-    with shardpack.open(path) as dataset:
+    with shardpack.open(path, limits=limits_of(case)) as dataset:
         if case["when"] == "shard":
             names = list(shardpack.ShardSet.read(path).names)
             _ = dataset.shards[names.index(case["shard"])]

@@ -159,6 +159,7 @@ func tellFilters(filters *shard.Filters) ([]any, error) {
 
 type invalidCase struct {
 	When, Entry, Start, Length string
+	Limits                     lowered
 }
 
 func stepContainer(file, casePath string) (object, error) {
@@ -166,7 +167,7 @@ func stepContainer(file, casePath string) (object, error) {
 	if err := readCase(casePath, &c); err != nil {
 		return nil, err
 	}
-	r, err := shard.OpenShard(file)
+	r, err := shard.OpenShard(file, c.Limits.options())
 	if err != nil {
 		return nil, err
 	}
