@@ -49,6 +49,7 @@ from _selfcheck import problems, rules_of
 from _selfcheck_episodes import episode_problems
 from _selfcheck_journals import describe_journal, journal_problems
 from _selfcheck_packs import describe_damage, describe_pack, pack_problems
+from _signatures import Signed, signed_problems, signed_vectors
 from _valid import container_vectors, hello
 from _valid_codecs import codec_vectors, golden_vectors
 from _valid_episode_sets import set_vectors
@@ -84,12 +85,13 @@ INVALID_PACKS = "invalid_packs"
 VALID_PACK_SETS = "valid_sets"
 INVALID_PACK_SETS = "invalid_sets"
 LIMITS = "limits"
+SIGNATURES = "signatures"
 CANONICAL = "canonical"
 JOURNAL_SUFFIX = ".wshard.partial"
 MADE_FOLDERS = (
     *("valid", "invalid", VALID_SETS, INVALID_EPISODES),
     *(VALID_JOURNALS, INVALID_JOURNALS, VALID_PACKS, INVALID_PACKS),
-    *(VALID_PACK_SETS, INVALID_PACK_SETS, LIMITS, CANONICAL),
+    *(VALID_PACK_SETS, INVALID_PACK_SETS, LIMITS, SIGNATURES, CANONICAL),
 )
 PRIMITIVES = "primitives.json"
 
@@ -355,6 +357,7 @@ class Vectors:
     valid_pack_sets: list[ValidPackSet]
     invalid_pack_sets: list[InvalidPackSet]
     limited: list[Limited]
+    signed: list[Signed]
     canonical: list[Canonical]
 
     def __str__(self) -> str:
@@ -366,7 +369,8 @@ class Vectors:
             f"{len(self.invalid_journals)} invalid journals, {len(self.valid_packs)} valid and "
             f"{len(self.invalid_packs)} invalid shards of datasets, {len(self.valid_pack_sets)} "
             f"valid and {len(self.invalid_pack_sets)} invalid sets of shards, {len(self.limited)} "
-            f"files above lowered limits, {len(self.canonical)} cases for writers"
+            f"files above lowered limits, {len(self.signed)} files with signatures, "
+            f"{len(self.canonical)} cases for writers"
         )
 
 
@@ -398,6 +402,7 @@ def all_vectors() -> Vectors:
         valid_pack_sets=list(valid_pack_sets()),
         invalid_pack_sets=list(invalid_pack_sets()),
         limited=list(limited_vectors()),
+        signed=list(signed_vectors()),
         canonical=list(canonical_cases()),
     )
 
@@ -410,8 +415,11 @@ def problems_of(vectors: Vectors) -> list[str]:
     ):
         rules |= rules_of(document.read_text(encoding="utf-8"))
     limited = {(one.vector.rule, one.vector.error) for one in vectors.limited}
+    elsewhere = {rule for rule, _ in limited} | {
+        one.rules[0] for one in vectors.signed if one.error
+    }
     return [
-        *problems(vectors.valid, vectors.invalid, rules, {rule for rule, _ in limited}),
+        *problems(vectors.valid, vectors.invalid, rules, elsewhere),
         *episode_problems(vectors.valid, vectors.valid_sets, vectors.invalid_episodes, rules),
         *journal_problems(vectors.valid_journals, vectors.invalid_journals, rules),
         *pack_problems(
@@ -422,6 +430,7 @@ def problems_of(vectors: Vectors) -> list[str]:
         ),
         *pack_set_problems(vectors.valid_pack_sets, vectors.invalid_pack_sets, rules),
         *limited_problems(vectors.limited, rules),
+        *signed_problems(vectors.signed, rules),
         *canonical_problems(vectors.canonical, rules),
     ]
 
@@ -480,6 +489,10 @@ def make_files(vectors: Vectors) -> dict[Path, bytes]:
     for one in vectors.limited:
         for name, data in _limited_files(one).items():
             files[FOLDER / LIMITS / name] = data
+    for signed in vectors.signed:
+        files[FOLDER / SIGNATURES / f"{signed.name}.shard"] = signed.data
+        files[FOLDER / SIGNATURES / f"{signed.name}.shard.sig"] = signed.signature
+        files[FOLDER / SIGNATURES / f"{signed.name}.json"] = to_json(signed.describe())
     for case in vectors.canonical:
         files[FOLDER / CANONICAL / f"{case.name}.json"] = to_json(case.describe())
     return files

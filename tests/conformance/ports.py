@@ -73,7 +73,7 @@ class Check:
     arguments: tuple[str, ...]
     case: Told
     kind: str
-    """How to compare: "told", "error", "stream", "recover" or "written"."""
+    """How to compare: "told", "error", "stream", "recover", "written" or "verified"."""
 
     def arguments_for(self, folder: Path) -> list[str]:
         """The arguments, with a place for files that are written."""
@@ -118,6 +118,17 @@ def checks() -> Iterator[Check]:
     yield from _reading("valid_sets", "set", "sets: read")
     yield from _steps("invalid_sets", "set", "sets: refuse")
     yield from _steps("limits", None, "limits: refuse")
+    for path, case, file in _cases("signatures"):
+        is_refused = "error" in case
+        letters = "RIG" + "N" * ("S-MAN-7" in (case.get("rule"), *case.get("rules", ())))
+        yield Check(
+            "signatures: refuse" if is_refused else "signatures: verify",
+            path.stem,
+            frozenset(letters),
+            ("verify", file, str(path.parent / case["signature"]), case["key"]),
+            case,
+            "error" if is_refused else "verified",
+        )
     for path in sorted((VECTORS / "canonical").glob("*.json")):
         case = json.loads(path.read_text("utf-8"))
         letters = {"container": "W", "episode": "WE", "pack": "B"}[case["kind"]]
@@ -223,6 +234,8 @@ def _wanted(check: Check) -> Told:
     case = check.case
     if check.kind == "written":
         return {key: case[key] for key in ("identity", "sha256") if key in case}
+    if check.kind == "verified":
+        return {key: case[key] for key in ("identity", "version")}
     kind = check.arguments[1]
     told: Told = case["episode"] if kind == "episode" else case
     left_out = {
@@ -277,7 +290,7 @@ def _wrong_error(answer: Told, case: Told) -> str | None:
     if code is None:
         return f"is accepted; expected {case['error']}"
     also = [*case.get("also", ())]
-    if case["when"] == "stream":
+    if case.get("when") == "stream":
         also += case["stream"].get("also", ())
     problem = f"gives {code} ({rule}); expected {case['error']} ({case['rule']})"
     if code not in (case["error"], *also):

@@ -5,6 +5,7 @@
     python -m tests.conformance.program step KIND FILE CASE    what an invalid vector asks for
     python -m tests.conformance.program stream FILE            a shard of a dataset, from start to end
     python -m tests.conformance.program recover FILE           what can be saved of a damaged shard
+    python -m tests.conformance.program verify FILE SIGNATURE KEY   a signature, with a key that is trusted
     python -m tests.conformance.program write CASE OUT         a case of spec/vectors/canonical
     python -m tests.conformance.program rewrite KIND IN OUT    reads a file and writes it again
     python -m tests.conformance.program --batch                a JSON list of arguments on each line of stdin
@@ -21,6 +22,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
 import shardpack
 from shard_format import (
     Limits,
@@ -33,6 +36,7 @@ from shard_format import (
     verify_identity,
 )
 from shard_format import compute_identity as identity_of
+from shard_format.signing import verify as verify_signature
 from shardpack import ShardPackReader, ShardPackWriter
 from tests.conformance.telling import (
     sha256,
@@ -212,6 +216,15 @@ class _Found(Exception):
         self.code, self.rule = code, rule
 
 
+# --- signatures
+
+
+def verify(file: str, signature: str, key: str) -> Told:
+    trusted = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
+    identity = verify_signature(file, signature, trusted)
+    return {"identity": identity.digest, "version": str(identity.version)}
+
+
 # --- writing
 
 
@@ -270,6 +283,7 @@ COMMANDS: dict[str, tuple[int, Callable[..., Told]]] = {
     "step": (3, step),
     "stream": (1, stream),
     "recover": (1, recover),
+    "verify": (3, verify),
     "write": (2, write_case),
     "rewrite": (3, rewrite),
 }

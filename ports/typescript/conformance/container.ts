@@ -9,10 +9,12 @@ import {
   type JsonObject,
   type OpenOptions,
   openShard,
+  parseSignature,
   readManifest,
   type ShardReader,
   verifyIdentity,
   verifyShard,
+  verifySignature,
 } from "../src/node.js";
 import { digest, type Kind, optionsOf, type Told } from "./kind.js";
 
@@ -74,6 +76,15 @@ async function step(reader: ShardReader, given: JsonObject): Promise<Told> {
   if (given["when"] === "identity") await verifyIdentity(reader);
   if (given["when"] === "verify") await verifyShard(reader);
   return { done: true };
+}
+
+/** Verifies a signature file with the hex digits of a key that is trusted. */
+export function verifyFile(file: string, signature: string, key: string): Promise<Told> {
+  return using(file, async (reader) => {
+    const parsed = parseSignature(readFileSync(signature));
+    const version = await verifySignature(reader, parsed, key);
+    return { identity: parsed.identity, version: String(version) };
+  });
 }
 
 /** What a case says about the content of an entry. */

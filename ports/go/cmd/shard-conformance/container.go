@@ -194,6 +194,29 @@ func stepContainer(file, casePath string) (object, error) {
 	return object{"done": true}, nil
 }
 
+// --- signatures
+
+func verify(arguments []string) (object, error) {
+	r, err := shard.OpenShard(arguments[0])
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }()
+	signature, err := shard.ReadSignature(arguments[1])
+	if err != nil {
+		return nil, err
+	}
+	key, err := hex.DecodeString(arguments[2])
+	if err != nil {
+		return nil, err
+	}
+	identity, err := r.VerifySignature(signature, key)
+	if err != nil {
+		return nil, err
+	}
+	return object{"identity": identity.Digest(), "version": strconv.Itoa(identity.Version)}, nil
+}
+
 // --- writing
 
 type containerCase struct {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	usage = "shard-conformance info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | record IN OUT | --batch"
+	usage = "shard-conformance info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | verify FILE SIGNATURE KEY | write CASE OUT | rewrite KIND IN OUT | record IN OUT | --batch"
 	// features has the letters of tests/conformance/ports.py.
 	features = "RZMSFLJNIGVWECDHOQPTKB"
 	// mostListed is the number of entries above which only their digest is told.
@@ -81,6 +81,7 @@ func answer(arguments []string) (int, object) {
 		"step":    {3, step},
 		"stream":  {1, streamPack},
 		"recover": {1, recoverPack},
+		"verify":  {3, verify},
 		"write":   {2, write},
 		"rewrite": {3, rewrite},
 		"record":  {2, record},
