@@ -18,6 +18,7 @@ from pathlib import Path
 
 from _canonical import Canonical, canonical_problems
 from _canonical_cases import canonical_cases
+from _canonical_recordings import recording_cases
 from _decode import BrokenRuleError, open_file
 from _describe import describe
 from _episode_sets import load
@@ -403,7 +404,7 @@ def all_vectors() -> Vectors:
         invalid_pack_sets=list(invalid_pack_sets()),
         limited=list(limited_vectors()),
         signed=list(signed_vectors()),
-        canonical=list(canonical_cases()),
+        canonical=[*canonical_cases(), *recording_cases()],
     )
 
 

@@ -131,7 +131,7 @@ def checks() -> Iterator[Check]:
         )
     for path in sorted((VECTORS / "canonical").glob("*.json")):
         case = json.loads(path.read_text("utf-8"))
-        letters = {"container": "W", "episode": "WE", "pack": "B"}[case["kind"]]
+        letters = {"container": "W", "episode": "WE", "pack": "B", "recording": "OEQ"}[case["kind"]]
         needs = frozenset(letters + _canonical_features(path.stem, case))
         group = f"write {case['kind']}s"
         yield Check(group, path.stem, needs, ("write", str(path), "OUT"), case, "written")
@@ -233,7 +233,8 @@ def _refusal_features(kind: str, name: str, case: Told) -> str:
 def _wanted(check: Check) -> Told:
     case = check.case
     if check.kind == "written":
-        return {key: case[key] for key in ("identity", "sha256") if key in case}
+        keys = ("identity", "journal_sha256", "sha256")
+        return {key: case[key] for key in keys if key in case}
     if check.kind == "verified":
         return {key: case[key] for key in ("identity", "version")}
     kind = check.arguments[1]

@@ -7,6 +7,7 @@ import { episode, episodeFeatures } from "./episode.js";
 import { journal, journalFeatures } from "./journal.js";
 import { type Kind, readCase, type Told } from "./kind.js";
 import { pack } from "./pack.js";
+import { recording } from "./recording.js";
 import { set } from "./set.js";
 
 const usage =
@@ -16,7 +17,7 @@ const usage =
 const features = ["RZMSFLJNIGVW", episodeFeatures, journalFeatures, "PTKB"].join("");
 
 /** What the program does with each kind of file. */
-const kinds: Record<string, Kind> = { container, episode, journal, pack, set };
+const kinds: Record<string, Kind> = { container, episode, journal, pack, recording, set };
 
 type Command = (...texts: string[]) => Promise<Told>;
 
