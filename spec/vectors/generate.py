@@ -265,6 +265,8 @@ def _invalid_episode_fields(vector: InvalidEpisode) -> JsonObject:
     }
     if vector.touch:
         told["touch"] = list(vector.touch)
+    if vector.rule == "W-VID-6":
+        told["episode"] = load(vector.files, vector.file).describe(decode=False)
     if vector.also:
         told["also"] = list(vector.also)
     if vector.rules_also:

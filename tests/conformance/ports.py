@@ -107,6 +107,8 @@ def checks() -> Iterator[Check]:
     yield from _reading("valid", "episode", "episodes: read")
     yield from _reading("valid_episodes", "episode", "episodes of several files: read")
     yield from _steps("invalid_episodes", "episode", "episodes: refuse")
+    # What a reader gives that does not decode.
+    yield from _reading("invalid_episodes", "episode", "episodes with bad pictures: read")
     yield from _reading("valid_journals", "journal", "journals: read")
     yield from _reading("invalid_journals", "journal", "journals: stop or refuse")
     yield from _reading("valid_packs", "pack", "packs: read")
@@ -145,8 +147,10 @@ def _cases(folder: str) -> Iterator[tuple[Path, Told, str]]:
 
 def _reading(folder: str, kind: str, group: str) -> Iterator[Check]:
     for path, case, file in _cases(folder):
-        if kind == "episode" and "episode" not in case:
-            continue
+        if kind == "episode":
+            if "episode" not in case:
+                continue
+            case.pop("error", None)  # that of decoding
         letters = _features(kind, case)
         if folder == "valid_episodes":
             letters += "H"
