@@ -32,12 +32,15 @@ class Canonical:
     description: str
     rules: tuple[str, ...]
     kind: str
-    """"container", "episode" or "pack"."""
+    """"container", "episode", "pack" or "recording"."""
     given: JsonObject
-    """`options`, and `entries` and `schema` of a container, `episode`, or `records` and `user` of a shard."""
+    """`options`, and `entries` and `schema` of a container, `episode`, `records` and `user` of a shard, or the `calls` of
+    a recording."""
     entries: tuple[Entry, ...] = ()
     """The entries of the file, with `meta/identity` if it is asked for; none of a shard."""
     shard: Pack | None = None
+    journal: bytes | None = None
+    """Of a recording: the journal before it is finished."""
 
     @property
     def options(self) -> JsonObject:
@@ -84,6 +87,8 @@ class Canonical:
             "kind": self.kind,
             "rules": list(self.rules),
         }
+        if self.journal is not None:
+            told["journal_sha256"] = sha256_hex(self.journal)
         if self.shard is None:
             contents = {entry.name_bytes.decode(): entry.content for entry in self.entries}
             text = identity_text_2(contents, self.role, self.given.get("schema"))

@@ -42,13 +42,10 @@ from _layout import (
     HEADER_SIZE,
     unpack,
 )
+from _limits import LIMITS
 from _primitives import crc32c
 from _zstd_library import decode_frame
 
-MAX_ENTRIES = 10_000_000
-MAX_STRING_TABLE = 100 << 20
-MAX_DECOMPRESSED = 1 << 30
-MAX_WINDOW = 128 << 20
 MAX_ZSTD_RATIO = 32_768
 SEEK_FOOTER_SIZE = 9
 SKIPPABLE_HEADER_SIZE = 8
@@ -88,12 +85,14 @@ def _check_header(data: bytes) -> dict[str, int]:
     require(not header["flags"] & FLAG_BIG_ENDIAN, "bad_header", "S-HDR-6")
     require(len(data) >= total, "truncated", "S-HDR-7")
     require(len(data) <= total, "trailing_data", "S-HDR-7")
-    require(header["entry_count"] <= MAX_ENTRIES, "limit_exceeded", "S-HDR-8")
+    require(header["entry_count"] <= LIMITS["max_entries"], "limit_exceeded", "S-HDR-8")
+    index_size = index_end - HEADER_SIZE
+    require(index_size <= LIMITS["max_index_bytes"], "limit_exceeded", "S-HDR-8: index")
     require(index_end <= total, "bad_offset", "S-HDR-9")
     require(table == index_end, "bad_offset", "S-HDR-10")
     require(table <= header["data_section_offset"] <= total, "bad_offset", "S-HDR-11")
     table_size = header["data_section_offset"] - table
-    require(table_size <= MAX_STRING_TABLE, "limit_exceeded", "S-HDR-12")
+    require(table_size <= LIMITS["max_string_table_bytes"], "limit_exceeded", "S-HDR-12")
     return header
 
 
@@ -115,7 +114,7 @@ def open_file(data: bytes) -> File:
         for i in range(header["entry_count"])
     ]
     length_of_names = sum(entry["name_length"] for entry in raw)
-    require(length_of_names <= MAX_STRING_TABLE, "limit_exceeded", "S-NAM-9")
+    require(length_of_names <= LIMITS["max_string_table_bytes"], "limit_exceeded", "S-NAM-9")
     entries = [(_name_of(entry, table), entry) for entry in raw]
     require(len({name for name, _ in entries}) == len(entries), "duplicate_name", "S-NAM-4")
     for entry in raw:
@@ -205,9 +204,9 @@ def zstd_frames(data: bytes) -> list[Frame]:
 def _decode_frame(frame: Frame, limit: int) -> bytes:
     """The content of a frame, cut after `limit` + 1 bytes."""
     require(frame.dictionary_id == 0, "bad_compression", "S-CMP-6")
-    require(frame.window <= MAX_WINDOW, "limit_exceeded", "S-CMP-7")
+    require(frame.window <= LIMITS["max_window_bytes"], "limit_exceeded", "S-CMP-7")
     try:
-        return decode_frame(frame.data, limit + 1, MAX_WINDOW)
+        return decode_frame(frame.data, limit + 1, LIMITS["max_window_bytes"])
     except ValueError as error:
         raise BrokenRuleError("bad_compression", f"S-CMP-4: {error}") from error
 
@@ -345,7 +344,7 @@ def _check_sizes(entry: dict[str, int], codec: str) -> None:
     if codec == "none":
         require(disk_size == size, "size_mismatch", "S-DAT-4")
         return
-    require(size <= MAX_DECOMPRESSED, "limit_exceeded", "S-CMP-2")
+    require(size <= LIMITS["max_decompressed_bytes"], "limit_exceeded", "S-CMP-2")
     reachable = MAX_ZSTD_RATIO * disk_size if codec == "zstd" else 255 * disk_size + 64
     require(size <= reachable, "size_mismatch", "S-CMP-8")
 

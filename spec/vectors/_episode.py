@@ -66,6 +66,8 @@ class Channel:
     sampling_rate_hz: float | None = None
     horizon: int | None = None
     video: JsonObject | None = None
+    decode: Callable[[], JsonObject] | None = None
+    """Gives the frames of a video, for whoever has a decoder."""
 
     def describe(self) -> JsonObject:
         told: JsonObject = {
@@ -207,10 +209,15 @@ class Episode:
     lanes: dict[Path, Callable[[], Lane]]
     files: tuple[File, ...] = ()
 
-    def touch(self, path: Path) -> Lane:
-        return self.lanes[path]()
+    def touch(self, path: Path, *, decode: bool = True) -> Lane:
+        lane = self.lanes[path]()
+        if decode and isinstance(lane, Channel) and lane.decode is not None:
+            return replace(lane, video=(lane.video or {}) | lane.decode())
+        return lane
 
-    def describe(self) -> JsonObject:
+    def describe(self, *, decode: bool = True) -> JsonObject:
+        """What the episode holds; without `decode`, what a reader without a decoder sees."""
+
         def text(value: int | None) -> str | None:
             return None if value is None else str(value)
 
@@ -237,7 +244,7 @@ class Episode:
             place = told
             for key in path[:-1]:
                 place = cast("JsonObject", place.setdefault(key, {}))
-            place[path[-1]] = self.touch(path).describe()
+            place[path[-1]] = self.touch(path, decode=decode).describe()
         return told
 
 
@@ -385,13 +392,16 @@ class _Blocks:
             "keyframes": [bool(flags & 1) for _, flags in frames],
             "hidden": [bool(flags & 2) for _, flags in frames],
         }
-        if row.text("content_type") == "image/png":
-            video["frames"] = [_pixels(packet, row).hex() for packet in packets]
+
+        def decode() -> JsonObject:
+            return {"frames": [_pixels(packet, row).hex() for packet in packets]}
+
         return Channel(
             *(row.block, row.dtype, row.shape, length, data),
             layout="video",
             pieces=packets,
             video=video,
+            decode=decode if row.text("content_type") == "image/png" else None,
         )
 
     def _own_clock(self, row: Row, length: int) -> tuple[int, ...] | None:

@@ -203,7 +203,6 @@ def is_pair(value: object) -> bool:
 def check_episode(episode: JsonObject) -> None:
     found = episode.get("episode_id", episode.get("id"))
     check(isinstance(found, str), "bad_metadata", "W-EPI-1", "episode_id")
-    check(isinstance(episode.get("id", ""), str), "bad_metadata", "W-EPI-1", "id")
     check(isinstance(episode.get("env_id", ""), str), "bad_metadata", "W-EPI-1", "env_id")
     length = episode.get("length_T", episode.get("length_t"))
     check(is_integer(length), "bad_metadata", "W-EPI-2")

@@ -36,7 +36,7 @@ SHARED_RULES = ("S-MAN-1", "S-MAN-2", "W-JSN-1")
 """The container's rules of manifests say some of the same."""
 
 
-def _chunked(
+def chunked(
     name: str,
     description: str,
     rule: str,
@@ -138,7 +138,7 @@ def _uris() -> Iterator[InvalidEpisode]:
         "http": "https://example.org/run_chunk_0001.wshard",
     }
     for name, uri in uris.items():
-        yield _chunked(
+        yield chunked(
             f"uri_{name}", f"uri is {uri}", "W-CHK-2", _with_second(uri=uri), error="unsafe_path"
         )
 
@@ -148,18 +148,18 @@ def _continuity() -> Iterator[InvalidEpisode]:
         rows = [row | {"chunk_index": n} for row, n in zip(ROWS, numbers, strict=True)]
         return _with_rows(*rows)
 
-    yield _chunked("index_gap", "chunk_index runs 0, 1, 3.", "W-CHK-3", renumbered(0, 1, 3))
-    yield _chunked("index_from_1", "chunk_index runs 1, 2, 3.", "W-CHK-3", renumbered(1, 2, 3))
+    yield chunked("index_gap", "chunk_index runs 0, 1, 3.", "W-CHK-3", renumbered(0, 1, 3))
+    yield chunked("index_from_1", "chunk_index runs 1, 2, 3.", "W-CHK-3", renumbered(1, 2, 3))
     without_middle = _with_rows(ROWS[0], ROWS[2], total_chunks=2, total_timesteps=6)
-    yield _chunked(
+    yield chunked(
         "middle_missing",
         "The row of the second chunk is missing.",
         "W-CHK-3",
         without_middle,
         rules_also=("W-CHK-5", "W-CHK-6"),
     )
-    yield _chunked("index_twice", "chunk_index runs 0, 1, 1.", "W-CHK-4", renumbered(0, 1, 1))
-    yield _chunked("index_all_0", "chunk_index is 0 everywhere.", "W-CHK-4", renumbered(0, 0, 0))
+    yield chunked("index_twice", "chunk_index runs 0, 1, 1.", "W-CHK-4", renumbered(0, 1, 1))
+    yield chunked("index_all_0", "chunk_index is 0 everywhere.", "W-CHK-4", renumbered(0, 0, 0))
 
     def ranged(*ranges: tuple[int, int], **changes: object) -> JsonObject:
         rows = [
@@ -177,7 +177,7 @@ def _continuity() -> Iterator[InvalidEpisode]:
         "half_open": ("Half-open ranges, which overlap.", ranged((0, 4), (4, 8), (8, 10))),
     }
     for name, (what, manifest) in ranges.items():
-        yield _chunked(f"range_{name}", what, "W-CHK-5", manifest)
+        yield chunked(f"range_{name}", what, "W-CHK-5", manifest)
     lengths = {
         "length_short": ("length_T 3 for the range [4, 7].", _with_second(length_T=3)),
         "length_long": ("length_T 5 for the range [4, 7].", _with_second(length_T=5)),
@@ -190,8 +190,8 @@ def _continuity() -> Iterator[InvalidEpisode]:
     }
     for name, (what, manifest) in lengths.items():
         also = ("bad_metadata",) if name == "total_huge" else ()
-        yield _chunked(name, what, "W-CHK-6", manifest, also=also)
-    yield _chunked(
+        yield chunked(name, what, "W-CHK-6", manifest, also=also)
+    yield chunked(
         "range_falls",
         "A range of [7, 4].",
         "W-CHK-5",
@@ -203,7 +203,7 @@ def _continuity() -> Iterator[InvalidEpisode]:
 def _changed_files() -> Iterator[InvalidEpisode]:
     second = chunk_name(1)
     fewer = {name: data for name, data in FILES.items() if name != second}
-    yield _chunked(
+    yield chunked(
         "file_missing",
         "The second chunk is not there.",
         "W-CHK-7",
@@ -212,7 +212,7 @@ def _changed_files() -> Iterator[InvalidEpisode]:
         files=fewer,
     )
     longer = chunk(1).add("com.example/more", b"added later").data()
-    yield _chunked(
+    yield chunked(
         "file_longer",
         "The second chunk is a longer file than its row says.",
         "W-CHK-7",
@@ -228,7 +228,7 @@ def _changed_files() -> Iterator[InvalidEpisode]:
     changed = other.data()
     if len(changed) != len(FILES[second]):
         raise SystemExit("the changed chunk must have the same size")
-    yield _chunked(
+    yield chunked(
         "file_changed",
         "The second chunk is a valid file of the right size with other rewards.",
         "W-CHK-7",
@@ -237,7 +237,7 @@ def _changed_files() -> Iterator[InvalidEpisode]:
         files=FILES | {second: changed},
         when="check",
     )
-    yield _chunked(
+    yield chunked(
         "fingerprint_other",
         "As after a replacement that was cut short: the second chunk has the right size and other rewards.",
         "W-CHK-7",
@@ -253,7 +253,7 @@ def _changed_files() -> Iterator[InvalidEpisode]:
     }
     for name, (what, change) in says.items():
         files = FILES | {second: chunk(1, **change).data()}
-        yield _chunked(
+        yield chunked(
             f"says_{name}",
             f"The second chunk says {what}.",
             "W-CHK-8",
@@ -269,7 +269,7 @@ def _changed_files() -> Iterator[InvalidEpisode]:
     }
     shorter = Draft(length, episode=fields).data()
     files = FILES | {second: shorter}
-    yield _chunked(
+    yield chunked(
         "says_length",
         "The second chunk says that it has three steps.",
         "W-CHK-8",

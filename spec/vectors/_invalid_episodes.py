@@ -724,6 +724,19 @@ def _ends() -> Iterator[InvalidEpisode]:
         touch=("rewards",),
         rules_also=("W-END-1",),
     )
+    for name, values in (("f64", bytes(40)), ("without_reward", bytes(40))):
+        longer = base().add("reward/exact", values, "f64")
+        if name == "f64":
+            longer.add("reward", f32(0, 0, 0, 1))
+        yield _bad(
+            f"ends_reward_exact_long_{name}",
+            "reward/exact: T + 1 values.",
+            "W-BLK-1",
+            longer,
+            error="size_mismatch",
+            touch=("rewards",),
+            rules_also=("W-END-1",),
+        )
     unions = {
         "done_lacks_one": (b"\0\0\0\1", b"\0\0\0\1", b"\0\0\1\0"),
         "done_has_one_more": (b"\0\1\0\1", b"\0\0\0\1", b"\0\0\0\0"),

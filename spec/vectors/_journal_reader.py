@@ -8,8 +8,6 @@ from math import prod
 from typing import cast
 
 from _decode import (
-    MAX_DECOMPRESSED,
-    MAX_WINDOW,
     MAX_ZSTD_RATIO,
     BrokenRuleError,
     parse_filters,
@@ -44,6 +42,7 @@ from _journal import (
     ZSTD,
 )
 from _layout import unpack
+from _limits import LIMITS
 from _metadata import JsonObject, parse_object
 from _primitives import crc32c
 from _zstd_library import decode_frame
@@ -461,7 +460,7 @@ def _whole_frame(data: bytes, at: int, number: int) -> tuple[dict[str, int], byt
         check(same, "checksum_mismatch", "J-FRM-8")
     else:
         largest = max(stored_size, content_size)
-        check(largest <= MAX_DECOMPRESSED, "limit_exceeded", "J-FRM-9")
+        check(largest <= LIMITS["max_decompressed_bytes"], "limit_exceeded", "J-FRM-9")
         check(content_size <= MAX_ZSTD_RATIO * stored_size, "size_mismatch", "J-FRM-10")
     stored = data[at + HEAD_SIZE :][:stored_size]
     check(len(stored) == stored_size, "truncated", "J-FRM-11")
@@ -479,11 +478,11 @@ def _decoded(head: dict[str, int], stored: bytes, filters: tuple[Filter, ...]) -
     check(len(frames) == 1 and frames[0].data == stored, "bad_compression", rule, "one frame")
     (whole,) = frames
     check(whole.dictionary_id == 0, "bad_compression", rule, "dictionary")
-    check(whole.window <= MAX_WINDOW, "limit_exceeded", rule, "window")
+    check(whole.window <= LIMITS["max_window_bytes"], "limit_exceeded", rule, "window")
     check(whole.content_size == size, "size_mismatch", rule, "declared size")
     check(bool(stored[4] & CHECKSUM_BIT), "bad_compression", rule, "no checksum")
     try:
-        content = decode_frame(stored, size + 1, MAX_WINDOW)
+        content = decode_frame(stored, size + 1, LIMITS["max_window_bytes"])
     except ValueError as error:
         code = "checksum_mismatch" if "checksum" in str(error) else "bad_compression"
         raise BrokenRuleError(code, f"{rule}: {error}") from error

@@ -10,10 +10,10 @@ from typing import cast
 
 from _decode import BrokenRuleError
 from _episode_json import check
+from _limits import LIMITS
 
 RULE = "P-MTD-3"
 DEEPEST = 128
-MAX_VALUES = 1_000_000
 Tagged = dict[str, object]
 
 _WIDTHS = {"text": (0xD9, 0xDA, 0xDB), "bin": (0xC4, 0xC5, 0xC6), "list": (0, 0xDC, 0xDD)}
@@ -119,7 +119,7 @@ class _Reader:
     def expect(self, values: int) -> None:
         check(self.at + values <= len(self.data), "bad_metadata", RULE, "cut off")
         self.values += values
-        check(self.values <= MAX_VALUES, "limit_exceeded", RULE, "too many values")
+        check(self.values <= LIMITS["max_json_nodes"], "limit_exceeded", RULE, "too many values")
 
     def list(self, count: int, depth: int) -> Tagged:
         check(depth < DEEPEST, "bad_metadata", RULE, "too deep")

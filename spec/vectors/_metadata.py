@@ -8,11 +8,10 @@ import re
 from typing import cast
 
 from _decode import BrokenRuleError, File, read_entry, require
+from _limits import LIMITS
 from _primitives import canonical_json, identity_text, identity_text_2, sha256_hex
 
 MAX_JSON_DEPTH = 128
-MAX_JSON_BYTES = 16 << 20
-MAX_JSON_VALUES = 1_000_000
 ROLE_MANIFEST = 4
 ROLE_WSHARD = 5
 MANIFEST_ENTRY = "meta/manifest"
@@ -35,7 +34,7 @@ def _check_size(text: str) -> None:
             deepest = max(deepest, depth)
             values += character in "[{,:"
     require(deepest <= MAX_JSON_DEPTH, "bad_metadata", "S-SCH-2: too deep")
-    require(values <= MAX_JSON_VALUES, "limit_exceeded", "S-SCH-8: too many values")
+    require(values <= LIMITS["max_json_nodes"], "limit_exceeded", "S-SCH-8: too many values")
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> JsonObject:
@@ -55,7 +54,7 @@ def _finite(text: str) -> float:
 
 def parse_object(data: bytes) -> JsonObject:
     """A JSON object in the subset of the registry, else `bad_metadata` or `limit_exceeded`."""
-    require(len(data) <= MAX_JSON_BYTES, "limit_exceeded", "S-SCH-7: too long")
+    require(len(data) <= LIMITS["max_json_bytes"], "limit_exceeded", "S-SCH-7: too long")
     try:
         text = data.decode()
         _check_size(text)

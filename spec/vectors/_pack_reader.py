@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from _decode import (
-    MAX_DECOMPRESSED,
     MAX_ZSTD_RATIO,
     BrokenRuleError,
     decode_lz4,
@@ -16,6 +15,7 @@ from _decode import (
 )
 from _episode_json import check
 from _layout import align, unpack
+from _limits import LIMITS
 from _messagepack import parse_map
 from _metadata import JsonObject, parse_object
 from _pack import (
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 SMALLEST_FILE = 104
 SMALLEST_RECORD = 36
 MOST_RECORDS = (1 << 32) - 1
-LARGEST_INDEX = 1 << 30
 LONGEST_KEY = 65_536
 MOST_ENTRIES = 1 << 20
 LARGEST_METADATA = 16 << 20
@@ -156,7 +155,7 @@ def open_pack(data: bytes) -> Opened:
     check(len(data) <= total, "trailing_data", "P-FTR-5")
     size = INDEX_HEAD_SIZE + 8 * (count + 1) + 12 * count + footer["metadata_size"] + FOOTER_SIZE
     check(footer["index_offset"] + size == total, "bad_offset", "P-FTR-6")
-    check(count <= MOST_RECORDS and size <= LARGEST_INDEX, "limit_exceeded", "P-IDX-1")
+    check(count <= MOST_RECORDS and size <= LIMITS["max_index_bytes"], "limit_exceeded", "P-IDX-1")
     expected = {
         "index_size": size,
         "marker": INDEX_MARKER,
@@ -200,7 +199,7 @@ class Entry:
             check(size == len(stored), "size_mismatch", "P-ENT-2")
             return stored
         check(encoding in (GZIP, LZ4, ZSTD), "unknown_codec", "P-ENC-1")
-        check(size <= MAX_DECOMPRESSED, "limit_exceeded", "P-ENC-3")
+        check(size <= LIMITS["max_decompressed_bytes"], "limit_exceeded", "P-ENC-3")
         reachable = {
             GZIP: GZIP_RATIO * len(stored),
             LZ4: 255 * len(stored) + 64,
@@ -363,7 +362,7 @@ def _stream(data: bytes, records: list[Record]) -> None:
         size = int.from_bytes(data[at : at + 8], "little")
         marker = int.from_bytes(data[at + 8 : at + BLOCK_START], "little")
         if marker == INDEX_MARKER:
-            check(size <= LARGEST_INDEX, "limit_exceeded", "P-IDX-1")
+            check(size <= LIMITS["max_index_bytes"], "limit_exceeded", "P-IDX-1")
             check(at + size <= len(data), "truncated", "P-FTR-1")
             opened = open_pack(data[: at + size])
             check(opened.footer["index_offset"] == at, "size_mismatch", "P-IDX-2")

@@ -399,7 +399,7 @@ def _problems_of_valid(vector: ValidPackSet, rules: dict[str, set[str]]) -> Iter
     yield from (f"names the unknown rule {rule}" for rule in vector.rules if rule not in rules)
 
 
-def _outcome(vector: InvalidPackSet) -> tuple[str, str] | None:
+def outcome(vector: InvalidPackSet) -> tuple[str, str] | None:
     try:
         listed = open_set(vector.files[vector.file])
         if vector.when == "shard":
@@ -421,7 +421,7 @@ def pack_set_problems(
         for what in _problems_of_valid(good, rules):
             yield f"valid_sets/{good.name} {what}"
     for bad in invalid:
-        found = _outcome(bad)
+        found = outcome(bad)
         if found != (bad.rule, bad.error):
             yield f"invalid_sets/{bad.name} gives {found}, expected {(bad.rule, bad.error)}"
         if bad.error not in rules.get(bad.rule, set()):

@@ -25,13 +25,10 @@ if TYPE_CHECKING:
     from _vector import Invalid, Valid
 
 RULES_WITHOUT_FILE = {
-    "S-HDR-12": "the file would have more than 100 MiB; in a small one S-HDR-11 comes first",
     "S-NAM-6": "binds writers",
     "S-NAM-8": "about extraction; valid/names_like_paths and names_of_many_parts have the names",
     "S-MAN-4": "about the folder around the manifest",
     "S-MAN-5": "about the folder around the manifest",
-    "S-SIG-1": "about a file of its own",
-    "S-SIG-2": "about a file of its own",
 }
 
 _RULE = re.compile(
@@ -103,7 +100,10 @@ def _problems_of_invalid(vector: Invalid, rules: dict[str, set[str]]) -> Iterato
 
 
 def problems(
-    valid: list[Valid], invalid: list[Invalid], rules: dict[str, set[str]]
+    valid: list[Valid],
+    invalid: list[Invalid],
+    rules: dict[str, set[str]],
+    broken_elsewhere: set[str],
 ) -> Iterator[str]:
     for good in valid:
         yield from (f"valid/{good.name} {what}" for what in _problems_of_valid(good, rules))
@@ -112,7 +112,7 @@ def problems(
     for vectors in (valid, invalid):
         names = [vector.name for vector in vectors]
         yield from (f"{name} is made twice" for name in set(names) if names.count(name) > 1)
-    broken = {vector.rule for vector in invalid}
+    broken = broken_elsewhere | {vector.rule for vector in invalid}
     for rule, codes in rules.items():
         checkable = rule.startswith("S-") and codes
         if checkable and rule not in broken and rule not in RULES_WITHOUT_FILE:

@@ -18,7 +18,6 @@ CODES_WITHOUT_FILE = {
     ("P-REC-5", "invalid_argument"): "binds writers",
     ("P-REC-10", "invalid_argument"): "binds writers",
     ("P-REC-10", "unsafe_path"): "about extraction; valid_packs/keys_like_paths has the keys",
-    ("P-MTD-3", "limit_exceeded"): "the file would have more than 1 MB",
     ("P-REC-7", "record_size"): "no code but a field, between two codes",
     **{
         ("P-SET-10", code): "about committing parts"
@@ -150,7 +149,7 @@ def _do(vector: InvalidPack, opened: Opened, step: str) -> None:
             record.entry(vector.entry or "").read()
 
 
-def _outcome(vector: InvalidPack) -> tuple[str, str] | None:
+def outcome(vector: InvalidPack) -> tuple[str, str] | None:
     """Rule and code of the step that the vector names."""
     if vector.when == "stream":
         return stream(vector.data).stop
@@ -191,7 +190,7 @@ def _hidden(vector: InvalidPack) -> Iterator[str]:
 
 
 def _problems_of_invalid(vector: InvalidPack, rules: dict[str, set[str]]) -> Iterator[str]:
-    found = _outcome(vector)
+    found = outcome(vector)
     if found is None:
         yield "is read as if nothing were wrong"
         return
@@ -217,7 +216,7 @@ def pack_problems(
     valid: list[ValidPack],
     invalid: list[InvalidPack],
     rules: dict[str, set[str]],
-    broken_by_sets: set[tuple[str, str]],
+    broken_elsewhere: set[tuple[str, str]],
 ) -> Iterator[str]:
     for good in valid:
         for what in _problems_of_valid(good, rules):
@@ -227,7 +226,7 @@ def pack_problems(
             yield f"invalid_packs/{bad.name} {what}"
     for names in ([v.name for v in valid], [v.name for v in invalid]):
         yield from (f"{name} is made twice" for name in set(names) if names.count(name) > 1)
-    broken = broken_by_sets | {(vector.rule, vector.error) for vector in invalid}
+    broken = broken_elsewhere | {(vector.rule, vector.error) for vector in invalid}
     for rule, codes in rules.items():
         for code in sorted(codes) if rule.startswith("P-") else ():
             if (rule, code) not in broken and (rule, code) not in CODES_WITHOUT_FILE:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from _compress import lz4_repeated, plain_frame
 from _decode import open_file
 from _encode import Container, Entry
-from _episode_draft import Draft, episode_fields, f32, i32, numbers, ramp_f32
+from _episode_draft import Draft, episode_fields, f32, i32, numbers, ramp_f32, row_for
 from _layout import ENTRY_COMPRESSED, LZ4, ZSTD, with_entry
 from _metadata import JsonObject, contents_of
 from _primitives import fnv1a64, identity_text, sha256_hex
@@ -193,6 +193,17 @@ def _forms_of_descriptions() -> Iterator[Valid]:
         ("W-EPI-4",),
         base(4, chunk_index=7, total_chunks=0, timestep_range=None),
         {"chunk_index": "7", "total_chunks": "0", "timestep_range": None},
+    )
+
+
+def _older_names_beside() -> Valid:
+    draft = base(4, id=7, length_t="four")
+    return episode(
+        "older_names_beside",
+        "id and length_t beside episode_id and length_T: fields of the writer, of any type.",
+        ("W-EPI-1", "W-EPI-2", "W-JSN-2"),
+        draft,
+        {"id": "ep", "length": "4"},
     )
 
 
@@ -502,6 +513,28 @@ def _undescribed() -> Iterator[Valid]:
             "actions": {"a": guessed("action/a", ramp_f32(8), "f32", (2,))},
         },
     )
+    longer, shorter, other = ramp_f32(10), ramp_f32(6), numbers("h", *range(8))
+    draft = base().add("action/longer", longer).add("action/shorter", shorter)
+    draft.add("action/other", other)
+    draft.rows += [
+        row_for("signal/longer", "f32", (2,)),
+        row_for("signal/shorter", "f32", (2,), length=3),
+        row_for("omen/other/m", "i16", (2,), id="other"),
+    ]
+    yield episode(
+        "undescribed_actions",
+        "Rows whose blocks are not there describe actions of T entries: not of T + 1, not of the length that they "
+        "state, and whatever their lane.",
+        ("W-INF-1", "W-BLK-2"),
+        draft,
+        {
+            "actions": {
+                "longer": raw("action/longer", longer),
+                "shorter": raw("action/shorter", shorter),
+                "other": guessed("action/other", other, "i16", (2,)),
+            }
+        },
+    )
     more, codes = ramp_f32(10), i32(1, 2, 3, 4)
     draft = base().add("signal/more", more).add("omen/gone/m", codes)
     draft.rows.append({"dtype": "i32", "id": "gone", "shape": [], "signal_block": "signal/gone"})
@@ -519,6 +552,7 @@ def _undescribed() -> Iterator[Valid]:
 
 def old_episode_vectors() -> Iterator[Valid]:
     yield from _forms_of_descriptions()
+    yield _older_names_beside()
     yield _python_form()
     yield _typescript_form()
     yield _go_form()

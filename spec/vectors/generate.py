@@ -18,6 +18,7 @@ from pathlib import Path
 
 from _canonical import Canonical, canonical_problems
 from _canonical_cases import canonical_cases
+from _canonical_recordings import recording_cases
 from _decode import BrokenRuleError, open_file
 from _describe import describe
 from _episode_sets import load
@@ -33,7 +34,8 @@ from _invalid_pack_entries import entry_vectors as invalid_pack_entry_vectors
 from _invalid_packs import head_vectors as invalid_pack_vectors
 from _journal_reader import read_journal
 from _layout import align
-from _metadata import contents_of
+from _limited import Limited, limited_problems, limited_vectors
+from _metadata import JsonObject, contents_of
 from _pack_hexdump import annotated_pack
 from _pack_sets import (
     InvalidPackSet,
@@ -48,6 +50,7 @@ from _selfcheck import problems, rules_of
 from _selfcheck_episodes import episode_problems
 from _selfcheck_journals import describe_journal, journal_problems
 from _selfcheck_packs import describe_damage, describe_pack, pack_problems
+from _signatures import Signed, signed_problems, signed_vectors
 from _valid import container_vectors, hello
 from _valid_codecs import codec_vectors, golden_vectors
 from _valid_episode_sets import set_vectors
@@ -82,12 +85,14 @@ VALID_PACKS = "valid_packs"
 INVALID_PACKS = "invalid_packs"
 VALID_PACK_SETS = "valid_sets"
 INVALID_PACK_SETS = "invalid_sets"
+LIMITS = "limits"
+SIGNATURES = "signatures"
 CANONICAL = "canonical"
 JOURNAL_SUFFIX = ".wshard.partial"
 MADE_FOLDERS = (
     *("valid", "invalid", VALID_SETS, INVALID_EPISODES),
     *(VALID_JOURNALS, INVALID_JOURNALS, VALID_PACKS, INVALID_PACKS),
-    *(VALID_PACK_SETS, INVALID_PACK_SETS, CANONICAL),
+    *(VALID_PACK_SETS, INVALID_PACK_SETS, LIMITS, SIGNATURES, CANONICAL),
 )
 PRIMITIVES = "primitives.json"
 
@@ -250,7 +255,7 @@ def _invalid_episode_path(vector: InvalidEpisode, file: str) -> str:
     return f"{vector.name}.wshard" if len(vector.files) == 1 else f"{vector.name}/{file}"
 
 
-def _invalid_episode_json(vector: InvalidEpisode) -> bytes:
+def _invalid_episode_fields(vector: InvalidEpisode) -> JsonObject:
     told: dict[str, object] = {
         "description": vector.description,
         "error": vector.error,
@@ -260,11 +265,13 @@ def _invalid_episode_json(vector: InvalidEpisode) -> bytes:
     }
     if vector.touch:
         told["touch"] = list(vector.touch)
+    if vector.rule == "W-VID-6":
+        told["episode"] = load(vector.files, vector.file).describe(decode=False)
     if vector.also:
         told["also"] = list(vector.also)
     if vector.rules_also:
         told["rules_also"] = list(vector.rules_also)
-    return to_json(told)
+    return told
 
 
 def _journal_json(vector: ValidJournal | InvalidJournal) -> bytes:
@@ -283,13 +290,13 @@ def _journal_json(vector: ValidJournal | InvalidJournal) -> bytes:
     return to_json(told | describe_journal(read_journal(vector.data)))
 
 
-def _pack_json(vector: ValidPack | InvalidPack) -> bytes:
+def _pack_fields(vector: ValidPack | InvalidPack) -> JsonObject:
     told: dict[str, object] = {
         "description": vector.description,
         "file": f"{vector.name}.shardpack",
     }
     if isinstance(vector, ValidPack):
-        return to_json(told | {"rules": list(vector.rules)} | describe_pack(vector))
+        return told | {"rules": list(vector.rules)} | describe_pack(vector)
     told |= {"error": vector.error, "rule": vector.rule, "when": vector.when}
     if vector.record is not None:
         told["record"] = str(vector.record)
@@ -301,10 +308,10 @@ def _pack_json(vector: ValidPack | InvalidPack) -> bytes:
         told["also"] = list(vector.also)
     if vector.rules_also:
         told["rules_also"] = list(vector.rules_also)
-    return to_json(told | describe_damage(vector))
+    return told
 
 
-def _invalid_json(vector: Invalid) -> bytes:
+def _invalid_fields(vector: Invalid) -> JsonObject:
     told: dict[str, object] = {
         "description": vector.description,
         "error": vector.error,
@@ -318,7 +325,24 @@ def _invalid_json(vector: Invalid) -> bytes:
         told |= {"start": str(vector.span[0]), "length": str(vector.span[1])}
     if vector.also:
         told["also"] = list(vector.also)
-    return to_json(told)
+    return told
+
+
+def _limited_files(one: Limited) -> dict[str, bytes]:
+    """By path in the folder: a file or several, and the JSON."""
+    vector, name = one.vector, one.vector.name
+    if isinstance(vector, Invalid):
+        told, files = _invalid_fields(vector), {f"{name}.shard": vector.data}
+    elif isinstance(vector, InvalidPack):
+        told, files = _pack_fields(vector), {f"{name}.shardpack": vector.data}
+    elif isinstance(vector, InvalidEpisode):
+        told = _invalid_episode_fields(vector)
+        files = {_invalid_episode_path(vector, file): data for file, data in vector.files.items()}
+    else:
+        told = describe_set(vector)
+        files = {f"{name}/{file}": data for file, data in vector.files.items()}
+    limits = {limit: str(value) for limit, value in one.limits.items()}
+    return files | {f"{name}.json": to_json(told | {"kind": one.kind, "limits": limits})}
 
 
 @dataclass(frozen=True)
@@ -335,6 +359,8 @@ class Vectors:
     invalid_packs: list[InvalidPack]
     valid_pack_sets: list[ValidPackSet]
     invalid_pack_sets: list[InvalidPackSet]
+    limited: list[Limited]
+    signed: list[Signed]
     canonical: list[Canonical]
 
     def __str__(self) -> str:
@@ -345,8 +371,9 @@ class Vectors:
             f"{len(self.invalid_episodes)} invalid episodes, {len(self.valid_journals)} valid and "
             f"{len(self.invalid_journals)} invalid journals, {len(self.valid_packs)} valid and "
             f"{len(self.invalid_packs)} invalid shards of datasets, {len(self.valid_pack_sets)} "
-            f"valid and {len(self.invalid_pack_sets)} invalid sets of shards, {len(self.canonical)} "
-            "cases for writers"
+            f"valid and {len(self.invalid_pack_sets)} invalid sets of shards, {len(self.limited)} "
+            f"files above lowered limits, {len(self.signed)} files with signatures, "
+            f"{len(self.canonical)} cases for writers"
         )
 
 
@@ -377,7 +404,9 @@ def all_vectors() -> Vectors:
         invalid_packs=[*invalid_pack_vectors(), *invalid_pack_entry_vectors()],
         valid_pack_sets=list(valid_pack_sets()),
         invalid_pack_sets=list(invalid_pack_sets()),
-        canonical=list(canonical_cases()),
+        limited=list(limited_vectors()),
+        signed=list(signed_vectors()),
+        canonical=[*canonical_cases(), *recording_cases()],
     )
 
 
@@ -388,17 +417,23 @@ def problems_of(vectors: Vectors) -> list[str]:
         *(JOURNAL_SPECIFICATION, PACK_SPECIFICATION),
     ):
         rules |= rules_of(document.read_text(encoding="utf-8"))
+    limited = {(one.vector.rule, one.vector.error) for one in vectors.limited}
+    elsewhere = {rule for rule, _ in limited} | {
+        one.rules[0] for one in vectors.signed if one.error
+    }
     return [
-        *problems(vectors.valid, vectors.invalid, rules),
+        *problems(vectors.valid, vectors.invalid, rules, elsewhere),
         *episode_problems(vectors.valid, vectors.valid_sets, vectors.invalid_episodes, rules),
         *journal_problems(vectors.valid_journals, vectors.invalid_journals, rules),
         *pack_problems(
             vectors.valid_packs,
             vectors.invalid_packs,
             rules,
-            {(vector.rule, vector.error) for vector in vectors.invalid_pack_sets},
+            limited | {(vector.rule, vector.error) for vector in vectors.invalid_pack_sets},
         ),
         *pack_set_problems(vectors.valid_pack_sets, vectors.invalid_pack_sets, rules),
+        *limited_problems(vectors.limited, rules),
+        *signed_problems(vectors.signed, rules),
         *canonical_problems(vectors.canonical, rules),
     ]
 
@@ -419,13 +454,14 @@ def make_files(vectors: Vectors) -> dict[Path, bytes]:
         files[FOLDER / "valid" / f"{good.name}.json"] = _valid_json(good)
     for bad in vectors.invalid:
         files[FOLDER / "invalid" / f"{bad.name}.shard"] = bad.data
-        files[FOLDER / "invalid" / f"{bad.name}.json"] = _invalid_json(bad)
+        files[FOLDER / "invalid" / f"{bad.name}.json"] = to_json(_invalid_fields(bad))
     for several in vectors.valid_sets:
         files[FOLDER / VALID_SETS / f"{several.name}.json"] = _set_json(several)
         for name, data in several.files.items():
             files[FOLDER / VALID_SETS / several.name / name] = data
     for episode in vectors.invalid_episodes:
-        files[FOLDER / INVALID_EPISODES / f"{episode.name}.json"] = _invalid_episode_json(episode)
+        told = to_json(_invalid_episode_fields(episode))
+        files[FOLDER / INVALID_EPISODES / f"{episode.name}.json"] = told
         for name, data in episode.files.items():
             files[FOLDER / INVALID_EPISODES / _invalid_episode_path(episode, name)] = data
     for folder, journals in (
@@ -441,7 +477,10 @@ def make_files(vectors: Vectors) -> dict[Path, bytes]:
     ]
     for folder, shard in packs:
         files[FOLDER / folder / f"{shard.name}.shardpack"] = shard.data
-        files[FOLDER / folder / f"{shard.name}.json"] = _pack_json(shard)
+        fields = _pack_fields(shard)
+        if isinstance(shard, InvalidPack):
+            fields |= describe_damage(shard)
+        files[FOLDER / folder / f"{shard.name}.json"] = to_json(fields)
     pack_sets: list[tuple[str, ValidPackSet | InvalidPackSet]] = [
         *((VALID_PACK_SETS, one) for one in vectors.valid_pack_sets),
         *((INVALID_PACK_SETS, one) for one in vectors.invalid_pack_sets),
@@ -450,6 +489,13 @@ def make_files(vectors: Vectors) -> dict[Path, bytes]:
         files[FOLDER / folder / f"{listed.name}.json"] = to_json(describe_set(listed))
         for name, data in listed.files.items():
             files[FOLDER / folder / listed.name / name] = data
+    for one in vectors.limited:
+        for name, data in _limited_files(one).items():
+            files[FOLDER / LIMITS / name] = data
+    for signed in vectors.signed:
+        files[FOLDER / SIGNATURES / f"{signed.name}.shard"] = signed.data
+        files[FOLDER / SIGNATURES / f"{signed.name}.shard.sig"] = signed.signature
+        files[FOLDER / SIGNATURES / f"{signed.name}.json"] = to_json(signed.describe())
     for case in vectors.canonical:
         files[FOLDER / CANONICAL / f"{case.name}.json"] = to_json(case.describe())
     return files

@@ -16,7 +16,6 @@ from wshard._channels import (
     as_modality,
 )
 from wshard._lanes import (
-    LANES,
     LATENT_ACTION_CHANNEL,
     LATENT_CODEBOOK_CHANNEL,
     frames_block,
@@ -59,7 +58,7 @@ def channel_from_row(
     is_dense = layout is None or layout == "dense"
     count = length if stated is None else stated
     # The size of a ragged block counts items, not steps.
-    if stated is None and is_dense and LANES[row.address[0]].may_have_one_more:
+    if stated is None and is_dense and may_have_one_more(block.name):
         step = prod(row.shape) * row.dtype.size
         if step and block.nbytes == (length + 1) * step:
             count += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -73,9 +73,7 @@ _FLAT: Final[dict[str, tuple[str, DType]]] = {
     TICKS: (TICKS, DType.INT32),
     TIMESTAMPS: (TIMESTAMPS, DType.INT64),
 }
-_FIXED_FOR_REWARD: Final = frozenset(
-    ("length", "layout", "offsets_block", "time_block", "start_ns")
-)
+_LAYOUT_FIELDS: Final = frozenset(("length", "layout", "offsets_block", "time_block", "start_ns"))
 _MOST_TEXTS: Final = 64
 _LONGEST_TEXT: Final = 1 << 16
 _EPISODE_ROLE: Final = int(Role.WSHARD)
@@ -217,6 +215,12 @@ def _route(
         raise error.located(path=reader.name) from None
 
 
+def _without_layout(row: Row) -> Row:
+    """What a row says about the values, for a dense block with one entry per step."""
+    said = {key: value for key, value in row.fields.items() if key not in _LAYOUT_FIELDS}
+    return row._replace(fields=said)
+
+
 class _Router:
     """Puts every entry of a file into the lane it belongs to (section 16, step 4)."""
 
@@ -292,8 +296,7 @@ class _Router:
             row = self._rows.get(REWARD)
             if row is not None:
                 # `reward` is f32 [T] whatever its row says; the row may say what the numbers mean.
-                said = {key: row.fields[key] for key in row.fields if key not in _FIXED_FOR_REWARD}
-                plain = Row(row.id, row.block, dtype, (), said, row.address)
+                plain = _without_layout(row)._replace(dtype=dtype, shape=())
                 self._parts[lane,] = self._described("reward", plain, block)
                 return
         elif name == DONE and TERMINATED in self._sizes:
@@ -302,13 +305,22 @@ class _Router:
 
     def _undescribed(self, name: str, key: str, block: Block) -> Channel:
         # Stream writers describe every channel as a signal, even if only the action is there.
-        row = self._rows.get("signal/" + name[7:]) if name.startswith("action/") else None
-        if row is not None and row.block not in self._sizes:
-            channel = self._described(name[7:], row, block)
-            if block.nbytes == channel.nbytes:
+        rows = self._unplaced.get(name[7:], ()) if name.startswith("action/") else ()
+        for row in rows:
+            if block.nbytes == self._length * prod(row.shape) * row.dtype.size:
+                channel = self._described(name[7:], _without_layout(row), block)
                 channel.inferred = True
                 return channel
         return guessed_channel(key, block, self._length, self._signal)
+
+    @cached_property
+    def _unplaced(self) -> dict[str, list[Row]]:
+        """Rows whose blocks are not in the file, by id."""
+        found: dict[str, list[Row]] = {}
+        for row in self._rows.values():
+            if row.block not in self._sizes:
+                found.setdefault(row.id, []).append(row)
+        return found
 
     def _signal(self, channel: str) -> Row | None:
         """The row of a signal that is there (W-CHN-6)."""

@@ -73,7 +73,7 @@ class Check:
     arguments: tuple[str, ...]
     case: Told
     kind: str
-    """How to compare: "told", "error", "stream", "recover" or "written"."""
+    """How to compare: "told", "error", "stream", "recover", "written" or "verified"."""
 
     def arguments_for(self, folder: Path) -> list[str]:
         """The arguments, with a place for files that are written."""
@@ -107,6 +107,8 @@ def checks() -> Iterator[Check]:
     yield from _reading("valid", "episode", "episodes: read")
     yield from _reading("valid_episodes", "episode", "episodes of several files: read")
     yield from _steps("invalid_episodes", "episode", "episodes: refuse")
+    # What a reader gives that does not decode.
+    yield from _reading("invalid_episodes", "episode", "episodes with bad pictures: read")
     yield from _reading("valid_journals", "journal", "journals: read")
     yield from _reading("invalid_journals", "journal", "journals: stop or refuse")
     yield from _reading("valid_packs", "pack", "packs: read")
@@ -117,9 +119,21 @@ def checks() -> Iterator[Check]:
             yield Check(f"packs: {kind}", path.stem, needs, (kind, file), case, kind)
     yield from _reading("valid_sets", "set", "sets: read")
     yield from _steps("invalid_sets", "set", "sets: refuse")
+    yield from _steps("limits", None, "limits: refuse")
+    for path, case, file in _cases("signatures"):
+        is_refused = "error" in case
+        letters = "RIG" + "N" * ("S-MAN-7" in (case.get("rule"), *case.get("rules", ())))
+        yield Check(
+            "signatures: refuse" if is_refused else "signatures: verify",
+            path.stem,
+            frozenset(letters),
+            ("verify", file, str(path.parent / case["signature"]), case["key"]),
+            case,
+            "error" if is_refused else "verified",
+        )
     for path in sorted((VECTORS / "canonical").glob("*.json")):
         case = json.loads(path.read_text("utf-8"))
-        letters = {"container": "W", "episode": "WE", "pack": "B"}[case["kind"]]
+        letters = {"container": "W", "episode": "WE", "pack": "B", "recording": "OEQ"}[case["kind"]]
         needs = frozenset(letters + _canonical_features(path.stem, case))
         group = f"write {case['kind']}s"
         yield Check(group, path.stem, needs, ("write", str(path), "OUT"), case, "written")
@@ -133,8 +147,10 @@ def _cases(folder: str) -> Iterator[tuple[Path, Told, str]]:
 
 def _reading(folder: str, kind: str, group: str) -> Iterator[Check]:
     for path, case, file in _cases(folder):
-        if kind == "episode" and "episode" not in case:
-            continue
+        if kind == "episode":
+            if "episode" not in case:
+                continue
+            case.pop("error", None)  # that of decoding
         letters = _features(kind, case)
         if folder == "valid_episodes":
             letters += "H"
@@ -143,8 +159,10 @@ def _reading(folder: str, kind: str, group: str) -> Iterator[Check]:
         yield Check(group, path.stem, frozenset(letters), ("read", kind, file), case, how)
 
 
-def _steps(folder: str, kind: str, group: str) -> Iterator[Check]:
+def _steps(folder: str, of: str | None, group: str) -> Iterator[Check]:
+    """Steps that must fail, of one kind of files or of the kind that each vector names."""
     for path, case, file in _cases(folder):
+        kind = of or str(case["kind"])
         if kind == "set" and case["when"] == "check":
             continue  # found by a checking tool
         needs = _refusal_features(kind, path.stem, case)
@@ -219,7 +237,10 @@ def _refusal_features(kind: str, name: str, case: Told) -> str:
 def _wanted(check: Check) -> Told:
     case = check.case
     if check.kind == "written":
-        return {key: case[key] for key in ("identity", "sha256") if key in case}
+        keys = ("identity", "journal_sha256", "sha256")
+        return {key: case[key] for key in keys if key in case}
+    if check.kind == "verified":
+        return {key: case[key] for key in ("identity", "version")}
     kind = check.arguments[1]
     told: Told = case["episode"] if kind == "episode" else case
     left_out = {
@@ -274,7 +295,7 @@ def _wrong_error(answer: Told, case: Told) -> str | None:
     if code is None:
         return f"is accepted; expected {case['error']}"
     also = [*case.get("also", ())]
-    if case["when"] == "stream":
+    if case.get("when") == "stream":
         also += case["stream"].get("also", ())
     problem = f"gives {code} ({rule}); expected {case['error']} ({case['rule']})"
     if code not in (case["error"], *also):

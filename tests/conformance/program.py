@@ -5,6 +5,7 @@
     python -m tests.conformance.program step KIND FILE CASE    what an invalid vector asks for
     python -m tests.conformance.program stream FILE            a shard of a dataset, from start to end
     python -m tests.conformance.program recover FILE           what can be saved of a damaged shard
+    python -m tests.conformance.program verify FILE SIGNATURE KEY   a signature, with a key that is trusted
     python -m tests.conformance.program write CASE OUT         a case of spec/vectors/canonical
     python -m tests.conformance.program rewrite KIND IN OUT    reads a file and writes it again
     python -m tests.conformance.program --batch                a JSON list of arguments on each line of stdin
@@ -21,8 +22,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
 import shardpack
 from shard_format import (
+    Limits,
     Manifest,
     ShardError,
     ShardReader,
@@ -32,7 +36,9 @@ from shard_format import (
     verify_identity,
 )
 from shard_format import compute_identity as identity_of
+from shard_format.signing import verify as verify_signature
 from shardpack import ShardPackReader, ShardPackWriter
+from tests.conformance.recording import record
 from tests.conformance.telling import (
     sha256,
     tell_container,
@@ -117,9 +123,17 @@ def step(kind: str, file: str, case_file: str) -> Told:
     return {"done": True}
 
 
+def limits_of(case: Told) -> Limits:
+    """Those that a vector lowers, the others as usual."""
+    names = {"max_window_bytes": "max_zstd_window_bytes"}
+    return Limits(
+        **{names.get(one, one): int(most) for one, most in case.get("limits", {}).items()}
+    )
+
+
 def container_step(path: Path, case: Told) -> None:
     """The step of an invalid container that must fail; all steps before it must not."""
-    with ShardReader(path) as reader:
+    with ShardReader(path, limits=limits_of(case)) as reader:
         when = case["when"]
         if when == "read":
             reader.read_entry(case["entry"])
@@ -142,7 +156,7 @@ def _episode_step(path: Path, case: Told) -> None:
             if finding.code in (case["error"], *case.get("also", ())):
                 raise _Found(finding.code, case["rule"])
         return
-    with load_wshard(path, sidecars="strict") as episode:
+    with load_wshard(path, sidecars="strict", limits=limits_of(case)) as episode:
         if case["when"] == "touch":
             lane: Any = getattr(episode, case["touch"][0])
             for key in case["touch"][1:]:
@@ -165,7 +179,7 @@ def _pack_step(path: Path, case: Told) -> None:
         for record in shardpack.stream(path):
             _ = record.key
         return
-    with ShardPackReader(path) as reader:
+    with ShardPackReader(path, limits=limits_of(case)) as reader:
         step_in_pack(reader, case)
 
 
@@ -189,7 +203,7 @@ def step_in_pack(reader: ShardPackReader, case: Told) -> None:
 
 
 def _set_step(path: Path, case: Told) -> None:
-    with shardpack.open(path) as dataset:
+    with shardpack.open(path, limits=limits_of(case)) as dataset:
         if case["when"] == "shard":
             names = list(shardpack.ShardSet.read(path).names)
             _ = dataset.shards[names.index(case["shard"])]
@@ -203,6 +217,15 @@ class _Found(Exception):
         self.code, self.rule = code, rule
 
 
+# --- signatures
+
+
+def verify(file: str, signature: str, key: str) -> Told:
+    trusted = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
+    identity = verify_signature(file, signature, trusted)
+    return {"identity": identity.digest, "version": str(identity.version)}
+
+
 # --- writing
 
 
@@ -210,8 +233,12 @@ def write_case(case_file: str, out: str) -> Told:
     case = json.loads(Path(case_file).read_text("utf-8"))
     path = Path(out)
     path.unlink(missing_ok=True)
-    write(case, path)
-    told = {"sha256": sha256(path.read_bytes())}
+    told = {}
+    if case["kind"] == "recording":
+        told["journal_sha256"] = sha256(record(case, path))
+    else:
+        write(case, path)
+    told["sha256"] = sha256(path.read_bytes())
     if case["kind"] != "pack":
         with ShardReader(path) as reader:
             told["identity"] = identity_of(reader).digest
@@ -261,6 +288,7 @@ COMMANDS: dict[str, tuple[int, Callable[..., Told]]] = {
     "step": (3, step),
     "stream": (1, stream),
     "recover": (1, recover),
+    "verify": (3, verify),
     "write": (2, write_case),
     "rewrite": (3, rewrite),
 }

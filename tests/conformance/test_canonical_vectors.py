@@ -14,6 +14,7 @@ from shard_format import ShardReader, compute_identity
 from shard_format.canonical_json import canonical, parse
 from shard_format.errors import BadMetadata
 from shard_format.registry import DEFAULT_LIMITS
+from tests.conformance.recording import record
 from tests.conformance.writing import write
 from wshard._values import regular_times
 
@@ -27,7 +28,7 @@ def stem(path: Path) -> str:
 
 
 def test_there_are_as_many_cases_as_promised() -> None:
-    for kind, least in (("container", 40), ("episode", 40), ("pack", 9)):
+    for kind, least in (("container", 40), ("episode", 40), ("pack", 9), ("recording", 7)):
         assert sum(path.stem.startswith(kind) for path in CASES) >= least
 
 
@@ -35,7 +36,10 @@ def test_there_are_as_many_cases_as_promised() -> None:
 def test_a_writer_gives_the_stated_file(path: Path, tmp_path: Path) -> None:
     case = json.loads(path.read_text("utf-8"))
     out = tmp_path / "out"
-    write(case, out)
+    if case["kind"] == "recording":
+        assert hashlib.sha256(record(case, out)).hexdigest() == case["journal_sha256"]
+    else:
+        write(case, out)
     if case["kind"] != "pack":
         assert_container(out, case)
     if "sha256" in case:

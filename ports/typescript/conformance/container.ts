@@ -7,13 +7,16 @@ import {
   createShard,
   findWarnings,
   type JsonObject,
+  type OpenOptions,
   openShard,
+  parseSignature,
   readManifest,
   type ShardReader,
   verifyIdentity,
   verifyShard,
+  verifySignature,
 } from "../src/node.js";
-import { digest, type Kind, type Told } from "./kind.js";
+import { digest, type Kind, optionsOf, type Told } from "./kind.js";
 
 /** The number of entries above which only their digest is told. */
 const mostListed = 1000;
@@ -21,18 +24,7 @@ const mostListed = 1000;
 export const container: Kind = {
   read: (file) => using(file, tell),
 
-  step: (file, given) =>
-    using(file, async (reader) => {
-      const entry = String(given["entry"]);
-      const start = Number(given["start"]);
-      if (given["when"] === "read") await reader.read(entry);
-      if (given["when"] === "range") await reader.readRange(entry, start, start + Number(given["length"]));
-      if (given["when"] === "schema") await reader.schema();
-      if (given["when"] === "manifest") await readManifest(reader);
-      if (given["when"] === "identity") await verifyIdentity(reader);
-      if (given["when"] === "verify") await verifyShard(reader);
-      return { done: true };
-    }),
+  step: (file, given) => using(file, (reader) => step(reader, given), optionsOf(given)),
 
   write: async (given, out) => {
     const options = given["options"] as JsonObject;
@@ -74,6 +66,27 @@ export const container: Kind = {
     }),
 };
 
+async function step(reader: ShardReader, given: JsonObject): Promise<Told> {
+  const entry = String(given["entry"]);
+  const start = Number(given["start"]);
+  if (given["when"] === "read") await reader.read(entry);
+  if (given["when"] === "range") await reader.readRange(entry, start, start + Number(given["length"]));
+  if (given["when"] === "schema") await reader.schema();
+  if (given["when"] === "manifest") await readManifest(reader);
+  if (given["when"] === "identity") await verifyIdentity(reader);
+  if (given["when"] === "verify") await verifyShard(reader);
+  return { done: true };
+}
+
+/** Verifies a signature file with the hex digits of a key that is trusted. */
+export function verifyFile(file: string, signature: string, key: string): Promise<Told> {
+  return using(file, async (reader) => {
+    const parsed = parseSignature(readFileSync(signature));
+    const version = await verifySignature(reader, parsed, key);
+    return { identity: parsed.identity, version: String(version) };
+  });
+}
+
 /** What a case says about the content of an entry. */
 export function content(text: string): Uint8Array {
   const [kind, value] = text.split(":");
@@ -93,8 +106,12 @@ export function tellWritten(path: string): Promise<Told> {
 }
 
 /** Opens a file, uses it and closes it. */
-export async function using<T>(file: string, run: (reader: ShardReader) => Promise<T>): Promise<T> {
-  const reader = await openShard(file);
+export async function using<T>(
+  file: string,
+  run: (reader: ShardReader) => Promise<T>,
+  options: OpenOptions = {},
+): Promise<T> {
+  const reader = await openShard(file, options);
   try {
     return await run(reader);
   } finally {

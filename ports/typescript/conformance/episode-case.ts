@@ -59,7 +59,7 @@ function bytes(hex: unknown): Uint8Array {
 }
 
 /** Every bit of the values; those of 16-bit floats as integers. */
-function numbers(dtype: DType, hex: unknown): NumbersInput {
+export function numbers(dtype: DType, hex: unknown): NumbersInput {
   return toTypedArray(dtype === "f16" || dtype === "bf16" ? "u16" : dtype, bytes(hex));
 }
 

@@ -15,7 +15,7 @@ import {
 } from "../src/wshard/node.js";
 import { formatBase64 } from "../src/wshard/video.js";
 import { caseInput } from "./episode-case.js";
-import { digest, type Kind, type Told } from "./kind.js";
+import { digest, type Kind, optionsOf, type Told } from "./kind.js";
 
 /** What it has, in the letters of tests/conformance/ports.py. */
 export const episodeFeatures = "ECDH";
@@ -32,7 +32,7 @@ export const episode: Kind = {
   },
 
   async step(file, given) {
-    const opened = await openEpisode(file);
+    const opened = await openEpisode(file, optionsOf(given));
     try {
       if (given.when === "check") {
         const codes = [given.error, ...((given.also as string[] | undefined) ?? [])];

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { type JsonObject, parseJsonObject } from "../src/node.js";
+import { type JsonObject, type Limits, parseJsonObject } from "../src/node.js";
 
 /** An answer: plain JSON. */
 export type Told = Record<string, unknown>;
@@ -18,6 +18,13 @@ export interface Kind {
 /** The JSON of a vector, with exact integers. */
 export function readCase(path: string): JsonObject {
   return parseJsonObject(readFileSync(path), { maxJsonBytes: 2 ** 30, maxJsonNodes: 2 ** 30 });
+}
+
+/** The limits that a vector lowers, for the function that opens its file. */
+export function optionsOf(given: JsonObject): { limits: Partial<Limits> } {
+  const lowered = Object.entries((given["limits"] ?? {}) as JsonObject);
+  const camel = (name: string) => name.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase());
+  return { limits: Object.fromEntries(lowered.map(([name, most]) => [camel(name), Number(most)])) };
 }
 
 /** SHA-256 in hex. */

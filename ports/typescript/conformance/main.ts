@@ -2,21 +2,22 @@
 
 import { createInterface } from "node:readline";
 import { canonicalJson, ShardError } from "../src/node.js";
-import { container } from "./container.js";
+import { container, verifyFile } from "./container.js";
 import { episode, episodeFeatures } from "./episode.js";
 import { journal, journalFeatures } from "./journal.js";
 import { type Kind, readCase, type Told } from "./kind.js";
 import { pack } from "./pack.js";
+import { recording } from "./recording.js";
 import { set } from "./set.js";
 
 const usage =
-  "run info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | --batch";
+  "run info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | verify FILE SIGNATURE KEY | write CASE OUT | rewrite KIND IN OUT | --batch";
 
 /** The letters of tests/conformance/ports.py. */
 const features = ["RZMSFLJNIGVW", episodeFeatures, journalFeatures, "PTKB"].join("");
 
 /** What the program does with each kind of file. */
-const kinds: Record<string, Kind> = { container, episode, journal, pack, set };
+const kinds: Record<string, Kind> = { container, episode, journal, pack, recording, set };
 
 type Command = (...texts: string[]) => Promise<Told>;
 
@@ -31,6 +32,7 @@ const commands: Record<string, Command> = {
   step: (kind, file, path) => can(kinds[kind]?.step)(file, readCase(path)),
   stream: (file) => can(kinds["pack"]?.stream)(file),
   recover: (file) => can(kinds["pack"]?.recover)(file),
+  verify: verifyFile,
   write: (path, out) => {
     const given = readCase(path);
     return can(kinds[String(given["kind"])]?.write)(given, out);
@@ -48,7 +50,16 @@ function can<F>(run: F | undefined): F {
 /** The exit code and the answer of one call. */
 async function answer(texts: unknown): Promise<[number, Told]> {
   const [name, ...given] = Array.isArray(texts) ? texts.map(String) : [];
-  const counts: Record<string, number> = { info: 0, read: 2, step: 3, stream: 1, recover: 1, write: 2, rewrite: 3 };
+  const counts: Record<string, number> = {
+    info: 0,
+    read: 2,
+    step: 3,
+    stream: 1,
+    recover: 1,
+    verify: 3,
+    write: 2,
+    rewrite: 3,
+  };
   if (name === undefined || counts[name] !== given.length) return [2, { usage }];
   try {
     return [0, await commands[name](...given)];

@@ -9,12 +9,13 @@ import {
   type Entries,
   type MessagePackValue,
   openShardPack as openPack,
+  type PackOptions,
   type PackRecord,
   recoverShardPack,
   type ShardPackReader,
   ShardPackWriter,
 } from "../src/shardpack/index.js";
-import { digest, type Kind, type Told } from "./kind.js";
+import { digest, type Kind, optionsOf, type Told } from "./kind.js";
 
 export const pack: Kind = {
   read: (file) => using(file, (reader) => tell(reader, file)),
@@ -24,17 +25,7 @@ export const pack: Kind = {
       for await (const record of streamShardPack(file)) void record.key;
       return { done: true };
     }
-    return await using(file, async (reader) => {
-      const record = () => reader.record(Number(given["record"]));
-      if (given["when"] === "offsets") void reader.offsets;
-      if (given["when"] === "lookup") await reader.find("first");
-      if (given["when"] === "index_metadata") void reader.metadata;
-      if (given["when"] === "key") await reader.byKey(String(given["key"]));
-      if (given["when"] === "record") void (await record()).key;
-      if (given["when"] === "metadata") (await record()).metadata();
-      if (given["when"] === "entry") await (await record()).read(String(given["entry"]));
-      return { done: true };
-    });
+    return await using(file, (reader) => step(reader, given), optionsOf(given));
   },
 
   stream: async (file) => {
@@ -101,13 +92,29 @@ export const pack: Kind = {
     }),
 };
 
+async function step(reader: ShardPackReader, given: JsonObject): Promise<Told> {
+  const record = () => reader.record(Number(given["record"]));
+  if (given["when"] === "offsets") void reader.offsets;
+  if (given["when"] === "lookup") await reader.find("first");
+  if (given["when"] === "index_metadata") void reader.metadata;
+  if (given["when"] === "key") await reader.byKey(String(given["key"]));
+  if (given["when"] === "record") void (await record()).key;
+  if (given["when"] === "metadata") (await record()).metadata();
+  if (given["when"] === "entry") await (await record()).read(String(given["entry"]));
+  return { done: true };
+}
+
 function save(sink: BytesSink, out: string): Told {
   writeFileSync(out, sink.bytes as Uint8Array);
   return { sha256: digest(sink.bytes as Uint8Array) };
 }
 
-async function using(file: string, run: (reader: ShardPackReader) => Promise<Told>): Promise<Told> {
-  const reader = await openShardPack(file);
+async function using(
+  file: string,
+  run: (reader: ShardPackReader) => Promise<Told>,
+  options: PackOptions = {},
+): Promise<Told> {
+  const reader = await openShardPack(file, options);
   try {
     return await run(reader);
   } finally {

@@ -1,6 +1,6 @@
 import { openShardSet } from "../src/node/shardpack.js";
-import type { ShardSet } from "../src/shardpack/index.js";
-import type { Kind, Told } from "./kind.js";
+import type { PackOptions, ShardSet } from "../src/shardpack/index.js";
+import { type Kind, optionsOf, type Told } from "./kind.js";
 
 export const set: Kind = {
   read: (file) =>
@@ -11,14 +11,18 @@ export const set: Kind = {
     }),
 
   step: (file, given) =>
-    using(file, async (found) => {
-      if (given["when"] === "shard") await found.shard(found.names.indexOf(String(given["shard"])));
-      return { done: true };
-    }),
+    using(
+      file,
+      async (found) => {
+        if (given["when"] === "shard") await found.shard(found.names.indexOf(String(given["shard"])));
+        return { done: true };
+      },
+      optionsOf(given),
+    ),
 };
 
-async function using(file: string, run: (set: ShardSet) => Promise<Told>): Promise<Told> {
-  const found = await openShardSet(file);
+async function using(file: string, run: (set: ShardSet) => Promise<Told>, options: PackOptions = {}): Promise<Told> {
+  const found = await openShardSet(file, options);
   try {
     return await run(found);
   } finally {

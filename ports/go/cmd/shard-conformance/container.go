@@ -159,6 +159,7 @@ func tellFilters(filters *shard.Filters) ([]any, error) {
 
 type invalidCase struct {
 	When, Entry, Start, Length string
+	Limits                     lowered
 }
 
 func stepContainer(file, casePath string) (object, error) {
@@ -166,7 +167,7 @@ func stepContainer(file, casePath string) (object, error) {
 	if err := readCase(casePath, &c); err != nil {
 		return nil, err
 	}
-	r, err := shard.OpenShard(file)
+	r, err := shard.OpenShard(file, c.Limits.options())
 	if err != nil {
 		return nil, err
 	}
@@ -191,6 +192,29 @@ func stepContainer(file, casePath string) (object, error) {
 		return nil, err
 	}
 	return object{"done": true}, nil
+}
+
+// --- signatures
+
+func verify(arguments []string) (object, error) {
+	r, err := shard.OpenShard(arguments[0])
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }()
+	signature, err := shard.ReadSignature(arguments[1])
+	if err != nil {
+		return nil, err
+	}
+	key, err := hex.DecodeString(arguments[2])
+	if err != nil {
+		return nil, err
+	}
+	identity, err := r.VerifySignature(signature, key)
+	if err != nil {
+		return nil, err
+	}
+	return object{"identity": identity.Digest(), "version": strconv.Itoa(identity.Version)}, nil
 }
 
 // --- writing

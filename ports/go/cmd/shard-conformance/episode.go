@@ -267,8 +267,9 @@ func (t *teller) label(label *wshard.Label) object {
 // --- steps of invalid vectors
 
 type episodeStep struct {
-	When  string
-	Touch []string
+	When   string
+	Touch  []string
+	Limits lowered
 }
 
 func stepEpisode(file, casePath string) (object, error) {
@@ -284,7 +285,7 @@ func stepEpisode(file, casePath string) (object, error) {
 		}
 		return object{"done": true}, nil
 	}
-	ep, err := wshard.Open(file, wshard.Options{Sidecars: wshard.StrictSidecars})
+	ep, err := wshard.Open(file, wshard.Options{Options: c.Limits.options(), Sidecars: wshard.StrictSidecars})
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	usage = "shard-conformance info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | record IN OUT | --batch"
+	usage = "shard-conformance info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | verify FILE SIGNATURE KEY | write CASE OUT | rewrite KIND IN OUT | --batch"
 	// features has the letters of tests/conformance/ports.py.
 	features = "RZMSFLJNIGVWECDHOQPTKB"
 	// mostListed is the number of entries above which only their digest is told.
@@ -37,6 +37,7 @@ var kinds = map[string]kind{
 	"set":       {read: readSet, step: stepSet},
 	"episode":   {readEpisode, stepEpisode, writeEpisode, rewriteEpisode},
 	"journal":   {readJournal, nil, nil, recoverJournal},
+	"recording": {write: writeRecording},
 }
 
 type object = map[string]any
@@ -81,9 +82,9 @@ func answer(arguments []string) (int, object) {
 		"step":    {3, step},
 		"stream":  {1, streamPack},
 		"recover": {1, recoverPack},
+		"verify":  {3, verify},
 		"write":   {2, write},
 		"rewrite": {3, rewrite},
-		"record":  {2, record},
 	}
 	if len(arguments) == 0 {
 		return 2, object{"usage": usage}

@@ -224,7 +224,10 @@ func recoverPack(arguments []string) (object, error) {
 // --- steps of invalid vectors
 
 func stepPack(file, casePath string) (object, error) {
-	var c struct{ When, Record, Entry, Key string }
+	var c struct {
+		When, Record, Entry, Key string
+		Limits                   lowered
+	}
 	if err := readCase(casePath, &c); err != nil {
 		return nil, err
 	}
@@ -241,7 +244,7 @@ func stepPack(file, casePath string) (object, error) {
 		}
 		return object{"done": true}, nil
 	}
-	r, err := shardpack.Open(file)
+	r, err := shardpack.Open(file, c.Limits.packOptions())
 	if err != nil {
 		return nil, err
 	}

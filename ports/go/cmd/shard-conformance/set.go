@@ -26,11 +26,14 @@ func readSet(file string) (object, error) {
 }
 
 func stepSet(file, casePath string) (object, error) {
-	var c struct{ When, Shard string }
+	var c struct {
+		When, Shard string
+		Limits      lowered
+	}
 	if err := readCase(casePath, &c); err != nil {
 		return nil, err
 	}
-	s, err := shardpack.OpenSet(file)
+	s, err := shardpack.OpenSet(file, c.Limits.packOptions())
 	if err != nil {
 		return nil, err
 	}

@@ -46,6 +46,7 @@ export function* channelsOf(episode: Episode): Generator<Channel> {
 
 /** Reads everything of a channel. */
 export async function readChannel(channel: Channel): Promise<void> {
+  if (channel.layout === "video") await channel.checkPictures();
   await channel.data();
   await channel.timestampsNs();
 }

@@ -206,7 +206,8 @@ function blocksOf(parts: readonly Opened[]): Blocks {
       else unplaced.push(row);
     }
   }
-  return { found, rows, unplaced, steps: Number(base.facts.length), edges: base.edges };
+  const { facts, edges, reader } = base;
+  return { found, rows, unplaced, steps: Number(facts.length), edges, limits: reader.limits };
 }
 
 /** An entry of a file as a block. A whole one is checked against its checksum. */

@@ -2,7 +2,7 @@
 
 import { located } from "../core/errors.js";
 import { checkJsonSize, parseJsonObject } from "../core/json.js";
-import { defaultLimits, dtypeSizes } from "../core/registry.js";
+import { dtypeSizes, type Limits } from "../core/registry.js";
 import type { Block, FindBlock } from "./blocks.js";
 import { type Channel, channelOfRow, DenseChannel } from "./channels.js";
 import { type Form, type Label, parseLabel, type Row } from "./metadata.js";
@@ -93,6 +93,7 @@ export interface Blocks {
   readonly unplaced: readonly Row[];
   readonly steps: number;
   readonly edges: Edges;
+  readonly limits: Readonly<Limits>;
 }
 
 const knownMeta: ReadonlySet<string> = new Set([
@@ -151,7 +152,8 @@ function place(lanes: Lanes, block: Block, blocks: Blocks, find: FindBlock): boo
     const residual = residualOf(block, row, find, blocks.steps, blocks.edges);
     return residual !== null && add(lanes.residuals, residualKey(name), () => residual);
   }
-  if (lane === "label") return named.channel !== "" && add(lanes.labels, named.channel, () => labelLane(block));
+  if (lane === "label")
+    return named.channel !== "" && add(lanes.labels, named.channel, () => labelLane(block, blocks.limits));
   return false;
 }
 
@@ -171,11 +173,12 @@ export function inner<T>(maps: Map<string, Map<string, T>>, key: string): Map<st
   return found;
 }
 
-function labelLane(block: Block): LabelLane {
+function labelLane(block: Block, { maxJsonBytes, maxJsonNodes }: Limits): LabelLane {
   const read = async () => {
     try {
-      checkJsonSize(block.size, "a label", defaultLimits.maxJsonBytes);
-      return parseLabel(parseJsonObject(await block.read(), { what: "a label", rule: "W-LAB-1" }));
+      checkJsonSize(block.size, "a label", maxJsonBytes);
+      const options = { what: "a label", rule: "W-LAB-1", maxJsonBytes, maxJsonNodes };
+      return parseLabel(parseJsonObject(await block.read(), options));
     } catch (error) {
       throw located(error, block.path, block.name);
     }

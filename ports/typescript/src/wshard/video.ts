@@ -205,13 +205,20 @@ export class VideoChannel extends BaseChannel {
     return Array.from({ length: end - first }, (_, at) => {
       const number = first + at;
       const data = bytes.subarray(index.offsets[number] - start, index.offsets[number + 1] - start);
-      if (this.contentType === "image/png") this.checkPng(data, number);
       const isKeyframe = index.keyframes[number];
       return { data, number, step: Number(index.steps[number]), isKeyframe, isHidden: index.hidden[number] };
     });
   }
 
-  /** W-VID-6 as far as the head of an image says it. */
+  /**
+   * Compares the sizes that PNG images state with the shape of the channel (W-VID-6). Nothing is decoded; other codecs
+   * are not checked. Ask for it before you decode.
+   */
+  async checkPictures(): Promise<void> {
+    if (this.contentType.toLowerCase() !== "image/png") return;
+    for (const { data, number } of await this.data()) this.checkPng(data, number);
+  }
+
   private checkPng(data: Uint8Array, number: number): void {
     const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
     const isPng = data.length >= pngSides + 8 && view.getUint32(0) === pngMagic;

@@ -1,0 +1,1 @@
+{"algorithm":"ed25519","identity":"1aeab4305547d4fd54e33d94b7c28f25a0141f2643076a750c31e9af3c3b7b88","public_key":"2369eb7ae4f120b67917d4c61302919862f2ddaed936fa29226a5abeb9a4a95a","v":2}
