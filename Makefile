@@ -200,7 +200,7 @@ bench: $(ENV)/bench/.ready
 # Each language beside libraries of its own. The programs print Markdown; the file is replaced when all are done.
 bench-ports: $(LANGUAGES:%=benchmarks/.%.md)
 	@{ printf '# Results of the other languages\n\nWritten by `make bench-ports`. Medians of interleaved rounds; files in the page cache.\n'; \
-		printf '%s, %s processors.\n' "$$(uname -sm)" "$$(getconf _NPROCESSORS_ONLN)"; cat $^; } > benchmarks/.ports.md
+		printf '%s, %s processors. Load averages at the end:%s.\n' "$$(uname -sm)" "$$(getconf _NPROCESSORS_ONLN)" "$$(uptime | sed 's/.*://')"; cat $^; } > benchmarks/.ports.md
 	@mv benchmarks/.ports.md benchmarks/RESULTS_PORTS.md && rm $^
 
 benchmarks/.go.md: always

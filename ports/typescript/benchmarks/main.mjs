@@ -157,7 +157,7 @@ async function decoding() {
 // --- 3: 64 steps of a camera
 
 const checked = {
-  raw: "Nobody has checksums of parts of raw data. `checksums: false` also leaves out those of the small entries that describe the episode.",
+  raw: "@shard-format/core, h5wasm and zarrita compare no checksums of raw values here. `checksums: false` also leaves out those of the small entries that describe the episode.",
   compressed: "The frames of @shard-format/core have checksums that zstd compares, also with `checksums: false`.",
 };
 
