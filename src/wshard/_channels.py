@@ -155,16 +155,19 @@ class Channel(Strict):
         horizon: int | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        self.name = name
-        self.semantics = semantics
-        self.modality = as_modality(modality)
-        self.sampling_rate_hz = sampling_rate_hz
-        self.content_type = content_type
-        self.unit = unit
-        self.description = description
-        self.start_ns = None if start_ns is None else operator.index(start_ns)
-        self.lossy = lossy
-        self.extra = dict(extra or {})
+        # Not through `__setattr__`: converters and recorders make many channels.
+        vars(self).update(
+            name=name,
+            semantics=semantics,
+            modality=as_modality(modality),
+            sampling_rate_hz=sampling_rate_hz,
+            content_type=content_type,
+            unit=unit,
+            description=description,
+            start_ns=None if start_ns is None else operator.index(start_ns),
+            lossy=lossy,
+            extra=dict(extra or {}),
+        )
         if timestamps_ns is not None:
             self.timestamps_ns = timestamps_ns
         try:
