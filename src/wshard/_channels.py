@@ -856,8 +856,7 @@ class TextChannel(RaggedChannel):
             )
         texts, pieces = list(data), list[bytes]()
         try:
-            for text in texts:
-                pieces.append(str.encode(text))
+            pieces.extend(map(str.encode, texts))
         except TypeError:
             raise InvalidArgument(
                 "a text channel holds something that is not a string",
@@ -876,8 +875,8 @@ class TextChannel(RaggedChannel):
         first, end = int(offsets[start]), int(offsets[stop])
         stored = self._items(first, end).tobytes()
         try:
-            for low, high in pairwise((offsets[start : stop + 1] - first).tolist()):
-                texts.append(stored[low:high].decode())
+            edges = (offsets[start : stop + 1] - first).tolist()
+            texts.extend(map(bytes.decode, [stored[low:high] for low, high in pairwise(edges)]))
         except UnicodeDecodeError as error:
             raise BadValue(
                 f"the text of step {start + len(texts)} is not UTF-8: {error.reason}",
@@ -893,7 +892,7 @@ class TextChannel(RaggedChannel):
 
 def _offsets_of(pieces: Sequence[Any]) -> NDArray[np.int64]:
     offsets = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum(list(map(len, pieces)), out=offsets[1:])
+    np.fromiter(map(len, pieces), np.int64, len(pieces)).cumsum(out=offsets[1:])
     return offsets
 
 

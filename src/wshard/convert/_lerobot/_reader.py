@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -76,7 +77,7 @@ class LeRobotReader(DatasetReader):
         # A list, because the keys of metadata have no order.
         features = self._info.fields["features"].items()
         described = [{"name": name, **fields} for name, fields in features]
-        self._features = json.dumps(strict_json(described))
+        self._features = marshal.dumps(strict_json(described))
         self._files = BoundedCache[tuple[int, ...], DataFile](count=_OPEN_TABLES)
         # Lazy channels hold on to their file: a file that left the cache is closed with the last of them.
         self._used = WeakSet[DataFile]()
@@ -92,6 +93,7 @@ class LeRobotReader(DatasetReader):
         for file in list(self._used):
             file.close()
         self._files.clear()
+        self._meta.close()
 
     # --- episodes
 
@@ -123,7 +125,7 @@ class LeRobotReader(DatasetReader):
         own: dict[str, Any] = {
             "version": self._info.version,
             "episode_index": entry.number,
-            "features": json.loads(self._features),
+            "features": marshal.loads(self._features),
         }
         statistics, more = self._meta.details(entry)
         if more:
@@ -132,7 +134,7 @@ class LeRobotReader(DatasetReader):
         if self._meta.subtasks is not None:
             own["subtasks"] = list(self._meta.subtasks)
             notes.kept(SUBTASKS, "metadata/lerobot/subtasks")
-        found: dict[str, Any] = {"dataset": json.loads(self._meta.facts), "lerobot": own}
+        found: dict[str, Any] = {"dataset": marshal.loads(self._meta.facts), "lerobot": own}
         notes.kept("meta/info.json", "metadata/dataset")
         if statistics:
             found["statistics"] = strict_json(statistics)
@@ -417,7 +419,7 @@ class _Columns:
             put(self._episode, ("signal", "task_index"), Channel("task_index", data=numbers))
             self._notes.kept("task_index", "signal/task_index")
             return
-        unknown = sorted(set(numbers.tolist()) - set(tasks))
+        unknown = sorted(set(numbers.tolist()).difference(tasks))
         if unknown:
             raise BadValue(
                 "a task that the dataset does not have",
