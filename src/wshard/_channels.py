@@ -182,9 +182,7 @@ class Channel(Strict):
     ) -> None:
         if data is None:
             raise InvalidArgument("a channel needs data", hint="give an array as data=")
-        array, self.dtype_name = convert(
-            as_array(data), None if dtype is None else DType.parse(dtype)
-        )
+        array, kind = convert(as_array(data), None if dtype is None else DType.parse(dtype))
         if array.ndim == 0:
             raise InvalidArgument(
                 "a channel needs a time axis", expected="an array [T, ...]", found="one number"
@@ -201,9 +199,12 @@ class Channel(Strict):
                         found=f"{list(array.shape)}",
                     )
                 array = array.reshape(-1, *wanted)
-        self.step_shape = array.shape[1:]
-        self._values = read_only(array)
-        self._length = len(array)
+        vars(self).update(
+            dtype_name=kind,
+            step_shape=array.shape[1:],
+            _values=read_only(array),
+            _length=len(array),
+        )
 
     def _set_horizon(self, horizon: int) -> None:
         if self.layout != "dense" or horizon < 1 or self.step_shape[:1] != (horizon,):
