@@ -321,7 +321,8 @@ class _Parquet(_StepTable):
         """What a row group takes in memory at least."""
         group = self._file.metadata.row_group(number)
         # Not the columns of the group: pyarrow ends the process if their statistics are damaged.
-        return max(group.num_rows * self._row_bytes, group.total_byte_size)
+        size: int = max(group.num_rows * self._row_bytes, group.total_byte_size)
+        return size
 
     def _check(self, claimed: int) -> None:
         """Refuses to read what a few bytes may claim: values that repeat, or are missing, take no room in a file."""
@@ -390,11 +391,7 @@ class _EpisodeOfRows:
 
     def _has_last_observation(self) -> bool:
         """Whether the last row has an observation and nothing else."""
-        columns = [
-            column
-            for name, column in self._columns.items()
-            if _is_of_steps(name)
-        ]
+        columns = [column for name, column in self._columns.items() if _is_of_steps(name)]
         return (
             bool(columns)
             and self._count > 0

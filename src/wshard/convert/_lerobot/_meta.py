@@ -6,6 +6,7 @@ import glob
 import json
 import marshal
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shard_format.cache import BoundedCache
@@ -180,13 +181,13 @@ def _entry(path: str, fields: dict[str, Any], place: tuple[str, int] | None) -> 
 
 def _texts(path: str, number: str) -> list[tuple[Any, Any]]:
     """The numbers and texts of a table with two columns, one of which is the index of a data frame."""
-    table = DataFile(path)
-    others = [name for name in table.schema.names if name != number]
-    if not others:
-        raise BadMetadata("no column with texts", path=path)
-    # Versions of lerobot call it `task` or leave it to pandas to name it.
-    text = next((name for name in others if name in ("task", "subtask")), others[0])
-    return [(row.get(number), row[text]) for row in table.rows([number, text])]
+    with closing(DataFile(path)) as table:
+        others = [name for name in table.schema.names if name != number]
+        if not others:
+            raise BadMetadata("no column with texts", path=path)
+        # Versions of lerobot call it `task` or leave it to pandas to name it.
+        text = next((name for name in others if name in ("task", "subtask")), others[0])
+        return [(row.get(number), row[text]) for row in table.rows([number, text])]
 
 
 def _checked(path: str, rows: Iterable[tuple[Any, Any]]) -> dict[int, str]:
@@ -225,9 +226,10 @@ def _details_from(table: DataFile, start: int) -> list[Details]:
     columns = table.read(names, start, start + _ROWS_AT_ONCE).to_pydict()
     found = [Details({}, {}) for _ in range(_ROWS_AT_ONCE)]
     for name, rows in columns.items():
+        is_statistic = name.startswith("stats/")
         feature, _, kind = name.removeprefix("stats/").rpartition("/")
         for row, value in zip(found, rows, strict=False):
-            if name.startswith("stats/"):
+            if is_statistic:
                 row.statistics.setdefault(feature, {})[kind] = value
             else:
                 row.more[name] = value
