@@ -85,23 +85,27 @@ def raw_hdf5(path: Path) -> int:
     return total
 
 
-def compressed_robomimic(folder: Path) -> Path:
-    plain = written("robomimic", ".hdf5")(folder)
-    path = folder / "compressed.hdf5"
-    with h5py.File(plain) as old, h5py.File(path, "w") as new:
+def compressed(make: Callable[[Path], Path]) -> Callable[[Path], Path]:
+    """Makes the same file with gzip."""
 
-        def copy(name: str, item: Any) -> None:  # noqa: ANN401 - a group or a dataset
-            made = (
-                new.create_group(name)
-                if isinstance(item, h5py.Group)
-                else new.create_dataset(
-                    name, data=item[()], compression="gzip" if item.shape else None
+    def make_compressed(folder: Path) -> Path:
+        path = folder / "compressed.hdf5"
+        with h5py.File(make(folder)) as old, h5py.File(path, "w") as new:
+
+            def copy(name: str, item: Any) -> None:  # noqa: ANN401 - a group or a dataset
+                made = (
+                    new.create_group(name)
+                    if isinstance(item, h5py.Group)
+                    else new.create_dataset(
+                        name, data=item[()], compression="gzip" if item.shape else None
+                    )
                 )
-            )
-            made.attrs.update(item.attrs)
+                made.attrs.update(item.attrs)
 
-        old.visititems(copy)
-    return path
+            old.visititems(copy)
+        return path
+
+    return make_compressed
 
 
 def d4rl(folder: Path) -> Path:
@@ -223,15 +227,34 @@ def raw_files(path: Path) -> int:
 def raw_parquet(path: Path) -> int:
     import pyarrow.parquet as pq
 
+    files = [path] if path.is_file() else sorted((path / "data").rglob("*.parquet"))
+    return sum(table_bytes(pq.read_table(file)) for file in files)
+
+
+def table_bytes(table: Any) -> int:  # noqa: ANN401 - a pyarrow.Table
+    """The bytes of its columns, which become arrays."""
     total = 0
-    for file in [path] if path.is_file() else sorted((path / "data").rglob("*.parquet")):
-        for column in pq.read_table(file).columns:
-            values = column.combine_chunks()
-            while hasattr(values, "flatten") and str(values.type).startswith(
-                ("list", "fixed_size")
-            ):
-                values = values.flatten()
-            total += np.asarray(values).nbytes
+    for column in table.columns:
+        values = column.combine_chunks()
+        while hasattr(values, "flatten") and str(values.type).startswith(("list", "fixed_size")):
+            values = values.flatten()
+        total += np.asarray(values).nbytes
+    return total
+
+
+def raw_lerobot(path: Path) -> int:
+    """All that episodes have: also the tables of episodes and tasks, statistics, and the text of each step."""
+    import pyarrow.parquet as pq
+
+    facts = [json.loads(file.read_bytes()) for file in sorted((path / "meta").glob("*.json"))]
+    for file in sorted((path / "meta" / "episodes").rglob("*.parquet")):
+        facts += pq.read_table(file).to_pylist()
+    tasks = [row["task"] for row in pq.read_table(path / "meta" / "tasks.parquet").to_pylist()]
+    total = len(facts)
+    for file in sorted((path / "data").rglob("*.parquet")):
+        table = pq.read_table(file)
+        total += table_bytes(table)
+        total += len([tasks[number] for number in table.column("task_index").to_pylist()])
     return total
 
 
@@ -503,16 +526,18 @@ def _write_bytes(path: Path, data: bytes) -> None:
 SOURCES: dict[str, Source] = {
     "Minari": ("minari", written("minari"), raw_hdf5),
     "robomimic": ("robomimic", written("robomimic", ".hdf5"), raw_hdf5),
-    "robomimic, gzip": ("robomimic", compressed_robomimic, raw_hdf5),
+    "robomimic, gzip": ("robomimic", compressed(written("robomimic", ".hdf5")), raw_hdf5),
     "ManiSkill": ("maniskill", maniskill, raw_hdf5),
     "ALOHA": ("aloha", aloha, raw_hdf5),
     "D4RL": ("d4rl", d4rl, raw_hdf5),
+    "D4RL, gzip": ("d4rl", compressed(d4rl), raw_hdf5),
     "HDF5 with a mapping": ("hdf5", any_hdf5, raw_hdf5),
     "Zarr": ("zarr", written("zarr", ".zarr"), raw_zarr),
     "NPZ": ("npz", written("npz"), raw_npz),
     "DreamerV3": ("dreamer", written("dreamer"), raw_npz),
     "TensorDict": ("tensordict", tensordict, raw_files),
-    "LeRobot without cameras": ("lerobot", written("lerobot", side=0), raw_parquet),
+    "LeRobot without cameras": ("lerobot", written("lerobot", side=0), raw_lerobot),
+    "LeRobot, only data/": ("lerobot", written("lerobot", side=0), raw_parquet),
     "Parquet": ("table", written("table", ".parquet", side=0), raw_parquet),
     "RLDS": ("rlds", written("rlds"), raw_records),
     "MCAP, JSON": ("mcap", mcap_json, raw_mcap(json.loads)),

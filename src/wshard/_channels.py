@@ -155,16 +155,19 @@ class Channel(Strict):
         horizon: int | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        self.name = name
-        self.semantics = semantics
-        self.modality = as_modality(modality)
-        self.sampling_rate_hz = sampling_rate_hz
-        self.content_type = content_type
-        self.unit = unit
-        self.description = description
-        self.start_ns = None if start_ns is None else operator.index(start_ns)
-        self.lossy = lossy
-        self.extra = dict(extra or {})
+        # Not through `__setattr__`: converters and recorders make many channels.
+        vars(self).update(
+            name=name,
+            semantics=semantics,
+            modality=as_modality(modality),
+            sampling_rate_hz=sampling_rate_hz,
+            content_type=content_type,
+            unit=unit,
+            description=description,
+            start_ns=None if start_ns is None else operator.index(start_ns),
+            lossy=lossy,
+            extra=dict(extra or {}),
+        )
         if timestamps_ns is not None:
             self.timestamps_ns = timestamps_ns
         try:
@@ -179,9 +182,7 @@ class Channel(Strict):
     ) -> None:
         if data is None:
             raise InvalidArgument("a channel needs data", hint="give an array as data=")
-        array, self.dtype_name = convert(
-            as_array(data), None if dtype is None else DType.parse(dtype)
-        )
+        array, kind = convert(as_array(data), None if dtype is None else DType.parse(dtype))
         if array.ndim == 0:
             raise InvalidArgument(
                 "a channel needs a time axis", expected="an array [T, ...]", found="one number"
@@ -198,9 +199,12 @@ class Channel(Strict):
                         found=f"{list(array.shape)}",
                     )
                 array = array.reshape(-1, *wanted)
-        self.step_shape = array.shape[1:]
-        self._values = read_only(array)
-        self._length = len(array)
+        vars(self).update(
+            dtype_name=kind,
+            step_shape=array.shape[1:],
+            _values=read_only(array),
+            _length=len(array),
+        )
 
     def _set_horizon(self, horizon: int) -> None:
         if self.layout != "dense" or horizon < 1 or self.step_shape[:1] != (horizon,):
@@ -853,8 +857,7 @@ class TextChannel(RaggedChannel):
             )
         texts, pieces = list(data), list[bytes]()
         try:
-            for text in texts:
-                pieces.append(str.encode(text))
+            pieces.extend(map(str.encode, texts))
         except TypeError:
             raise InvalidArgument(
                 "a text channel holds something that is not a string",
@@ -873,8 +876,8 @@ class TextChannel(RaggedChannel):
         first, end = int(offsets[start]), int(offsets[stop])
         stored = self._items(first, end).tobytes()
         try:
-            for low, high in pairwise((offsets[start : stop + 1] - first).tolist()):
-                texts.append(stored[low:high].decode())
+            edges = (offsets[start : stop + 1] - first).tolist()
+            texts.extend(map(bytes.decode, [stored[low:high] for low, high in pairwise(edges)]))
         except UnicodeDecodeError as error:
             raise BadValue(
                 f"the text of step {start + len(texts)} is not UTF-8: {error.reason}",
@@ -890,7 +893,7 @@ class TextChannel(RaggedChannel):
 
 def _offsets_of(pieces: Sequence[Any]) -> NDArray[np.int64]:
     offsets = np.zeros(len(pieces) + 1, np.int64)
-    np.cumsum(list(map(len, pieces)), out=offsets[1:])
+    np.fromiter(map(len, pieces), np.int64, len(pieces)).cumsum(out=offsets[1:])
     return offsets
 
 

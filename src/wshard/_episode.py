@@ -447,18 +447,22 @@ class Episode(Strict):
         base, chunk = timebase or Timebase(), (chunk_index, total_chunks, timestep_range)
         _start(self, EpisodeFacts(id, env_id, 0, base, dict(metadata or {}), *chunk))
         self._length = operator.index(length) if length else None
-        self.provenance = None if provenance is None else dict(provenance)
-        self.observations.update(observations or {})
-        self.actions.update(actions or {})
-        self.omens.update(omens or {})
-        self.uncerts.update(uncerts or {})
-        self.residuals.update(residuals or {})
-        self.labels.update(labels or {})
-        self.rewards = rewards
-        self.terminations = terminations
-        self.truncations = truncations
-        if timestamps_ns is not None:
-            self.timestamps_ns = timestamps_ns
+        given = {
+            "provenance": None if provenance is None else dict(provenance),
+            "observations": observations,
+            "actions": actions,
+            "omens": omens,
+            "uncerts": uncerts,
+            "residuals": residuals,
+            "labels": labels,
+            "rewards": rewards,
+            "terminations": terminations,
+            "truncations": truncations,
+            "timestamps_ns": timestamps_ns,
+        }
+        for name, value in given.items():
+            if value is not None:
+                setattr(self, name, value)
 
     @classmethod
     def from_facts(

@@ -274,6 +274,33 @@ def test_large_columns_are_read_when_they_are_used(
         other[0:1]
 
 
+def test_damaged_rows_leave_those_of_other_episodes(tmp_path: Path) -> None:
+    values = np.arange(12, dtype=np.float32).reshape(6, 2)
+    folder = tmp_path / "d"
+    write(
+        [Episode(f"ep_{n}", observations={"state": values + n}) for n in range(4)],
+        folder,
+        "lerobot",
+    )
+    path = folder / "data/chunk-000/file-000.parquet"
+    with pq.ParquetFile(path) as file:
+        group = file.metadata.row_group(2)
+        assert file.metadata.num_row_groups == 4
+        column = next(
+            group.column(number)
+            for number in range(group.num_columns)
+            if group.column(number).path_in_schema.startswith("observation.state")
+        )
+        start = min(column.data_page_offset, column.dictionary_page_offset or 1 << 62)
+    with path.open("r+b") as opened_file:
+        opened_file.seek(start)
+        opened_file.write(b"\xff" * 16)
+    found = list(read(folder, on_error="skip"))
+    assert [episode.id for episode in found] == ["episode_0", "episode_1", "episode_3"]
+    for number, episode in zip((0, 1, 3), found, strict=True):
+        np.testing.assert_array_equal(episode.observations["state"].data, values + number)
+
+
 def test_times_that_are_not_regular_are_kept_there_and_back(tmp_path: Path) -> None:
     folder = unpacked(tmp_path, "v21")
     times = np.array([0, 0.13, 0.2, 0.31, 0.5], np.float32)

@@ -346,6 +346,24 @@ def test_rewards_in_lists_of_one_number_are_rewards(tmp_path: Path) -> None:
     assert ep.actions["action"].shape == (2, 1)
 
 
+def test_a_damaged_row_group_leaves_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    episodes = [make(f"ep_{number}", 4) for number in range(4)]
+    write(episodes, path, format="table")
+    with parquet.ParquetFile(path) as file:
+        assert file.metadata.num_row_groups == len(episodes)
+        names = file.schema_arrow.names
+        column = file.metadata.row_group(2).column(names.index("reward"))
+        start, size = column.data_page_offset, column.total_compressed_size
+    with path.open("r+b") as opened:
+        opened.seek(start)
+        opened.write(b"\xff" * min(size, 16))
+    found = list(read(path, on_error="skip"))
+    assert [episode.id for episode in found] == ["ep_0", "ep_1", "ep_3"]
+    for old, new in zip((episodes[0], episodes[1], episodes[3]), found, strict=True):
+        check_same(old, new)
+
+
 def test_an_episode_may_go_on_in_the_next_row_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,7 +53,7 @@ __all__ = [
     "walk",
 ]
 
-_READ_AHEAD: Final = 1 << 18
+_READ_AHEAD: Final = 1 << 20
 _READ_CHUNKS_AHEAD: Final = 4 << 20
 _FRAMES_AT_ONCE: Final = 64
 _DEEPEST: Final = 16
@@ -346,13 +346,28 @@ class DatasetRows:
         return library().AttributeManager(self)
 
     def __getitem__(self, rows: slice | tuple[()], /) -> Any:  # noqa: ANN401 - an array, or one value
-        try:
+        with self._reading():
             if not self.shape:
                 return library().Dataset(self.id)[rows]
             chosen = rows if isinstance(rows, slice) else slice(None)
             start, stop, _ = chosen.indices(self.shape[0])
-            read = self._read_objects if self.dtype.hasobject else self._read
-            return read(start, max(start, stop))
+            stop = max(start, stop)
+            if self.dtype.hasobject:
+                return self._read_objects(start, stop)
+            # Zeros, not what was in memory before: HDF5 leaves out values that the file does not have.
+            out = np.zeros((stop - start, *self.shape[1:]), self.dtype)
+            self._read_into(out, start)
+            return out
+
+    def read_into(self, out: NDArray[Any]) -> None:
+        """Reads all rows of numbers into an array of zeros."""
+        with self._reading():
+            self._read_into(out, 0)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
         except (OSError, ValueError, RuntimeError) as error:
             if isinstance(error, ShardError):
                 raise
@@ -362,19 +377,16 @@ class DatasetRows:
                 entry=self.name if self.id.valid else None,
             ) from None
 
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
+    def _read_into(self, out: NDArray[Any], start: int) -> None:
         h5s = library().h5s
-        # Zeros, not what was in memory before: HDF5 leaves out values that the file does not have.
-        out = np.zeros((stop - start, *self.shape[1:]), self.dtype)
         if not out.size:
-            return out
+            return
         if out.shape == self.shape:
             self.id.read(h5s.ALL, h5s.ALL, out)
         else:
             chosen = self.id.get_space()
             chosen.select_hyperslab((start, *(0 for _ in self.shape[1:])), out.shape)
             self.id.read(h5s.create_simple(out.shape), chosen, out)
-        return out
 
     def _read_objects(self, start: int, stop: int) -> NDArray[Any]:
         """Text and bytes of any length, a few rows at a time.

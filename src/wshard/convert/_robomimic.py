@@ -70,6 +70,8 @@ if TYPE_CHECKING:
 
 _DEMO: Final = re.compile(r"demo_[0-9]+")
 _PIECE: Final = 8 << 20
+# What is compared at once stays in the cache of the processor.
+_COMPARED: Final = 1 << 20
 _MOST_IN_MEMORY: Final = 256 << 20
 _LARGEST_TEXT: Final = 16 << 20
 _UPSIDE_DOWN: Final = "rows run from bottom to top (OpenGL)"
@@ -367,7 +369,7 @@ def _is_odd(value: Any) -> bool:  # noqa: ANN401 - of an attribute
 class WithLast:
     """Observations, and after them the last row of those that follow the actions."""
 
-    def __init__(self, now: ForeignRows, after: ForeignRows) -> None:
+    def __init__(self, now: DatasetRows, after: DatasetRows) -> None:
         self._now, self._after = now, after
         self._length = now.shape[0]
         self._memory: dict[WithLast, NDArray[Any]] = {}
@@ -381,11 +383,14 @@ class WithLast:
         The observations stay in `memory` until its owner empties it, if there is room: mostly they are wanted next.
         """
         room = _MOST_IN_MEMORY - sum(array.nbytes for array in memory.values())
-        now = self._now
-        if self._length * self._row_bytes <= room:
-            memory[self] = now = self._now[0 : self._length]
+        now: ForeignRows | NDArray[Any] = self._now
+        if self.shape[0] * self._row_bytes <= room:
+            # With room for the last row, which would otherwise need a copy of all.
+            memory[self] = now = np.zeros(self.shape, self.dtype)
+            self._now.read_into(now[: self._length])
+            now[self._length :] = self._after[self._length - 1 : self._length]
             self._memory = memory
-        length, step = self._length - 1, max(1, _PIECE // max(1, self._row_bytes))
+        length, step = self._length - 1, max(1, _COMPARED // max(1, self._row_bytes))
         ranges = ((at, min(at + step, length)) for at in range(0, length, step))
         is_repeated = all(
             np.array_equal(_bits(now[at + 1 : end + 1]), _bits(self._after[at:end]))
@@ -396,8 +401,11 @@ class WithLast:
         return is_repeated
 
     def __getitem__(self, rows: slice, /) -> Any:  # noqa: ANN401 - an array
+        known = self._memory.get(self)
+        if known is not None:
+            return known[rows]
         start, stop, _ = rows.indices(self.shape[0])
-        here = self._memory.get(self, self._now)[start : min(stop, self._length)]
+        here = self._now[start : min(stop, self._length)]
         if stop <= self._length:
             return here
         return np.concatenate((here, self._after[self._length - 1 : self._length]))

@@ -18,7 +18,8 @@ import contextlib
 import json
 import os
 import re
-from functools import cached_property
+from bisect import bisect_right
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from wshard._metadata import Row
     from wshard.convert._model import Notes, Probe, ReadOptions
 
 __all__ = ["TableReader", "TableWriter", "recognises"]
@@ -67,7 +69,15 @@ _DAMAGE: Final = (
     *(MemoryError, RecursionError),
 )
 _STEPS: Final = ("action", *FLAT)
+_READ_AHEAD: Final = 8 << 20
 _ELEMENT: Final = re.compile(r"(.+?)\[(\d{1,9}(?:\]\[\d{1,9}){0,7})\]")
+
+
+@cache
+def library() -> Any:  # noqa: ANN401 - a module
+    """pyarrow. Looked up once: a column needs it several times, and an import that is repeated takes a microsecond."""
+    require("pyarrow.compute", "arrow")
+    return require("pyarrow", "arrow")
 
 
 def recognises(probe: Probe) -> bool:
@@ -104,7 +114,7 @@ class RowRun(NamedTuple):
 
 
 class TableReader(DatasetReader):
-    """Episodes of tables. Keeps one table, or one row group of a Parquet file, in memory."""
+    """Episodes of tables. Keeps one table in memory, or of a Parquet file one row group or several small ones."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
         super().__init__(path, options)
@@ -167,7 +177,7 @@ class TableReader(DatasetReader):
             for key in table.dropped:
                 notes.dropped(f"metadata {key!r} of the file", "it belongs to no episode")
             rows = table.rows(run.start, run.stop)
-            return _EpisodeOfRows(rows, run, table.described, notes).episode()
+            return _EpisodeOfRows(rows, run, table, notes).episode()
 
     def close(self) -> None:
         if self._last is not None:
@@ -180,12 +190,16 @@ class _StepTable:
 
     described: dict[str, Any]
     """What our writer says about the episodes of the table, by id."""
+    described_columns: dict[str, bytes]
+    """What our writer says about columns, by name."""
     dropped: Sequence[str] = ()
     """What other programs say about the table; no episode has a place for it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.described = {}
+        self.described_columns = {}
+        self._rows: dict[str, Row] = {}
         self._open()
 
     def _open(self) -> None:
@@ -205,6 +219,17 @@ class _StepTable:
         place = facts.get("place") if isinstance(facts, dict) else None
         return place if isinstance(place, int) else 0
 
+    def row(self, name: str) -> Row:
+        """What our writer says about a column, checked."""
+        found = self._rows.get(name)
+        if found is None:
+            try:
+                fields = json.loads(self.described_columns[name])
+            except (ValueError, RecursionError) as error:
+                raise BadValue(f"the description is damaged: {error}", entry=name) from None
+            self._rows[name] = found = parse_row(fields, 0)
+        return found
+
     def rows(self, start: int, stop: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
         """Some rows."""
         return self._whole.slice(start, stop - start)
@@ -221,7 +246,7 @@ class _StepTable:
             whole = piece.combine_chunks()
             if whole.null_count:
                 raise BadValue("a row belongs to no episode", path=self.path, entry=column)
-            encoded = require("pyarrow.compute", "arrow").run_end_encode(whole)
+            encoded = library().compute.run_end_encode(whole)
             start = done
             for value, end in zip(
                 encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True
@@ -239,7 +264,7 @@ class _StepTable:
 
 
 class _Parquet(_StepTable):
-    """A Parquet file: row groups are read when they are needed."""
+    """A Parquet file: row groups are read when they are needed, small ones several at a time."""
 
     def _open(self) -> None:
         parquet = require("pyarrow.parquet", "arrow")
@@ -252,29 +277,52 @@ class _Parquet(_StepTable):
         self._ends = [0]
         for number in range(facts.num_row_groups):
             self._ends.append(self._ends[-1] + facts.row_group(number).num_rows)
-        self._group: tuple[int, Any] = (-1, None)
+        self._kept: tuple[int, int, Any] = (0, 0, None)
         metadata = facts.metadata or {}
         self.described = _described(metadata, self.path)
+        self.described_columns = {
+            field.name: field.metadata[OWN]
+            for field in self._schema
+            if field.metadata and OWN in field.metadata
+        }
         self.dropped = [
             key.decode(errors="replace") for key in metadata if key not in (OWN, b"ARROW:schema")
         ]
 
     def rows(self, start: int, stop: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
-        pyarrow = require("pyarrow", "arrow")
-        parts = [
-            self._read(number).slice(max(0, start - first), min(stop, end) - max(start, first))
-            for number, (first, end) in enumerate(zip(self._ends, self._ends[1:], strict=False))
-            if first < stop and end > start
-        ]
-        return pyarrow.concat_tables(parts) if parts else self._schema.empty_table()
+        parts = []
+        while start < stop:
+            first, end, table = self._read(start)
+            parts.append(table.slice(start - first, min(stop, end) - start))
+            start = end
+        return library().concat_tables(parts or [self._schema.empty_table()])
 
-    def _read(self, number: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
-        if self._group[0] != number:
-            group = self._file.metadata.row_group(number)
-            # Not the columns of the group: pyarrow ends the process if their statistics are damaged.
-            self._check(max(group.num_rows * self._row_bytes, group.total_byte_size))
-            self._group = (number, self._file.read_row_group(number))
-        return self._group[1]
+    def _read(self, row: int) -> tuple[int, int, Any]:
+        """The row group with this row and, if it is small, those after it: first row, the one after the last, table."""
+        if not self._kept[0] <= row < self._kept[1]:
+            first = bisect_right(self._ends, row) - 1
+            end, size = first + 1, self._size(first)
+            self._check(size)
+            # Several at a time, because each call costs as much as many rows.
+            while end + 1 < len(self._ends) and (size := size + self._size(end)) <= _READ_AHEAD:
+                end += 1
+            try:
+                table = self._file.read_row_groups(range(first, end))
+            except (library().ArrowException, *_DAMAGE):
+                # Groups before a damaged one can be read, which `on_error="skip"` promises.
+                end = first + 1
+                table = self._file.read_row_group(first)
+            if len(table) != self._ends[end] - self._ends[first]:
+                raise BadValue("row groups do not have as many rows as they state")
+            self._kept = (self._ends[first], self._ends[end], table)
+        return self._kept
+
+    def _size(self, number: int) -> int:
+        """What a row group takes in memory at least."""
+        group = self._file.metadata.row_group(number)
+        # Not the columns of the group: pyarrow ends the process if their statistics are damaged.
+        size: int = max(group.num_rows * self._row_bytes, group.total_byte_size)
+        return size
 
     def _check(self, claimed: int) -> None:
         """Refuses to read what a few bytes may claim: values that repeat, or are missing, take no room in a file."""
@@ -309,7 +357,7 @@ def open_table(path: str) -> _StepTable:
 @contextlib.contextmanager
 def _errors(path: str) -> Iterator[None]:
     """Turns errors of pyarrow about damaged tables into ours."""
-    pyarrow = require("pyarrow", "arrow")
+    pyarrow = library()
     try:
         yield
     except ShardError as error:
@@ -330,17 +378,12 @@ def _described(metadata: dict[bytes, bytes], path: str) -> dict[str, Any]:
 class _EpisodeOfRows:
     """Makes an episode of some rows."""
 
-    def __init__(self, rows: Any, run: RowRun, described: dict[str, Any], notes: Notes) -> None:  # noqa: ANN401 - a pyarrow.Table
-        self._run, self._notes = run, notes
+    def __init__(self, rows: Any, run: RowRun, table: _StepTable, notes: Notes) -> None:  # noqa: ANN401 - a pyarrow.Table
+        self._run, self._table, self._notes = run, table, notes
         self._count = run.stop - run.start
-        facts = described.get(run.key)
+        facts = table.described.get(run.key)
         self._facts: dict[str, Any] = facts if isinstance(facts, dict) else {}
         self._columns = _flat_columns(rows)
-        self._fields = {
-            field.name: field.metadata[OWN]
-            for field in rows.schema
-            if field.metadata and OWN in field.metadata
-        }
         self._steps = self._count - self._has_last_observation()
         stated = self._facts.get("episode")
         if isinstance(stated, dict) and stated.get("length_T") in (self._count, self._count - 1):
@@ -348,11 +391,7 @@ class _EpisodeOfRows:
 
     def _has_last_observation(self) -> bool:
         """Whether the last row has an observation and nothing else."""
-        columns = [
-            column
-            for name, column in self._columns.items()
-            if address_of_field(_ELEMENT.sub(r"\1", name))[0] in _STEPS
-        ]
+        columns = [column for name, column in self._columns.items() if _is_of_steps(name)]
         return (
             bool(columns)
             and self._count > 0
@@ -378,7 +417,7 @@ class _EpisodeOfRows:
                     self._add_fact(episode, "first", name, first)
             elif name in EPISODE and len(columns[0][1].unique()) == 1:
                 self._add_fact(episode, "values", name, columns[0][1][0].as_py())
-            elif name in self._fields:
+            elif name in self._table.described_columns:
                 self._add_own(episode, name, columns[0][1])
             else:
                 self._add(episode, name, columns)
@@ -403,17 +442,13 @@ class _EpisodeOfRows:
 
     def _is_counting(self, columns: list[tuple[tuple[int, ...], Any]]) -> bool:
         column = columns[0][1]
-        if column.null_count or not require("pyarrow.types", "arrow").is_integer(column.type):
+        if column.null_count or not library().types.is_integer(column.type):
             return False
         values = column.to_numpy(zero_copy_only=False)
         return bool((np.diff(values.astype(np.int64)) == 1).all())
 
     def _add_own(self, episode: Episode, name: str, column: Any) -> None:  # noqa: ANN401 - a pyarrow array
         """A column that our writer described."""
-        try:
-            fields = json.loads(self._fields[name])
-        except (ValueError, RecursionError) as error:
-            raise BadValue(f"the description is damaged: {error}", entry=name) from None
         length = self._count
         if length > self._steps and not column[-1].is_valid:
             length = self._steps
@@ -421,9 +456,10 @@ class _EpisodeOfRows:
         if length and column.null_count == length:
             self._notes.dropped(name, "it holds nothing")
             return
-        if isinstance(fields, dict) and length != self._steps:
-            fields["length"] = length
-        row = parse_row(fields, 0)
+        row = self._table.row(name)
+        if length != self._steps:
+            row = row._replace(fields={**row.fields, "length": length})
+        fields = row.fields
         blocks: dict[str, ArrayBlock] = {}
         if fields.get("layout") in ("ragged", "text"):
             values, offsets = _ragged_parts(column, row.dtype, row.shape)
@@ -522,7 +558,7 @@ class _EpisodeOfRows:
 
     def _channel(self, key: str, name: str, column: Any) -> Channel | None:  # noqa: ANN401 - a pyarrow array
         """A channel of one column; None, with a note, if there is nothing in it."""
-        types = require("pyarrow.types", "arrow")
+        types = library().types
         kind, notes = column.type, self._notes
         if types.is_dictionary(kind):
             column = column.dictionary_decode()
@@ -575,7 +611,7 @@ class _EpisodeOfRows:
             return None
 
     def _numbers(self, key: str, name: str, column: Any) -> Channel | None:  # noqa: ANN401 - a pyarrow array
-        pyarrow, types = require("pyarrow", "arrow"), require("pyarrow.types", "arrow")
+        pyarrow, types = library(), library().types
         kind, notes = column.type, self._notes
         if _is_time(column):
             notes.cast(name, kind, "int64", "nanoseconds")
@@ -599,9 +635,15 @@ class _EpisodeOfRows:
         return Channel(key, data=column.to_numpy(zero_copy_only=False))
 
 
+@lru_cache(maxsize=1024)
+def _is_of_steps(name: str) -> bool:
+    """Whether a column has actions, rewards or ends. Asked for every column of every episode."""
+    return address_of_field(_ELEMENT.sub(r"\1", name))[0] in _STEPS
+
+
 def _flat_columns(rows: Any) -> dict[str, Any]:  # noqa: ANN401 - a pyarrow.Table
     """The columns by name, each as one array; the fields of structs are columns of their own."""
-    types = require("pyarrow.types", "arrow")
+    types = library().types
     columns: dict[str, Any] = {}
 
     def add(name: str, column: Any, depth: int) -> None:  # noqa: ANN401 - a pyarrow array
@@ -615,8 +657,8 @@ def _flat_columns(rows: Any) -> dict[str, Any]:  # noqa: ANN401 - a pyarrow.Tabl
         columns[name if name not in columns else f"{name}_{len(columns)}"] = column
 
     for name, column in zip(rows.column_names, rows.columns, strict=True):
-        whole = column.combine_chunks()
-        add(name, whole, 8)
+        # One chunk as it is: joining one copies it.
+        add(name, column.chunk(0) if column.num_chunks == 1 else column.combine_chunks(), 8)
     return columns
 
 
@@ -649,24 +691,24 @@ def _is_full(parts: list[tuple[tuple[int, ...], Any]]) -> bool:
 
 
 def _is_number(kind: Any) -> bool:  # noqa: ANN401 - a pyarrow.DataType
-    types = require("pyarrow.types", "arrow")
+    types = library().types
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 def _is_list(kind: Any) -> bool:  # noqa: ANN401 - a pyarrow.DataType
-    types = require("pyarrow.types", "arrow")
+    types = library().types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def _is_time(column: Any) -> bool:  # noqa: ANN401 - a pyarrow array
-    types = require("pyarrow.types", "arrow")
+    types = library().types
     kind = column.type
     return bool(types.is_timestamp(kind) or types.is_duration(kind) or types.is_date(kind))
 
 
 def _dense(column: Any) -> NDArray[Any] | None:  # noqa: ANN401 - a pyarrow array
     """Lists of lists of one shape as an array; None if shapes differ or values are missing."""
-    types, compute = require("pyarrow.types", "arrow"), require("pyarrow.compute", "arrow")
+    types, compute = library().types, library().compute
     shape = [len(column)]
     while _is_list(column.type):
         if column.null_count:
@@ -691,7 +733,7 @@ def _ragged_parts(
     shape: tuple[int, ...],
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The items of a column of lists or text, and where those of each row start."""
-    types = require("pyarrow.types", "arrow")
+    types = library().types
     if types.is_string(column.type) or types.is_large_string(column.type):
         texts = [(text or "").encode() for text in column.to_pylist()]
         values = np.frombuffer(b"".join(texts), np.uint8)
@@ -705,7 +747,7 @@ def _ragged_parts(
 
 def _lengths(column: Any) -> list[int]:  # noqa: ANN401 - a pyarrow array
     """The number of items in each list of a column; 0 for a missing list."""
-    found = require("pyarrow.compute", "arrow").list_value_length(column).to_pylist()
+    found = library().compute.list_value_length(column).to_pylist()
     return [one or 0 for one in found]
 
 

@@ -44,6 +44,8 @@ _FLAT: Final[dict[str, Address]] = {
 }
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)(?::0(\d)d)?\}")
 _MOST_DIMENSIONS: Final = 8
+_PLAIN: Final = {int, str, bool}
+_FLOATS: Final = {float}
 
 
 class Feature(NamedTuple):
@@ -163,7 +165,8 @@ def strict_json(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, (list, tuple)):
         # Statistics are many lists of numbers.
         kinds = set(map(type, value))
-        if kinds <= {int, str, bool} or (kinds == {float} and all(map(math.isfinite, value))):
+        # A sum is finite only if every number is.
+        if kinds <= _PLAIN or (kinds == _FLOATS and math.isfinite(sum(value))):
             return list(value)
         return [strict_json(each) for each in value]
     return as_json_value(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 from itertools import groupby
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -76,7 +77,7 @@ class LeRobotReader(DatasetReader):
         # A list, because the keys of metadata have no order.
         features = self._info.fields["features"].items()
         described = [{"name": name, **fields} for name, fields in features]
-        self._features = json.dumps(strict_json(described))
+        self._features = marshal.dumps(strict_json(described))
         self._files = BoundedCache[tuple[int, ...], DataFile](count=_OPEN_TABLES)
         # Lazy channels hold on to their file: a file that left the cache is closed with the last of them.
         self._used = WeakSet[DataFile]()
@@ -92,6 +93,7 @@ class LeRobotReader(DatasetReader):
         for file in list(self._used):
             file.close()
         self._files.clear()
+        self._meta.close()
 
     # --- episodes
 
@@ -123,7 +125,7 @@ class LeRobotReader(DatasetReader):
         own: dict[str, Any] = {
             "version": self._info.version,
             "episode_index": entry.number,
-            "features": json.loads(self._features),
+            "features": marshal.loads(self._features),
         }
         statistics, more = self._meta.details(entry)
         if more:
@@ -132,7 +134,7 @@ class LeRobotReader(DatasetReader):
         if self._meta.subtasks is not None:
             own["subtasks"] = list(self._meta.subtasks)
             notes.kept(SUBTASKS, "metadata/lerobot/subtasks")
-        found: dict[str, Any] = {"dataset": json.loads(self._meta.facts), "lerobot": own}
+        found: dict[str, Any] = {"dataset": marshal.loads(self._meta.facts), "lerobot": own}
         notes.kept("meta/info.json", "metadata/dataset")
         if statistics:
             found["statistics"] = strict_json(statistics)
@@ -270,22 +272,27 @@ class _Columns:
         for name in sorted(set(self._reader.features) - set(numbers)):
             if self._reader.features[name].dtype != "video":
                 self._notes.dropped(name, "the table does not have this column")
+        shapes = {
+            name: () if name in DEFAULT_FEATURES else self._shape(name, numbers[name])
+            for name in numbers
+        }
         # One look at the file for all that is small.
-        small = [name for name in numbers if self._is_small(name, numbers[name])]
+        small = [name for name in numbers if self._is_small(name, numbers[name], shapes[name])]
         table = self._file.read(small, self._start, self._stop)
         given = {name: table.column(name) for name in small}
         for name in numbers:
             if name not in DEFAULT_FEATURES:
-                self._add_column(name, numbers[name], given.get(name))
+                self._add_column(name, numbers[name], shapes[name], given.get(name))
         for name in DEFAULT_FEATURES:
             if name in given:
                 self._add_default(name, self._array(given[name], (), name))
         self._add_success()
 
-    def _is_small(self, name: str, numbers: NumberColumn | None) -> bool:
+    def _is_small(
+        self, name: str, numbers: NumberColumn | None, shape: tuple[int, ...] | None
+    ) -> bool:
         if name in DEFAULT_FEATURES:
             return True
-        shape = self._shape(name, numbers)
         return (
             numbers is not None
             and shape is not None
@@ -315,7 +322,13 @@ class _Columns:
     def _array(self, values: Any, shape: tuple[int, ...], name: str) -> NDArray[Any]:  # noqa: ANN401 - of pyarrow
         return as_array(values, shape, self._file.path, name)
 
-    def _add_column(self, name: str, numbers: NumberColumn | None, given: Any) -> None:  # noqa: ANN401 - of pyarrow
+    def _add_column(
+        self,
+        name: str,
+        numbers: NumberColumn | None,
+        shape: tuple[int, ...] | None,
+        given: Any,  # noqa: ANN401 - of pyarrow
+    ) -> None:
         feature = self._reader.features.get(name)
         address = self._reader.address(name)
         if feature is None:
@@ -325,7 +338,6 @@ class _Columns:
         if address is None:
             self._notes.dropped(name, "another feature has the same name in an episode")
             return
-        shape = self._shape(name, numbers)
         key, facts = address[-1], _channel_facts(feature)
         if numbers is not None and shape is not None:
             rows = ColumnRows(
@@ -378,21 +390,22 @@ class _Columns:
     # --- the columns that every dataset has
 
     def _add_default(self, name: str, values: NDArray[Any]) -> None:
-        steps = np.arange(self._entry.length)
         if name == TIME:
             self._add_times(values)
             return
         if name == "task_index":
             self._add_tasks(values)
             return
+        steps = np.arange(self._entry.length)
         first = self._entry.fields.get("dataset_from_index")
-        expected = {
+        if type(first) is not int:
+            first = int(values[0]) if len(values) else 0
+        expected: dict[str, Any] = {
             "frame_index": steps,
-            "episode_index": np.full_like(steps, self._entry.number),
-            "index": steps
-            + (first if type(first) is int else int(values[0]) if len(values) else 0),
-        }[name]
-        if np.array_equal(values, expected):
+            "episode_index": self._entry.number,
+            "index": steps + first,
+        }
+        if (values == expected[name]).all():
             self._notes.kept(name, "the order of steps and episodes")
         else:
             put(self._episode, ("signal", name), Channel(name, data=values))
@@ -417,7 +430,7 @@ class _Columns:
             put(self._episode, ("signal", "task_index"), Channel("task_index", data=numbers))
             self._notes.kept("task_index", "signal/task_index")
             return
-        unknown = sorted(set(numbers.tolist()) - set(tasks))
+        unknown = sorted(set(numbers.tolist()).difference(tasks))
         if unknown:
             raise BadValue(
                 "a task that the dataset does not have",

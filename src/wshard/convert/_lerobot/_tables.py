@@ -7,6 +7,7 @@ import stat
 import threading
 from bisect import bisect_left, bisect_right
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -40,9 +41,17 @@ _MOST_KEPT: Final = 256 << 20
 _BYTES: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
 """Of a number, by its type in Parquet."""
 _BATCH: Final = 1 << 16
+_ROWS: Final = 1024
 # Rows with texts or pictures may be large.
 _SMALL_BATCH: Final = 256
 _ALWAYS_FINE: Final = 1 << 20
+
+
+@cache
+def library() -> Any:  # noqa: ANN401 - a module
+    """pyarrow. Looked up once: a column needs it several times, and an import that is repeated takes a microsecond."""
+    require("pyarrow.compute", "lerobot")
+    return require("pyarrow", "lerobot")
 
 
 def open_parquet(path: str) -> Any:  # noqa: ANN401 - a pyarrow.parquet.ParquetFile
@@ -51,7 +60,7 @@ def open_parquet(path: str) -> Any:  # noqa: ANN401 - a pyarrow.parquet.ParquetF
     Raises:
         LimitExceeded: it states more rows than it can have, such as a billion times the same one.
     """
-    parquet, arrow = require("pyarrow.parquet", "lerobot"), require("pyarrow", "lerobot")
+    parquet, arrow = require("pyarrow.parquet", "lerobot"), library()
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise BadValue("not a file", path=path)
@@ -74,18 +83,6 @@ def open_parquet(path: str) -> Any:  # noqa: ANN401 - a pyarrow.parquet.ParquetF
     return file
 
 
-def rows_of(path: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The rows of a small table, a few at a time; columns that it does not have are left out."""
-    arrow = require("pyarrow", "lerobot")
-    with open_parquet(path) as file:
-        there = [name for name in columns if name in file.schema_arrow.names]
-        try:
-            for batch in file.iter_batches(1024, columns=there):
-                yield from batch.to_pylist()
-        except (arrow.ArrowException, OSError, ValueError) as error:
-            raise BadValue(f"the table cannot be read: {error}", path=path) from None
-
-
 class NumberColumn(NamedTuple):
     """What a column of numbers holds in each row."""
 
@@ -96,7 +93,7 @@ class NumberColumn(NamedTuple):
 
 def numbers_of(kind: Any) -> NumberColumn | None:  # noqa: ANN401 - a type of pyarrow
     """What a column holds, if that is numbers or arrays of them."""
-    arrow = require("pyarrow", "lerobot")
+    arrow = library()
     types, shape = arrow.types, list[int | None]()
     if isinstance(kind, arrow.BaseExtensionType):
         kind = kind.storage_type
@@ -113,7 +110,7 @@ class DataFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._arrow = require("pyarrow", "lerobot")
+        self._arrow = library()
         self._file = open_parquet(path)
         self._lock = threading.Lock()
         self._kept: tuple[int, int, Any] | None = None
@@ -178,6 +175,13 @@ class DataFile:
                 start += len(values)
         return found
 
+    def rows(self, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """All rows; columns that the file does not have are left out."""
+        there = [name for name in columns if name in self.numbers]
+        with self._lock, self._reading(there):
+            batches = self._file.iter_batches(_ROWS, columns=there)
+            return [row for batch in batches for row in batch.to_pylist()]
+
     def read(self, columns: Sequence[str], start: int, stop: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
         """Some columns of the rows from `start` to `stop`."""
         parts = []
@@ -209,7 +213,7 @@ class DataFile:
         return self._arrow.Table.from_batches(parts)
 
     def _kept_rows(self, start: int, stop: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
-        """All numbers of some rows, read together with those that follow; None if that is too much to keep."""
+        """All numbers of some rows, read together with those that follow; None if that is too much to keep, or damaged."""
         if self._kept is None or not self._kept[0] <= start < stop <= self._kept[1]:
             starts = self._starts
             first, end = bisect_right(starts, start) - 1, bisect_left(starts, stop)
@@ -222,7 +226,11 @@ class DataFile:
             while end + 1 < len(starts) and (size := size + self._numbers_size(end)) <= _READ_AHEAD:
                 end += 1
             numeric = [name for name, numbers in self.numbers.items() if numbers]
-            table = self._file.read_row_groups(range(first, end), numeric)
+            try:
+                table = self._file.read_row_groups(range(first, end), numeric)
+            except (self._arrow.ArrowException, OSError, ValueError):
+                # Perhaps only rows that nobody asked for are damaged.
+                return None
             self._kept = (starts[first], starts[end], table)
         return self._kept[2].slice(start - self._kept[0], stop - start)
 
@@ -249,10 +257,11 @@ class DataFile:
 
 def as_array(values: Any, shape: Sequence[int], path: str, name: str) -> NDArray[Any]:  # noqa: ANN401 - an array of pyarrow
     """A column of numbers as an array; each row must have the shape that the dataset states."""
-    arrow = require("pyarrow", "lerobot")
+    arrow = library()
     rows = len(values)
     if isinstance(values, arrow.ChunkedArray):
-        values = values.combine_chunks()
+        # One chunk as it is: joining one copies it.
+        values = values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
         if isinstance(values, arrow.ChunkedArray):
             values = arrow.concat_arrays(values.chunks)
     if isinstance(values.type, arrow.BaseExtensionType):
@@ -260,7 +269,7 @@ def as_array(values: Any, shape: Sequence[int], path: str, name: str) -> NDArray
     for size in shape:
         _check_nulls(values, path, name)
         if not arrow.types.is_fixed_size_list(values.type):
-            compute = require("pyarrow.compute", "lerobot")
+            compute = arrow.compute
             lengths = compute.min_max(compute.list_value_length(values)).as_py()
             found = {length for length in lengths.values() if length is not None}
         else:
