@@ -155,19 +155,16 @@ class Channel(Strict):
         horizon: int | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        # Not through `__setattr__`: converters and recorders make many channels.
-        vars(self).update(
-            name=name,
-            semantics=semantics,
-            modality=as_modality(modality),
-            sampling_rate_hz=sampling_rate_hz,
-            content_type=content_type,
-            unit=unit,
-            description=description,
-            start_ns=None if start_ns is None else operator.index(start_ns),
-            lossy=lossy,
-            extra=dict(extra or {}),
-        )
+        self.name = name
+        self.semantics = semantics
+        self.modality = as_modality(modality)
+        self.sampling_rate_hz = sampling_rate_hz
+        self.content_type = content_type
+        self.unit = unit
+        self.description = description
+        self.start_ns = None if start_ns is None else operator.index(start_ns)
+        self.lossy = lossy
+        self.extra = dict(extra or {})
         if timestamps_ns is not None:
             self.timestamps_ns = timestamps_ns
         try:
@@ -182,7 +179,9 @@ class Channel(Strict):
     ) -> None:
         if data is None:
             raise InvalidArgument("a channel needs data", hint="give an array as data=")
-        array, kind = convert(as_array(data), None if dtype is None else DType.parse(dtype))
+        array, self.dtype_name = convert(
+            as_array(data), None if dtype is None else DType.parse(dtype)
+        )
         if array.ndim == 0:
             raise InvalidArgument(
                 "a channel needs a time axis", expected="an array [T, ...]", found="one number"
@@ -199,12 +198,9 @@ class Channel(Strict):
                         found=f"{list(array.shape)}",
                     )
                 array = array.reshape(-1, *wanted)
-        vars(self).update(
-            dtype_name=kind,
-            step_shape=array.shape[1:],
-            _values=read_only(array),
-            _length=len(array),
-        )
+        self.step_shape = array.shape[1:]
+        self._values = read_only(array)
+        self._length = len(array)
 
     def _set_horizon(self, horizon: int) -> None:
         if self.layout != "dense" or horizon < 1 or self.step_shape[:1] != (horizon,):
