@@ -530,6 +530,7 @@ SOURCES: dict[str, Source] = {
     "ManiSkill": ("maniskill", maniskill, raw_hdf5),
     "ALOHA": ("aloha", aloha, raw_hdf5),
     "D4RL": ("d4rl", d4rl, raw_hdf5),
+    # As the scripts of D4RL write it.
     "D4RL, gzip": ("d4rl", compressed(d4rl), raw_hdf5),
     "HDF5 with a mapping": ("hdf5", any_hdf5, raw_hdf5),
     "Zarr": ("zarr", written("zarr", ".zarr"), raw_zarr),
@@ -537,6 +538,7 @@ SOURCES: dict[str, Source] = {
     "DreamerV3": ("dreamer", written("dreamer"), raw_npz),
     "TensorDict": ("tensordict", tensordict, raw_files),
     "LeRobot without cameras": ("lerobot", written("lerobot", side=0), raw_lerobot),
+    # Against less than what episodes hold: no tasks, statistics and facts.
     "LeRobot, only data/": ("lerobot", written("lerobot", side=0), raw_parquet),
     "Parquet": ("table", written("table", ".parquet", side=0), raw_parquet),
     "RLDS": ("rlds", written("rlds"), raw_records),

@@ -41,7 +41,6 @@ _MOST_KEPT: Final = 256 << 20
 _BYTES: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
 """Of a number, by its type in Parquet."""
 _BATCH: Final = 1 << 16
-_ROWS: Final = 1024
 # Rows with texts or pictures may be large.
 _SMALL_BATCH: Final = 256
 _ALWAYS_FINE: Final = 1 << 20
@@ -179,8 +178,8 @@ class DataFile:
         """All rows; columns that the file does not have are left out."""
         there = [name for name in columns if name in self.numbers]
         with self._lock, self._reading(there):
-            batches = self._file.iter_batches(_ROWS, columns=there)
-            return [row for batch in batches for row in batch.to_pylist()]
+            rows: list[dict[str, Any]] = self._file.read(there, use_threads=False).to_pylist()
+            return rows
 
     def read(self, columns: Sequence[str], start: int, stop: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
         """Some columns of the rows from `start` to `stop`."""
