@@ -27,6 +27,7 @@ pub use reader::{EntryInfo, ReaderOptions, ShardReader};
 pub use seekable::SeekFrame;
 #[cfg(feature = "sign")]
 pub use signature::{Signature, load_private_key, load_public_key};
+pub(crate) use source::read_into;
 pub use source::{FileSource, Source, View};
 pub use writer::{EntryOptions, Layout, ShardWriter, StoredRun, WriterOptions};
 
