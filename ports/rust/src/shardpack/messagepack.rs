@@ -255,11 +255,11 @@ fn append_integer(value: i128, out: &mut Vec<u8>) -> Result<()> {
 
 /// Writes a size in its smallest form: in the first byte if it is below a bound, or after one of three first bytes.
 fn append_size(size: usize, fixed: Option<(u8, usize)>, forms: [Option<u8>; 3], out: &mut Vec<u8>) -> Result<()> {
-    if let (Some((base, bound)), Ok(small)) = (fixed, u8::try_from(size)) {
-        if size < bound {
-            out.push(base | small);
-            return Ok(());
-        }
+    if let (Some((base, bound)), Ok(small)) = (fixed, u8::try_from(size))
+        && size < bound
+    {
+        out.push(base | small);
+        return Ok(());
     }
     let [one, two, four] = forms;
     if let (Some(first), Ok(size)) = (one, u8::try_from(size)) {

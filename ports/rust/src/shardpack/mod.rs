@@ -1,7 +1,7 @@
 //! Packs: shards of a dataset, in which each sample is a record with a key, metadata and named entries.
 //!
 //! A [`ShardPackReader`] finds records by number and by key. A [`Stream`] reads a shard from start to end without seeking.
-//! A [`ShardPackWriter`] writes one shard, and [`recover`] saves what is intact of a damaged one. A [`Set`] reads the
+//! A [`ShardPackWriter`] writes one shard, and [`recover`] saves what is intact of a damaged one. A [`SetWriter`] and a [`Set`] write and read the
 //! shards that a set file lists.
 //!
 //! ```
@@ -40,6 +40,7 @@ mod reader;
 mod record;
 mod recover;
 mod set;
+mod setwriter;
 mod stream;
 mod writer;
 
@@ -49,5 +50,6 @@ pub use reader::{Records, ShardPackReader};
 pub use record::{FileEntry, Metadata, Record, StoredEntry, StoredRecord};
 pub use recover::{LostPart, RecoverOptions, Recovery, recover};
 pub use set::{Set, SetShard};
+pub use setwriter::{SetOptions, SetWriter};
 pub use stream::Stream;
 pub use writer::{ShardPackWriter, WriterOptions};
