@@ -117,7 +117,8 @@ fn tell_messagepack(value: &messagepack::Value) -> Value {
         }
         Packed::List(items) => ("list", items.iter().map(tell_messagepack).collect()),
         Packed::Map(pairs) => {
-            let pair = |(key, value)| Value::from_iter([tell_messagepack(key), tell_messagepack(value)]);
+            let pair =
+                |(key, value)| Value::from_iter([tell_messagepack(key), tell_messagepack(value)]);
             let pairs = pairs.iter().map(|(key, value)| pair((key, value)));
             ("map", pairs.collect())
         }
@@ -245,7 +246,10 @@ fn rewrite(file: &Path, out: &Path) -> Result<()> {
     let mut options = WriterOptions {
         overwrite: true,
         sync: false,
-        created: fields.get("created").and_then(Value::as_str).map(str::to_owned),
+        created: fields
+            .get("created")
+            .and_then(Value::as_str)
+            .map(str::to_owned),
         ..WriterOptions::default()
     };
     if let Some(user) = fields.get("user").and_then(Value::as_object) {

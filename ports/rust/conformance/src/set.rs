@@ -32,6 +32,10 @@ fn step(file: &Path, case: &Object) -> Result<()> {
     if text(case, "when") != "shard" {
         return Ok(());
     }
-    let found = set.shards().iter().position(|shard| shard.name == text(case, "shard"));
-    set.shard(found.ok_or_else(|| wrong("no such shard"))?).map(drop)
+    let found = set
+        .shards()
+        .iter()
+        .position(|shard| shard.name == text(case, "shard"));
+    set.shard(found.ok_or_else(|| wrong("no such shard"))?)
+        .map(drop)
 }

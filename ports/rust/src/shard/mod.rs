@@ -1,10 +1,12 @@
 //! Containers: files of named entries, each raw or compressed on its own, with a checksum for each.
 
 pub(crate) mod codec;
+mod content;
 mod filters;
 mod identity;
 mod index;
 mod layout;
+pub(crate) mod lz4;
 mod manifest;
 #[cfg(feature = "mmap")]
 #[allow(unsafe_code)]
@@ -23,6 +25,7 @@ pub use filters::{Delta, Filters};
 pub use identity::Identity;
 pub use layout::{Codec, Header, IndexEntry, align_up};
 pub use manifest::{reference_to, write_manifest};
+pub(crate) use reader::reserve;
 pub use reader::{EntryInfo, ReaderOptions, ShardReader};
 pub use seekable::SeekFrame;
 #[cfg(feature = "sign")]

@@ -6,15 +6,13 @@ use std::fmt;
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 
 use crate::registry::PACK_CONTENT_TYPES;
+use crate::shard::{codec, lz4, reserve};
 use crate::{Code, Error, Limits, Result};
-use crate::shard::codec;
 
 use super::layout::{Fields, Row};
 
 const GZIP_EXPANSION: u64 = 1032;
 const ZSTD_EXPANSION: u64 = 32_768;
-const LZ4_EXPANSION: u64 = 255;
-const LZ4_SLACK: u64 = 64;
 /// Up to this size, entries are stored raw.
 const LARGEST_RAW: usize = 256;
 
@@ -76,43 +74,71 @@ impl Row {
             Encoding::None => {
                 let problem = "an entry that is not compressed has two different sizes";
                 let error = Error::new(Code::SizeMismatch, "P-ENT-2", problem);
-                return Err(error.with_expected(self.stored_size).with_found(self.original_size));
+                return Err(error
+                    .with_expected(self.stored_size)
+                    .with_found(self.original_size));
             }
             Encoding::Gzip => (GZIP_EXPANSION, 0),
-            Encoding::Lz4 => (LZ4_EXPANSION, LZ4_SLACK),
+            Encoding::Lz4 => (lz4::EXPANSION, lz4::SLACK),
             Encoding::Zstd => (ZSTD_EXPANSION, 0),
             Encoding::Unknown(byte) => {
-                return Err(Error::new(Code::UnknownCodec, "P-ENC-1", "unknown encoding")
-                    .with_expected("0 (none), 1 (gzip), 2 (lz4) or 3 (zstd)")
-                    .with_found(byte));
+                return Err(
+                    Error::new(Code::UnknownCodec, "P-ENC-1", "unknown encoding")
+                        .with_expected("0 (none), 1 (gzip), 2 (lz4) or 3 (zstd)")
+                        .with_found(byte),
+                );
             }
         };
         if self.original_size > limits.max_decompressed_bytes {
-            return Err(Error::new(Code::LimitExceeded, "P-ENC-3", "the entry is too large after decompression")
-                .with_expected(format_args!("at most {}", limits.max_decompressed_bytes))
-                .with_found(self.original_size));
+            return Err(Error::new(
+                Code::LimitExceeded,
+                "P-ENC-3",
+                "the entry is too large after decompression",
+            )
+            .with_expected(format_args!("at most {}", limits.max_decompressed_bytes))
+            .with_found(self.original_size));
         }
         if self.stored_size == 0 {
             return Err(bad("a compressed entry has no bytes"));
         }
-        let most = self.stored_size.saturating_mul(expansion).saturating_add(slack);
+        let most = self
+            .stored_size
+            .saturating_mul(expansion)
+            .saturating_add(slack);
         if self.original_size > most {
-            return Err(Error::new(Code::SizeMismatch, "P-ENC-4", "the stored bytes cannot expand to this size")
-                .with_expected(format_args!("at most {most} for {} bytes of {}", self.stored_size, self.encoding))
-                .with_found(self.original_size));
+            return Err(Error::new(
+                Code::SizeMismatch,
+                "P-ENC-4",
+                "the stored bytes cannot expand to this size",
+            )
+            .with_expected(format_args!(
+                "at most {most} for {} bytes of {}",
+                self.stored_size, self.encoding
+            ))
+            .with_found(self.original_size));
         }
         Ok(())
     }
 
     /// Gives the content of a compressed entry whose row was checked (P-ENC-3 to P-ENC-5).
     pub(super) fn decode(&self, stored: &[u8], limits: &Limits) -> Result<Vec<u8>> {
-        let size = usize::try_from(self.original_size)
-            .map_err(|_| Error::new(Code::LimitExceeded, "P-ENC-3", "more bytes than this machine can hold"))?;
-        let mut content = vec![0; size];
-        match self.encoding {
-            Encoding::Gzip => decode_gzip(stored, &mut content)?,
-            Encoding::Lz4 => codec::decode_lz4(stored, &mut content).map_err(as_pack_error)?,
-            _ => codec::decode_zstd(stored, &mut content, limits.max_window_bytes).map_err(as_pack_error)?,
+        let size = usize::try_from(self.original_size).map_err(|_| {
+            Error::new(
+                Code::LimitExceeded,
+                "P-ENC-3",
+                "more bytes than this machine can hold",
+            )
+        })?;
+        if self.encoding == Encoding::Zstd {
+            return codec::decode_zstd_to_vec(stored, size, limits.max_window_bytes)
+                .map_err(as_pack_error);
+        }
+        let mut content = reserve(size)?;
+        content.resize(size, 0);
+        if self.encoding == Encoding::Lz4 {
+            lz4::decode(stored, &mut content).map_err(as_pack_error)?;
+        } else {
+            decode_gzip(stored, &mut content)?;
         }
         Ok(content)
     }
@@ -121,6 +147,7 @@ impl Row {
 /// Gives an error of the container's codecs the rule of this format.
 fn as_pack_error(error: Error) -> Error {
     let rule = match error.rule() {
+        "" => return error, // not about the file
         "S-CMP-2" | "S-CMP-7" => "P-ENC-3",
         "S-CMP-3" | "S-CMP-8" => "P-ENC-4",
         _ => "P-ENC-5",
@@ -129,13 +156,20 @@ fn as_pack_error(error: Error) -> Error {
 }
 
 /// Gives the form in which an entry is stored (P-ENC-6).
-pub(super) fn encode(data: &[u8], encoding: Encoding, level: i32) -> Result<(Cow<'_, [u8]>, Encoding)> {
+pub(super) fn encode(
+    data: &[u8],
+    encoding: Encoding,
+    level: i32,
+) -> Result<(Cow<'_, [u8]>, Encoding)> {
     let is_small = data.len() <= LARGEST_RAW;
     let is_large = data.len() as u64 > Limits::default().max_decompressed_bytes;
     let stored = match encoding {
-        _ if is_small || is_large => None,
-        Encoding::Lz4 => Some(codec::compress_lz4(data)?),
-        Encoding::Zstd => Some(codec::compress_zstd(data, level)?),
+        Encoding::Lz4 if !is_small && !is_large => Some(lz4::compress(data)?),
+        Encoding::Zstd if !is_small && !is_large => {
+            let mut stored = Vec::new();
+            codec::append_zstd(&mut stored, data, level, false)?;
+            Some(stored)
+        }
         _ => None,
     };
     let bound = (data.len() as u64).saturating_mul(9) / 10;
@@ -151,14 +185,21 @@ pub fn content_type_of(name: &str) -> &'static str {
     PACK_CONTENT_TYPES
         .iter()
         .find(|(_, endings, _)| endings.iter().any(|one| one.eq_ignore_ascii_case(ending)))
-        .map_or("application/octet-stream", |(content_type, ..)| content_type)
+        .map_or("application/octet-stream", |(content_type, ..)| {
+            content_type
+        })
 }
 
 /// Whether compressing contents of this type is worth a try.
 pub(super) fn is_compressible(content_type: &str) -> bool {
-    match PACK_CONTENT_TYPES.iter().find(|(known, ..)| *known == content_type) {
+    match PACK_CONTENT_TYPES
+        .iter()
+        .find(|(known, ..)| *known == content_type)
+    {
         Some((.., is_compressed)) => !is_compressed,
-        None => !["image/", "video/", "audio/"].iter().any(|family| content_type.starts_with(family)),
+        None => !["image/", "video/", "audio/"]
+            .iter()
+            .any(|family| content_type.starts_with(family)),
     }
 }
 
@@ -175,30 +216,40 @@ fn bad(problem: &'static str) -> Error {
     Error::new(Code::BadCompression, "P-ENC-5", problem)
 }
 
+fn wrong_size(problem: &'static str) -> Error {
+    Error::new(Code::SizeMismatch, "P-ENC-4", problem)
+}
+
 /// Decodes one member into memory of exactly the size of the entry.
 fn decode_gzip(stored: &[u8], content: &mut [u8]) -> Result<()> {
     let body = gzip_body(stored)?;
     let mut inflater = Decompress::new(false);
-    let failed = |error| bad("gzip cannot decode it").with_source(error);
-    let status = inflater.decompress(body, content, FlushDecompress::Finish).map_err(failed)?;
-    let is_full = inflater.total_out() == content.len() as u64;
-    if status != Status::StreamEnd {
-        // The end of the stream may follow the last byte of the content, which filled the output.
+    let (mut taken, mut count) = (0, 0);
+    loop {
+        // The end of the stream may follow the last byte of the content.
         let mut more = [0];
-        let taken = usize::try_from(inflater.total_in()).unwrap_or(usize::MAX);
         let rest = body.get(taken..).unwrap_or_default();
-        let status = inflater.decompress(rest, &mut more, FlushDecompress::Finish).map_err(failed)?;
-        if is_full && inflater.total_out() > content.len() as u64 {
-            return Err(Error::new(Code::SizeMismatch, "P-ENC-4", "the gzip member holds more than the entry")
-                .with_expected(content.len())
-                .with_found("more"));
+        let out = match content.get_mut(count..) {
+            Some(out) if !out.is_empty() => out,
+            _ => &mut more,
+        };
+        let status = inflater
+            .decompress(rest, out, FlushDecompress::None)
+            .map_err(|error| bad("gzip cannot decode it").with_source(error))?;
+        let before = (taken, count);
+        taken = usize::try_from(inflater.total_in()).unwrap_or(usize::MAX);
+        count = usize::try_from(inflater.total_out()).unwrap_or(usize::MAX);
+        if count > content.len() {
+            return Err(wrong_size("the gzip member holds more than the entry")
+                .with_expected(content.len()));
         }
-        if status != Status::StreamEnd {
+        if status == Status::StreamEnd {
+            break;
+        }
+        if (taken, count) == before {
             return Err(bad("the gzip member is incomplete"));
         }
     }
-    let count = usize::try_from(inflater.total_out()).unwrap_or(usize::MAX);
-    let taken = usize::try_from(inflater.total_in()).unwrap_or(usize::MAX);
     let end = body.get(taken..).unwrap_or_default();
     let (8, Some(decoded)) = (end.len(), content.get(..count)) else {
         return Err(bad("not exactly one complete gzip member"));
@@ -210,7 +261,7 @@ fn decode_gzip(stored: &[u8], content: &mut [u8]) -> Result<()> {
         return Err(bad("the gzip member does not fit its checksum or its size"));
     }
     if count != content.len() {
-        return Err(Error::new(Code::SizeMismatch, "P-ENC-4", "the gzip member holds less than the entry")
+        return Err(wrong_size("the gzip member holds less than the entry")
             .with_expected(content.len())
             .with_found(count));
     }
@@ -235,7 +286,11 @@ fn gzip_body(stored: &[u8]) -> Result<&[u8]> {
     }
     for flag in [GZIP_NAME, GZIP_COMMENT] {
         if flags & flag != 0 {
-            let end = fields.0.iter().position(|byte| *byte == 0).ok_or_else(cut)?;
+            let end = fields
+                .0
+                .iter()
+                .position(|byte| *byte == 0)
+                .ok_or_else(cut)?;
             fields.bytes(end.saturating_add(1)).ok_or_else(cut)?;
         }
     }
