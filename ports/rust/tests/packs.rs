@@ -814,7 +814,7 @@ fn compression_is_kept_only_where_it_pays() {
 
 // --- sets
 
-/// Writes the records of a set again, and puts the same number of them into each shard.
+/// Writes the records of a set again, shard by shard.
 fn rewrite_set(set: &Set, output: &Path) -> Result<()> {
     let text = |key: &str| set.fields()[key].as_str().unwrap().to_owned();
     let options = SetOptions {
@@ -823,13 +823,17 @@ fn rewrite_set(set: &Set, output: &Path) -> Result<()> {
             user: set.fields()["user"].as_object().unwrap().clone(),
             ..options()
         },
-        max_records: set.shards()[0].records.max(1),
         revision: Some(text("revision")),
         ..SetOptions::default()
     };
     let mut writer = SetWriter::create(output.join(text("name")), options)?;
-    for record in set.records() {
-        writer.copy_record(&record?)?;
+    for number in 0..set.shards().len() {
+        if number > 0 {
+            writer.next_shard()?;
+        }
+        for record in set.shard(number)?.records() {
+            writer.copy_record(&record?)?;
+        }
     }
     writer.finalize()
 }

@@ -186,13 +186,18 @@ impl SetWriter {
         let mut writer = self.writer()?;
         let record = encode(&writer.encoder).map_err(|error| writer.located(error))?;
         if !writer.is_empty() && (writer.len() >= max.1 || writer.size_with(record.size) > max.0) {
-            let keys = self.finish_shard()?;
-            self.start_shard(keys)?;
+            self.next_shard()?;
             writer = self.writer()?;
         }
         writer.add(&record).map_err(|error| writer.located(error))?;
         self.len = self.len.saturating_add(1);
         Ok(())
+    }
+
+    /// Ends the shard that is being written, even if it is not full. The next record starts another one.
+    pub fn next_shard(&mut self) -> Result<()> {
+        let keys = self.finish_shard()?;
+        self.start_shard(keys)
     }
 
     fn writer(&mut self) -> Result<&mut ShardPackWriter> {
