@@ -96,6 +96,13 @@ impl Error {
         self
     }
 
+    /// Says in front of the problem what it is a part of, such as a record.
+    #[must_use]
+    pub fn within(mut self, place: impl fmt::Display) -> Error {
+        self.0.problem = format!("{place}: {}", self.0.problem).into();
+        self
+    }
+
     /// Another rule: what one format calls S-CMP-4 may have another name in the next.
     #[must_use]
     pub fn with_rule(mut self, rule: &'static str) -> Error {

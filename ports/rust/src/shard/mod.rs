@@ -27,10 +27,12 @@ pub use filters::{Delta, Filters};
 pub use identity::Identity;
 pub use layout::{Codec, Header, IndexEntry, align_up};
 pub use manifest::{reference_to, write_manifest};
+pub(crate) use reader::reserve;
 pub use reader::{EntryInfo, ReaderOptions, ShardReader};
 pub use seekable::SeekFrame;
 #[cfg(feature = "sign")]
 pub use signature::{Signature, load_private_key, load_public_key};
+pub(crate) use source::read_into;
 pub use source::{FileSource, Source, View};
 pub use writer::{EntryOptions, Layout, ShardWriter, StoredRun, WriterOptions};
 

@@ -1,6 +1,8 @@
 //! What the tests share: the vectors, and folders that go away.
 #![allow(dead_code)]
 
+pub mod packs;
+
 use std::path::{Path, PathBuf};
 
 use shard_format::json::{self, Object};
