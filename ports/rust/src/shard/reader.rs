@@ -37,6 +37,12 @@ pub struct EntryInfo<'a> {
     pub row: IndexEntry,
 }
 
+impl std::fmt::Debug for ShardReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShardReader").field("path", &self.path()).finish_non_exhaustive()
+    }
+}
+
 /// Gives the entries of a file by name. Any number of threads may use a reader.
 pub struct ShardReader {
     source: Arc<dyn Source>,
@@ -105,6 +111,10 @@ impl ShardReader {
     }
     /// What the index says about the entry in a row.
     pub fn info_at(&self, row: usize) -> Result<EntryInfo<'_>> {
+        todo!()
+    }
+    /// Checks that an entry can have the size that the index claims, before memory is made for it (S-DAT-4, S-CMP-1, S-CMP-2, S-CMP-8).
+    pub fn check_size(&self, name: &str) -> Result<()> {
         todo!()
     }
     /// All bytes of an entry, decompressed and checked.

@@ -1,0 +1,12 @@
+//! Recording journals (spec/journal.md).
+
+use crate::Result;
+
+#[derive(Debug)]
+pub(crate) struct Runs;
+
+impl Runs {
+    pub(crate) fn read_range(&self, _start: u64, _end: u64) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+}
