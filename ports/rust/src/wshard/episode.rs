@@ -64,6 +64,8 @@ pub struct Episode {
     /// What is wrong beside the episode: sidecars that were left out.
     pub warnings: Vec<Error>,
     pub(crate) origin: Option<Arc<Origin>>,
+    /// Whether the episode is that of a journal, whose recorder named it.
+    pub(crate) is_recorded: bool,
 }
 
 /// The files that an episode was opened from.
