@@ -6,6 +6,7 @@ FUZZ_SECONDS ?= 300
 TEST_PROCESSES ?= 2
 GO ?= go
 NPM ?= npm
+CARGO ?= cargo
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Not empty: a language whose tools are missing is an error, and not only left out.
 ALL_LANGUAGES ?=
@@ -21,7 +22,7 @@ DEMO_EXTRAS := gym,hdf5,plot
 TEST_EXTRAS := dev,convert,converters,rerun
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo conformance ports always test test-ports test-go test-typescript test-all-go test-all-typescript test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz fuzz-files clean
+.PHONY: help environments demo conformance ports always test test-ports test-go test-typescript test-rust test-all-go test-all-typescript test-all-rust test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz fuzz-files clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (about a minute)"
@@ -30,7 +31,7 @@ help:
 	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
 	@echo "make test-convert  converters, with files that the libraries of other formats wrote"
 	@echo "make test-pythons  the core tests on every other Python that this machine has or can get"
-	@echo "make test-ports    the tests of the Go and TypeScript libraries, where Go and npm are installed"
+	@echo "make test-ports    the tests of the Go, TypeScript and Rust libraries, where Go, npm and cargo are installed"
 	@echo "make conformance   asks the conformance program of every language about every vector; writes spec/CONFORMANCE.md"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
 	@echo "make vectors   regenerate spec/vectors"
@@ -108,8 +109,8 @@ test: $(ENV)/test/.ready
 	@echo "Not run here: exhaustive damage tests (-m slow), converters, other Pythons, oldest dependencies, wheel, fuzzing. Run 'make test-all'."
 
 # The languages whose tools are there, and those whose tools are missing.
-LANGUAGES := $(if $(shell command -v $(GO)),go) $(if $(shell command -v $(NPM)),typescript)
-MISSING := $(filter-out $(LANGUAGES),go typescript)
+LANGUAGES := $(if $(shell command -v $(GO)),go) $(if $(shell command -v $(NPM)),typescript) $(if $(shell command -v $(CARGO)),rust)
+MISSING := $(filter-out $(LANGUAGES),go typescript rust)
 
 # The conformance programs.
 ports: $(LANGUAGES:%=ports/%/conformance/run)
@@ -122,6 +123,10 @@ ports/go/conformance/run: always
 
 ports/typescript/conformance/run: ports/typescript/node_modules/.ready always
 	@cd ports/typescript && $(NPM) run --silent build && $(NPM) run --silent conformance
+
+ports/rust/conformance/run: always
+	@cd ports/rust && $(CARGO) build --quiet --locked --release --package shard-conformance
+	@cp ports/rust/target/release/shard-conformance $@
 
 # Not `npm ci`, which refuses a lock file without the optional packages of every other platform.
 ports/typescript/node_modules/.ready: ports/typescript/package-lock.json
@@ -136,6 +141,11 @@ test-go: ports
 
 test-typescript: ports
 	cd ports/typescript && $(NPM) run --silent lint && $(NPM) test --silent
+
+test-rust: ports
+	cd ports/rust && $(CARGO) fmt --all --check
+	cd ports/rust && $(CARGO) clippy --quiet --locked --workspace --all-targets --all-features -- -D warnings
+	cd ports/rust && $(CARGO) test --quiet --locked --workspace --all-features
 
 test-quick: $(ENV)/test/.ready ports
 	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES) --ignore=tests/convert

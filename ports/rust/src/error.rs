@@ -113,8 +113,11 @@ impl Error {
 
     /// The error that led to this one.
     #[must_use]
-    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Error {
-        self.0.source = Some(Arc::new(source));
+    pub fn with_source(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Error {
+        self.0.source = Some(Arc::from(source.into()));
         self
     }
 

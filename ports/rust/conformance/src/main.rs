@@ -107,7 +107,6 @@ fn answer(arguments: &[String]) -> (u8, Object) {
     match told {
         Ok(told) => (0, told),
         Err(error) => {
-            eprintln!("{error}");
             let code = error.code().as_str();
             let told = [("error", code.into()), ("rule", error.rule().into())];
             (1, json::object(told))

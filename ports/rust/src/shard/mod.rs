@@ -1,10 +1,12 @@
 //! Containers: files of named entries, each raw or compressed on its own, with a checksum for each.
 
 pub(crate) mod codec;
+mod content;
 mod filters;
 mod identity;
 mod index;
 mod layout;
+pub(crate) mod lz4;
 mod manifest;
 #[cfg(feature = "mmap")]
 #[allow(unsafe_code)]

@@ -1,12 +1,26 @@
-//! Reads containers.
-#![allow(unused_variables, clippy::todo)]
+//! Gives the entries of a file by name.
 
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock};
 
-use super::{Codec, Filters, Header, Identity, IndexEntry, SeekFrame, Source, View};
-use crate::json::Object;
-use crate::{Limits, Result, Role, Warning};
+use super::content::HowStored;
+use super::index::{Index, parse_header};
+use super::layout::{Codec, Header, IndexEntry};
+use super::source::{self, FileSource, Source, View};
+use super::{Filters, SeekFrame, parallel};
+use crate::json::{self, Object};
+use crate::registry::{Code, Limits, Role};
+use crate::{Error, Result};
+
+const FIRST_READ: u64 = 4096;
+/// A long head is read in pieces of this size, several at once.
+const HEAD_PIECE: usize = 8 << 20;
+/// From this size on, memory is asked for and not taken.
+const LARGE: usize = 64 << 20;
 
 /// How to read a file.
 #[derive(Clone, Debug)]
@@ -37,164 +51,341 @@ pub struct EntryInfo<'a> {
     pub row: IndexEntry,
 }
 
-impl std::fmt::Debug for ShardReader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ShardReader").field("path", &self.path()).finish_non_exhaustive()
-    }
+/// Gives the entries of a file by name.
+///
+/// Opening reads the head of the file and checks its structure. Any number of threads may use a reader.
+pub struct ShardReader {
+    pub(super) source: Arc<dyn Source>,
+    pub(super) header: Header,
+    pub(super) index: Index,
+    pub(super) options: ReaderOptions,
+    /// Seek tables and filters, by the offset of the block.
+    pub(super) kept: Mutex<HashMap<u64, Arc<HowStored>>>,
+    /// A bit for each entry whose view was compared with its checksum.
+    pub(super) checked: OnceLock<Vec<AtomicU64>>,
+    /// Held while a large compressed entry is scanned, which bounds memory.
+    pub(super) large: Mutex<()>,
 }
 
-/// Gives the entries of a file by name. Any number of threads may use a reader.
-pub struct ShardReader {
-    source: Arc<dyn Source>,
+impl fmt::Debug for ShardReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardReader")
+            .field("path", &self.path())
+            .field("entries", &self.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl ShardReader {
-    /// Opens a file: reads its head and checks its structure.
+    /// Opens a file.
     pub fn open(path: impl AsRef<Path>) -> Result<ShardReader> {
-        todo!()
+        ShardReader::open_with(path, ReaderOptions::default())
     }
+
     /// Opens a file with options.
     pub fn open_with(path: impl AsRef<Path>, options: ReaderOptions) -> Result<ShardReader> {
-        todo!()
+        ShardReader::from_source(Arc::new(FileSource::open(path)?), options)
     }
+
     /// Reads a file that is in memory.
     pub fn from_bytes(data: impl Into<Arc<[u8]>>) -> Result<ShardReader> {
-        todo!()
+        let data: Arc<[u8]> = data.into();
+        ShardReader::from_source(Arc::new(data), ReaderOptions::default())
     }
+
     /// Reads from anything that reads at an offset.
     pub fn from_source(source: Arc<dyn Source>, options: ReaderOptions) -> Result<ShardReader> {
-        todo!()
+        let (header, index) =
+            parse_head(&*source, &options.limits).map_err(|e| e.with_path(source.path()))?;
+        Ok(ShardReader {
+            source,
+            header,
+            index,
+            options,
+            kept: Mutex::default(),
+            checked: OnceLock::new(),
+            large: Mutex::default(),
+        })
     }
+
     /// Where the bytes come from.
     pub fn source(&self) -> &Arc<dyn Source> {
         &self.source
     }
+
     /// The path of the file, if it has one.
     pub fn path(&self) -> Option<&Path> {
         self.source.path()
     }
+
     /// The header.
     pub fn header(&self) -> &Header {
-        todo!()
+        &self.header
     }
+
     /// What the file is for.
     pub fn role(&self) -> Role {
-        todo!()
+        self.header.role
     }
+
     /// What the file may ask for.
     pub fn limits(&self) -> &Limits {
-        todo!()
+        &self.options.limits
     }
+
+    // --- what is there
+
     /// The number of entries.
     pub fn len(&self) -> usize {
-        todo!()
+        self.index.len()
     }
+
     /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
     /// All names, in the order of the index.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
-        (0..self.len()).map(|_| "")
+        (0..self.len()).map(|row| self.index.name(row))
     }
+
     /// The row of a name.
     pub fn find(&self, name: &str) -> Option<usize> {
-        todo!()
+        self.index.find(name)
     }
+
     /// Whether there is an entry of that name.
     pub fn contains(&self, name: &str) -> bool {
         self.find(name).is_some()
     }
-    /// What the index says about an entry.
+
+    /// What the index says about an entry. The entry itself is not read.
     pub fn info(&self, name: &str) -> Result<EntryInfo<'_>> {
-        todo!()
+        self.info_at(self.row(name)?)
     }
+
     /// What the index says about the entry in a row.
     pub fn info_at(&self, row: usize) -> Result<EntryInfo<'_>> {
-        todo!()
+        let entry = self.entry(row)?;
+        let name = self.index.name(row);
+        let codec = self.codec(&entry).map_err(|e| self.locate(e, name))?;
+        Ok(EntryInfo {
+            name,
+            codec,
+            row: entry,
+        })
     }
-    /// Checks that an entry can have the size that the index claims, before memory is made for it (S-DAT-4, S-CMP-1, S-CMP-2, S-CMP-8).
+
+    /// The row of the index of a name, as it is stored.
+    pub fn index_entry(&self, name: &str) -> Option<IndexEntry> {
+        self.index.entry(self.find(name)?)
+    }
+
+    /// Checks that an entry can have the size that the index claims, before memory is made for it (S-DAT-4, S-CMP-1, S-CMP-2,
+    /// S-CMP-8).
     pub fn check_size(&self, name: &str) -> Result<()> {
-        todo!()
+        let checked = self.check_sizes(&self.entry_of(name)?);
+        checked.map(drop).map_err(|e| self.locate(e, name))
     }
+
+    pub(super) fn row(&self, name: &str) -> Result<usize> {
+        self.index
+            .find(name)
+            .ok_or_else(|| self.locate(Error::new(Code::EntryNotFound, "", "no such entry"), name))
+    }
+
+    pub(super) fn entry(&self, row: usize) -> Result<IndexEntry> {
+        self.index.entry(row).ok_or_else(|| {
+            Error::invalid("no such row")
+                .with_path(self.path())
+                .with_found(row)
+        })
+    }
+
+    /// The row of the index of a name.
+    fn entry_of(&self, name: &str) -> Result<IndexEntry> {
+        self.entry(self.row(name)?)
+    }
+
+    pub(super) fn locate(&self, error: Error, entry: &str) -> Error {
+        error.with_path(self.path()).with_entry(entry)
+    }
+
+    // --- reading
+
     /// All bytes of an entry, decompressed and checked.
     pub fn read(&self, name: &str) -> Result<Vec<u8>> {
-        todo!()
+        self.read_at(self.row(name)?)
     }
-    /// All bytes of the entry in a row.
+
+    /// All bytes of the entry in a row, decompressed and checked.
     pub fn read_at(&self, row: usize) -> Result<Vec<u8>> {
-        todo!()
+        let entry = self.entry(row)?;
+        self.decode(&entry)
+            .and_then(|data| self.verify_content(&entry, &data).map(|()| data))
+            .map_err(|e| self.locate(e, self.index.name(row)))
     }
-    /// Many entries, on several threads with the feature `rayon`.
+
+    /// Many entries. With the feature `rayon`, several threads read and decode them.
     pub fn read_many(&self, names: &[&str]) -> Result<Vec<Vec<u8>>> {
-        todo!()
+        let contents: Vec<OnceLock<Vec<u8>>> = names.iter().map(|_| OnceLock::new()).collect();
+        parallel::for_each(names.len(), |i| {
+            if let (Some(name), Some(place)) = (names.get(i), contents.get(i)) {
+                let _ = place.set(self.read(name)?);
+            }
+            Ok(())
+        })?;
+        let contents = contents.into_iter().map(OnceLock::into_inner);
+        Ok(contents.map(Option::unwrap_or_default).collect())
     }
-    /// Fills memory that has exactly the size of an entry.
+
+    /// Fills memory that has exactly the size of an entry, decompressed and checked. After an error it may hold anything.
     pub fn read_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
-        todo!()
+        let entry = self.entry_of(name)?;
+        let mut read = || {
+            let codec = self.check_sizes(&entry)?;
+            if out.len() as u64 != entry.orig_size {
+                return Err(Error::invalid("the memory has not the size of the entry")
+                    .with_expected(format_args!("{} bytes", entry.orig_size))
+                    .with_found(out.len()));
+            }
+            self.decode_into(&entry, codec, out)?;
+            self.verify_content(&entry, out)
+        };
+        read().map_err(|e| self.locate(e, name))
     }
-    /// The bytes of an entry from start to end.
-    pub fn read_range(&self, name: &str, range: std::ops::Range<u64>) -> Result<Vec<u8>> {
-        todo!()
+
+    /// The bytes of an entry in a range.
+    ///
+    /// Of a seekable entry only the frames that hold them are read, decoded and checked; of a raw entry only the bytes
+    /// themselves are read, without a check.
+    pub fn read_range(&self, name: &str, range: Range<u64>) -> Result<Vec<u8>> {
+        let entry = self.entry_of(name)?;
+        self.check_window(&entry, &range)
+            .and_then(|size| zeroed(size))
+            .and_then(|mut out| self.decode_window(&entry, range, &mut out).map(|()| out))
+            .map_err(|e| self.locate(e, name))
     }
-    /// Fills memory with the bytes of an entry from an offset on. Allocates nothing after the first calls of a thread.
+
+    /// Fills memory with the bytes of an entry from an offset on, as [`read_range`](ShardReader::read_range) does.
+    ///
+    /// The first calls of a thread make a decoder and buffers, which it keeps. Later calls for entries of that size
+    /// allocate nothing.
     pub fn decode_window_into(&self, name: &str, start: u64, out: &mut [u8]) -> Result<()> {
-        todo!()
+        let entry = self.entry_of(name)?;
+        let window = start..start.saturating_add(out.len() as u64);
+        self.check_window(&entry, &window)
+            .and_then(|_| self.decode_window(&entry, window, out))
+            .map_err(|e| self.locate(e, name))
     }
-    /// A raw entry in place, without a copy where the file can be mapped.
+
+    /// The bytes of a raw entry in place where the file can be mapped, and a copy elsewhere.
+    ///
+    /// The checksum of an entry is compared before its first view. A compressed entry has no view: `not_viewable`. A view
+    /// stays valid without the reader. Do not change a file in place that is mapped; writers here replace files.
     pub fn view(&self, name: &str) -> Result<View> {
-        todo!()
+        let row = self.row(name)?;
+        let entry = self.entry(row)?;
+        self.view_of(row, &entry).map_err(|e| self.locate(e, name))
     }
+
     /// The stored bytes of an entry, neither decompressed nor checked.
     pub fn read_stored(&self, name: &str) -> Result<Vec<u8>> {
-        todo!()
+        let entry = self.entry_of(name)?;
+        self.read_bytes(entry.data_offset, entry.disk_size)
+            .map_err(|e| self.locate(e, name))
     }
-    /// An entry that must be a JSON object; errors name the rule.
+
+    /// An entry that must be a JSON object. Errors name the rule that asks for it.
     pub fn read_json(&self, name: &str, rule: &'static str) -> Result<Object> {
-        todo!()
+        let row = self.row(name)?;
+        let limits = self.limits();
+        json::check_length(self.entry(row)?.orig_size, "the entry", limits)
+            .and_then(|()| self.read_at(row))
+            .and_then(|text| json::parse_object(&text, "the entry", rule, limits))
+            .map_err(|e| self.locate(e, name))
     }
+
     /// The frames of a seekable entry; `None` for any other.
     pub fn seek_frames(&self, name: &str) -> Result<Option<Vec<SeekFrame>>> {
-        todo!()
+        let how = self.how_stored(&self.entry_of(name)?);
+        let how = how.map_err(|e| self.locate(e, name))?;
+        Ok(how.table.as_ref().map(|table| table.frames.clone()))
     }
+
     /// What was done to an entry before it was compressed.
     pub fn filters(&self, name: &str) -> Result<Option<Filters>> {
-        todo!()
+        let how = self.filters_of(&self.entry_of(name)?);
+        let how = how.map_err(|e| self.locate(e, name))?;
+        Ok(how.map(|(filters, _)| filters))
     }
-    /// The schema section, if the file has one.
-    pub fn schema(&self) -> Result<Option<Object>> {
-        todo!()
+
+    /// Bytes of the file.
+    pub(super) fn read_bytes(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+        let mut data = zeroed(usize::try_from(length).unwrap_or(usize::MAX))?;
+        source::read_into(&*self.source, offset, &mut data)?;
+        Ok(data)
     }
-    /// The rows of a manifest.
-    pub fn manifest(&self) -> Result<Vec<Object>> {
-        todo!()
+}
+
+fn parse_head(source: &dyn Source, limits: &Limits) -> Result<(Header, Index)> {
+    let size = source.len();
+    let mut head = zeroed(usize::try_from(size.min(FIRST_READ)).unwrap_or_default())?;
+    source::read_into(source, 0, &mut head)?;
+    let header = parse_header(&head, size, limits)?;
+    let needed = usize::try_from(header.data_section_offset).unwrap_or(usize::MAX);
+    if needed <= head.len() {
+        head.truncate(needed);
+    } else {
+        head = read_head(source, &head, needed)?;
     }
-    /// The object of a manifest, whose list is under `files` or `chunks`.
-    pub fn manifest_fields(&self) -> Result<Object> {
-        todo!()
+    let index = Index::parse(head, &header, limits)?;
+    Ok((header, index))
+}
+
+/// Reads what is missing of a head.
+fn read_head(source: &dyn Source, start: &[u8], needed: usize) -> Result<Vec<u8>> {
+    let mut head = zeroed(needed)?;
+    if let Some((first, rest)) = head.split_at_mut_checked(start.len()) {
+        first.copy_from_slice(start);
+        read_pieces(source, start.len() as u64, rest)?;
     }
-    /// The path of a file that a manifest names (S-MAN-4).
-    pub fn resolve_uri(&self, uri: &str) -> Result<std::path::PathBuf> {
-        todo!()
+    Ok(head)
+}
+
+fn read_pieces(source: &dyn Source, offset: u64, out: &mut [u8]) -> Result<()> {
+    let half = (out.len() / 2).next_multiple_of(4096);
+    match out.split_at_mut_checked(half) {
+        Some((first, second)) if half >= HEAD_PIECE / 2 => parallel::both(
+            || read_pieces(source, offset, first),
+            || read_pieces(source, offset.saturating_add(half as u64), second),
+        ),
+        _ => source::read_into(source, offset, out),
     }
-    /// Checks that every file that a manifest names is there, with its size and SHA-256 (S-MAN-5).
-    pub fn verify_files(&self) -> Result<()> {
-        todo!()
+}
+
+/// Memory for content, without bytes in it.
+pub(crate) fn reserve(size: usize) -> Result<Vec<u8>> {
+    let mut data = Vec::new();
+    data.try_reserve_exact(size).map_err(|e| {
+        Error::new(
+            Code::LimitExceeded,
+            "",
+            "too many bytes to be read at once: read ranges, or use a view",
+        )
+        .with_found(size)
+        .with_source(e)
+    })?;
+    Ok(data)
+}
+
+/// Memory for content, of zeros.
+pub(super) fn zeroed(size: usize) -> Result<Vec<u8>> {
+    if size < LARGE {
+        return Ok(vec![0; size]);
     }
-    /// The identity of the content, of version 2.
-    pub fn identity(&self) -> Result<Identity> {
-        todo!()
-    }
-    /// Compares `meta/identity` with the file, and returns its version.
-    pub fn verify_identity(&self) -> Result<u8> {
-        todo!()
-    }
-    /// Reads and checks everything.
-    pub fn verify(&self) -> Result<()> {
-        todo!()
-    }
-    /// What a checking tool reports about a file that can be read.
-    pub fn warnings(&self) -> Result<Vec<Warning>> {
-        todo!()
-    }
+    let mut data = reserve(size)?;
+    data.resize(size, 0);
+    Ok(data)
 }

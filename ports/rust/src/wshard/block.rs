@@ -51,7 +51,7 @@ impl Block {
 
     /// An entry that the file has.
     pub(crate) fn entry(reader: &Arc<ShardReader>, name: &str) -> Self {
-        let size = reader.info(name).map_or(0, |info| info.row.orig_size);
+        let size = reader.index_entry(name).map_or(0, |entry| entry.orig_size);
         Self::Entry(Arc::clone(reader), name.to_owned(), size)
     }
 

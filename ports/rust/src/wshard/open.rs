@@ -102,8 +102,8 @@ impl Origin {
 
 /// What the index says about the content of each entry: its size and its checksum.
 fn facts(reader: &ShardReader) -> BTreeMap<&str, (u64, u32)> {
-    let info = (0..reader.len()).filter_map(|row| reader.info_at(row).ok());
-    info.map(|info| (info.name, (info.row.orig_size, info.row.crc32c))).collect()
+    let facts = |name| reader.index_entry(name).map(|entry| (name, (entry.orig_size, entry.crc32c)));
+    reader.names().filter_map(facts).collect()
 }
 
 /// A hash of what the index of a file says about its content: names, sizes and checksums, without `meta/identity`. Sidecars

@@ -131,11 +131,11 @@ impl<'a> Plan<'a> {
             let mut before: Vec<String> = origin.reader.names().filter(|name| self.entries.contains_key(*name)).map(str::to_owned).collect();
             for name in &before {
                 let is_defined = !is_extra(name) && !name.starts_with("meta/");
-                if let (Ok(info), Some(entry)) = (origin.reader.info(name), self.entries.get_mut(name))
+                if let (Some(row), Some(entry)) = (origin.reader.index_entry(name), self.entries.get_mut(name))
                     && is_defined
                     && entry.is_compressible
                 {
-                    (entry.content_type, entry.tag_bits) = (info.row.content_type, info.row.tag_bits);
+                    (entry.content_type, entry.tag_bits) = (row.content_type, row.tag_bits);
                 }
             }
             let there: BTreeSet<&String> = before.iter().collect();
@@ -485,7 +485,7 @@ impl<'a> Plan<'a> {
 
     /// Keeps the empty blocks of a file, which stand for lanes that are not there; some readers want to find them.
     fn keep_empty(&mut self) -> Result<()> {
-        let is_empty = |origin: &Origin, name| origin.reader.info(name).is_ok_and(|info| info.row.orig_size == 0);
+        let is_empty = |origin: &Origin, name| origin.reader.index_entry(name).is_some_and(|entry| entry.orig_size == 0);
         for name in STEP_BLOCKS {
             if self.origin.is_some_and(|origin| is_empty(origin, name)) && !self.entries.contains_key(name) {
                 self.add_block(name, Block::memory([]))?;

@@ -66,8 +66,8 @@ pub(crate) fn open_file(reader: &Arc<ShardReader>, base: Option<&Episode>) -> Re
 /// Whether an entry has as many bytes as there are steps (W-EPI-5).
 fn is_backed(reader: &ShardReader, steps: u64) -> bool {
     
-    let mut infos = (0..reader.len()).filter_map(|row| reader.info_at(row).ok());
-    infos.any(|info| info.row.orig_size >= steps && reader.check_size(info.name).is_ok())
+    let is_long = |name: &&str| reader.index_entry(name).is_some_and(|entry| entry.orig_size >= steps);
+    reader.names().filter(is_long).any(|name| reader.check_size(name).is_ok())
 }
 
 /// Rows of `omen_channels` or `action_spaces`; those that make no sense are no help.
@@ -116,7 +116,7 @@ impl Router<'_> {
             if self.taken.contains(&name) {
                 continue;
             }
-            let (content_type, tag_bits) = self.reader.info(&name).map_or_else(|_| Default::default(), |info| (info.row.content_type, info.row.tag_bits));
+            let (content_type, tag_bits) = self.reader.index_entry(&name).map_or_else(Default::default, |entry| (entry.content_type, entry.tag_bits));
             let data = self.block(&name);
             self.ep.extras.insert(name, Extra { content_type, tag_bits, data, channel });
         }
@@ -361,7 +361,7 @@ impl Router<'_> {
 
     /// A block with one value for each step; `None` if it is absent or empty.
     fn steps(&self, name: &str, dtype: DType, rule: &'static str) -> Option<Channel> {
-        let size = self.reader.info(name).ok()?.row.orig_size;
+        let size = self.reader.index_entry(name)?.orig_size;
         let mut channel = self.channel(name, dtype, self.ep.length);
         channel.problem = self.reader.check_size(name).err();
         if times(self.ep.length, dtype.size() as u64) != Some(size) {
