@@ -139,7 +139,8 @@ impl ChunkManifest {
 
     /// Opens one chunk and compares it with its row (W-CHK-7, W-CHK-8).
     pub(crate) fn open_chunk(&self, reader: &ShardReader, chunk: &Chunk, options: &ReaderOptions) -> Result<Episode> {
-        let path = reader.resolve_uri(&chunk.uri)?;
+        let missing = |e: Error| if e.code() == Code::MissingFile { e.with_rule("W-CHK-7") } else { e };
+        let path = reader.resolve_uri(&chunk.uri).map_err(missing)?;
         self.check_file(&path, chunk)?;
         let file = Arc::new(ShardReader::open_with(&path, options.clone())?);
         let ep = open_file(&file, None).map_err(|e| e.with_path(Some(&path)))?;
