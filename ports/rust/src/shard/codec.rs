@@ -164,7 +164,7 @@ fn frame_header(cursor: &mut Cursor<'_>, max_window: u64) -> Result<(Option<u64>
         let base = 1u64 << 10 << (byte >> 3); // the exponent has five bits
         window = base.saturating_add((base >> 3).saturating_mul(byte & 7));
     }
-    let dictionary = cursor.number([0, 1, 2, 4][(descriptor & 3) as usize])?;
+    let dictionary = cursor.number((1 << (descriptor & 3)) >> 1)?;
     if dictionary != 0 {
         return Err(Error::new(
             Code::BadCompression,
@@ -279,6 +279,7 @@ fn decode_frame_to<W: zstd_safe::WriteBuf + ?Sized>(
     }
 }
 
+#[cfg(feature = "zstd")]
 #[cold]
 fn too_long(room: usize) -> Error {
     Error::new(

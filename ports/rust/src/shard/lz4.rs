@@ -18,7 +18,6 @@ enum Fault {
 }
 
 /// Decodes one raw block into memory of exactly the size of the entry (S-CMP-3, S-CMP-4, S-CMP-9).
-#[cfg(feature = "lz4")]
 pub(crate) fn decode(stored: &[u8], out: &mut [u8]) -> Result<()> {
     let size = out.len();
     match decode_block(stored, out) {
@@ -119,17 +118,9 @@ pub(crate) fn compress(data: &[u8]) -> Result<Vec<u8>> {
 }
 
 #[cfg(not(feature = "lz4"))]
-fn missing<T>() -> Result<T> {
-    Err(Error::new(Code::MissingExtra, "", "this build has no lz4")
-        .with_expected("the feature lz4"))
-}
-
-#[cfg(not(feature = "lz4"))]
-pub(crate) fn decode(_: &[u8], _: &mut [u8]) -> Result<()> {
-    missing()
-}
-
-#[cfg(not(feature = "lz4"))]
 pub(crate) fn compress(_: &[u8]) -> Result<Vec<u8>> {
-    missing()
+    Err(
+        Error::new(Code::MissingExtra, "", "this build cannot write lz4")
+            .with_expected("the feature lz4"),
+    )
 }

@@ -3,6 +3,8 @@
 pub(crate) mod codec;
 mod content;
 mod filters;
+#[allow(dead_code)] // for recordings
+pub(crate) mod frames;
 mod identity;
 mod index;
 mod layout;

@@ -263,7 +263,7 @@ impl ShardReader {
     pub fn read_range(&self, name: &str, range: Range<u64>) -> Result<Vec<u8>> {
         let entry = self.entry_of(name)?;
         self.check_window(&entry, &range)
-            .and_then(|size| zeroed(size))
+            .and_then(zeroed)
             .and_then(|mut out| self.decode_window(&entry, range, &mut out).map(|()| out))
             .map_err(|e| self.locate(e, name))
     }
