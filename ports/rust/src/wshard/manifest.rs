@@ -1,19 +1,20 @@
 //! The manifest of an episode in chunks, and the chunks that it names (spec/wshard.md, section 11).
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use super::episode::{Episode, Origin, as_pair};
 use super::fields::{as_count, given, wrong};
 use super::join::join;
+use super::journal::step_range;
 use super::open::fingerprint;
 use super::route::open_file;
-use crate::hash::is_sha256_hex;
-use crate::json::{Object, Value};
-use crate::shard::{MANIFEST_ENTRY, ReaderOptions, ShardReader};
-use crate::{Code, Error, Result};
+use crate::hash::{Sha256Hex, is_sha256_hex};
+use crate::json::{self, Object, Value};
+use crate::shard::{EntryOptions, MANIFEST_ENTRY, ReaderOptions, ShardReader, ShardWriter, WriterOptions};
+use crate::{Code, ContentType, Error, Result, Role};
 
 /// What a manifest says about an episode in chunks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -137,6 +138,67 @@ impl ChunkManifest {
         Ok(())
     }
 
+    /// A manifest without chunks.
+    pub(crate) fn new(episode_id: &str, env_id: &str) -> Self {
+        Self { episode_id: episode_id.to_owned(), env_id: env_id.to_owned(), ..Self::default() }
+    }
+
+    /// Adds the metadata of one more part; counts of `dropped` are added up.
+    pub(crate) fn add_metadata(&mut self, metadata: &Object) {
+        let merged = self.metadata.get_or_insert_default();
+        for (key, value) in metadata {
+            match (merged.get_mut(key), value) {
+                (Some(Value::Object(before)), Value::Object(counts)) if key == "dropped" => {
+                    for (block, count) in counts {
+                        let sum = before.get(block).and_then(as_count).zip(as_count(count)).map(|(a, b)| a.saturating_add(b));
+                        before.insert(block.clone(), sum.map_or_else(|| count.clone(), Value::from));
+                    }
+                }
+                _ => drop(merged.insert(key.clone(), value.clone())),
+            }
+        }
+    }
+
+    /// Names one more file. `known` is what an earlier manifest says about it, which saves hashing it.
+    pub(crate) fn add_chunk(&mut self, path: &Path, length: u64, known: Option<&Chunk>) -> Result<()> {
+        let known = known.filter(|known| known.sha256.is_some() && known.fingerprint.is_some() && known.size.is_some());
+        let mut chunk = match known {
+            Some(known) => known.clone(),
+            None => Chunk {
+                sha256: Some(file_digest(path)?),
+                fingerprint: Some(fingerprint(&ShardReader::open(path)?)?),
+                size: Some(fs::metadata(path).map_err(|e| Error::io("cannot read", Some(path), e))?.len()),
+                ..Chunk::default()
+            },
+        };
+        chunk.uri = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        (chunk.index, chunk.length) = (self.chunks.len() as u64, length);
+        chunk.timestep_range = step_range(self.total_timesteps, length);
+        self.chunks.push(chunk);
+        self.total_timesteps = self.total_timesteps.saturating_add(length);
+        Ok(())
+    }
+
+    /// Writes the manifest under a name, in one step.
+    pub(crate) fn write(&self, path: &Path, sync: bool) -> Result<()> {
+        let count = self.chunks.len();
+        let mut fields = json::object([
+            ("episode_id", self.episode_id.as_str().into()),
+            ("env_id", self.env_id.as_str().into()),
+            ("total_chunks", count.into()),
+            ("total_timesteps", self.total_timesteps.into()),
+            ("chunks", self.chunks.iter().map(|chunk| chunk.fields(count)).collect()),
+        ]);
+        if let Some(metadata) = &self.metadata {
+            fields.insert("metadata".into(), metadata.clone().into());
+        }
+        let options = WriterOptions { role: Role::MANIFEST, sync, ..WriterOptions::default() };
+        let mut writer = ShardWriter::create(path, options)?;
+        let form = EntryOptions { content_type: ContentType::JSON, ..EntryOptions::default() };
+        writer.write_with(MANIFEST_ENTRY, json::canonical(&fields)?.as_bytes(), &form)?;
+        writer.finish()
+    }
+
     /// Opens one chunk and compares it with its row (W-CHK-7, W-CHK-8).
     pub(crate) fn open_chunk(&self, reader: &ShardReader, chunk: &Chunk, options: &ReaderOptions) -> Result<Episode> {
         let missing = |e: Error| if e.code() == Code::MissingFile { e.with_rule("W-CHK-7") } else { e };
@@ -193,6 +255,22 @@ pub(crate) fn other_file(chunk: &Chunk, what: &str) -> Error {
 }
 
 impl Chunk {
+    fn fields(&self, count: usize) -> Object {
+        let mut fields = json::object([
+            ("uri", self.uri.as_str().into()),
+            ("sha256", self.sha256.clone().into()),
+            ("size", self.size.into()),
+            ("chunk_index", self.index.into()),
+            ("length_T", self.length.into()),
+            ("total_chunks", count.into()),
+            ("fingerprint", self.fingerprint.clone().into()),
+        ]);
+        if let Some((first, last)) = self.timestep_range {
+            fields.insert("timestep_range".into(), [first, last].into_iter().collect());
+        }
+        fields
+    }
+
     fn parse(row: &Object) -> Result<Self> {
         let bad = |field, expected| wrong("W-CHK-1", field, expected, row.get(field));
         let uri = row.get("uri").and_then(Value::as_str).filter(|uri| !uri.is_empty());
@@ -223,6 +301,21 @@ impl Chunk {
             length: count("length_T").ok_or_else(|| bad("length_T", natural))?,
             timestep_range: range.transpose()?,
         })
+    }
+}
+
+/// The SHA-256 of a file.
+pub(crate) fn file_digest(path: &Path) -> Result<String> {
+    let failed = |e| Error::io("cannot read", Some(path), e);
+    let mut file = fs::File::open(path).map_err(failed)?;
+    let mut hash = Sha256Hex::default();
+    let mut piece = vec![0; 1 << 16];
+    loop {
+        let count = file.read(&mut piece).map_err(failed)?;
+        match piece.get(..count) {
+            Some(data) if count > 0 => hash.update(data),
+            _ => return Ok(hash.finish()),
+        }
     }
 }
 

@@ -37,6 +37,7 @@ pub use channel::{Channel, Element, Layout};
 pub use check::{Finding, check};
 pub use episode::{Episode, Extra, LabelLane};
 pub use join::join;
+pub use journal::{PartialEpisode, Recovery, open_partial, recover, recover_with};
 pub use label::{Interval, Label, Unit};
 pub use manifest::{Chunk, ChunkManifest};
 pub use names::Lane;

@@ -625,7 +625,7 @@ fn check_row(fields: &Object) -> Result<()> {
 }
 
 /// `time/ticks` of steps from a first one on; `None` if they do not fit.
-fn number_steps(first: i64, count: u64) -> Option<Vec<u8>> {
+pub(crate) fn number_steps(first: i64, count: u64) -> Option<Vec<u8>> {
     let first = i32::try_from(first).ok().filter(|first| *first >= 0)?;
     let end = i32::try_from(count).ok().and_then(|count| first.checked_add(count))?;
     Some((first..end).flat_map(i32::to_le_bytes).collect())

@@ -1,15 +1,12 @@
-//! Recording journals (spec/journal.md).
+//! Recording journals (spec/journal.md): reading, recovery and the recorder.
 
-use crate::Result;
+mod episode;
+mod files;
+mod frame;
+mod read;
+mod recover;
+mod runs;
 
-#[derive(Debug)]
-pub(crate) struct Runs;
-
-impl Runs {
-    pub(crate) fn read_range(&self, _start: u64, _end: u64) -> Result<Vec<u8>> {
-        Ok(Vec::new())
-    }
-    pub(crate) fn write_stored(&self, _writer: &mut crate::shard::ShardWriter, _name: &str, _size: u64) -> Result<bool> {
-        Ok(false)
-    }
-}
+pub use recover::{PartialEpisode, Recovery, open_partial, recover, recover_with};
+pub(crate) use episode::step_range;
+pub(crate) use runs::Runs;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::frame::{Frame, Frames, LARGEST_RUN, read_at};
 use crate::hash::crc32c;
-use crate::shard::codec::{self, with_scratch};
+use crate::shard::frames;
 use crate::shard::{EntryOptions, Filters, ShardWriter, Source, StoredRun};
 use crate::wshard::fields::size_mismatch;
-use crate::{Code, Error, Limits, Result};
+use crate::{Code, Error, Result};
 
 /// The most bytes of a run that is filtered or of text, or that is compressed again (J-RUN-3).
 pub(crate) const LARGEST_LIMITED: u32 = 64 << 20;
@@ -98,6 +98,12 @@ impl Runs {
         Ok(out)
     }
 
+    /// The content of one run.
+    pub(crate) fn content(&self, number: usize) -> Result<Vec<u8>> {
+        let end = self.list.get(number).map_or(0, |run| run.end);
+        self.read_range(self.start(number), end)
+    }
+
     /// A part of the content of one run.
     fn read_run(&self, number: usize, run: &Run, from: u64, to: u64) -> Result<Vec<u8>> {
         let count = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
@@ -134,8 +140,7 @@ impl Runs {
             let data = self.read_range(begin, size)?;
             last_crc = crc32c(&data);
             let mut frame = Vec::new();
-            let filtered = self.filters.as_ref().map(|filters| filters.apply(&data));
-            codec::append_zstd(&mut frame, filtered.as_ref().unwrap_or(&data), 3, true)?;
+            frames::append_frame(&mut frame, &data, 3, self.filters.as_ref())?;
             again = frame.into();
         }
         let mut runs = Vec::with_capacity(count);
@@ -170,35 +175,12 @@ impl Runs {
 
 /// Decodes a run: exactly one zstd frame that states its size and has a checksum (J-RUN-4).
 fn decode(stored: &[u8], size: u32, crc: u32, filters: Option<&Filters>) -> Result<Vec<u8>> {
-    let as_run = |e: Error| if e.code() == Code::IoError { e } else { e.with_rule("J-RUN-4") };
-    let bad = |code, problem: &'static str| Err(Error::new(code, "J-RUN-4", problem));
-    if codec::u32_at(stored, 0) != Some(codec::FRAME_MAGIC) {
-        return bad(Code::BadCompression, "a run is not a zstd frame");
-    }
-    let frame = codec::walk_frame(stored, 0, Limits::default().max_window).map_err(as_run)?;
-    if frame.range.end != stored.len() {
-        return bad(Code::BadCompression, "a run is more than one zstd frame");
-    }
-    if !frame.has_checksum {
-        return bad(Code::BadCompression, "the zstd frame of a run has no checksum");
-    }
-    if frame.content_size != Some(u64::from(size)) {
-        return bad(Code::SizeMismatch, "the zstd frame of a run does not state the size of its content");
-    }
+    let as_run = |e: Error| e.with_rule("J-RUN-4");
+    frames::check_frame(stored, size.into()).map_err(as_run)?;
     let mut content = vec![0; size as usize];
-    let count = with_scratch(|scratch| {
-        let count = codec::decode_frame(scratch, stored, &frame, &mut content)?;
-        if let Some(filters) = filters {
-            filters.check_frame(content.len())?;
-            filters.undo(&mut content, &mut scratch.filter);
-        }
-        Ok(count)
-    });
-    if count.map_err(as_run)? != content.len() {
-        return bad(Code::SizeMismatch, "a run decodes to another size");
-    }
+    frames::decode_frame_into(stored, &mut content, filters).map_err(as_run)?;
     if crc32c(&content) != crc {
-        return bad(Code::ChecksumMismatch, "a run decodes to other bytes");
+        return Err(Error::new(Code::ChecksumMismatch, "J-RUN-4", "a run decodes to other bytes"));
     }
     Ok(content)
 }
