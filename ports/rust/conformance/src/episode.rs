@@ -6,8 +6,8 @@ use std::path::Path;
 use shard_format::hash::{hex, sha256_hex, unhex};
 use shard_format::json::{Object, Value, object};
 use shard_format::wshard::{
-    self, Channel, Episode, Extra, Interval, Label, Lane, Layout, OpenOptions, Packet, Provenance, Residual, ResidualKind,
-    SaveOptions, Sidecars, Timebase, Unit,
+    self, Channel, Episode, Extra, Interval, Label, Lane, Layout, OpenOptions, Packet, Provenance,
+    Residual, ResidualKind, SaveOptions, Sidecars, Timebase, Unit,
 };
 use shard_format::{Code, ContentType, DType, Error, Result, shard};
 
@@ -39,7 +39,12 @@ pub fn tell(ep: &Episode) -> Result<Object> {
         ("metadata", ep.metadata.clone().into()),
         ("chunk_index", ep.chunk_index.map(decimal).into()),
         ("total_chunks", ep.total_chunks.map(decimal).into()),
-        ("timestep_range", ep.timestep_range.map(|(first, last)| Value::List(vec![decimal(first), decimal(last)])).into()),
+        (
+            "timestep_range",
+            ep.timestep_range
+                .map(|(first, last)| Value::List(vec![decimal(first), decimal(last)]))
+                .into(),
+        ),
     ]);
     let timebase = [
         ("epoch_ns", decimal(ep.timebase.epoch_ns)),
@@ -47,7 +52,13 @@ pub fn tell(ep: &Episode) -> Result<Object> {
         ("type", ep.timebase.type_name().into()),
     ];
     told.insert("timebase".into(), object(timebase).into());
-    for key in ["rewards", "terminations", "truncations", "ticks", "timestamps_ns"] {
+    for key in [
+        "rewards",
+        "terminations",
+        "truncations",
+        "ticks",
+        "timestamps_ns",
+    ] {
         told.insert(key.into(), Value::Null);
     }
     for (lane, channel) in &ep.lanes {
@@ -55,7 +66,11 @@ pub fn tell(ep: &Episode) -> Result<Object> {
             Lane::Signal(id) => ("observations", vec![id]),
             Lane::Action(id) => ("actions", vec![id]),
             Lane::Omen { channel, model } => ("omens", vec![channel, model]),
-            Lane::Uncert { channel, model, kind } => ("uncerts", vec![channel, model, kind]),
+            Lane::Uncert {
+                channel,
+                model,
+                kind,
+            } => ("uncerts", vec![channel, model, kind]),
             _ => {
                 let (key, value) = tell_steps(lane, channel)?;
                 told.insert(key.to_owned(), value);
@@ -65,18 +80,38 @@ pub fn tell(ep: &Episode) -> Result<Object> {
         let mut place = lanes.entry(group).or_default();
         let (last, path) = keys.split_last().unwrap();
         for key in path {
-            let inner = place.entry((*key).clone()).or_insert_with(|| Object::new().into());
-            let Value::Object(inner) = inner else { unreachable!() };
+            let inner = place
+                .entry((*key).clone())
+                .or_insert_with(|| Object::new().into());
+            let Value::Object(inner) = inner else {
+                unreachable!()
+            };
             place = inner;
         }
         place.insert((*last).clone(), tell_channel(channel)?.into());
     }
-    told.extend(lanes.into_iter().map(|(key, lane)| (key.to_owned(), lane.into())));
-    let residuals = ep.residuals.iter().map(|(key, one)| Ok((key.clone(), tell_residual(one)?.into())));
-    told.insert("residuals".into(), residuals.collect::<Result<Object>>()?.into());
-    let labels = ep.labels.iter().map(|(key, one)| Ok((key.clone(), tell_label(&one.read()?).into())));
+    told.extend(
+        lanes
+            .into_iter()
+            .map(|(key, lane)| (key.to_owned(), lane.into())),
+    );
+    let residuals = ep
+        .residuals
+        .iter()
+        .map(|(key, one)| Ok((key.clone(), tell_residual(one)?.into())));
+    told.insert(
+        "residuals".into(),
+        residuals.collect::<Result<Object>>()?.into(),
+    );
+    let labels = ep
+        .labels
+        .iter()
+        .map(|(key, one)| Ok((key.clone(), tell_label(&one.read()?).into())));
     told.insert("labels".into(), labels.collect::<Result<Object>>()?.into());
-    let extras = ep.extras.iter().map(|(name, one)| Ok((name.clone(), sha256_hex(&one.data()?).into())));
+    let extras = ep
+        .extras
+        .iter()
+        .map(|(name, one)| Ok((name.clone(), sha256_hex(&one.data()?).into())));
     told.insert("extras".into(), extras.collect::<Result<Object>>()?.into());
     Ok(told)
 }
@@ -93,8 +128,14 @@ fn tell_steps(lane: &Lane, channel: &Channel) -> Result<(&'static str, Value)> {
         Lane::Reward => ("rewards", tell_channel(channel)?.into()),
         Lane::Terminated => ("terminations", ends(&values(channel)?).into()),
         Lane::Truncated => ("truncations", ends(&values(channel)?).into()),
-        Lane::Ticks => ("ticks", channel.values::<i32>()?.into_iter().map(decimal).collect()),
-        _ => ("timestamps_ns", channel.values::<i64>()?.into_iter().map(decimal).collect()),
+        Lane::Ticks => (
+            "ticks",
+            channel.values::<i32>()?.into_iter().map(decimal).collect(),
+        ),
+        _ => (
+            "timestamps_ns",
+            channel.values::<i64>()?.into_iter().map(decimal).collect(),
+        ),
     })
 }
 
@@ -102,7 +143,8 @@ fn tell_steps(lane: &Lane, channel: &Channel) -> Result<(&'static str, Value)> {
 fn values(channel: &Channel) -> Result<Vec<u8>> {
     let mut data = channel.data()?.into_owned();
     if channel.dtype == DType::Bool {
-        data.iter_mut().for_each(|flag| *flag = u8::from(*flag != 0));
+        data.iter_mut()
+            .for_each(|flag| *flag = u8::from(*flag != 0));
     }
     Ok(data)
 }
@@ -127,7 +169,10 @@ fn tell_channel(channel: &Channel) -> Result<Object> {
     match channel.layout {
         Layout::Video => tell_video(channel, &mut told)?,
         Layout::Text => drop(told.insert("text".into(), channel.strings()?.into_iter().collect())),
-        Layout::Ragged => drop(told.insert("items".into(), channel.items()?.iter().map(|item| hex(item)).collect())),
+        Layout::Ragged => drop(told.insert(
+            "items".into(),
+            channel.items()?.iter().map(|item| hex(item)).collect(),
+        )),
         _ => tell_bytes(&values(channel)?, &mut told),
     }
     if let Some(horizon) = channel.horizon() {
@@ -141,7 +186,11 @@ fn tell_channel(channel: &Channel) -> Result<Object> {
     }
     if let Some(times) = channel.timestamps()? {
         let is_regular = channel.start_ns().is_some() && channel.sampling_rate_hz().is_some();
-        let key = if is_regular { "times_ns" } else { "timestamps_ns" };
+        let key = if is_regular {
+            "times_ns"
+        } else {
+            "timestamps_ns"
+        };
         told.insert(key.into(), times.into_iter().map(decimal).collect());
     }
     Ok(told)
@@ -152,10 +201,22 @@ fn tell_video(channel: &Channel, told: &mut Object) -> Result<()> {
     told.extend(object([
         ("content_type", channel.text("content_type").into()),
         ("extradata", channel.text("extradata").into()),
-        ("steps", packets.iter().map(|packet| decimal(packet.step)).collect()),
-        ("keyframes", packets.iter().map(|packet| packet.is_keyframe).collect()),
-        ("hidden", packets.iter().map(|packet| packet.is_hidden).collect()),
-        ("packets", packets.iter().map(|packet| hex(&packet.data)).collect()),
+        (
+            "steps",
+            packets.iter().map(|packet| decimal(packet.step)).collect(),
+        ),
+        (
+            "keyframes",
+            packets.iter().map(|packet| packet.is_keyframe).collect(),
+        ),
+        (
+            "hidden",
+            packets.iter().map(|packet| packet.is_hidden).collect(),
+        ),
+        (
+            "packets",
+            packets.iter().map(|packet| hex(&packet.data)).collect(),
+        ),
     ]));
     Ok(())
 }
@@ -185,12 +246,20 @@ fn tell_label(label: &Label) -> Object {
         object([
             ("confidence", one.confidence.into()),
             ("end", decimal(one.end)),
-            ("source", Some(one.source.as_str()).filter(|source| !source.is_empty()).into()),
+            (
+                "source",
+                Some(one.source.as_str())
+                    .filter(|source| !source.is_empty())
+                    .into(),
+            ),
             ("start", decimal(one.start)),
             ("text", one.text.as_str().into()),
         ])
     });
-    object([("intervals", intervals.collect()), ("unit", label.unit.name().into())])
+    object([
+        ("intervals", intervals.collect()),
+        ("unit", label.unit.name().into()),
+    ])
 }
 
 // --- steps of invalid vectors
@@ -198,12 +267,21 @@ fn tell_label(label: &Label) -> Object {
 fn step(file: &Path, case: &Object) -> Result<()> {
     if text(case, "when") == "check" {
         let findings = wshard::check(file);
-        return findings.into_iter().find(|one| !one.is_warning).map_or(Ok(()), |one| Err(one.error));
+        return findings
+            .into_iter()
+            .find(|one| !one.is_warning)
+            .map_or(Ok(()), |one| Err(one.error));
     }
-    let options = OpenOptions { sidecars: Sidecars::Strict, ..OpenOptions::default() };
+    let options = OpenOptions {
+        sidecars: Sidecars::Strict,
+        ..OpenOptions::default()
+    };
     let ep = wshard::open_with(file, &options)?;
     if text(case, "when") == "touch" {
-        let path: Vec<&str> = list(case, "touch").iter().filter_map(Value::as_str).collect();
+        let path: Vec<&str> = list(case, "touch")
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
         touch(&ep, &path)?;
     }
     Ok(())
@@ -215,16 +293,23 @@ fn touch(ep: &Episode, path: &[&str]) -> Result<()> {
     let lane = match *path {
         ["observations", id] => Lane::Signal(id.into()),
         ["actions", id] => Lane::Action(id.into()),
-        ["omens", channel, model] => Lane::Omen { channel: channel.into(), model: model.into() },
-        ["uncerts", channel, model, kind] => {
-            Lane::Uncert { channel: channel.into(), model: model.into(), kind: kind.into() }
-        }
+        ["omens", channel, model] => Lane::Omen {
+            channel: channel.into(),
+            model: model.into(),
+        },
+        ["uncerts", channel, model, kind] => Lane::Uncert {
+            channel: channel.into(),
+            model: model.into(),
+            kind: kind.into(),
+        },
         ["rewards"] => Lane::Reward,
         ["terminations"] => Lane::Terminated,
         ["truncations"] => Lane::Truncated,
         ["ticks"] => Lane::Ticks,
         ["timestamps_ns"] => Lane::Timestamps,
-        ["residuals", key] => return tell_residual(ep.residuals.get(key).ok_or_else(missing)?).map(drop),
+        ["residuals", key] => {
+            return tell_residual(ep.residuals.get(key).ok_or_else(missing)?).map(drop);
+        }
         ["labels", key] => return ep.labels.get(key).ok_or_else(missing)?.read().map(drop),
         _ => return Err(missing()),
     };
@@ -240,13 +325,25 @@ fn list<'a>(fields: &'a Object, key: &str) -> &'a [Value] {
 }
 
 fn fields<'a>(fields: &'a Object, key: &str) -> impl Iterator<Item = (&'a String, &'a Object)> {
-    let found = fields.get(key).and_then(Value::as_object).into_iter().flatten();
+    let found = fields
+        .get(key)
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
     found.filter_map(|(key, value)| Some((key, value.as_object()?)))
 }
 
 fn integers<T: std::str::FromStr + Default>(fields: &Object, key: &str) -> Option<Vec<T>> {
     let texts = fields.get(key)?.as_list()?.iter();
-    Some(texts.map(|text| text.as_str().and_then(|text| text.parse().ok()).unwrap_or_default()).collect())
+    Some(
+        texts
+            .map(|text| {
+                text.as_str()
+                    .and_then(|text| text.parse().ok())
+                    .unwrap_or_default()
+            })
+            .collect(),
+    )
 }
 
 fn optional<T: std::str::FromStr>(fields: &Object, key: &str) -> Option<T> {
@@ -258,16 +355,38 @@ fn bytes(text: &str) -> Result<Vec<u8>> {
 }
 
 pub fn unsynced(compression: shard::Codec) -> SaveOptions {
-    SaveOptions { compression, sync: false, ..SaveOptions::default() }
+    SaveOptions {
+        compression,
+        sync: false,
+        ..SaveOptions::default()
+    }
 }
 
 fn write(case: &Object, out: &Path) -> Result<()> {
     let _ = std::fs::remove_file(out);
-    let options = case.get("options").and_then(Value::as_object).cloned().unwrap_or_default();
+    let options = case
+        .get("options")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
     let codec = shard::Codec::parse(text(&options, "compression")).unwrap_or_default();
-    let identity = options.get("identity").and_then(Value::as_bool).unwrap_or(false);
-    let told = case.get("episode").and_then(Value::as_object).cloned().unwrap_or_default();
-    wshard::save(out, &make(&told)?, &SaveOptions { identity, ..unsynced(codec) })
+    let identity = options
+        .get("identity")
+        .and_then(Value::as_bool)
+        .unwrap_or(false);
+    let told = case
+        .get("episode")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
+    wshard::save(
+        out,
+        &make(&told)?,
+        &SaveOptions {
+            identity,
+            ..unsynced(codec)
+        },
+    )
 }
 
 fn make(told: &Object) -> Result<Episode> {
@@ -280,64 +399,102 @@ fn make(told: &Object) -> Result<Episode> {
             epoch_ns: number(timebase, "epoch_ns"),
         };
     }
-    ep.metadata = told.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+    ep.metadata = told
+        .get("metadata")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
     ep.chunk_index = optional(told, "chunk_index");
     ep.total_chunks = optional(told, "total_chunks");
     if let Some([first, last]) = integers(told, "timestep_range").as_deref() {
         ep.timestep_range = Some((*first, *last));
     }
     for (id, one) in fields(told, "observations") {
-        ep.lanes.insert(Lane::Signal(id.clone()), make_channel(one, ep.length)?);
+        ep.lanes
+            .insert(Lane::Signal(id.clone()), make_channel(one, ep.length)?);
     }
     for (id, one) in fields(told, "actions") {
-        ep.lanes.insert(Lane::Action(id.clone()), make_channel(one, ep.length)?);
+        ep.lanes
+            .insert(Lane::Action(id.clone()), make_channel(one, ep.length)?);
     }
     for (channel, models) in fields(told, "omens") {
         for (model, one) in models {
-            let lane = Lane::Omen { channel: channel.clone(), model: model.clone() };
-            ep.lanes.insert(lane, make_channel(one.as_object().unwrap_or(&Object::new()), ep.length)?);
+            let lane = Lane::Omen {
+                channel: channel.clone(),
+                model: model.clone(),
+            };
+            ep.lanes.insert(
+                lane,
+                make_channel(one.as_object().unwrap_or(&Object::new()), ep.length)?,
+            );
         }
     }
     for (channel, models) in fields(told, "uncerts") {
         for model in models.keys() {
             for (kind, one) in fields(models, model) {
-                let lane = Lane::Uncert { channel: channel.clone(), model: model.clone(), kind: kind.clone() };
+                let lane = Lane::Uncert {
+                    channel: channel.clone(),
+                    model: model.clone(),
+                    kind: kind.clone(),
+                };
                 ep.lanes.insert(lane, make_channel(one, ep.length)?);
             }
         }
     }
     if let Some(rewards) = told.get("rewards").and_then(Value::as_object) {
-        ep.lanes.insert(Lane::Reward, make_channel(rewards, ep.length)?);
+        ep.lanes
+            .insert(Lane::Reward, make_channel(rewards, ep.length)?);
     }
-    for (key, lane) in [("terminations", Lane::Terminated), ("truncations", Lane::Truncated)] {
+    for (key, lane) in [
+        ("terminations", Lane::Terminated),
+        ("truncations", Lane::Truncated),
+    ] {
         if let Some(ends) = told.get(key).and_then(Value::as_str) {
-            ep.lanes.insert(lane, Channel::from_bytes(DType::Bool, &[], bytes(ends)?));
+            ep.lanes
+                .insert(lane, Channel::from_bytes(DType::Bool, &[], bytes(ends)?));
         }
     }
     if let Some(ticks) = integers::<i32>(told, "ticks") {
-        ep.lanes.insert(Lane::Ticks, Channel::from_values(&ticks, &[]));
+        ep.lanes
+            .insert(Lane::Ticks, Channel::from_values(&ticks, &[]));
     }
     if let Some(times) = integers::<i64>(told, "timestamps_ns") {
-        ep.lanes.insert(Lane::Timestamps, Channel::from_values(&times, &[]));
+        ep.lanes
+            .insert(Lane::Timestamps, Channel::from_values(&times, &[]));
     }
     for one in list(told, "residuals").iter().filter_map(Value::as_object) {
-        let kind = [ResidualKind::Sign2ndDiff, ResidualKind::DeltaQ].into_iter().find(|kind| kind.name() == text(one, "type"));
+        let kind = [ResidualKind::Sign2ndDiff, ResidualKind::DeltaQ]
+            .into_iter()
+            .find(|kind| kind.name() == text(one, "type"));
         let kind = kind.ok_or_else(|| Error::invalid("an unknown type of residual"))?;
         let model = Some(text(one, "model")).filter(|model| !model.is_empty());
         ep.add_residual(text(one, "channel"), model, kind, optional(one, "window"))?;
     }
     for (name, one) in fields(told, "extras") {
-        ep.extras.insert(name.clone(), Extra::new(bytes(text(one, "hex"))?, ContentType(number(one, "content_type"))));
+        ep.extras.insert(
+            name.clone(),
+            Extra::new(
+                bytes(text(one, "hex"))?,
+                ContentType(number(one, "content_type")),
+            ),
+        );
     }
     for (name, one) in fields(told, "labels") {
         ep.labels.insert(name.clone(), make_label(one).into());
     }
-    ep.provenance = told.get("provenance").and_then(Value::as_object).map(make_provenance);
+    ep.provenance = told
+        .get("provenance")
+        .and_then(Value::as_object)
+        .map(make_provenance);
     Ok(ep)
 }
 
 fn make_label(told: &Object) -> Label {
-    let unit = if text(told, "unit") == "ns" { Unit::Nanoseconds } else { Unit::Steps };
+    let unit = if text(told, "unit") == "ns" {
+        Unit::Nanoseconds
+    } else {
+        Unit::Steps
+    };
     let interval = |one: &Object| Interval {
         start: number(one, "start"),
         end: number(one, "end"),
@@ -346,12 +503,23 @@ fn make_label(told: &Object) -> Label {
         confidence: one.get("confidence").and_then(Value::as_f64),
         ..Interval::default()
     };
-    Label { unit, intervals: list(told, "intervals").iter().filter_map(Value::as_object).map(interval).collect() }
+    Label {
+        unit,
+        intervals: list(told, "intervals")
+            .iter()
+            .filter_map(Value::as_object)
+            .map(interval)
+            .collect(),
+    }
 }
 
 fn make_provenance(told: &Object) -> Provenance {
     let number = |key| told.get(key).and_then(Value::as_i64).unwrap_or_default();
-    let source = told.get("source").and_then(Value::as_object).into_iter().flatten();
+    let source = told
+        .get("source")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
     Provenance {
         start_state: text(told, "start_state").to_owned(),
         end_state: text(told, "end_state").to_owned(),
@@ -360,7 +528,9 @@ fn make_provenance(told: &Object) -> Provenance {
         epoch: number("epoch"),
         first_seq: number("first_seq"),
         last_seq: number("last_seq"),
-        source: source.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect(),
+        source: source
+            .map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()))
+            .collect(),
     }
 }
 
@@ -378,16 +548,31 @@ fn make_channel(told: &Object, steps: u64) -> Result<Channel> {
     if let Some(times) = integers::<i64>(told, "timestamps_ns") {
         channel = channel.with_timestamps(&times);
     }
-    channel.about.extend(told.get("row").and_then(Value::as_object).cloned().unwrap_or_default());
+    channel.about.extend(
+        told.get("row")
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default(),
+    );
     Ok(channel)
 }
 
 fn make_values(told: &Object, steps: u64) -> Result<Channel> {
     let dtype = DType::parse(text(told, "dtype")).unwrap_or(DType::U8);
     let shape = integers(told, "shape").unwrap_or_default();
-    let pieces = |key| list(told, key).iter().map(|one| bytes(one.as_str().unwrap_or_default())).collect::<Result<Vec<_>>>();
+    let pieces = |key| {
+        list(told, key)
+            .iter()
+            .map(|one| bytes(one.as_str().unwrap_or_default()))
+            .collect::<Result<Vec<_>>>()
+    };
     Ok(match text(told, "layout") {
-        "text" => Channel::from_strings(&list(told, "text").iter().filter_map(Value::as_str).collect::<Vec<_>>()),
+        "text" => Channel::from_strings(
+            &list(told, "text")
+                .iter()
+                .filter_map(Value::as_str)
+                .collect::<Vec<_>>(),
+        ),
         "ragged" => Channel::from_items(dtype, &shape, pieces("items")?.iter().map(Vec::as_slice)),
         "video" => {
             let frames = integers::<i64>(told, "steps");
@@ -398,8 +583,13 @@ fn make_values(told: &Object, steps: u64) -> Result<Channel> {
                 is_keyframe: flag("keyframes", i).unwrap_or(true),
                 is_hidden: flag("hidden", i).unwrap_or(false),
             };
-            let packets: Vec<Packet> = pieces("packets")?.into_iter().enumerate().map(packet).collect();
-            let channel = Channel::from_packets(text(told, "content_type"), dtype, &shape, &packets);
+            let packets: Vec<Packet> = pieces("packets")?
+                .into_iter()
+                .enumerate()
+                .map(packet)
+                .collect();
+            let channel =
+                Channel::from_packets(text(told, "content_type"), dtype, &shape, &packets);
             channel.with("extradata", text(told, "extradata"))
         }
         _ => {

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
-use crate::{Code, Error};
 use crate::json::{Object, Value};
+use crate::{Code, Error};
 
 /// An integer within ±(2**63 - 1).
 pub(crate) fn as_int(value: &Value) -> Option<i64> {
@@ -27,7 +27,12 @@ pub(crate) fn given<'a>(fields: &'a Object, field: &str) -> Option<&'a Value> {
 }
 
 /// The error for a field that is not what it must be.
-pub(crate) fn wrong(rule: &'static str, field: &str, expected: &str, found: Option<&Value>) -> Error {
+pub(crate) fn wrong(
+    rule: &'static str,
+    field: &str,
+    expected: &str,
+    found: Option<&Value>,
+) -> Error {
     bad_metadata(rule, format!("'{field:.60}' is not {expected}")).with_found(short(found))
 }
 
@@ -35,8 +40,15 @@ pub(crate) fn bad_metadata(rule: &'static str, problem: impl Into<Cow<'static, s
     Error::new(Code::BadMetadata, rule, problem)
 }
 
-pub(crate) fn size_mismatch(rule: &'static str, problem: &'static str, expected: impl Display, found: impl Display) -> Error {
-    Error::new(Code::SizeMismatch, rule, problem).with_expected(expected).with_found(found)
+pub(crate) fn size_mismatch(
+    rule: &'static str,
+    problem: &'static str,
+    expected: impl Display,
+    found: impl Display,
+) -> Error {
+    Error::new(Code::SizeMismatch, rule, problem)
+        .with_expected(expected)
+        .with_found(found)
 }
 
 /// Names a value in an error.
@@ -53,5 +65,9 @@ fn short(value: Option<&Value>) -> String {
 
 /// The fields of an object that are not known.
 pub(crate) fn others(fields: &Object, known: &[&str]) -> Object {
-    fields.iter().filter(|(key, _)| !known.contains(&key.as_str())).map(|(key, value)| (key.clone(), value.clone())).collect()
+    fields
+        .iter()
+        .filter(|(key, _)| !known.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
 }

@@ -6,17 +6,15 @@ use std::sync::Arc;
 use super::block::Block;
 use super::channel::{Channel, Layout};
 use super::dtype::{step_bytes, times};
-use super::episode::{EPISODE_FIELDS, Episode, LabelLane, Origin, WSHARD_FIELDS};
-use super::label::Label;
+use super::episode::{EPISODE_FIELDS, Episode, Origin, WSHARD_FIELDS};
 use super::names::{
-    DONE, Lane, META_CHANNELS, META_EPISODE, META_PROVENANCE, META_SIDECAR, META_WSHARD, REWARD, REWARD_EXACT, STEP_BLOCKS, TERMINATED,
-    TICKS, TIMESTAMPS, TRUNCATED, check_id, compare_in_file, is_extra, join_keys, may_have_one_more,
+    Lane, META_CHANNELS, META_EPISODE, META_PROVENANCE, META_WSHARD, REWARD, STEP_BLOCKS, TICKS,
+    TIMESTAMPS, compare_in_file, is_extra, join_keys, may_have_one_more,
 };
-use super::residual::{Residual, ResidualKind, check_signs, packed_bytes};
 use super::rows::{Row, is_known_field, is_own_field, row_id};
 use super::video::Frame;
 use crate::json::{self, Object, Value};
-use crate::{ContentType, DType, Error, Result, Role};
+use crate::{ContentType, Error, Result, Role};
 
 /// One entry of the file to be.
 pub(crate) struct Entry {
@@ -41,8 +39,17 @@ pub(crate) struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     fn new(ep: &'a Episode) -> Self {
-        let origin = ep.origin.as_deref().filter(|origin| origin.reader.role() == Role::WSHARD);
-        Self { ep, origin, entries: BTreeMap::new(), rows: BTreeMap::new(), clocks: BTreeMap::new() }
+        let origin = ep
+            .origin
+            .as_deref()
+            .filter(|origin| origin.reader.role() == Role::WSHARD);
+        Self {
+            ep,
+            origin,
+            entries: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            clocks: BTreeMap::new(),
+        }
     }
 
     /// Checks an episode and gives the entries of its file, in order, without `meta/identity`.
@@ -70,17 +77,38 @@ impl<'a> Plan<'a> {
         if ep.id.is_empty() && self.origin.is_none() && !ep.is_recorded {
             return Err(Error::invalid("an episode needs an id"));
         }
-        if ep.timebase.tick_hz.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
-            return Err(Error::invalid("the rate of the timebase is not a number above 0"));
+        if ep
+            .timebase
+            .tick_hz
+            .is_some_and(|rate| !(rate.is_finite() && rate > 0.0))
+        {
+            return Err(Error::invalid(
+                "the rate of the timebase is not a number above 0",
+            ));
         }
-        let known = ep.fields.keys().filter(|key| EPISODE_FIELDS.contains(&key.as_str()));
-        let known = known.chain(ep.format_fields.keys().filter(|key| WSHARD_FIELDS.contains(&key.as_str())));
+        let known = ep
+            .fields
+            .keys()
+            .filter(|key| EPISODE_FIELDS.contains(&key.as_str()));
+        let known = known.chain(
+            ep.format_fields
+                .keys()
+                .filter(|key| WSHARD_FIELDS.contains(&key.as_str())),
+        );
         if let Some(key) = known.into_iter().next() {
-            return Err(Error::invalid(format!("fields or format_fields has '{key}', which an episode has already")));
+            return Err(Error::invalid(format!(
+                "fields or format_fields has '{key}', which an episode has already"
+            )));
         }
         // What is written must be what readers accept.
-        let refused = |e| Error::invalid("readers would refuse the episode").with_entry(META_EPISODE).with_source(e);
-        Episode::parse(&ep.episode_fields(), &Object::new()).map(drop).map_err(refused)
+        let refused = |e| {
+            Error::invalid("readers would refuse the episode")
+                .with_entry(META_EPISODE)
+                .with_source(e)
+        };
+        Episode::parse(&ep.episode_fields(), &Object::new())
+            .map(drop)
+            .map_err(refused)
     }
 
     // --- entries
@@ -89,33 +117,57 @@ impl<'a> Plan<'a> {
         let name = entry.name.clone();
         match self.entries.insert(name.clone(), entry) {
             None => Ok(()),
-            Some(_) => Err(Error::invalid("two lanes give a block of the same name").with_entry(&name)),
+            Some(_) => {
+                Err(Error::invalid("two lanes give a block of the same name").with_entry(&name))
+            }
         }
     }
 
     pub(crate) fn add_json(&mut self, name: &str, fields: &Object) -> Result<()> {
         let text = json::canonical(fields).map_err(|e| e.with_entry(name))?;
         let content = Block::memory(text.into_bytes());
-        self.add(Entry { name: name.to_owned(), content, content_type: ContentType::JSON, tag_bits: 0, is_compressible: false })
+        self.add(Entry {
+            name: name.to_owned(),
+            content,
+            content_type: ContentType::JSON,
+            tag_bits: 0,
+            is_compressible: false,
+        })
     }
 
-    fn add_block(&mut self, name: &str, content: Block) -> Result<()> {
-        self.add(Entry { name: name.to_owned(), content, content_type: ContentType::UNKNOWN, tag_bits: 0, is_compressible: true })
+    pub(super) fn add_block(&mut self, name: &str, content: Block) -> Result<()> {
+        self.add(Entry {
+            name: name.to_owned(),
+            content,
+            content_type: ContentType::UNKNOWN,
+            tag_bits: 0,
+            is_compressible: true,
+        })
     }
 
     /// Keeps a text of the origin, to the last space.
     pub(crate) fn keep_text(&mut self, name: &str) -> Result<()> {
-        let Some(origin) = self.origin else { return Ok(()) };
+        let Some(origin) = self.origin else {
+            return Ok(());
+        };
         let row = origin.reader.info(name)?.row;
         let content = Block::entry(&origin.reader, name);
-        self.add(Entry { name: name.to_owned(), content, content_type: row.content_type, tag_bits: row.tag_bits, is_compressible: false })
+        self.add(Entry {
+            name: name.to_owned(),
+            content,
+            content_type: row.content_type,
+            tag_bits: row.tag_bits,
+            is_compressible: false,
+        })
     }
 
     /// Keeps those of some blocks that the origin has, and that no other channel has kept.
-    fn keep_blocks(&mut self, names: &[&str]) -> Result<()> {
+    pub(super) fn keep_blocks(&mut self, names: &[&str]) -> Result<()> {
         for (i, name) in names.iter().enumerate() {
             let is_elsewhere = i > 0 && STEP_BLOCKS.contains(name);
-            let Some(origin) = self.origin.filter(|origin| origin.reader.contains(name)) else { continue };
+            let Some(origin) = self.origin.filter(|origin| origin.reader.contains(name)) else {
+                continue;
+            };
             if !self.entries.contains_key(*name) && !is_elsewhere {
                 self.add_block(name, Block::entry(&origin.reader, name))?;
             }
@@ -128,10 +180,16 @@ impl<'a> Plan<'a> {
         let mut names: Vec<String> = self.entries.keys().cloned().collect();
         names.sort_by(|a, b| compare_in_file(a, b));
         if let Some(origin) = self.origin {
-            let mut before: Vec<String> = origin.reader.names().filter(|name| self.entries.contains_key(*name)).map(str::to_owned).collect();
+            let mut before: Vec<String> = origin
+                .reader
+                .names()
+                .filter(|name| self.entries.contains_key(*name))
+                .map(str::to_owned)
+                .collect();
             for name in &before {
                 let is_defined = !is_extra(name) && !name.starts_with("meta/");
-                if let (Some(row), Some(entry)) = (origin.reader.index_entry(name), self.entries.get_mut(name))
+                if let (Some(row), Some(entry)) =
+                    (origin.reader.index_entry(name), self.entries.get_mut(name))
                     && is_defined
                     && entry.is_compressible
                 {
@@ -139,12 +197,21 @@ impl<'a> Plan<'a> {
                 }
             }
             let there: BTreeSet<&String> = before.iter().collect();
-            let added: Vec<String> = names.iter().filter(|name| !there.contains(name)).cloned().collect();
-            let last = before.len().saturating_sub(usize::from(before.last().is_some_and(|name| name == META_PROVENANCE)));
+            let added: Vec<String> = names
+                .iter()
+                .filter(|name| !there.contains(name))
+                .cloned()
+                .collect();
+            let last = before.len().saturating_sub(usize::from(
+                before.last().is_some_and(|name| name == META_PROVENANCE),
+            ));
             before.splice(last..last, added);
             names = before;
         }
-        names.iter().filter_map(|name| self.entries.remove(name)).collect()
+        names
+            .iter()
+            .filter_map(|name| self.entries.remove(name))
+            .collect()
     }
 
     // --- channels
@@ -153,9 +220,14 @@ impl<'a> Plan<'a> {
     fn add_lanes(&mut self, is_lenient: bool) -> Result<()> {
         let ep = self.ep;
         let mut lanes: Vec<(String, &Lane, &Channel)> = Vec::new();
-        lanes.extend(ep.lanes.iter().filter(|(lane, _)| !lane.is_of_steps()).map(|(lane, channel)| (lane.block_name(), lane, channel)));
+        lanes.extend(
+            ep.lanes
+                .iter()
+                .filter(|(lane, _)| !lane.is_of_steps())
+                .map(|(lane, channel)| (lane.block_name(), lane, channel)),
+        );
         lanes.sort_by(|a, b| compare_in_file(&a.0, &b.0));
-        let mut keep = |name: &str, result: Result<()>| match result {
+        let keep = |name: &str, result: Result<()>| match result {
             Err(e) if !is_lenient => Err(e.with_entry(name)),
             _ => Ok(()),
         };
@@ -169,11 +241,20 @@ impl<'a> Plan<'a> {
             keep(&format!("residual/{key}"), self.add_residual(residual))?;
         }
         for (name, extra) in &ep.extras {
-            let described = extra.channel.as_ref().filter(|channel| channel.names.data == *name);
+            let described = extra
+                .channel
+                .as_ref()
+                .filter(|channel| channel.names.data == *name);
             let planned = match described {
-                Some(channel) if !name.starts_with("residual/") => self.add_channel(name, row_id(name), channel, Object::new()),
+                Some(channel) if !name.starts_with("residual/") => {
+                    self.add_channel(name, row_id(name), channel, Object::new())
+                }
                 _ => {
-                    if let Some(row) = extra.channel.as_ref().and_then(|channel| channel.row.as_ref()) {
+                    if let Some(row) = extra
+                        .channel
+                        .as_ref()
+                        .and_then(|channel| channel.row.as_ref())
+                    {
                         self.rows.insert(name.clone(), row.fields.clone());
                     }
                     self.add_block(name, extra.data.clone())
@@ -189,9 +270,16 @@ impl<'a> Plan<'a> {
 
     fn add_lane(&mut self, lane: &Lane, channel: &Channel, name: &str) -> Result<()> {
         let own = &channel.names.data;
-        let own_row = self.origin.and_then(|origin| origin.rows.get(own)).map(Arc::as_ref);
+        let own_row = self
+            .origin
+            .and_then(|origin| origin.rows.get(own))
+            .map(Arc::as_ref);
         let is_same = self.is_here(channel) && Lane::of(own, own_row).as_ref() == Some(lane);
-        let block = if is_same { own.clone() } else { name.to_owned() };
+        let block = if is_same {
+            own.clone()
+        } else {
+            name.to_owned()
+        };
         if !is_same {
             lane.check()?;
         }
@@ -200,29 +288,44 @@ impl<'a> Plan<'a> {
             Lane::Signal(id) | Lane::Action(id) => id.as_str(),
             _ => &block,
         };
-        if !matches!(lane, Lane::Signal(_) | Lane::Action(_)) && Lane::of(&block, None).as_ref() != Some(lane) {
+        if !matches!(lane, Lane::Signal(_) | Lane::Action(_))
+            && Lane::of(&block, None).as_ref() != Some(lane)
+        {
             let (channel, model, kind) = match lane {
-                Lane::Uncert { channel, model, kind } => (channel.as_str(), model.as_str(), kind.as_str()),
+                Lane::Uncert {
+                    channel,
+                    model,
+                    kind,
+                } => (channel.as_str(), model.as_str(), kind.as_str()),
                 Lane::Omen { channel, model } => (channel.as_str(), model.as_str(), ""),
                 _ => ("", "", ""),
             };
-            let keys = [("channel", channel), ("model", model), ("type", kind)].into_iter().filter(|(_, key)| !key.is_empty());
+            let keys = [("channel", channel), ("model", model), ("type", kind)]
+                .into_iter()
+                .filter(|(_, key)| !key.is_empty());
             about.extend(keys.map(|(field, key)| (field.to_owned(), Value::from(key))));
         }
         self.add_channel(&block, id, channel, about)
     }
 
     /// Whether a channel is still the block of the file that the episode was loaded from.
-    fn is_here(&self, channel: &Channel) -> bool {
+    pub(super) fn is_here(&self, channel: &Channel) -> bool {
         self.holds(&channel.data, &channel.names.data)
     }
 
-    fn holds(&self, block: &Block, name: &str) -> bool {
-        self.origin.is_some_and(|origin| block.is_entry(&origin.reader, name))
+    pub(super) fn holds(&self, block: &Block, name: &str) -> bool {
+        self.origin
+            .is_some_and(|origin| block.is_entry(&origin.reader, name))
     }
 
     /// Plans the blocks of a channel and its row.
-    fn add_channel(&mut self, block: &str, id: &str, channel: &Channel, about: Object) -> Result<()> {
+    pub(super) fn add_channel(
+        &mut self,
+        block: &str,
+        id: &str,
+        channel: &Channel,
+        about: Object,
+    ) -> Result<()> {
         let is_here = self.is_here(channel) && channel.names.data == block;
         if channel.problem.is_some() || matches!(channel.times, Some(Err(_))) {
             if let Some(row) = channel.row.as_ref().filter(|_| is_here) {
@@ -231,7 +334,10 @@ impl<'a> Plan<'a> {
                 let names = &channel.names;
                 return self.keep_blocks(&[block, &names.offsets, &names.frames, &names.times]);
             }
-            let clock = channel.times.as_ref().and_then(|times| times.as_ref().err());
+            let clock = channel
+                .times
+                .as_ref()
+                .and_then(|times| times.as_ref().err());
             if let Some(problem) = channel.problem.as_ref().or(clock) {
                 return Err(channel.locate(problem.clone()));
             }
@@ -264,31 +370,51 @@ impl<'a> Plan<'a> {
         let steps = self.ep.length;
         let is_half_clock = channel.start_ns().is_some() && channel.sampling_rate_hz().is_none();
         if is_half_clock && channel.row.is_none() {
-            return Err(Error::invalid("a regular clock needs a rate: set sampling_rate_hz together with start_ns"));
+            return Err(Error::invalid(
+                "a regular clock needs a rate: set sampling_rate_hz together with start_ns",
+            ));
         }
         if channel.layout == Layout::Dense {
-            let wanted = step_bytes(channel.dtype, &channel.shape).and_then(|step| times(channel.length, step));
+            let wanted = step_bytes(channel.dtype, &channel.shape)
+                .and_then(|step| times(channel.length, step));
             if wanted != Some(channel.data.size()) {
-                return Err(Error::invalid("the data does not have the size that its type, shape and length make")
-                    .with_expected(format_args!("{} times {} {:?}", channel.length, channel.dtype.name(), channel.shape))
-                    .with_found(format_args!("{} bytes", channel.data.size())));
+                return Err(Error::invalid(
+                    "the data does not have the size that its type, shape and length make",
+                )
+                .with_expected(format_args!(
+                    "{} times {} {:?}",
+                    channel.length,
+                    channel.dtype.name(),
+                    channel.shape
+                ))
+                .with_found(format_args!("{} bytes", channel.data.size())));
             }
         }
-        let is_more = channel.length == steps.saturating_add(1) && (may_have_one_more(block) || is_extra(block));
+        let is_more = channel.length == steps.saturating_add(1)
+            && (may_have_one_more(block) || is_extra(block));
         if channel.has_own_clock() || channel.length == steps || is_more || channel.has_any_length {
             return Ok(());
         }
         let problem = "the channel has another length than the episode, and no clock of its own";
-        Err(Error::invalid(problem).with_expected(steps).with_found(channel.length))
+        Err(Error::invalid(problem)
+            .with_expected(steps)
+            .with_found(channel.length))
     }
 
     /// Plans the offsets and frames of a ragged, text or video channel.
-    fn add_index(&mut self, block: &str, channel: &Channel, fields: &mut Object, is_here: bool) -> Result<()> {
+    fn add_index(
+        &mut self,
+        block: &str,
+        channel: &Channel,
+        fields: &mut Object,
+        is_here: bool,
+    ) -> Result<()> {
         let names = &channel.names;
         if is_here {
-            for (field, name, stored) in
-                [("offsets_block", &names.offsets, &channel.offsets), ("frames_block", &names.frames, &channel.frames)]
-            {
+            for (field, name, stored) in [
+                ("offsets_block", &names.offsets, &channel.offsets),
+                ("frames_block", &names.frames, &channel.frames),
+            ] {
                 if let Some(stored) = stored {
                     fields.insert(field.into(), name.as_str().into());
                     if !self.entries.contains_key(name) {
@@ -313,18 +439,28 @@ impl<'a> Plan<'a> {
     }
 
     /// Plans the clock of a channel and gives its name. Channels with equal timestamps share one.
-    fn add_own_clock(&mut self, block: &str, channel: &Channel, clock: &Block, is_here: bool) -> Result<String> {
+    fn add_own_clock(
+        &mut self,
+        block: &str,
+        channel: &Channel,
+        clock: &Block,
+        is_here: bool,
+    ) -> Result<String> {
         let data = clock.read()?.into_owned();
         if Some(data.len() as u64) != times(channel.length, 8) {
             let problem = "the channel has another number of timestamps than entries";
-            return Err(Error::invalid(problem).with_expected(channel.length).with_found(data.len() / 8));
+            return Err(Error::invalid(problem)
+                .with_expected(channel.length)
+                .with_found(data.len() / 8));
         }
         let mut name = join_keys("time", &[block]);
         let own = &channel.names.times;
         if is_here && self.holds(clock, own) {
             // Shared or not, as its file has it.
             let steps = self.ep.lanes.get(&Lane::Timestamps);
-            if own == TIMESTAMPS && steps.is_some_and(|steps| self.holds(&steps.data, own)) || self.clocks.get(own) == Some(&data) {
+            if own == TIMESTAMPS && steps.is_some_and(|steps| self.holds(&steps.data, own))
+                || self.clocks.get(own) == Some(&data)
+            {
                 return Ok(own.clone());
             }
             if own != TICKS && own != TIMESTAMPS && !self.entries.contains_key(own) {
@@ -344,246 +480,6 @@ impl<'a> Plan<'a> {
         Ok(name)
     }
 
-    // --- lanes of one value for each step
-
-    fn add_rewards(&mut self, channel: &Channel) -> Result<()> {
-        if let Some(problem) = &channel.problem {
-            let Some(origin) = self.origin.filter(|_| self.is_here(channel)) else { return Err(problem.clone()) };
-            for name in [REWARD, REWARD_EXACT] {
-                if let Some(row) = origin.rows.get(name) {
-                    self.rows.insert(name.to_owned(), row.fields.clone());
-                }
-                self.keep_blocks(&[name])?;
-            }
-            return Ok(());
-        }
-        self.check_flat(channel)?;
-        let is_exact = channel.names.data == REWARD_EXACT; // what was exact stays exact
-        if channel.dtype == DType::F32 && !is_exact {
-            self.add_block(REWARD, channel.data.clone())?;
-            return self.describe_reward(channel);
-        }
-        let rounded = self.origin.filter(|origin| is_exact && self.is_here(channel) && origin.reader.contains(REWARD));
-        if let Some(origin) = rounded {
-            self.add_block(REWARD, Block::entry(&origin.reader, REWARD))?;
-            return self.add_channel(REWARD_EXACT, REWARD_EXACT, channel, Object::new());
-        }
-        let data = channel.data()?;
-        let rounded = channel.dtype.rounded(&data);
-        let bytes: Vec<u8> = rounded.iter().flat_map(|value| value.to_le_bytes()).collect();
-        self.add_block(REWARD, Block::memory(bytes))?;
-        // Bit by bit: NaN is not equal to itself.
-        let comes_back = || rounded.iter().flat_map(|value| f64::from(*value).to_le_bytes()).eq(data.iter().copied());
-        if channel.dtype == DType::F64 && !is_exact && comes_back() {
-            return self.describe_reward(channel);
-        }
-        self.add_channel(REWARD_EXACT, REWARD_EXACT, channel, Object::new())
-    }
-
-    /// Adds a row for `reward` where there is more to say than its name does.
-    fn describe_reward(&mut self, channel: &Channel) -> Result<()> {
-        const FIELDS_OF_EVERY_ROW: usize = 4;
-        let mut fields = row_for(channel, REWARD, REWARD, self.ep.length)?;
-        fields.insert("dtype".into(), DType::F32.name().into());
-        let has_row = self.origin.is_some_and(|origin| origin.rows.contains_key(REWARD));
-        if fields.len() == FIELDS_OF_EVERY_ROW && !has_row {
-            return Ok(());
-        }
-        check_row(&fields)?;
-        self.rows.insert(REWARD.to_owned(), fields);
-        Ok(())
-    }
-
-    /// Checks that rewards, ends and clocks are one value for each step.
-    fn check_flat(&self, channel: &Channel) -> Result<()> {
-        let is_flat = channel.shape.is_empty() && !channel.has_own_clock() && channel.layout == Layout::Dense;
-        let size = times(channel.length, channel.dtype.size() as u64);
-        if is_flat && channel.length == self.ep.length && size == Some(channel.data.size()) {
-            return Ok(());
-        }
-        let problem = "this lane is not one value for each step: store others as an observation";
-        Err(Error::invalid(problem).with_expected(format_args!("{} values", self.ep.length)))
-    }
-
-    /// Plans `done`, `terminated` and `truncated` (W-END-2).
-    fn add_ends(&mut self) -> Result<()> {
-        let (ended, cut) = (self.ep.lanes.get(&Lane::Terminated), self.ep.lanes.get(&Lane::Truncated));
-        let is_unreadable = |channel: &&Channel| channel.problem.is_some() && self.is_here(channel);
-        if ended.iter().chain(&cut).any(is_unreadable) {
-            // A block that cannot be read goes back as it came, with all that belongs to it.
-            return [DONE, TERMINATED, TRUNCATED].iter().try_for_each(|name| self.keep_blocks(&[name]));
-        }
-        let truths = |channel: Option<&Channel>, name| channel.map(|channel| self.truths(channel).map_err(|e| e.with_entry(name))).transpose();
-        let (ends, cuts) = (truths(ended, TERMINATED)?, truths(cut, TRUNCATED)?);
-        let is_done = ended.is_none_or(|ended| ended.names.data != TERMINATED);
-        match (ends, cuts) {
-            (None, None) => Ok(()),
-            // Only one kind of end is known: done says it all.
-            (Some(ends), None) if is_done => self.add_block(DONE, Block::memory(ends)),
-            (ends, cuts) => {
-                self.add_block(DONE, Block::memory(self.union(ends.as_deref(), cuts.as_deref())))?;
-                let comes_from_done = ended.is_some_and(|ended| self.is_here(ended) && ended.names.data == DONE);
-                if !comes_from_done {
-                    // Without terminations, readers would take done for them.
-                    let zeros = || usize::try_from(self.ep.length).map(|steps| vec![0; steps]).unwrap_or_default();
-                    self.add_block(TERMINATED, Block::memory(ends.unwrap_or_else(zeros)))?;
-                }
-                cuts.map_or(Ok(()), |cuts| self.add_block(TRUNCATED, Block::memory(cuts)))
-            }
-        }
-    }
-
-    /// The bytes of an end: stored ones as they are, others as 0 and 1.
-    fn truths(&self, channel: &Channel) -> Result<Vec<u8>> {
-        if let Some(problem) = &channel.problem {
-            return Err(problem.clone());
-        }
-        self.check_flat(channel)?;
-        let data = channel.data()?;
-        if self.is_here(channel) || matches!(channel.data, Block::Runs(..)) {
-            return Ok(data.into_owned());
-        }
-        Ok(channel.dtype.floats(&data).into_iter().map(|value| u8::from(value != 0.0)).collect())
-    }
-
-    /// The bytes of `done`: those of the file where they still mean the same.
-    fn union(&self, ends: Option<&[u8]>, cuts: Option<&[u8]>) -> Vec<u8> {
-        let flag = |ends: Option<&[u8]>, t: usize| ends.and_then(|ends| ends.get(t)).is_some_and(|flag| *flag != 0);
-        let length = ends.or(cuts).map_or(0, <[u8]>::len);
-        let done: Vec<u8> = (0..length).map(|t| u8::from(flag(ends, t) || flag(cuts, t))).collect();
-        let stored = self.origin.filter(|origin| origin.reader.contains(DONE)).and_then(|origin| origin.reader.read(DONE).ok());
-        let means_same = |stored: &Vec<u8>| stored.iter().map(|flag| u8::from(*flag != 0)).eq(done.iter().copied());
-        stored.filter(means_same).unwrap_or(done)
-    }
-
-    fn add_clocks(&mut self) -> Result<()> {
-        let ep = self.ep;
-        for (lane, name, dtype) in [(Lane::Ticks, TICKS, DType::I32), (Lane::Timestamps, TIMESTAMPS, DType::I64)] {
-            let Some(channel) = ep.lanes.get(&lane) else { continue };
-            if channel.problem.is_none() || !self.is_here(channel) {
-                self.check_flat(channel).map_err(|e| e.with_entry(name))?;
-                if channel.dtype != dtype {
-                    return Err(Error::invalid(format!("the clock is not of type {}", dtype.name())).with_entry(name));
-                }
-            }
-            self.add_block(name, channel.data.clone())?;
-        }
-        if self.origin.is_some() {
-            return self.keep_empty();
-        }
-        if !ep.lanes.contains_key(&Lane::Ticks) && !ep.extras.contains_key(META_SIDECAR) {
-            let first = ep.timestep_range.map_or(0, |(first, _)| first);
-            let ticks: Option<Vec<u8>> = number_steps(first, ep.length);
-            match ticks {
-                Some(ticks) => self.add_block(TICKS, Block::memory(ticks))?,
-                None if ep.chunk_index.is_some() => {} // a chunk of a long recording has none
-                None => return Err(Error::invalid("time/ticks cannot count so many steps").with_rule("W-TIM-2")),
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps the empty blocks of a file, which stand for lanes that are not there; some readers want to find them.
-    fn keep_empty(&mut self) -> Result<()> {
-        let is_empty = |origin: &Origin, name| origin.reader.index_entry(name).is_some_and(|entry| entry.orig_size == 0);
-        for name in STEP_BLOCKS {
-            if self.origin.is_some_and(|origin| is_empty(origin, name)) && !self.entries.contains_key(name) {
-                self.add_block(name, Block::memory([]))?;
-            }
-        }
-        Ok(())
-    }
-
-    // --- residuals, labels
-
-    fn add_residual(&mut self, residual: &Residual) -> Result<()> {
-        let values = &residual.values;
-        let is_here = self.is_here(values);
-        let kind = residual.kind.name();
-        let block = if is_here { values.names.data.clone() } else { join_keys("residual", &[&residual.channel, &residual.model, kind]) };
-        let scales_block = format!("{block}/scales");
-        if let Some(problem) = &values.problem {
-            let Some(origin) = self.origin.filter(|_| is_here) else { return Err(problem.clone()) };
-            for name in [&block, &scales_block] {
-                if let Some(row) = origin.rows.get(name) {
-                    self.rows.insert(name.clone(), row.fields.clone());
-                }
-            }
-            return self.keep_blocks(&[&block, &scales_block]);
-        }
-        if !is_here {
-            check_id(&residual.channel)?;
-            if !residual.model.is_empty() {
-                check_id(&residual.model)?;
-            }
-        }
-        let steps = self.ep.length;
-        let row = |name: &str, dtype: DType, shape: &[u64]| row_for(&Channel::new(dtype, shape, steps, Block::memory([])), name, name, steps);
-        let mut about = json::object([("channel", residual.channel.as_str().into()), ("type", kind.into())]);
-        if !residual.model.is_empty() {
-            about.insert("model".into(), residual.model.as_str().into());
-        }
-        if residual.kind == ResidualKind::Sign2ndDiff {
-            check_signs(values.data.size(), steps)?;
-            self.add_block(&block, values.data.clone())?;
-            if !is_here || values.row.is_some() {
-                let bytes = packed_bytes(steps);
-                about.insert("length".into(), values.data.size().checked_div(bytes).unwrap_or(0).into());
-                let mut fields = row(&block, DType::U8, &[bytes])?;
-                fields.extend(about);
-                self.rows.insert(block, fields);
-            }
-            return Ok(());
-        }
-        let windows = steps.div_ceil(residual.window.max(1));
-        let sizes = step_bytes(DType::I8, &values.shape).map(|step| (times(step, steps), times(step.saturating_mul(4), windows)));
-        let scales = residual.scales.as_ref();
-        let found = (Some(values.data.size()), scales.map(|scales| scales.data.size()));
-        let Some(scales) = scales.filter(|_| residual.window > 0 && values.dtype == DType::I8 && sizes == Some(found)) else {
-            return Err(Error::invalid("the residual does not fit the episode"));
-        };
-        self.add_block(&block, values.data.clone())?;
-        self.add_block(&scales_block, scales.data.clone())?;
-        about.insert("window".into(), residual.window.into());
-        let mut fields = row(&block, DType::I8, &values.shape)?;
-        fields.extend(about);
-        self.rows.insert(block, fields);
-        let mut fields = row(&scales_block, DType::F32, &values.shape)?;
-        fields.insert("length".into(), windows.into());
-        self.rows.insert(scales_block, fields);
-        Ok(())
-    }
-
-    fn add_labels(&mut self) -> Result<()> {
-        let ep = self.ep;
-        for (key, label) in &ep.labels {
-            let name = join_keys("label", &[key]);
-            if let LabelLane::Stored(stored) = label
-                && self.origin.is_some_and(|origin| Arc::ptr_eq(&origin.reader, &stored.reader) && stored.name == name)
-            {
-                self.keep_text(&name)?;
-                continue;
-            }
-            check_id(key).map_err(|e| e.with_entry(&name))?;
-            let fields = label.read()?.fields();
-            let refused = |e| Error::invalid("readers would refuse the label").with_entry(&name).with_source(e);
-            Label::parse(&fields).map_err(refused)?;
-            self.add_json(&name, &fields)?;
-        }
-        Ok(())
-    }
-
-    fn add_provenance(&mut self) -> Result<()> {
-        let Some(provenance) = &self.ep.provenance else {
-            let has_one = self.origin.is_some_and(|origin| origin.reader.contains(META_PROVENANCE));
-            return if has_one { self.keep_text(META_PROVENANCE) } else { Ok(()) };
-        };
-        let fields = provenance.fields();
-        let refused = |e| Error::invalid("readers would refuse the provenance").with_entry(META_PROVENANCE).with_source(e);
-        super::provenance::Provenance::parse(&fields).map_err(refused)?;
-        self.add_json(META_PROVENANCE, &fields)
-    }
-
     fn add_descriptions(&mut self) -> Result<()> {
         let Some(origin) = self.origin else {
             let rows = super::rewrite::row_list(&self.rows, self.rows.keys());
@@ -596,13 +492,22 @@ impl<'a> Plan<'a> {
 }
 
 /// The row that a writer stores for a channel, without the names of its other blocks.
-fn row_for(channel: &Channel, id: &str, block: &str, steps: u64) -> Result<Object> {
+pub(super) fn row_for(channel: &Channel, id: &str, block: &str, steps: u64) -> Result<Object> {
     if let Some(field) = channel.about.keys().find(|field| is_own_field(field)) {
-        return Err(Error::invalid(format!("the channel has the field '{field}' already")));
+        return Err(Error::invalid(format!(
+            "the channel has the field '{field}' already"
+        )));
     }
-    let is_empty = |field: &str, value: &Value| is_known_field(field) && (value.is_null() || value.as_str() == Some(""));
-    let about = channel.about.iter().filter(|(field, value)| !is_empty(field, value));
-    let mut fields: Object = about.map(|(field, value)| (field.clone(), value.clone())).collect();
+    let is_empty = |field: &str, value: &Value| {
+        is_known_field(field) && (value.is_null() || value.as_str() == Some(""))
+    };
+    let about = channel
+        .about
+        .iter()
+        .filter(|(field, value)| !is_empty(field, value));
+    let mut fields: Object = about
+        .map(|(field, value)| (field.clone(), value.clone()))
+        .collect();
     fields.extend(json::object([
         ("dtype", channel.dtype.name().into()),
         ("id", id.into()),
@@ -619,14 +524,19 @@ fn row_for(channel: &Channel, id: &str, block: &str, steps: u64) -> Result<Objec
 }
 
 /// Makes sure that readers accept a row.
-fn check_row(fields: &Object) -> Result<()> {
-    let refused = |e| Error::invalid("readers would refuse the description of the channel").with_source(e);
-    Row::parse(&Value::Object(fields.clone()), None).map(drop).map_err(refused)
+pub(super) fn check_row(fields: &Object) -> Result<()> {
+    let refused =
+        |e| Error::invalid("readers would refuse the description of the channel").with_source(e);
+    Row::parse(&Value::Object(fields.clone()), None)
+        .map(drop)
+        .map_err(refused)
 }
 
 /// `time/ticks` of steps from a first one on; `None` if they do not fit.
 pub(crate) fn number_steps(first: i64, count: u64) -> Option<Vec<u8>> {
     let first = i32::try_from(first).ok().filter(|first| *first >= 0)?;
-    let end = i32::try_from(count).ok().and_then(|count| first.checked_add(count))?;
+    let end = i32::try_from(count)
+        .ok()
+        .and_then(|count| first.checked_add(count))?;
     Some((first..end).flat_map(i32::to_le_bytes).collect())
 }

@@ -28,7 +28,9 @@ impl ResidualKind {
     }
 
     pub(crate) fn parse(name: &str) -> Option<Self> {
-        [Self::Sign2ndDiff, Self::DeltaQ].into_iter().find(|kind| kind.name() == name)
+        [Self::Sign2ndDiff, Self::DeltaQ]
+            .into_iter()
+            .find(|kind| kind.name() == name)
     }
 }
 
@@ -64,13 +66,24 @@ pub(crate) fn check_signs(size: u64, steps: u64) -> Result<()> {
     if size.checked_rem(row).unwrap_or(size) == 0 {
         return Ok(());
     }
-    Err(size_mismatch("W-RES-1", "the packed signs do not fit the steps", format_args!("a multiple of {row} bytes"), size))
+    Err(size_mismatch(
+        "W-RES-1",
+        "the packed signs do not fit the steps",
+        format_args!("a multiple of {row} bytes"),
+        size,
+    ))
 }
 
 impl Residual {
     /// Computes a residual of a signal, or of signal minus omen. `overlaps` is for `residual_edges` of the episode, and
     /// `window` for `delta_q`.
-    pub(crate) fn compute(signal: &Channel, omen: Option<&Channel>, kind: ResidualKind, window: u64, overlaps: bool) -> Result<Self> {
+    pub(crate) fn compute(
+        signal: &Channel,
+        omen: Option<&Channel>,
+        kind: ResidualKind,
+        window: u64,
+        overlaps: bool,
+    ) -> Result<Self> {
         if signal.layout != Layout::Dense {
             return Err(Error::invalid("only a dense channel has residuals"));
         }
@@ -78,9 +91,15 @@ impl Residual {
         if let Some(omen) = omen {
             let predicted = omen.to_f64()?;
             if predicted.len() != x.len() {
-                return Err(Error::invalid(format!("the signal has {} values, and the prediction {}", x.len(), predicted.len())));
+                return Err(Error::invalid(format!(
+                    "the signal has {} values, and the prediction {}",
+                    x.len(),
+                    predicted.len()
+                )));
             }
-            x.iter_mut().zip(predicted).for_each(|(value, predicted)| *value -= predicted);
+            x.iter_mut()
+                .zip(predicted)
+                .for_each(|(value, predicted)| *value -= predicted);
         }
         let columns = to_usize(signal.shape.iter().product())?;
         let (values, scales) = match kind {
@@ -97,7 +116,16 @@ impl Residual {
                 (values, Some(scales))
             }
         };
-        Ok(Self { channel: String::new(), model: String::new(), kind, window, values, scales, steps: signal.length, overlaps })
+        Ok(Self {
+            channel: String::new(),
+            model: String::new(),
+            kind,
+            window,
+            values,
+            scales,
+            steps: signal.length,
+            overlaps,
+        })
     }
 
     /// +1 and -1 for each step and dimension of a `sign2nddiff` residual, [T, D] in C order, and D; the edges are 0 if the
@@ -125,22 +153,38 @@ impl Residual {
     /// itself has no omen.
     pub fn reconstruct(&self, omen: Option<&Channel>) -> Result<Vec<f64>> {
         let Some(scales) = &self.scales else {
-            return Err(Error::invalid("only a delta_q residual can be reconstructed"));
+            return Err(Error::invalid(
+                "only a delta_q residual can be reconstructed",
+            ));
         };
         let (codes, scales) = (self.values.values::<i8>()?, scales.values::<f32>()?);
-        let predicted = omen.map(Channel::to_f64).transpose()?.unwrap_or_else(|| vec![0.0; codes.len()]);
+        let predicted = omen
+            .map(Channel::to_f64)
+            .transpose()?
+            .unwrap_or_else(|| vec![0.0; codes.len()]);
         if predicted.len() != codes.len() {
-            return Err(Error::invalid("the prediction and the residual have different numbers of values"));
+            return Err(Error::invalid(
+                "the prediction and the residual have different numbers of values",
+            ));
         }
         let columns = to_usize(self.values.shape.iter().product())?.max(1);
-        let windows = codes.chunks(columns.saturating_mul(to_usize(self.window)?).max(1)).zip(scales.chunks(columns));
+        let windows = codes
+            .chunks(columns.saturating_mul(to_usize(self.window)?).max(1))
+            .zip(scales.chunks(columns));
         let steps = windows.flat_map(|(window, scales)| window.iter().zip(scales.iter().cycle()));
-        Ok(steps.zip(predicted).map(|((code, scale), predicted)| predicted + f64::from(*code) * f64::from(*scale)).collect())
+        Ok(steps
+            .zip(predicted)
+            .map(|((code, scale), predicted)| predicted + f64::from(*code) * f64::from(*scale))
+            .collect())
     }
 
     /// The dimensions of a `sign2nddiff` residual.
     pub(crate) fn dimensions(&self) -> u64 {
-        self.values.data.size().checked_div(packed_bytes(self.steps)).unwrap_or(0)
+        self.values
+            .data
+            .size()
+            .checked_div(packed_bytes(self.steps))
+            .unwrap_or(0)
     }
 
     /// The scales for windows of a divisor of the residual's own.
@@ -149,7 +193,12 @@ impl Residual {
         let step = step_bytes(DType::F32, &scales.shape)?;
         let times = self.window.checked_div(window)?;
         let size = self.steps.div_ceil(window).checked_mul(step)?;
-        Some(Block::Repeated(std::sync::Arc::new(Repeated { from: scales.data.clone(), step, times, size })))
+        Some(Block::Repeated(std::sync::Arc::new(Repeated {
+            from: scales.data.clone(),
+            step,
+            times,
+            size,
+        })))
     }
 }
 
@@ -162,8 +211,13 @@ fn signs(x: &[f64], columns: usize, overlaps: bool) -> Vec<i8> {
     let rows: Vec<&[f64]> = x.chunks_exact(columns.max(1)).collect();
     let mut found = vec![0; x.len()];
     for (at, three) in rows.windows(3).enumerate() {
-        let [before, here, after] = three else { continue };
-        let out = found.chunks_exact_mut(columns.max(1)).nth(at.saturating_add(1)).unwrap_or_default();
+        let [before, here, after] = three else {
+            continue;
+        };
+        let out = found
+            .chunks_exact_mut(columns.max(1))
+            .nth(at.saturating_add(1))
+            .unwrap_or_default();
         for (((sign, here), before), after) in out.iter_mut().zip(*here).zip(*before).zip(*after) {
             let bend = (2.0 * here - before) - after;
             *sign = i8::from(bend > 0.0).wrapping_sub(i8::from(bend < 0.0));
@@ -179,7 +233,17 @@ fn signs(x: &[f64], columns: usize, overlaps: bool) -> Vec<i8> {
 
 /// One bit for each step that is above 0, least significant bit first, dimension after dimension.
 fn pack_signs(signs: &[i8], columns: usize) -> Vec<u8> {
-    (0..columns).flat_map(|column| pack_bits(signs.iter().skip(column).step_by(columns.max(1)).map(|sign| *sign > 0))).collect()
+    (0..columns)
+        .flat_map(|column| {
+            pack_bits(
+                signs
+                    .iter()
+                    .skip(column)
+                    .step_by(columns.max(1))
+                    .map(|sign| *sign > 0),
+            )
+        })
+        .collect()
 }
 
 fn pack_bits(bits: impl Iterator<Item = bool>) -> Vec<u8> {
@@ -201,19 +265,32 @@ fn quantize(d: &[f64], columns: usize, window: usize) -> Result<(Vec<i8>, Vec<f3
         return Err(Error::invalid("a window has at least one step"));
     }
     if d.iter().any(|value| !value.is_finite()) {
-        return Err(Error::invalid("a difference is NaN or infinite: it cannot be quantised"));
+        return Err(Error::invalid(
+            "a difference is NaN or infinite: it cannot be quantised",
+        ));
     }
     let mut codes = Vec::with_capacity(d.len());
     let mut all = Vec::new();
     for part in d.chunks(columns.saturating_mul(window).max(1)) {
         let scales: Vec<f32> = (0..columns)
-            .map(|column| part.iter().skip(column).step_by(columns).fold(0.0, |peak: f64, value| peak.max(value.abs())))
+            .map(|column| {
+                part.iter()
+                    .skip(column)
+                    .step_by(columns)
+                    .fold(0.0, |peak: f64, value| peak.max(value.abs()))
+            })
             .map(scale_for)
             .collect();
         if scales.iter().any(|scale| scale.is_infinite()) {
-            return Err(Error::invalid("a difference is too large for 32-bit scales"));
+            return Err(Error::invalid(
+                "a difference is too large for 32-bit scales",
+            ));
         }
-        codes.extend(part.iter().zip(scales.iter().cycle()).map(|(value, scale)| (value / f64::from(*scale)).round_ties_even() as i8));
+        codes.extend(
+            part.iter()
+                .zip(scales.iter().cycle())
+                .map(|(value, scale)| (value / f64::from(*scale)).round_ties_even() as i8),
+        );
         all.extend(scales);
     }
     Ok((codes, all))
@@ -225,7 +302,11 @@ fn scale_for(peak: f64) -> f32 {
         return 1.0;
     }
     let scale = (peak / LARGEST_CODE) as f32;
-    if f64::from(scale) * LARGEST_CODE < peak { scale.next_up() } else { scale }
+    if f64::from(scale) * LARGEST_CODE < peak {
+        scale.next_up()
+    } else {
+        scale
+    }
 }
 
 /// The packed bits of the residuals of several parts, dimension by dimension.
@@ -242,11 +323,18 @@ impl JoinedSigns {
     }
 
     pub(crate) fn read(&self) -> Result<Vec<u8>> {
-        let stored = self.parts.iter().map(|part| Ok((part.values.data.read()?, to_usize(part.steps)?))).collect::<Result<Vec<_>>>()?;
+        let stored = self
+            .parts
+            .iter()
+            .map(|part| Ok((part.values.data.read()?, to_usize(part.steps)?)))
+            .collect::<Result<Vec<_>>>()?;
         let mut packed = Vec::new();
         for d in 0..to_usize(self.dimensions)? {
             let bits = stored.iter().flat_map(|(bits, steps)| {
-                let row = bits.chunks(steps.div_ceil(8).max(1)).nth(d).unwrap_or_default();
+                let row = bits
+                    .chunks(steps.div_ceil(8).max(1))
+                    .nth(d)
+                    .unwrap_or_default();
                 (0..*steps).map(move |t| bit_at(row, t))
             });
             packed.extend(pack_bits(bits));

@@ -9,8 +9,9 @@ use super::dtype::{step_bytes, times};
 use super::episode::{Episode, Extra, LabelLane, Origin, StoredLabel};
 use super::fields::{bad_metadata, size_mismatch};
 use super::names::{
-    DONE, KNOWN_META, LATENT_ACTION, LATENT_CODEBOOK, Lane, META_CHANNELS, META_EPISODE, META_SIDECAR, META_WSHARD, REWARD,
-    REWARD_EXACT, STEP_BLOCKS, TERMINATED, TICKS, TIMESTAMPS, TRUNCATED, cut, cut_last, may_have_one_more,
+    DONE, KNOWN_META, Lane, META_CHANNELS, META_EPISODE, META_SIDECAR, META_WSHARD, REWARD,
+    REWARD_EXACT, STEP_BLOCKS, TERMINATED, TICKS, TIMESTAMPS, TRUNCATED, cut, cut_last,
+    may_have_one_more,
 };
 use super::residual::{DEFAULT_WINDOW, Residual, ResidualKind, check_signs};
 use super::rows::{Row, parse_rows};
@@ -26,16 +27,35 @@ const MOST_UNBACKED: u64 = 1 << 20;
 pub(crate) fn open_file(reader: &Arc<ShardReader>, base: Option<&Episode>) -> Result<Episode> {
     let profile = |rule, problem: &'static str| Error::new(Code::BadProfile, rule, problem);
     if reader.role() != Role::WSHARD {
-        return Err(profile("W-ROL-1", "not an episode: the file is not of role 5"));
+        return Err(profile(
+            "W-ROL-1",
+            "not an episode: the file is not of role 5",
+        ));
     }
     if base.is_none() && reader.contains(META_SIDECAR) {
-        return Err(profile("W-ROL-2", "this is a sidecar, which adds lanes to an episode: open the episode itself"));
+        return Err(profile(
+            "W-ROL-2",
+            "this is a sidecar, which adds lanes to an episode: open the episode itself",
+        ));
     }
     if !reader.contains(META_EPISODE) {
-        return Err(profile("W-ROL-2", "the episode is not described: it has no meta/episode"));
+        return Err(profile(
+            "W-ROL-2",
+            "the episode is not described: it has no meta/episode",
+        ));
     }
-    let describe = |name| if reader.contains(name) { reader.read_json(name, "W-JSN-1") } else { Ok(Object::new()) };
-    let (episode, wshard, channels) = (describe(META_EPISODE)?, describe(META_WSHARD)?, describe(META_CHANNELS)?);
+    let describe = |name| {
+        if reader.contains(name) {
+            reader.read_json(name, "W-JSN-1")
+        } else {
+            Ok(Object::new())
+        }
+    };
+    let (episode, wshard, channels) = (
+        describe(META_EPISODE)?,
+        describe(META_WSHARD)?,
+        describe(META_CHANNELS)?,
+    );
     let mut ep = Episode::parse(&episode, &wshard)?;
     if let Some(base) = base {
         ep.length = base.length;
@@ -56,24 +76,50 @@ pub(crate) fn open_file(reader: &Arc<ShardReader>, base: Option<&Episode>) -> Re
     let mut hints = BTreeMap::new();
     add_hints(&mut hints, wshard.get("omen_channels"), "block");
     add_hints(&mut hints, episode.get("action_spaces"), "name");
-    let base_rows = base.and_then(|base| base.origin.as_ref()).map(|origin| &origin.rows);
-    let mut router = Router { reader, ep: &mut ep, rows: &rows, unplaced, base_rows, hints, taken: HashSet::new() };
+    let base_rows = base
+        .and_then(|base| base.origin.as_ref())
+        .map(|origin| &origin.rows);
+    let mut router = Router {
+        reader,
+        ep: &mut ep,
+        rows: &rows,
+        unplaced,
+        base_rows,
+        hints,
+        taken: HashSet::new(),
+    };
     router.route();
-    ep.origin = Some(Arc::new(Origin { reader: Arc::clone(reader), others: Vec::new(), episode, wshard, channels, rows }));
+    ep.origin = Some(Arc::new(Origin {
+        reader: Arc::clone(reader),
+        others: Vec::new(),
+        episode,
+        wshard,
+        channels,
+        rows,
+    }));
     Ok(ep)
 }
 
 /// Whether an entry has as many bytes as there are steps (W-EPI-5).
 fn is_backed(reader: &ShardReader, steps: u64) -> bool {
-    
-    let is_long = |name: &&str| reader.index_entry(name).is_some_and(|entry| entry.orig_size >= steps);
-    reader.names().filter(is_long).any(|name| reader.check_size(name).is_ok())
+    let is_long = |name: &&str| {
+        reader
+            .index_entry(name)
+            .is_some_and(|entry| entry.orig_size >= steps)
+    };
+    reader
+        .names()
+        .filter(is_long)
+        .any(|name| reader.check_size(name).is_ok())
 }
 
 /// Rows of `omen_channels` or `action_spaces`; those that make no sense are no help.
 fn add_hints(hints: &mut BTreeMap<String, Row>, listed: Option<&Value>, name_field: &str) {
     for item in listed.and_then(Value::as_list).unwrap_or_default() {
-        if let Some(block) = item.get(name_field).and_then(Value::as_str).filter(|block| !block.is_empty())
+        if let Some(block) = item
+            .get(name_field)
+            .and_then(Value::as_str)
+            .filter(|block| !block.is_empty())
             && let Ok(row) = Row::parse(item, Some(block))
         {
             hints.entry(block.to_owned()).or_insert(row);
@@ -81,19 +127,19 @@ fn add_hints(hints: &mut BTreeMap<String, Row>, listed: Option<&Value>, name_fie
     }
 }
 
-struct Router<'a> {
-    reader: &'a Arc<ShardReader>,
-    ep: &'a mut Episode,
+pub(super) struct Router<'a> {
+    pub(super) reader: &'a Arc<ShardReader>,
+    pub(super) ep: &'a mut Episode,
     /// Rows of blocks in the file.
-    rows: &'a BTreeMap<String, Arc<Row>>,
+    pub(super) rows: &'a BTreeMap<String, Arc<Row>>,
     /// Rows of other blocks, by id.
-    unplaced: BTreeMap<String, Row>,
+    pub(super) unplaced: BTreeMap<String, Row>,
     /// The rows of a sidecar's episode.
-    base_rows: Option<&'a BTreeMap<String, Arc<Row>>>,
+    pub(super) base_rows: Option<&'a BTreeMap<String, Arc<Row>>>,
     /// The descriptions that older writers keep elsewhere.
-    hints: BTreeMap<String, Row>,
+    pub(super) hints: BTreeMap<String, Row>,
     /// The blocks that belong to a channel: its clock, its offsets, its frames, its scales.
-    taken: HashSet<String>,
+    pub(super) taken: HashSet<String>,
 }
 
 impl Router<'_> {
@@ -102,7 +148,10 @@ impl Router<'_> {
         let names: Vec<String> = self.reader.names().map(str::to_owned).collect();
         for name in names {
             let is_exact = name == REWARD_EXACT && self.rows.contains_key(&name);
-            if KNOWN_META.contains(&name.as_str()) || STEP_BLOCKS.contains(&name.as_str()) || is_exact {
+            if KNOWN_META.contains(&name.as_str())
+                || STEP_BLOCKS.contains(&name.as_str())
+                || is_exact
+            {
                 continue;
             }
             if !self.place(&name) {
@@ -111,14 +160,30 @@ impl Router<'_> {
         }
         self.place_steps();
         // All others first: which blocks belong to a channel is only known then.
-        let described: Vec<_> = extras.iter().map(|name| self.rows.get(name).cloned().map(|row| self.described(&row))).collect();
+        let described: Vec<_> = extras
+            .iter()
+            .map(|name| self.rows.get(name).cloned().map(|row| self.described(&row)))
+            .collect();
         for (name, channel) in extras.into_iter().zip(described) {
             if self.taken.contains(&name) {
                 continue;
             }
-            let (content_type, tag_bits) = self.reader.index_entry(&name).map_or_else(Default::default, |entry| (entry.content_type, entry.tag_bits));
+            let (content_type, tag_bits) = self
+                .reader
+                .index_entry(&name)
+                .map_or_else(Default::default, |entry| {
+                    (entry.content_type, entry.tag_bits)
+                });
             let data = self.block(&name);
-            self.ep.extras.insert(name, Extra { content_type, tag_bits, data, channel });
+            self.ep.extras.insert(
+                name,
+                Extra {
+                    content_type,
+                    tag_bits,
+                    data,
+                    channel,
+                },
+            );
         }
     }
 
@@ -142,15 +207,25 @@ impl Router<'_> {
         }
         match cut(name) {
             ("label", id) if !id.is_empty() => {
-                let stored = StoredLabel { reader: Arc::clone(self.reader), name: name.to_owned() };
-                self.ep.labels.insert(id.to_owned(), LabelLane::Stored(stored));
+                let stored = StoredLabel {
+                    reader: Arc::clone(self.reader),
+                    name: name.to_owned(),
+                };
+                self.ep
+                    .labels
+                    .insert(id.to_owned(), LabelLane::Stored(stored));
                 true
             }
             ("residual", rest) if !rest.is_empty() => {
-                if name.strip_suffix("/scales").is_some_and(|base| self.reader.contains(base)) {
+                if name
+                    .strip_suffix("/scales")
+                    .is_some_and(|base| self.reader.contains(base))
+                {
                     return true; // comes with its residual
                 }
-                let Some(residual) = self.residual(name, row.as_ref()) else { return false };
+                let Some(residual) = self.residual(name, row.as_ref()) else {
+                    return false;
+                };
                 let key = rest.strip_suffix("/sign2nddiff").unwrap_or(rest).to_owned();
                 self.ep.residuals.insert(key, residual);
                 true
@@ -159,7 +234,7 @@ impl Router<'_> {
         }
     }
 
-    fn channel(&self, name: &str, dtype: DType, length: u64) -> Channel {
+    pub(super) fn channel(&self, name: &str, dtype: DType, length: u64) -> Channel {
         let mut channel = Channel::new(dtype, &[], length, self.block(name));
         channel.names.data = name.to_owned();
         channel.path = self.reader.path().map(Arc::from);
@@ -173,7 +248,10 @@ impl Router<'_> {
         channel.row = Some(Arc::clone(row));
         channel.describe(row);
         // Memory may be made for the claimed size only after the second check.
-        channel.problem = self.measure(&mut channel, row).and_then(|()| self.reader.check_size(&row.block)).err();
+        channel.problem = self
+            .measure(&mut channel, row)
+            .and_then(|()| self.reader.check_size(&row.block))
+            .err();
         channel.has_any_length = stated.is_some_and(|length| length != self.ep.length);
         let clock = row.text("time_block");
         if !clock.is_empty() {
@@ -183,7 +261,12 @@ impl Router<'_> {
                     return Ok(block);
                 }
                 let problem = "the clock of a channel has another length than the channel";
-                Err(size_mismatch("W-TIM-3", problem, format_args!("{} times of 8 bytes", channel.length), block.size()))
+                Err(size_mismatch(
+                    "W-TIM-3",
+                    problem,
+                    format_args!("{} times of 8 bytes", channel.length),
+                    block.size(),
+                ))
             });
             channel.times = Some(block);
         }
@@ -193,7 +276,8 @@ impl Router<'_> {
     /// A block that a channel needs, and that is no extra entry then.
     fn find(&mut self, name: &str, rule: &'static str) -> Result<Block> {
         if !self.reader.contains(name) {
-            let problem = format!("the block {name:.80?}, which this one needs, is not in the file");
+            let problem =
+                format!("the block {name:.80?}, which this one needs, is not in the file");
             return Err(Error::new(Code::BadProfile, rule, problem));
         }
         self.taken.insert(name.to_owned());
@@ -205,13 +289,19 @@ impl Router<'_> {
         match &channel.layout {
             Layout::Dense => self.measure_dense(channel, row.count("length").is_some()),
             Layout::Text if channel.dtype != DType::U8 || !channel.shape.is_empty() => {
-                Err(bad_metadata("W-RAG-5", "a text channel is not described as u8 of shape []"))
+                Err(bad_metadata(
+                    "W-RAG-5",
+                    "a text channel is not described as u8 of shape []",
+                ))
             }
             Layout::Text | Layout::Ragged => self.measure_ragged(channel, row),
             Layout::Video => self.measure_video(channel, row),
             Layout::Other(name) => {
-                let problem = format!("the channel has the layout {name:.80?}, which this version does not know");
-                Err(Error::new(Code::UnknownLayout, "W-CHN-7", problem).with_expected("dense, text, ragged or video"))
+                let problem = format!(
+                    "the channel has the layout {name:.80?}, which this version does not know"
+                );
+                Err(Error::new(Code::UnknownLayout, "W-CHN-7", problem)
+                    .with_expected("dense, text, ragged or video"))
             }
         }
     }
@@ -220,8 +310,17 @@ impl Router<'_> {
         let (steps, found) = (self.ep.length, channel.data.size());
         let one_more = steps.saturating_add(1);
         let step = step_bytes(channel.dtype, &channel.shape);
-        if step == Some(0) && channel.length > MOST_UNBACKED && channel.length != steps && channel.length != one_more {
-            return Err(size_mismatch("W-BLK-1", "the channel claims a length without any bytes", "at most 2**20", channel.length));
+        if step == Some(0)
+            && channel.length > MOST_UNBACKED
+            && channel.length != steps
+            && channel.length != one_more
+        {
+            return Err(size_mismatch(
+                "W-BLK-1",
+                "the channel claims a length without any bytes",
+                "at most 2**20",
+                channel.length,
+            ));
         }
         let size = |length| step.and_then(|step| times(length, step));
         if size(channel.length) == Some(found) {
@@ -232,25 +331,49 @@ impl Router<'_> {
             channel.length = one_more;
             return Ok(());
         }
-        let expected = size(channel.length).map_or_else(|| "a size within 2**63".to_owned(), |size| format!("{size} bytes"));
-        Err(size_mismatch("W-BLK-1", "the block has another size than its description", expected, format_args!("{found} bytes")))
+        let expected = size(channel.length).map_or_else(
+            || "a size within 2**63".to_owned(),
+            |size| format!("{size} bytes"),
+        );
+        Err(size_mismatch(
+            "W-BLK-1",
+            "the block has another size than its description",
+            expected,
+            format_args!("{found} bytes"),
+        ))
     }
 
     fn measure_ragged(&mut self, channel: &mut Channel, row: &Row) -> Result<()> {
         let Some(item) = step_bytes(channel.dtype, &channel.shape) else {
-            return Err(size_mismatch("W-RAG-3", "an item has too many bytes", "a size within 2**63", "more"));
+            return Err(size_mismatch(
+                "W-RAG-3",
+                "an item has too many bytes",
+                "a size within 2**63",
+                "more",
+            ));
         };
-        row.text("offsets_block").clone_into(&mut channel.names.offsets);
+        row.text("offsets_block")
+            .clone_into(&mut channel.names.offsets);
         let offsets = self.find(&channel.names.offsets, "W-RAG-1")?;
         let (count, found) = (offsets.size(), channel.data.size());
         channel.offsets = Some(offsets);
         if count.checked_sub(8) != times(8, channel.length) {
             let expected = format_args!("one more than {} offsets of 8 bytes", channel.length);
-            return Err(size_mismatch("W-RAG-1", "the offsets have another length than the channel", expected, count));
+            return Err(size_mismatch(
+                "W-RAG-1",
+                "the offsets have another length than the channel",
+                expected,
+                count,
+            ));
         }
         if found.checked_rem(item).unwrap_or(found) != 0 {
             let expected = format_args!("a multiple of {item} bytes");
-            return Err(size_mismatch("W-RAG-3", "the block is not a whole number of items", expected, found));
+            return Err(size_mismatch(
+                "W-RAG-3",
+                "the block is not a whole number of items",
+                expected,
+                found,
+            ));
         }
         Ok(())
     }
@@ -258,15 +381,23 @@ impl Router<'_> {
     fn measure_video(&mut self, channel: &mut Channel, row: &Row) -> Result<()> {
         check_video(channel.dtype, &channel.shape, channel.text("content_type"))?;
         channel.check_extradata()?;
-        row.text("offsets_block").clone_into(&mut channel.names.offsets);
+        row.text("offsets_block")
+            .clone_into(&mut channel.names.offsets);
         let offsets = self.find(&channel.names.offsets, "W-VID-1")?;
         let size = offsets.size();
         channel.offsets = Some(offsets);
         if size < 8 || size % 8 != 0 {
             let expected = "8 bytes for each, and at least one";
-            return Err(size_mismatch("W-VID-1", "the offsets of a video are not whole integers", expected, size));
+            return Err(size_mismatch(
+                "W-VID-1",
+                "the offsets of a video are not whole integers",
+                expected,
+                size,
+            ));
         }
-        let Some(name) = row.fields.get("frames_block").and_then(Value::as_str) else { return Ok(()) };
+        let Some(name) = row.fields.get("frames_block").and_then(Value::as_str) else {
+            return Ok(());
+        };
         name.clone_into(&mut channel.names.frames);
         let frames = self.find(name, "W-VID-2")?;
         let found = frames.size();
@@ -274,57 +405,14 @@ impl Router<'_> {
         let wanted = times(2, size.saturating_sub(8));
         if wanted != Some(found) {
             let problem = "the frames of a video are not two integers for each packet";
-            return Err(size_mismatch("W-VID-2", problem, wanted.unwrap_or(u64::MAX), found));
+            return Err(size_mismatch(
+                "W-VID-2",
+                problem,
+                wanted.unwrap_or(u64::MAX),
+                found,
+            ));
         }
         Ok(())
-    }
-
-    /// Guesses what a block holds: the first description that fits its size (section 10).
-    fn inferred(&self, name: &str) -> Channel {
-        let mut channel = self.channel(name, DType::U8, 0);
-        channel.problem = self.reader.check_size(name).err();
-        let (size, steps) = (channel.data.size(), self.ep.length);
-        let (lane, rest) = cut(name);
-        let about = cut(rest).0;
-        // The length that fits a type and a shape.
-        let fits = |dtype, shape: &[u64]| {
-            let step = step_bytes(dtype, shape)?;
-            let may_be_more = lane != "action" && step != 0;
-            let lengths = [Some(steps), may_be_more.then(|| steps.saturating_add(1))];
-            lengths.into_iter().flatten().find(|length| times(*length, step) == Some(size))
-        };
-        let described = |row: &Row| fits(row.dtype, &row.shape).map(|length| (row.clone(), length));
-        let is_action = lane == "action";
-        let is_hinted = self.hints.get(name).and_then(described);
-        let stands_for = || self.unplaced.get(rest).filter(|_| is_action).and_then(described);
-        channel.is_inferred = is_hinted.is_none();
-        channel.has_any_length = channel.is_inferred;
-        if let Some((row, length)) = is_hinted.or_else(stands_for) {
-            channel.describe(&row);
-            (channel.length, channel.layout) = (length, Layout::Dense);
-            return channel;
-        }
-        let whole = |dtype, shape: Vec<u64>| fits(dtype, &shape).map(|length| (dtype, shape, length));
-        let columns = |dtype: DType| {
-            let row = times(steps, dtype.size() as u64)?;
-            let count = size.checked_div(row)?;
-            whole(dtype, vec![count])
-        };
-        let is_omen = lane == "omen";
-        let signal = format!("signal/{about}");
-        let signal = self.rows.get(&signal).or_else(|| self.base_rows.and_then(|rows| rows.get(&signal)));
-        let signal = signal.filter(|_| is_omen || lane == "uncert").and_then(|row| {
-            let is_rounded = lane == "uncert" && !row.dtype.is_float();
-            whole(if is_rounded { DType::F32 } else { row.dtype }, row.shape.clone())
-        });
-        let codebook = (is_omen && about == LATENT_CODEBOOK).then(|| whole(DType::I32, vec![]).or_else(|| columns(DType::I32)));
-        let latent = (is_omen && about == LATENT_ACTION).then(|| columns(DType::F32));
-        let guess = codebook.flatten().or_else(|| latent.flatten()).or(signal);
-        match guess.or_else(|| whole(DType::F32, vec![])).or_else(|| columns(DType::F32)) {
-            Some(found) => (channel.dtype, channel.shape, channel.length) = found,
-            None => (channel.length, channel.has_time_axis) = (size, false),
-        }
-        channel
     }
 
     // --- lanes of one block
@@ -332,25 +420,36 @@ impl Router<'_> {
     fn place_steps(&mut self) {
         let rewards = match self.rows.get(REWARD_EXACT).cloned() {
             Some(exact) => Some(self.described(&exact)),
-            None => self.steps(REWARD, DType::F32, "W-END-1").map(|mut rewards| {
-                // reward is f32 [T] whatever its row says; the row may say what the numbers mean.
-                if let Some(row) = self.rows.get(REWARD) {
-                    rewards.describe(row);
-                    (rewards.dtype, rewards.shape, rewards.layout) = (DType::F32, Vec::new(), Layout::Dense);
-                    rewards.about.remove("horizon");
-                    rewards.about.remove("start_ns");
-                    rewards.row = Some(Arc::clone(row));
-                }
-                rewards
-            }),
+            None => self
+                .steps(REWARD, DType::F32, "W-END-1")
+                .map(|mut rewards| {
+                    // reward is f32 [T] whatever its row says; the row may say what the numbers mean.
+                    if let Some(row) = self.rows.get(REWARD) {
+                        rewards.describe(row);
+                        (rewards.dtype, rewards.shape, rewards.layout) =
+                            (DType::F32, Vec::new(), Layout::Dense);
+                        rewards.about.remove("horizon");
+                        rewards.about.remove("start_ns");
+                        rewards.row = Some(Arc::clone(row));
+                    }
+                    rewards
+                }),
         };
-        let ends = self.steps(TERMINATED, DType::Bool, "W-END-1").or_else(|| self.steps(DONE, DType::Bool, "W-END-1"));
+        let ends = self
+            .steps(TERMINATED, DType::Bool, "W-END-1")
+            .or_else(|| self.steps(DONE, DType::Bool, "W-END-1"));
         let found = [
             (Lane::Reward, rewards),
             (Lane::Terminated, ends),
-            (Lane::Truncated, self.steps(TRUNCATED, DType::Bool, "W-END-1")),
+            (
+                Lane::Truncated,
+                self.steps(TRUNCATED, DType::Bool, "W-END-1"),
+            ),
             (Lane::Ticks, self.steps(TICKS, DType::I32, "W-TIM-2")),
-            (Lane::Timestamps, self.steps(TIMESTAMPS, DType::I64, "W-TIM-2")),
+            (
+                Lane::Timestamps,
+                self.steps(TIMESTAMPS, DType::I64, "W-TIM-2"),
+            ),
         ];
         for (lane, channel) in found {
             if let Some(channel) = channel {
@@ -366,7 +465,12 @@ impl Router<'_> {
         channel.problem = self.reader.check_size(name).err();
         if times(self.ep.length, dtype.size() as u64) != Some(size) {
             let expected = format_args!("{} values of {}", self.ep.length, dtype.name());
-            channel.problem = Some(size_mismatch(rule, "the block does not have one value for each step", expected, size));
+            channel.problem = Some(size_mismatch(
+                rule,
+                "the block does not have one value for each step",
+                expected,
+                size,
+            ));
         }
         (size > 0).then_some(channel)
     }
@@ -382,40 +486,73 @@ impl Router<'_> {
         let kind = ResidualKind::parse(&said("type", kind)).filter(|_| !channel.is_empty())?;
         let mut values = self.channel(name, DType::U8, self.ep.length);
         values.row = row.cloned();
-        let window = row.and_then(|row| row.count("window")).unwrap_or(DEFAULT_WINDOW);
+        let window = row
+            .and_then(|row| row.count("window"))
+            .unwrap_or(DEFAULT_WINDOW);
         let mut scales = None;
         let checked = match kind {
             ResidualKind::Sign2ndDiff => {
                 values.length = values.data.size();
                 check_signs(values.data.size(), self.ep.length)
             }
-            ResidualKind::DeltaQ => self.delta(&mut values, window).map(|found| scales = Some(found)),
+            ResidualKind::DeltaQ => self
+                .delta(&mut values, window)
+                .map(|found| scales = Some(found)),
         };
         values.problem = checked.and_then(|()| self.reader.check_size(name)).err();
-        Some(Residual { channel, model, kind, window, values, scales, steps: self.ep.length, overlaps: self.ep.overlaps })
+        Some(Residual {
+            channel,
+            model,
+            kind,
+            window,
+            values,
+            scales,
+            steps: self.ep.length,
+            overlaps: self.ep.overlaps,
+        })
     }
 
     /// Checks the sizes of a `delta_q` block, and gives its scales (W-RES-2).
     fn delta(&mut self, values: &mut Channel, window: u64) -> Result<Channel> {
         let Some(row) = values.row.clone() else {
-            return Err(Error::new(Code::BadProfile, "W-RES-2", "a delta_q block has no row"));
+            return Err(Error::new(
+                Code::BadProfile,
+                "W-RES-2",
+                "a delta_q block has no row",
+            ));
         };
         values.describe(&row);
         if values.dtype != DType::I8 {
-            return Err(size_mismatch("W-RES-2", "a delta_q block has another type", "i8", values.dtype.name()));
+            return Err(size_mismatch(
+                "W-RES-2",
+                "a delta_q block has another type",
+                "i8",
+                values.dtype.name(),
+            ));
         }
         let name = format!("{}/scales", values.names.data);
         let block = self.find(&name, "W-RES-2")?;
-        let size = |dtype, length| step_bytes(dtype, &values.shape).and_then(|step| times(length, step));
+        let size =
+            |dtype, length| step_bytes(dtype, &values.shape).and_then(|step| times(length, step));
         let (wanted, found) = (size(DType::I8, values.length), values.data.size());
         if wanted != Some(found) {
             let problem = "a delta_q block does not have one value for each of the signal";
-            return Err(size_mismatch("W-RES-2", problem, wanted.unwrap_or(u64::MAX), found));
+            return Err(size_mismatch(
+                "W-RES-2",
+                problem,
+                wanted.unwrap_or(u64::MAX),
+                found,
+            ));
         }
         let windows = values.length.div_ceil(window.max(1));
         let wanted = size(DType::F32, windows);
         if wanted != Some(block.size()) {
-            return Err(size_mismatch("W-RES-2", "the scales do not fit the windows", wanted.unwrap_or(u64::MAX), block.size()));
+            return Err(size_mismatch(
+                "W-RES-2",
+                "the scales do not fit the windows",
+                wanted.unwrap_or(u64::MAX),
+                block.size(),
+            ));
         }
         self.reader.check_size(&name)?;
         let mut scales = self.channel(&name, DType::F32, windows);

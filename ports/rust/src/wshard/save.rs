@@ -29,7 +29,12 @@ pub struct SaveOptions {
 
 impl Default for SaveOptions {
     fn default() -> Self {
-        Self { compression: Codec::None, level: 3, identity: false, sync: true }
+        Self {
+            compression: Codec::None,
+            level: 3,
+            identity: false,
+            sync: true,
+        }
     }
 }
 
@@ -50,7 +55,8 @@ pub(crate) fn lock(path: &Path) -> Result<Option<File>> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file.map_err(|e| Error::io("cannot open", Some(path), e))?,
         };
-        file.lock().map_err(|e| Error::io("cannot lock", Some(path), e))?;
+        file.lock()
+            .map_err(|e| Error::io("cannot lock", Some(path), e))?;
         if is_still(&file, path) {
             return Ok(Some(file));
         }
@@ -61,7 +67,9 @@ pub(crate) fn lock(path: &Path) -> Result<Option<File>> {
 #[cfg(unix)]
 pub(crate) fn is_still(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let id = |status: io::Result<std::fs::Metadata>| status.ok().map(|status| (status.dev(), status.ino()));
+    let id = |status: io::Result<std::fs::Metadata>| {
+        status.ok().map(|status| (status.dev(), status.ino()))
+    };
     id(file.metadata()) == id(std::fs::metadata(path))
 }
 
@@ -82,9 +90,13 @@ pub(crate) fn refuse_sidecars(path: &Path) -> Result<()> {
 /// Refuses to save an episode over the file that it was loaded from if another process has changed that file: the change
 /// would be undone.
 fn check_current(path: &Path, ep: &Episode) -> Result<()> {
-    let Some(origin) = &ep.origin else { return Ok(()) };
+    let Some(origin) = &ep.origin else {
+        return Ok(());
+    };
     let is_own = |own: &Path| matches!((own.canonicalize(), path.canonicalize()), (Ok(own), Ok(path)) if own == path);
-    if origin.reader.path().is_some_and(is_own) && fingerprint(&ShardReader::open(path)?)? != fingerprint(&origin.reader)? {
+    if origin.reader.path().is_some_and(is_own)
+        && fingerprint(&ShardReader::open(path)?)? != fingerprint(&origin.reader)?
+    {
         let problem = "the file has changed since the episode was opened: open it again, or save under another name";
         return Err(Error::invalid(problem).with_path(Some(path)));
     }
@@ -124,8 +136,17 @@ pub(crate) fn write_file(path: &Path, ep: &Episode, options: &SaveOptions) -> Re
     writer.finish()
 }
 
-fn write_entry(writer: &mut ShardWriter, entry: &Entry, origin: Option<&Arc<ShardReader>>, options: &SaveOptions) -> Result<()> {
-    let codec = if entry.is_compressible { options.compression } else { Codec::None };
+fn write_entry(
+    writer: &mut ShardWriter,
+    entry: &Entry,
+    origin: Option<&Arc<ShardReader>>,
+    options: &SaveOptions,
+) -> Result<()> {
+    let codec = if entry.is_compressible {
+        options.compression
+    } else {
+        Codec::None
+    };
     let form = EntryOptions {
         content_type: entry.content_type,
         tag_bits: entry.tag_bits,
@@ -133,7 +154,9 @@ fn write_entry(writer: &mut ShardWriter, entry: &Entry, origin: Option<&Arc<Shar
         ..EntryOptions::default()
     };
     match &entry.content {
-        Block::Entry(reader, name, _) if options.compression == Codec::None && *name == entry.name => {
+        Block::Entry(reader, name, _)
+            if options.compression == Codec::None && *name == entry.name =>
+        {
             match origin.filter(|origin| Arc::ptr_eq(origin, reader)) {
                 Some(origin) => writer.copy(origin, name),
                 None => writer.write_with(&entry.name, &entry.content.read()?, &form),
@@ -143,7 +166,11 @@ fn write_entry(writer: &mut ShardWriter, entry: &Entry, origin: Option<&Arc<Shar
             if runs.write_stored(writer, &entry.name, *size)? {
                 return Ok(());
             }
-            let mut content = BlockReader { block: &entry.content, at: 0, piece: Vec::new().into_iter() };
+            let mut content = BlockReader {
+                block: &entry.content,
+                at: 0,
+                piece: Vec::new().into_iter(),
+            };
             writer.write_stream(&entry.name, *size, &mut content, &form)
         }
         content => writer.write_with(&entry.name, &content.read()?, &form),
@@ -163,7 +190,10 @@ impl Read for BlockReader<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.piece.as_slice().is_empty() {
             let end = self.at.saturating_add(PIECE).min(self.block.size());
-            let piece = self.block.read_range(self.at, end).map_err(io::Error::other)?;
+            let piece = self
+                .block
+                .read_range(self.at, end)
+                .map_err(io::Error::other)?;
             (self.at, self.piece) = (end, piece.into_owned().into_iter());
         }
         let mut rest = self.piece.as_slice();

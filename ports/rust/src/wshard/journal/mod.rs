@@ -6,7 +6,8 @@ mod frame;
 mod read;
 mod recover;
 mod runs;
+mod text;
 
-pub use recover::{PartialEpisode, Recovery, open_partial, recover, recover_with};
 pub(crate) use episode::step_range;
+pub use recover::{PartialEpisode, Recovery, open_partial, recover, recover_with};
 pub(crate) use runs::Runs;
