@@ -492,7 +492,7 @@ impl<'a> Plan<'a> {
 }
 
 /// The row that a writer stores for a channel, without the names of its other blocks.
-pub(super) fn row_for(channel: &Channel, id: &str, block: &str, steps: u64) -> Result<Object> {
+pub(crate) fn row_for(channel: &Channel, id: &str, block: &str, steps: u64) -> Result<Object> {
     if let Some(field) = channel.about.keys().find(|field| is_own_field(field)) {
         return Err(Error::invalid(format!(
             "the channel has the field '{field}' already"
@@ -524,7 +524,7 @@ pub(super) fn row_for(channel: &Channel, id: &str, block: &str, steps: u64) -> R
 }
 
 /// Makes sure that readers accept a row.
-pub(super) fn check_row(fields: &Object) -> Result<()> {
+pub(crate) fn check_row(fields: &Object) -> Result<()> {
     let refused =
         |e| Error::invalid("readers would refuse the description of the channel").with_source(e);
     Row::parse(&Value::Object(fields.clone()), None)

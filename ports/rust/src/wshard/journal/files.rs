@@ -128,21 +128,6 @@ impl RecordingFiles {
     pub(crate) fn is_rolled(&self) -> bool {
         exists(&self.journal(1)) || (!self.has_journal(0) && self.has_chunk(0))
     }
-
-    /// Whether there is a journal that is not empty.
-    pub(crate) fn has_any_journal(&self) -> bool {
-        if !self.is_rolled() {
-            return self.has_journal(0);
-        }
-        let mut index = 0u64;
-        while !self.has_journal(index) {
-            if !self.has_chunk(index) {
-                return false;
-            }
-            index = index.saturating_add(1);
-        }
-        true
-    }
 }
 
 /// Whether a file that is named like a chunk is one, or the journal of one.
