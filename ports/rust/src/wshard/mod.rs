@@ -40,7 +40,10 @@ pub use channel::{Channel, Element, Layout};
 pub use check::{Finding, check};
 pub use episode::{Episode, Extra, LabelLane};
 pub use join::join;
-pub use journal::{ChannelDef, Ends, OnPartial, PartialEpisode, RecordOptions, Recorder, Recovery, Step, SyncPolicy, open_partial, recover, recover_with};
+pub use journal::{
+    ChannelDef, Ends, OnPartial, PartialEpisode, RecordOptions, Recorder, Recovery, Step,
+    SyncPolicy, open_partial, recover, recover_with,
+};
 pub use label::{Interval, Label, Unit};
 pub use manifest::{Chunk, ChunkManifest};
 pub use names::Lane;

@@ -98,9 +98,14 @@ impl Tape {
     }
 
     /// Does a part of the work; what fails once fails from then on.
-    fn attempt(&mut self, work: impl FnOnce(&mut Self, &mut JournalWriter) -> Result<()>) -> Result<()> {
+    fn attempt(
+        &mut self,
+        work: impl FnOnce(&mut Self, &mut JournalWriter) -> Result<()>,
+    ) -> Result<()> {
         self.check_open()?;
-        let Some(mut journal) = self.journal.take() else { return Err(over()) };
+        let Some(mut journal) = self.journal.take() else {
+            return Err(over());
+        };
         let result = work(self, &mut journal);
         self.journal.get_or_insert(journal);
         if let Err(e) = &result
@@ -116,7 +121,9 @@ impl Tape {
     pub(crate) fn write_step(&mut self, step: &Step<'_>) -> Result<()> {
         self.check_open()?;
         if self.is_final || self.steps.channels.is_empty() {
-            return Err(Error::invalid("no step can follow the final observation, and a step needs something declared"));
+            return Err(Error::invalid(
+                "no step can follow the final observation, and a step needs something declared",
+            ));
         }
         let values = find_values(&self.steps, step.values, false)?;
         self.check_fields(step)?;
@@ -141,7 +148,11 @@ impl Tape {
         self.steps.count = self.steps.count.saturating_add(1);
         self.steps.since.get_or_insert_with(Instant::now);
         self.written = self.written.saturating_add(1);
-        if self.steps.is_full() { self.flush_steps() } else { Ok(()) }
+        if self.steps.is_full() {
+            self.flush_steps()
+        } else {
+            Ok(())
+        }
     }
 
     /// Checks the fields of a step that are not channels.
@@ -151,31 +162,56 @@ impl Tape {
             (step.reward != 0.0 && !options.rewards, "a reward"),
             (step.timestamp_ns != 0 && !options.timestamps, "a time"),
             (step.done && options.ends == Ends::None, "an end"),
-            ((step.terminated || step.truncated) && options.ends != Ends::Both, "an end"),
+            (
+                (step.terminated || step.truncated) && options.ends != Ends::Both,
+                "an end",
+            ),
         ];
         if let Some((_, what)) = undeclared.iter().find(|(is_wrong, _)| *is_wrong) {
-            return Err(Error::invalid(format!("a step has {what}, which the options do not declare")));
+            return Err(Error::invalid(format!(
+                "a step has {what}, which the options do not declare"
+            )));
         }
-        if options.timestamps { self.steps.check_time(step.timestamp_ns) } else { Ok(()) }
+        if options.timestamps {
+            self.steps.check_time(step.timestamp_ns)
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn write(&mut self, channel: &str, value: &[u8], time: i64) -> Result<()> {
         self.check_open()?;
-        let is_it = |group: &Group| group.channels.first().is_some_and(|one| one.id == channel || one.block == channel);
+        let is_it = |group: &Group| {
+            group
+                .channels
+                .first()
+                .is_some_and(|one| one.id == channel || one.block == channel)
+        };
         let at = self.clocked.iter().position(is_it);
-        let unknown = || Error::invalid("no channel of this name has a clock of its own").with_entry(channel);
-        let group = at.and_then(|at| self.clocked.get_mut(at)).ok_or_else(unknown)?;
-        let [values, times] = group.channels.as_mut_slice() else { return Err(unknown()) };
+        let unknown =
+            || Error::invalid("no channel of this name has a clock of its own").with_entry(channel);
+        let group = at
+            .and_then(|at| self.clocked.get_mut(at))
+            .ok_or_else(unknown)?;
+        let [values, times] = group.channels.as_mut_slice() else {
+            return Err(unknown());
+        };
         values.check(value)?;
         match group.last_time {
-            Some(last) if time < last => return Err(Error::invalid("time runs backwards").with_entry(channel)),
+            Some(last) if time < last => {
+                return Err(Error::invalid("time runs backwards").with_entry(channel));
+            }
             _ => group.last_time = Some(time),
         }
         values.add(value);
         times.add(&time.to_le_bytes());
         group.count = group.count.saturating_add(1);
         group.since.get_or_insert_with(Instant::now);
-        if group.is_full() { at.map_or(Ok(()), |at| self.flush_clocked(at)) } else { Ok(()) }
+        if group.is_full() {
+            at.map_or(Ok(()), |at| self.flush_clocked(at))
+        } else {
+            Ok(())
+        }
     }
 
     /// Says that no more steps will come, and adds the observations after the last.
@@ -183,11 +219,17 @@ impl Tape {
         if self.is_final {
             return Err(Error::invalid("the final observation is recorded already"));
         }
-        let found: Vec<(usize, Vec<u8>)> = find_values(&self.steps, values, true)?.into_iter().map(|(at, value)| (at, value.to_vec())).collect();
+        let found: Vec<(usize, Vec<u8>)> = find_values(&self.steps, values, true)?
+            .into_iter()
+            .map(|(at, value)| (at, value.to_vec()))
+            .collect();
         self.flush_steps()?;
         self.is_final = true;
         self.attempt(|tape, journal| {
-            journal.add_text(Kind::Note, &json::object([("length_T", tape.in_file.into())]))?;
+            journal.add_text(
+                Kind::Note,
+                &json::object([("length_T", tape.in_file.into())]),
+            )?;
             for (at, value) in found {
                 if let Some(channel) = tape.steps.channels.get_mut(at) {
                     channel.add(&value);
@@ -220,11 +262,15 @@ impl Tape {
 
     fn flush_clocked(&mut self, at: usize) -> Result<()> {
         self.attempt(|tape, journal| {
-            let Some(group) = tape.clocked.get_mut(at) else { return Ok(()) };
+            let Some(group) = tape.clocked.get_mut(at) else {
+                return Ok(());
+            };
             let count = std::mem::take(&mut group.count);
             group.since = None;
             if count > 0 {
-                group.channels.iter_mut().try_for_each(|channel| channel.write(journal, count, tape.options.compression()))?;
+                group.channels.iter_mut().try_for_each(|channel| {
+                    channel.write(journal, count, tape.options.compression())
+                })?;
             }
             tape.settle(journal)
         })
@@ -270,7 +316,11 @@ impl Tape {
     /// Writes what has waited long enough, and gives the full journals.
     pub(crate) fn tend(&mut self) -> Vec<JournalWriter> {
         let interval = self.options.flush_interval;
-        let is_due = |group: &Group| group.since.is_some_and(|since| since.elapsed() >= interval / 2);
+        let is_due = |group: &Group| {
+            group
+                .since
+                .is_some_and(|since| since.elapsed() >= interval / 2)
+        };
         // An error stays, and the next call of the recorder tells it.
         for at in 0..self.clocked.len() {
             if self.clocked.get(at).is_some_and(is_due) {
@@ -305,7 +355,11 @@ impl Tape {
     fn room(&self) -> usize {
         let most = self.options.max_steps_per_file.unwrap_or(u64::MAX).max(1);
         let left = most.saturating_sub(self.in_file);
-        let room = if left > 0 && !self.is_last { left } else { most };
+        let room = if left > 0 && !self.is_last {
+            left
+        } else {
+            most
+        };
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 
@@ -315,27 +369,48 @@ impl Tape {
         }
         let steps = self.in_file.saturating_add(count as u64);
         let position = self.journal.as_ref().map_or(0, |journal| journal.position);
-        let bytes = position.saturating_add(self.steps.bytes()).saturating_add(steps.saturating_mul(ADDED));
-        self.options.max_steps_per_file.is_some_and(|most| steps > most)
-            || self.options.max_bytes_per_file.is_some_and(|most| bytes > most)
-            || self.steps.channels.iter().any(|channel| channel.compressed >= NEARLY_FULL)
+        let bytes = position
+            .saturating_add(self.steps.bytes())
+            .saturating_add(steps.saturating_mul(ADDED));
+        self.options
+            .max_steps_per_file
+            .is_some_and(|most| steps > most)
+            || self
+                .options
+                .max_bytes_per_file
+                .is_some_and(|most| bytes > most)
+            || self
+                .steps
+                .channels
+                .iter()
+                .any(|channel| channel.compressed >= NEARLY_FULL)
     }
 
     /// Continues in the next journal, which exists before the current one gets its end (J-9). If it cannot be opened, the
     /// recording stays where it is.
     fn roll(&mut self) -> Result<()> {
-        let (index, first_step) = (self.index.saturating_add(1), self.first_step.saturating_add(self.in_file));
+        let (index, first_step) = (
+            self.index.saturating_add(1),
+            self.first_step.saturating_add(self.in_file),
+        );
         let Ok(next) = self.open_next(index, first_step) else {
             self.is_last = true;
             return Ok(());
         };
         self.attempt(|tape, journal| {
             journal.add_text(Kind::End, &json::object([("continues", true.into())]))?;
-            if tape.options.sync == SyncPolicy::EveryRun { journal.sync() } else { journal.flush() }
+            if tape.options.sync == SyncPolicy::EveryRun {
+                journal.sync()
+            } else {
+                journal.flush()
+            }
         })?;
         self.full.extend(self.journal.replace(next));
         for group in self.clocked.iter_mut().chain([&mut self.steps]) {
-            group.channels.iter_mut().for_each(super::group::Writing::move_on);
+            group
+                .channels
+                .iter_mut()
+                .for_each(super::group::Writing::move_on);
         }
         (self.index, self.first_step, self.in_file) = (index, first_step, 0);
         self.labels = labels_from(&self.labels, first_step);
@@ -345,7 +420,10 @@ impl Tape {
     /// Makes the next journal, with its start frame and the labels that reach into it.
     fn open_next(&self, index: u64, first_step: u64) -> Result<JournalWriter> {
         let names = self.files.names();
-        let taken = names.existing().filter(|_| index == 1).or_else(|| Some(names.chunk(index)).filter(|path| exists(path)));
+        let taken = names
+            .existing()
+            .filter(|_| index == 1)
+            .or_else(|| Some(names.chunk(index)).filter(|path| exists(path)));
         let in_the_way = |path: &Path| Error::invalid("a file is in the way").with_path(Some(path));
         if let Some(path) = taken {
             return Err(in_the_way(&path));
@@ -359,8 +437,14 @@ impl Tape {
         start.insert("chunk".into(), chunk.into());
         let mut begin = || {
             journal.add_text(Kind::Start, &start)?;
-            labels_from(&self.labels, first_step).iter().try_for_each(|note| journal.add_text(Kind::Note, note))?;
-            if self.options.sync == SyncPolicy::Never { journal.flush() } else { journal.sync_with_name() }
+            labels_from(&self.labels, first_step)
+                .iter()
+                .try_for_each(|note| journal.add_text(Kind::Note, note))?;
+            if self.options.sync == SyncPolicy::Never {
+                journal.flush()
+            } else {
+                journal.sync_with_name()
+            }
         };
         match begin() {
             Ok(()) => Ok(journal),
@@ -380,7 +464,11 @@ impl RecordOptions {
 }
 
 /// The channels that values belong to. All named channels need one, except in a final observation, which has only signals.
-fn find_values<'v>(group: &Group, values: &[(&str, &'v [u8])], is_final: bool) -> Result<Vec<(usize, &'v [u8])>> {
+fn find_values<'v>(
+    group: &Group,
+    values: &[(&str, &'v [u8])],
+    is_final: bool,
+) -> Result<Vec<(usize, &'v [u8])>> {
     let named = group.channels.get(..group.named).unwrap_or_default();
     let mut found = Vec::with_capacity(values.len());
     for (at, channel) in named.iter().enumerate() {
@@ -393,12 +481,16 @@ fn find_values<'v>(group: &Group, values: &[(&str, &'v [u8])], is_final: bool) -
                 channel.check(value)?;
                 found.push((at, *value));
             }
-            None if !is_final => return Err(Error::invalid("a step lacks a channel").with_entry(&channel.block)),
+            None if !is_final => {
+                return Err(Error::invalid("a step lacks a channel").with_entry(&channel.block));
+            }
             _ => {}
         }
     }
     if found.len() != values.len() {
-        return Err(Error::invalid("there is a value for a channel that was not declared, or two for one"));
+        return Err(Error::invalid(
+            "there is a value for a channel that was not declared, or two for one",
+        ));
     }
     Ok(found)
 }
@@ -423,7 +515,10 @@ fn labels_from(labels: &[Object], step: u64) -> Vec<Object> {
 }
 
 /// Gives the episode of a journal that this process has recorded and ended to a function that saves it.
-pub(crate) fn save_recorded(journal: &JournalWriter, save: impl FnOnce(&Episode) -> Result<()>) -> Result<Episode> {
+pub(crate) fn save_recorded(
+    journal: &JournalWriter,
+    save: impl FnOnce(&Episode) -> Result<()>,
+) -> Result<Episode> {
     let read = Journal::open(&journal.path, false, true)?;
     if !read.has_end {
         let problem = "the journal has changed since it was written";
@@ -448,7 +543,13 @@ pub(crate) struct Finisher {
 impl Finisher {
     pub(crate) fn new(files: RecordingFiles, options: &RecordOptions) -> Self {
         let manifest = ChunkManifest::new(&options.episode_id, &options.env_id);
-        Self { files, sync: options.sync != SyncPolicy::Never, manifest, unfinished: Default::default(), has_failed: false }
+        Self {
+            files,
+            sync: options.sync != SyncPolicy::Never,
+            manifest,
+            unfinished: Default::default(),
+            has_failed: false,
+        }
     }
 
     /// Takes full journals, and finishes what it can.
@@ -461,20 +562,27 @@ impl Finisher {
 
     /// Writes the chunk of the first journal, then the manifest that names it, then removes the journal (J-9).
     fn finish_next(&mut self) -> Result<()> {
-        let Some(journal) = self.unfinished.front_mut() else { return Ok(()) };
+        let Some(journal) = self.unfinished.front_mut() else {
+            return Ok(());
+        };
         if self.sync {
             journal.sync()?; // copying may take a while
         }
         let names = self.files.names();
         let path = names.chunk(self.manifest.chunks.len() as u64);
-        let options = SaveOptions { sync: self.sync, ..SaveOptions::default() };
+        let options = SaveOptions {
+            sync: self.sync,
+            ..SaveOptions::default()
+        };
         let episode = save_recorded(journal, |episode| write_file(&path, episode, &options))?;
         let mut manifest = self.manifest.clone();
         manifest.add_metadata(&episode.metadata);
         manifest.add_chunk(&path, episode.length, None)?;
         manifest.write(&names.manifest(), self.sync)?;
         self.manifest = manifest;
-        self.unfinished.pop_front().map_or(Ok(()), JournalWriter::remove)
+        self.unfinished
+            .pop_front()
+            .map_or(Ok(()), JournalWriter::remove)
     }
 
     /// Finishes all chunks and the last ones, and gives the manifest.
@@ -490,7 +598,9 @@ impl Finisher {
     pub(crate) fn remove(&mut self, last: Vec<JournalWriter>) -> Result<()> {
         self.unfinished.extend(last);
         self.files.remove_chunks()?;
-        std::mem::take(&mut self.unfinished).into_iter().try_for_each(JournalWriter::remove)
+        std::mem::take(&mut self.unfinished)
+            .into_iter()
+            .try_for_each(JournalWriter::remove)
     }
 }
 
@@ -504,7 +614,11 @@ impl RecordingFiles {
         let names = self.names();
         let journals = (1..=last).rev().map(|index| self.journal(index));
         let chunks = (0..=last).rev().map(|index| names.chunk(index));
-        for path in journals.chain([names.manifest()]).chain(chunks).filter(|path| exists(path)) {
+        for path in journals
+            .chain([names.manifest()])
+            .chain(chunks)
+            .filter(|path| exists(path))
+        {
             std::fs::remove_file(&path).map_err(|e| Error::io("cannot remove", Some(&path), e))?;
         }
         Ok(())
@@ -545,17 +659,26 @@ impl RecordingFiles {
 
     /// Recovers a recording under a free name. Journals without a complete start are copied as they are.
     fn recover_beside(&self, sync: bool) -> Result<()> {
-        let ending = self.path.extension().map_or_else(String::new, |ending| format!(".{}", ending.to_string_lossy()));
+        let ending = self.path.extension().map_or_else(String::new, |ending| {
+            format!(".{}", ending.to_string_lossy())
+        });
         let stem = self.path.with_extension("");
-        let beside = (1u64..).map(|number| Self { path: super::files::with(&stem, &format!(".recovered-{number}{ending}")) });
-        let is_free = |files: &Self| !exists(&files.path) && !exists(&files.journal(0)) && !exists(&files.names().manifest());
-        let Some(beside) = beside.into_iter().find(is_free) else { return Ok(()) };
+        let beside = (1u64..).map(|number| Self {
+            path: super::files::with(&stem, &format!(".recovered-{number}{ending}")),
+        });
+        let is_free = |files: &Self| {
+            !exists(&files.path) && !exists(&files.journal(0)) && !exists(&files.names().manifest())
+        };
+        let Some(beside) = beside.into_iter().find(is_free) else {
+            return Ok(());
+        };
         match recover_with(&self.journal(0), Some(&beside.path), sync) {
             Err(e) if !e.rule().is_empty() && e.code() != Code::MissingFile => {
                 let mut index = 0u64;
                 while self.has_journal(index) {
                     let (from, to) = (self.journal(index), beside.journal(index));
-                    std::fs::copy(&from, &to).map_err(|e| Error::io("cannot copy", Some(&to), e))?;
+                    std::fs::copy(&from, &to)
+                        .map_err(|e| Error::io("cannot copy", Some(&to), e))?;
                     index = index.saturating_add(1);
                 }
                 Ok(())
