@@ -7,6 +7,8 @@ TEST_PROCESSES ?= 2
 GO ?= go
 NPM ?= npm
 CARGO ?= cargo
+# The rust-version of ports/rust/Cargo.toml.
+RUST_OLDEST := 1.88
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Not empty: a language whose tools are missing is an error, and not only left out.
 ALL_LANGUAGES ?=
@@ -177,6 +179,18 @@ test-all-go: ports
 test-all-typescript: ports
 	cd ports/typescript && $(NPM) run --silent check
 
+# The oldest compiler only where it is installed or can be.
+test-all-rust: ports
+	cd ports/rust && for features in '' zstd lz4 mmap sign rayon; do \
+		$(CARGO) clippy --quiet --locked --no-default-features --features "$$features" -- -D warnings || exit 1; done
+	cd ports/rust && RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --locked --no-deps --all-features
+	cd ports/rust && $(CARGO) package --quiet --locked --allow-dirty --no-verify
+	cd ports/rust && if rustup run $(RUST_OLDEST) rustc --version >/dev/null 2>&1; \
+		then rustup run $(RUST_OLDEST) cargo check --quiet --locked --all-features --target-dir target/oldest; \
+		else echo "left out: Rust $(RUST_OLDEST), which is not installed"; fi
+	cd ports/rust && $(CARGO) test --quiet --locked --release --all-features --test hostile
+	ports/rust/fuzz/run.sh 20
+
 # In two halves, each on one processor: checking types takes as long as everything else.
 lint: $(ENV)/test/.ready
 	@$(MAKE) --no-print-directory -j 2 lint-types lint-files
@@ -209,6 +223,7 @@ bench: $(ENV)/bench/.ready
 # Each library by itself, and then the same damaged files through the programs of all languages.
 fuzz: fuzz-files $(ENV)/test/.ready ports
 	$(if $(filter go,$(LANGUAGES)),ports/go/fuzz.sh $$(( $(FUZZ_SECONDS) / 20 + 1 )))
+	$(if $(filter rust,$(LANGUAGES)),ports/rust/fuzz/run.sh $$(( $(FUZZ_SECONDS) / 5 + 1 )))
 	$(ENV)/test/bin/python -m tests.conformance.differential --seconds $(FUZZ_SECONDS) --seed $$$$
 
 # atheris has wheels for CPython on Linux up to 3.13 only.

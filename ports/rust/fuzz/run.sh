@@ -1,0 +1,19 @@
+#!/bin/sh
+# Runs every target for some seconds, from the vectors: fuzz/run.sh [SECONDS].
+# Needs cargo-fuzz and a nightly compiler; says so and stops if they are missing.
+set -eu
+cd "$(dirname "$0")"
+seconds=${1:-20}
+vectors=../../../spec/vectors
+if ! cargo +nightly fuzz --version >/dev/null 2>&1; then
+    echo "left out: fuzzing of Rust, which needs cargo-fuzz and a nightly compiler"
+    exit 0
+fi
+for target in container json filters; do
+    mkdir -p "corpus/$target"
+done
+find "$vectors/valid" "$vectors/invalid" -name '*.shard' -size -64k -exec cp {} corpus/container/ \;
+cp "$vectors"/canonical/*.json corpus/json/
+for target in container json filters; do
+    cargo +nightly fuzz run "$target" -- -max_total_time="$seconds" -max_len=65536 -rss_limit_mb=1024 -timeout=10
+done
