@@ -4,22 +4,23 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::registry::Code;
 
 /// The result of everything that can fail here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
+type Source = Arc<dyn std::error::Error + Send + Sync>;
 
 /// What is wrong with a file, a call or the system.
 ///
 /// [`code`](Error::code) is stable and the same in every language; [`rule`](Error::rule) is the id of the rule of the
 /// specification that is broken.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Error(Box<Parts>); // one word, so that results stay small
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Parts {
     code: Code,
     rule: &'static str,
@@ -119,8 +120,11 @@ impl Error {
 
     /// The error that led to this one.
     #[must_use]
-    pub fn with_source(mut self, source: impl Into<Source>) -> Error {
-        self.0.source = Some(source.into());
+    pub fn with_source(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Error {
+        self.0.source = Some(Arc::from(source.into()));
         self
     }
 

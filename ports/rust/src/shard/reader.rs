@@ -177,6 +177,18 @@ impl ShardReader {
         })
     }
 
+    /// The row of the index of a name, as it is stored.
+    pub fn index_entry(&self, name: &str) -> Option<IndexEntry> {
+        self.index.entry(self.find(name)?)
+    }
+
+    /// Checks that an entry can have the size that the index claims, before memory is made for it (S-DAT-4, S-CMP-1, S-CMP-2,
+    /// S-CMP-8).
+    pub fn check_size(&self, name: &str) -> Result<()> {
+        let checked = self.check_sizes(&self.entry_of(name)?);
+        checked.map(drop).map_err(|e| self.locate(e, name))
+    }
+
     pub(super) fn row(&self, name: &str) -> Result<usize> {
         self.index
             .find(name)
