@@ -128,8 +128,8 @@ ports/typescript/conformance/run: ports/typescript/node_modules/.ready always
 	@cd ports/typescript && $(NPM) run --silent build && $(NPM) run --silent conformance
 
 ports/rust/conformance/run: always
-	@cd ports/rust && $(CARGO) build --quiet --locked --release --package shard-conformance
-	@cp ports/rust/target/release/shard-conformance $@
+	@cd ports/rust && $(CARGO) build --quiet --locked --workspace --all-features
+	@cp ports/rust/target/debug/shard-conformance $@
 
 # Not `npm ci`, which refuses a lock file without the optional packages of every other platform.
 ports/typescript/node_modules/.ready: ports/typescript/package-lock.json

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use ed25519_dalek::VerifyingKey;
 use shard_format::json::{self, Object, Value};
-use shard_format::shard::{Codec, EntryOptions, Layout, WriterOptions};
-use shard_format::{ContentType, Result, Role, ShardReader, ShardWriter, hash};
+use shard_format::shard::{Codec, EntryOptions, Layout, Signature, WriterOptions};
+use shard_format::{ContentType, Error, Result, Role, ShardReader, ShardWriter, hash};
 
-use crate::{Kind, content, decimal, number, text, wrong};
+use crate::{Kind, content, decimal, number, reader_options, text, wrong};
 
 pub const KIND: Kind = Kind {
     name: "container",
@@ -125,8 +126,22 @@ fn entry(reader: &ShardReader, row: usize) -> Result<Object> {
     Ok(told)
 }
 
+/// Verifies a signature file with a trusted key.
+pub fn verify(file: &str, signature: &str, key: &str) -> Result<Object> {
+    let key = hash::unhex(key)
+        .and_then(|bytes| <[u8; 32]>::try_from(bytes).ok())
+        .and_then(|bytes| VerifyingKey::from_bytes(&bytes).ok())
+        .ok_or_else(|| Error::invalid("not an Ed25519 key"))?;
+    let signature = Signature::read(signature)?;
+    let identity = ShardReader::open(file)?.verify_signature(&signature, &key)?;
+    Ok(json::object([
+        ("identity", identity.digest().into()),
+        ("version", decimal(identity.version)),
+    ]))
+}
+
 fn step(file: &Path, case: &Object) -> Result<()> {
-    let reader = ShardReader::open(file)?;
+    let reader = ShardReader::open_with(file, reader_options(case))?;
     let entry = text(case, "entry");
     match text(case, "when") {
         "read" => reader.read(entry).map(drop),

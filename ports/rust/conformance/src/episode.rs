@@ -11,7 +11,7 @@ use shard_format::wshard::{
 };
 use shard_format::{Code, ContentType, DType, Error, Result, shard};
 
-use crate::{Kind, decimal, number, text};
+use crate::{Kind, decimal, number, reader_options, text};
 
 pub const KIND: Kind = Kind {
     name: "episode",
@@ -274,7 +274,7 @@ fn step(file: &Path, case: &Object) -> Result<()> {
     }
     let options = OpenOptions {
         sidecars: Sidecars::Strict,
-        ..OpenOptions::default()
+        reader: reader_options(case),
     };
     let ep = wshard::open_with(file, &options)?;
     if text(case, "when") == "touch" {
@@ -389,7 +389,7 @@ fn write(case: &Object, out: &Path) -> Result<()> {
     )
 }
 
-fn make(told: &Object) -> Result<Episode> {
+pub fn make(told: &Object) -> Result<Episode> {
     let mut ep = Episode::new(text(told, "id"), number(told, "length"));
     ep.env_id = text(told, "env_id").to_owned();
     if let Some(timebase) = told.get("timebase").and_then(Value::as_object) {

@@ -6,6 +6,7 @@ mod container;
 mod episode;
 mod journal;
 mod pack;
+mod recording;
 mod set;
 
 use std::io::{BufRead, Write};
@@ -13,9 +14,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use shard_format::json::{self, Object, Value};
+use shard_format::shard::ReaderOptions;
 use shard_format::{Code, Error, Limits, Result, ShardReader, hash};
 
-const USAGE: &str = "shard-conformance info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | write CASE OUT | rewrite KIND IN OUT | --batch";
+const USAGE: &str = "shard-conformance info | read KIND FILE | step KIND FILE CASE | stream FILE | recover FILE | verify FILE SIGNATURE KEY | write CASE OUT | rewrite KIND IN OUT | --batch";
 
 /// What the program can do with one kind of file. A kind without features is not asked for.
 pub struct Kind {
@@ -32,11 +34,12 @@ pub struct Kind {
     pub rewrite: fn(file: &Path, out: &Path) -> Result<()>,
 }
 
-const KINDS: [&Kind; 5] = [
+const KINDS: [&Kind; 6] = [
     &container::KIND,
     &episode::KIND,
     &journal::KIND,
     &pack::KIND,
+    &recording::KIND,
     &set::KIND,
 ];
 
@@ -98,6 +101,7 @@ fn answer(arguments: &[String]) -> (u8, Object) {
             .map(|()| json::object([("done", true.into())])),
         ["stream", file] => pack::stream(Path::new(file)),
         ["recover", file] => pack::recover(Path::new(file)),
+        ["verify", file, signature, key] => container::verify(file, signature, key),
         ["write", case, out] => write(case, Path::new(out)),
         ["rewrite", name, file, out] => kind(name)
             .and_then(|kind| (kind.rewrite)(Path::new(file), Path::new(out)))
@@ -152,6 +156,12 @@ fn read_case(path: &str) -> Result<Object> {
 fn write(case: &str, out: &Path) -> Result<Object> {
     let case = read_case(case)?;
     let name = text(&case, "kind");
+    if name == "recording" {
+        let journal = recording::write(&case, out)?;
+        let mut told = tell_written(name, out)?;
+        told.insert("journal_sha256".to_owned(), journal.into());
+        return Ok(told);
+    }
     (kind(name)?.write)(&case, out)?;
     tell_written(name, out)
 }
@@ -167,6 +177,36 @@ fn tell_written(kind: &str, out: &Path) -> Result<Object> {
 }
 
 // --- what the modules of kinds share
+
+/// The limits that a vector lowers; all others are as usual.
+pub fn limits(case: &Object) -> Limits {
+    let mut limits = Limits::default();
+    let Some(lowered) = case.get("limits").and_then(Value::as_object) else {
+        return limits;
+    };
+    for (name, limit) in [
+        ("max_entries", &mut limits.max_entries),
+        ("max_index_bytes", &mut limits.max_index_bytes),
+        ("max_string_table_bytes", &mut limits.max_string_table_bytes),
+        ("max_decompressed_bytes", &mut limits.max_decompressed_bytes),
+        ("max_window_bytes", &mut limits.max_window_bytes),
+        ("max_json_bytes", &mut limits.max_json_bytes),
+        ("max_json_nodes", &mut limits.max_json_nodes),
+    ] {
+        if lowered.contains_key(name) {
+            *limit = number(lowered, name);
+        }
+    }
+    limits
+}
+
+/// How to read the file of a vector that may lower limits.
+pub fn reader_options(case: &Object) -> ReaderOptions {
+    ReaderOptions {
+        limits: limits(case),
+        ..ReaderOptions::default()
+    }
+}
 
 /// A field that is a text; empty if it is not there.
 pub fn text<'a>(fields: &'a Object, key: &str) -> &'a str {

@@ -11,7 +11,7 @@ use shard_format::shardpack::{
 };
 use shard_format::{Error, Result};
 
-use crate::{Kind, content, decimal, number, text, wrong};
+use crate::{Kind, content, decimal, limits, number, text, wrong};
 
 pub const KIND: Kind = Kind {
     name: "pack",
@@ -178,7 +178,7 @@ fn step(file: &Path, case: &Object) -> Result<()> {
     if when == "stream" {
         return Stream::new(open(file)?).try_for_each(|record| record.map(drop));
     }
-    let reader = ShardPackReader::open(file)?;
+    let reader = ShardPackReader::open_with(file, &limits(case))?;
     let record = match case.get("record") {
         Some(_) => Some(reader.record(number(case, "record"))?),
         None => None,

@@ -6,7 +6,7 @@ use shard_format::Result;
 use shard_format::json::{self, Object, Value};
 use shard_format::shardpack::Set;
 
-use crate::{Kind, UNSUPPORTED, text, wrong};
+use crate::{Kind, UNSUPPORTED, limits, text, wrong};
 
 pub const KIND: Kind = Kind {
     name: "set",
@@ -28,7 +28,7 @@ fn read(file: &Path) -> Result<Object> {
 }
 
 fn step(file: &Path, case: &Object) -> Result<()> {
-    let set = Set::open(file)?;
+    let set = Set::open_with(file, &limits(case))?;
     if text(case, "when") != "shard" {
         return Ok(());
     }
