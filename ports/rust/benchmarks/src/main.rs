@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::hint::black_box;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -36,8 +37,17 @@ fn compare(title: &str, rounds: usize, mut works: Vec<Work<'_>>) {
     }
 }
 
-fn write(path: &Path, alignment: u8, entries: impl Iterator<Item = (String, Vec<u8>)>, given: &EntryOptions) {
-    let options = WriterOptions { alignment, sync: false, ..WriterOptions::default() };
+fn write(
+    path: &Path,
+    alignment: u8,
+    entries: impl Iterator<Item = (String, Vec<u8>)>,
+    given: &EntryOptions,
+) {
+    let options = WriterOptions {
+        alignment,
+        sync: false,
+        ..WriterOptions::default()
+    };
     let mut writer = ShardWriter::create(path, options).unwrap();
     for (name, data) in entries {
         writer.write_with(&name, &data, given).unwrap();
@@ -58,8 +68,9 @@ fn angles(count: usize) -> Vec<u8> {
 
 fn open_and_fetch(folder: &Path) {
     let (ours, theirs) = (folder.join("fetch.shard"), folder.join("fetch.safetensors"));
-    let mut tensors: Vec<(String, Vec<u8>)> =
-        (0..50).map(|i| (format!("tensor/{i:02}"), vec![i as u8; 1 << 20])).collect();
+    let mut tensors: Vec<(String, Vec<u8>)> = (0..50)
+        .map(|i| (format!("tensor/{i:02}"), vec![i as u8; 1 << 20]))
+        .collect();
     tensors.push(("wanted".to_owned(), angles(7000)));
     write(&ours, 64, tensors.iter().cloned(), &EntryOptions::default());
     let views: HashMap<&str, safetensors::tensor::TensorView<'_>> = tensors
@@ -75,20 +86,29 @@ fn open_and_fetch(folder: &Path) {
         "open a file of 50 MB and copy 28 KB",
         3000,
         vec![
-            ("shard: read, with checksum", Box::new(|| {
-                let reader = ShardReader::open(&ours).unwrap();
-                black_box(reader.read("wanted").unwrap());
-            })),
-            ("shard: view, with checksum", Box::new(|| {
-                let reader = ShardReader::open(&ours).unwrap();
-                black_box(reader.view("wanted").unwrap().to_vec());
-            })),
-            ("safetensors: mmap, without checksum", Box::new(|| {
-                let file = File::open(&theirs).unwrap();
-                let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
-                let tensors = safetensors::SafeTensors::deserialize(&map).unwrap();
-                black_box(tensors.tensor("wanted").unwrap().data().to_vec());
-            })),
+            (
+                "shard: read, with checksum",
+                Box::new(|| {
+                    let reader = ShardReader::open(&ours).unwrap();
+                    black_box(reader.read("wanted").unwrap());
+                }),
+            ),
+            (
+                "shard: view, with checksum",
+                Box::new(|| {
+                    let reader = ShardReader::open(&ours).unwrap();
+                    black_box(reader.view("wanted").unwrap().to_vec());
+                }),
+            ),
+            (
+                "safetensors: mmap, without checksum",
+                Box::new(|| {
+                    let file = File::open(&theirs).unwrap();
+                    let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
+                    let tensors = safetensors::SafeTensors::deserialize(&map).unwrap();
+                    black_box(tensors.tensor("wanted").unwrap().data().to_vec());
+                }),
+            ),
         ],
     );
 }
@@ -96,8 +116,16 @@ fn open_and_fetch(folder: &Path) {
 fn decode(folder: &Path) {
     let path = folder.join("decode.shard");
     let content = angles(1 << 18);
-    let zstd = EntryOptions { codec: Some(Codec::Zstd), ..EntryOptions::default() };
-    write(&path, 64, std::iter::once(("a".to_owned(), content.clone())), &zstd);
+    let zstd = EntryOptions {
+        codec: Some(Codec::Zstd),
+        ..EntryOptions::default()
+    };
+    write(
+        &path,
+        64,
+        std::iter::once(("a".to_owned(), content.clone())),
+        &zstd,
+    );
     let reader = ShardReader::open(&path).unwrap();
     let stored = reader.read_stored("a").unwrap();
     println!("ratio {:.2}", content.len() as f64 / stored.len() as f64);
@@ -108,15 +136,32 @@ fn decode(folder: &Path) {
         "decode 1 MiB of zstd",
         400,
         vec![
-            ("shard: read_into, with checksum", Box::new(|| {
-                reader.read_into("a", black_box(&mut ours)).unwrap();
-            })),
-            ("shard: read, with checksum", Box::new(|| {
-                black_box(reader.read("a").unwrap());
-            })),
-            ("libzstd", Box::new(|| {
-                decoder.decompress(black_box(&mut bare[..]), &stored).unwrap();
-            })),
+            (
+                "shard: read_into, with checksum",
+                Box::new(|| {
+                    reader.read_into("a", black_box(&mut ours)).unwrap();
+                }),
+            ),
+            (
+                "shard: read, with checksum",
+                Box::new(|| {
+                    black_box(reader.read("a").unwrap());
+                }),
+            ),
+            (
+                "checksum alone",
+                Box::new(|| {
+                    black_box(shard_format::hash::crc32c(black_box(&content)));
+                }),
+            ),
+            (
+                "libzstd",
+                Box::new(|| {
+                    decoder
+                        .decompress(black_box(&mut bare[..]), &stored)
+                        .unwrap();
+                }),
+            ),
         ],
     );
 }
@@ -124,8 +169,17 @@ fn decode(folder: &Path) {
 fn windows(folder: &Path) {
     let path = folder.join("windows.shard");
     let content = angles(7 << 16);
-    let seekable = EntryOptions { codec: Some(Codec::Zstd), frame_bytes: Some(28 << 10), ..EntryOptions::default() };
-    write(&path, 64, std::iter::once(("a".to_owned(), content.clone())), &seekable);
+    let seekable = EntryOptions {
+        codec: Some(Codec::Zstd),
+        frame_bytes: Some(28 << 10),
+        ..EntryOptions::default()
+    };
+    write(
+        &path,
+        64,
+        std::iter::once(("a".to_owned(), content.clone())),
+        &seekable,
+    );
     let reader = ShardReader::open(&path).unwrap();
     reader.verify().unwrap();
     let stored = reader.read_stored("a").unwrap();
@@ -138,12 +192,20 @@ fn windows(folder: &Path) {
         "one window of 28 KB",
         3000,
         vec![
-            ("shard: decode_window_into", Box::new(|| {
-                reader.decode_window_into("a", 0, black_box(&mut ours)).unwrap();
-            })),
-            ("libzstd: the same frame in memory", Box::new(|| {
-                decoder.decompress(black_box(&mut bare[..]), frame).unwrap();
-            })),
+            (
+                "shard: decode_window_into",
+                Box::new(|| {
+                    reader
+                        .decode_window_into("a", 0, black_box(&mut ours))
+                        .unwrap();
+                }),
+            ),
+            (
+                "libzstd: the same frame in memory",
+                Box::new(|| {
+                    decoder.decompress(black_box(&mut bare[..]), frame).unwrap();
+                }),
+            ),
         ],
     );
 }
@@ -153,20 +215,39 @@ fn many_entries(folder: &Path) {
     for (title, scramble) in [("in order", 1u32), ("in no order", 2_654_435_761)] {
         let path = folder.join(format!("many-{scramble}.shard"));
         let name = |i: u32| format!("sample/{:010}", i.wrapping_mul(scramble));
-        write(&path, 0, (0..COUNT).map(|i| (name(i), i.to_le_bytes().to_vec())), &EntryOptions::default());
+        write(
+            &path,
+            0,
+            (0..COUNT).map(|i| (name(i), i.to_le_bytes().to_vec())),
+            &EntryOptions::default(),
+        );
         compare(
             &format!("open 1 000 000 entries with names {title}"),
             12,
-            vec![("shard: open and find one", Box::new(|| {
-                let reader = ShardReader::open(&path).unwrap();
-                assert!(black_box(reader.contains("sample/0000000000")));
-            }))],
+            vec![
+                (
+                    "shard: open and find one",
+                    Box::new(|| {
+                        let reader = ShardReader::open(&path).unwrap();
+                        assert!(black_box(reader.contains("sample/0000000000")));
+                    }),
+                ),
+                (
+                    "bare: read the head",
+                    Box::new(|| {
+                        let mut head = vec![0; 66 << 20];
+                        File::open(&path).unwrap().read_exact(&mut head).unwrap();
+                        black_box(head);
+                    }),
+                ),
+            ],
         );
     }
 }
 
 fn main() {
-    let folder: PathBuf = std::env::temp_dir().join(format!("shard-benchmarks-{}", std::process::id()));
+    let folder: PathBuf =
+        std::env::temp_dir().join(format!("shard-benchmarks-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     for one in [open_and_fetch, decode, windows, many_entries] {
         one(&folder);

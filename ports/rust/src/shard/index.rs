@@ -429,14 +429,15 @@ impl Slots {
             while let Some(slot) = made.slots.get(at)
                 && *slot != 0
             {
-                let name = index.name_bytes(row_of(key));
-                if slot >> 32 == key >> 32 && index.name_bytes(row_of(*slot)) == name {
+                // Names are far apart in memory: they are compared only if the hashes agree.
+                let name = || index.name_bytes(row_of(key));
+                if slot >> 32 == key >> 32 && index.name_bytes(row_of(*slot)) == name() {
                     return Err(Error::new(
                         Code::DuplicateName,
                         "S-NAM-4",
                         "two entries have the same name",
                     )
-                    .with_found(quoted(&String::from_utf8_lossy(name))));
+                    .with_found(quoted(&String::from_utf8_lossy(name()))));
                 }
                 at = made.after(at);
             }
