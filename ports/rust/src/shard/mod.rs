@@ -2,6 +2,7 @@
 
 pub(crate) mod codec;
 mod content;
+mod encode;
 mod filters;
 #[allow(dead_code)] // for recordings
 pub(crate) mod frames;
@@ -13,6 +14,7 @@ mod manifest;
 #[cfg(feature = "mmap")]
 #[allow(unsafe_code)]
 mod mmap;
+mod options;
 pub(crate) mod parallel;
 mod reader;
 mod schema;
@@ -27,6 +29,7 @@ pub use filters::{Delta, Filters};
 pub use identity::Identity;
 pub use layout::{Codec, Header, IndexEntry, align_up};
 pub use manifest::{reference_to, write_manifest};
+pub use options::{EntryOptions, Layout, StoredRun, WriterOptions};
 pub(crate) use reader::reserve;
 pub use reader::{EntryInfo, ReaderOptions, ShardReader};
 pub use seekable::SeekFrame;
@@ -34,7 +37,7 @@ pub use seekable::SeekFrame;
 pub use signature::{Signature, load_private_key, load_public_key};
 pub(crate) use source::read_into;
 pub use source::{FileSource, Source, View};
-pub use writer::{EntryOptions, Layout, ShardWriter, StoredRun, WriterOptions};
+pub use writer::ShardWriter;
 
 /// The entry that may hold the identity of the file.
 pub const IDENTITY_ENTRY: &str = "meta/identity";
