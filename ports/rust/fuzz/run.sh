@@ -9,11 +9,15 @@ if ! cargo +nightly fuzz --version >/dev/null 2>&1; then
     echo "left out: fuzzing of Rust, which needs cargo-fuzz and a nightly compiler"
     exit 0
 fi
-for target in container json filters; do
+targets='container json filters pack pack_recover'
+for target in $targets; do
     mkdir -p "corpus/$target"
 done
 find "$vectors/valid" "$vectors/invalid" -name '*.shard' -size -64k -exec cp {} corpus/container/ \;
+for target in pack pack_recover; do
+    find "$vectors/valid_packs" "$vectors/invalid_packs" -name '*.shardpack' -size -64k -exec cp {} "corpus/$target/" \;
+done
 cp "$vectors"/canonical/*.json corpus/json/
-for target in container json filters; do
+for target in $targets; do
     cargo +nightly fuzz run "$target" -- -max_total_time="$seconds" -max_len=65536 -rss_limit_mb=1024 -timeout=10
 done

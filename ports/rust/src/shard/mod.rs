@@ -29,8 +29,8 @@ pub use filters::{Delta, Filters};
 pub use identity::Identity;
 pub use layout::{Codec, Header, IndexEntry, align_up};
 pub use manifest::{reference_to, write_manifest};
-pub(crate) use reader::reserve;
 pub use options::{EntryOptions, Layout, StoredRun, WriterOptions};
+pub(crate) use reader::reserve;
 pub use reader::{EntryInfo, ReaderOptions, ShardReader};
 pub use seekable::SeekFrame;
 #[cfg(feature = "sign")]
