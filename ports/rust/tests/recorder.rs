@@ -324,6 +324,89 @@ fn a_journal_that_is_cut_anywhere_gives_a_prefix() {
     assert_eq!(most, 12);
 }
 
+const PYTHON: &str = "
+import sys
+try:
+    from wshard.partial import recover
+except ImportError:
+    sys.exit(3)
+for journal, out in zip(sys.argv[1::2], sys.argv[2::2]):
+    found = recover(journal, out, fsync=False)
+    assert not found.lost_data and found.error is None, str(found)
+";
+
+/// Needs the Python library: `WSHARD_PYTHON` is an interpreter that has it, by default python3.
+#[test]
+fn python_recovers_the_same_bytes() {
+    let folder = Folder::new("python");
+    let mut pairs = Vec::new();
+    for (codec, limit) in [
+        (Codec::None, None),
+        (Codec::Zstd, None),
+        (Codec::None, Some(6)),
+        (Codec::Zstd, Some(6)),
+    ] {
+        let place = folder.path(&format!("{}-{}", codec.as_str(), limit.is_some()));
+        let path = place.join("ep.wshard");
+        let limits = RecordOptions {
+            compression: codec,
+            max_steps_per_file: limit,
+            ..options()
+        };
+        let recorder = Recorder::create(&path, limits).unwrap();
+        (0..23).for_each(|t| record(&recorder, t).unwrap());
+        recorder
+            .annotate(
+                "phase",
+                Interval {
+                    start: 2,
+                    end: 9,
+                    text: "reach".into(),
+                    ..Interval::default()
+                },
+            )
+            .unwrap();
+        drop(recorder);
+        let (mine, python) = (place.join("rust"), place.join("python"));
+        fs::create_dir_all(&mine)
+            .and_then(|()| fs::create_dir_all(&python))
+            .unwrap();
+        wshard::recover_with(&path, Some(&mine.join("ep.wshard")), false).unwrap();
+        pairs.push((path, mine, python));
+    }
+    let program = std::env::var("WSHARD_PYTHON").unwrap_or_else(|_| "python3".into());
+    let arguments = pairs
+        .iter()
+        .flat_map(|(path, _, python)| [path.clone(), python.join("ep.wshard")]);
+    let told = Command::new(program)
+        .arg("-c")
+        .arg(PYTHON)
+        .args(arguments)
+        .output();
+    let Ok(told) = told else { return }; // there is no Python
+    if told.status.code() == Some(3) {
+        return; // or it has no wshard
+    }
+    assert!(
+        told.status.success(),
+        "{}",
+        String::from_utf8_lossy(&told.stderr)
+    );
+    for (_, mine, python) in pairs {
+        let names: Vec<_> = fs::read_dir(&mine)
+            .unwrap()
+            .map(|one| one.unwrap().file_name())
+            .collect();
+        assert!(!names.is_empty());
+        for name in names {
+            assert!(
+                fs::read(mine.join(&name)).unwrap() == fs::read(python.join(&name)).unwrap(),
+                "{name:?} differs in {mine:?}"
+            );
+        }
+    }
+}
+
 // --- a process that is killed
 
 const CHILD: &str = "SHARD_TEST_RECORD_TO";

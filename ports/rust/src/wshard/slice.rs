@@ -142,7 +142,7 @@ impl Slicer<'_> {
             (residual.scales.clone(), residual.scales_for(window))
         {
             (scales.data, scales.length) = (data, residual.steps.div_ceil(window));
-            let first = self.start / window;
+            let first = self.start.checked_div(window).unwrap_or(0);
             cut.scales =
                 Some(scales.window(first, first.saturating_add(cut.steps.div_ceil(window)))?);
         }
