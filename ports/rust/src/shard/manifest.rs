@@ -6,9 +6,10 @@ use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 use super::identity::Identity;
+use super::options::{EntryOptions, Layout, WriterOptions};
 use super::reader::ShardReader;
 use super::source::{FileSource, Source};
-use super::writer::{EntryOptions, Layout, ShardWriter, WriterOptions};
+use super::writer::ShardWriter;
 use super::{IDENTITY_ENTRY, MANIFEST_ENTRY};
 use crate::atomic::folder_of;
 use crate::error::quoted;

@@ -2,6 +2,7 @@
 
 pub(crate) mod codec;
 mod content;
+mod encode;
 mod filters;
 #[allow(dead_code)] // for recordings
 pub(crate) mod frames;
@@ -13,6 +14,7 @@ mod manifest;
 #[cfg(feature = "mmap")]
 #[allow(unsafe_code)]
 mod mmap;
+mod options;
 pub(crate) mod parallel;
 mod reader;
 mod schema;
@@ -27,12 +29,13 @@ pub use filters::{Delta, Filters};
 pub use identity::Identity;
 pub use layout::{Codec, Header, IndexEntry, align_up};
 pub use manifest::{reference_to, write_manifest};
+pub use options::{EntryOptions, Layout, StoredRun, WriterOptions};
 pub use reader::{EntryInfo, ReaderOptions, ShardReader};
 pub use seekable::SeekFrame;
 #[cfg(feature = "sign")]
 pub use signature::{Signature, load_private_key, load_public_key};
 pub use source::{FileSource, Source, View};
-pub use writer::{EntryOptions, Layout, ShardWriter, StoredRun, WriterOptions};
+pub use writer::ShardWriter;
 
 /// The entry that may hold the identity of the file.
 pub const IDENTITY_ENTRY: &str = "meta/identity";

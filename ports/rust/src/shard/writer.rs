@@ -6,106 +6,26 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::codec::append_zstd;
-use super::filters::Filters;
+use super::IDENTITY_ENTRY;
+use super::encode::encode;
 use super::identity::{Identity, schema_digest};
 use super::layout::{
     Codec, HEADER_SIZE, Header, INDEX_ENTRY_SIZE, IndexEntry, ROOM_FOR_NAME, VERSION, align_up,
-    entry_flags, flags, is_alignment,
+    entry_flags, flags,
 };
+use super::options::{EntryOptions, Layout, StoredRun, WriterOptions, check_options};
 use super::reader::ShardReader;
-use super::schema::check_schema;
-use super::seekable::{SeekFrame, append_table};
+use super::seekable::append_table;
 use super::source::{self, Source};
-use super::{IDENTITY_ENTRY, lz4};
 use crate::atomic::{NewFile, Spool, spool_beside};
-use crate::hash::{self, sha256_hex, xxh64, xxh64_low};
+use crate::hash::{self, sha256_hex, xxh64};
 use crate::json::{self, Object};
 use crate::registry::{Code, ContentType, Limits, Role};
 use crate::{Error, Result};
 
-/// Entries of so many bytes are never compressed.
-const TOO_SMALL: usize = 256;
 /// Blocks that are written together.
 const BUFFERED: usize = 1 << 20;
 const COPIED: usize = 256 << 10;
-
-/// How the head of a file is made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Layout {
-    /// Blocks are spooled, and follow the head when it is known. Gives the canonical bytes.
-    #[default]
-    Moved,
-    /// The names of all entries, in order, without `meta/identity`. Blocks are written in place; the bytes are the same.
-    Declared(Vec<String>),
-    /// Room for at most so many entries, of which `meta/identity` is one. Blocks are written in place.
-    Reserved(u32),
-}
-
-/// How to write a file.
-#[derive(Clone, Debug)]
-pub struct WriterOptions {
-    /// What the file is for.
-    pub role: Role,
-    /// 0, 16, 32 or 64: every entry starts on a multiple of it.
-    pub alignment: u8,
-    /// How entries are compressed that do not say it.
-    pub compression: Codec,
-    /// The level of zstd.
-    pub level: i32,
-    /// How the head is made.
-    pub layout: Layout,
-    /// Whether to add the entry `meta/identity` at the end.
-    pub identity: bool,
-    /// The schema section.
-    pub schema: Option<Object>,
-    /// Whether to sync the file to disk before it gets its name. Without it, a power failure can lose the file.
-    pub sync: bool,
-}
-
-impl Default for WriterOptions {
-    fn default() -> WriterOptions {
-        WriterOptions {
-            role: Role::UNKNOWN,
-            alignment: 64,
-            compression: Codec::None,
-            level: 3,
-            layout: Layout::Moved,
-            identity: false,
-            schema: None,
-            sync: true,
-        }
-    }
-}
-
-/// How to write one entry.
-#[derive(Clone, Debug, Default)]
-pub struct EntryOptions {
-    /// A hint about the content.
-    pub content_type: ContentType,
-    /// Bits of the schema's `tag_dictionary`.
-    pub tag_bits: u16,
-    /// Another codec than that of the file.
-    pub codec: Option<Codec>,
-    /// Makes a zstd entry seekable: frames of so many bytes, and a seek table.
-    pub frame_bytes: Option<usize>,
-    /// Applied to each frame before zstd.
-    pub filters: Option<Filters>,
-}
-
-/// A part of an entry as another file stores it: one zstd frame with a size and a checksum.
-pub struct StoredRun<'a> {
-    /// The other file.
-    pub source: &'a dyn Source,
-    /// Where the frame starts.
-    pub offset: u64,
-    /// The size of the frame.
-    pub stored_size: u32,
-    /// The size of its content.
-    pub content_size: u32,
-    /// The CRC-32C of its content, as it was before filters.
-    pub crc32c: u32,
-}
 
 /// Writes entries one by one.
 ///
@@ -605,115 +525,10 @@ impl Blocks {
     }
 }
 
-impl StoredRun<'_> {
-    /// The row of a seek table for this run, with the checksum at the end of the frame.
-    fn frame(&self) -> Result<SeekFrame> {
-        let mut tail = [0; 4];
-        let Some(at) = self.stored_size.checked_sub(4) else {
-            return Err(Error::invalid("a run is too short for a zstd frame"));
-        };
-        let at = self.offset.saturating_add(at.into());
-        source::read_into(self.source, at, &mut tail)?;
-        Ok(SeekFrame {
-            compressed_size: self.stored_size,
-            decompressed_size: self.content_size,
-            checksum: Some(u32::from_le_bytes(tail)),
-        })
-    }
-}
-
-fn check_options(options: &WriterOptions) -> Result<()> {
-    if !is_alignment(options.alignment) {
-        return Err(Error::invalid("unknown alignment")
-            .with_expected("0, 16, 32 or 64")
-            .with_found(options.alignment));
-    }
-    if let Layout::Reserved(most) = options.layout
-        && u64::from(most) > Limits::default().max_entries
-    {
-        return Err(Error::invalid("too many entries to reserve").with_found(most));
-    }
-    match &options.schema {
-        Some(schema) => check_schema(schema)
-            .map_err(|e| Error::invalid("the schema section is wrong").with_source(e)),
-        None => Ok(()),
-    }
-}
-
 /// The canonical text of a schema section, within the limits of readers.
 fn schema_text(schema: &Object) -> Result<String> {
     let text = json::canonical(schema)?;
     let limits = Limits::default();
     json::parse_object(text.as_bytes(), "the schema section", "S-SCH-2", &limits)?;
     Ok(text)
-}
-
-/// The stored bytes of an entry and its flags; `None` if it is better stored as it is (S-CMP-10).
-fn encode(
-    data: &[u8],
-    codec: Codec,
-    level: i32,
-    options: &EntryOptions,
-) -> Result<Option<(Vec<u8>, u16)>> {
-    let in_frames = options.frame_bytes.is_some() || options.filters.is_some();
-    if codec != Codec::Zstd && in_frames {
-        return Err(Error::invalid("frames and filters need zstd").with_found(codec.as_str()));
-    }
-    if codec == Codec::None || data.len() <= TOO_SMALL {
-        return Ok(None);
-    }
-    let most = Limits::default().max_decompressed_bytes;
-    if data.len() as u64 > most {
-        return Err(Error::new(
-            Code::LimitExceeded,
-            "S-CMP-2",
-            "the entry is too large to be compressed",
-        )
-        .with_expected(format_args!("at most {most} bytes"))
-        .with_found(data.len()));
-    }
-    let mut flags = codec.flags();
-    let mut stored = Vec::new();
-    match codec {
-        Codec::Lz4 => stored = lz4::compress(data)?,
-        _ if !in_frames => append_zstd(&mut stored, data, level, false)?,
-        _ => {
-            append_frames(&mut stored, data, level, options)?;
-            if options.filters.is_some() {
-                flags |= entry_flags::FILTERED;
-            }
-        }
-    }
-    let worth = (data.len() as u64).saturating_mul(9) / 10;
-    Ok(((stored.len() as u64) < worth).then_some((stored, flags)))
-}
-
-/// Compresses an entry in frames with a seek table, each filtered on its own.
-fn append_frames(out: &mut Vec<u8>, data: &[u8], level: i32, options: &EntryOptions) -> Result<()> {
-    let size = match options.frame_bytes {
-        Some(size) if size > 0 => size.min(data.len()),
-        _ => data.len(),
-    };
-    let too_long = || Error::invalid("a frame has at most 2**32 - 1 bytes").with_found(size);
-    if let Some(filters) = &options.filters {
-        Filters::from_json(&filters.to_json())
-            .and_then(|_| filters.check_frame(size))
-            .and_then(|()| filters.check_frame(data.len().checked_rem(size).unwrap_or_default()))
-            .map_err(|e| Error::invalid("the filters do not suit the entry").with_source(e))?;
-        filters.append_description(out)?;
-    }
-    let mut frames = Vec::new();
-    for part in data.chunks(size) {
-        let filtered = options.filters.map(|filters| filters.apply(part));
-        let part = filtered.as_deref().unwrap_or(part);
-        let start = out.len();
-        append_zstd(out, part, level, true)?;
-        let stored = out.len().saturating_sub(start);
-        frames.push(SeekFrame {
-            compressed_size: u32::try_from(stored).map_err(|_| too_long())?,
-            decompressed_size: u32::try_from(part.len()).map_err(|_| too_long())?,
-            checksum: Some(xxh64_low(part)),
-        });
-    }
-    append_table(out, &frames)
 }
