@@ -9,11 +9,13 @@ if ! cargo +nightly fuzz --version >/dev/null 2>&1; then
     echo "left out: fuzzing of Rust, which needs cargo-fuzz and a nightly compiler"
     exit 0
 fi
-for target in container json filters; do
+for target in container json filters episode journal; do
     mkdir -p "corpus/$target"
 done
 find "$vectors/valid" "$vectors/invalid" -name '*.shard' -size -64k -exec cp {} corpus/container/ \;
 cp "$vectors"/canonical/*.json corpus/json/
-for target in container json filters; do
+find "$vectors/valid" -name '*.wshard' -size -64k -exec cp {} corpus/episode/ \;
+find "$vectors/valid_journals" "$vectors/invalid_journals" -name '*.partial' -size -64k -exec cp {} corpus/journal/ \;
+for target in container json filters episode journal; do
     cargo +nightly fuzz run "$target" -- -max_total_time="$seconds" -max_len=65536 -rss_limit_mb=1024 -timeout=10
 done
