@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+mod common;
+
+use common::Folder;
 use shard_format::json::object;
 use shard_format::shard::Codec;
 use shard_format::wshard::{
@@ -13,29 +16,6 @@ use shard_format::wshard::{
     Recorder, SaveOptions, Step, SyncPolicy, Timebase,
 };
 use shard_format::{DType, Result};
-
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path =
-            std::env::temp_dir().join(format!("shard-recorder-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn options() -> RecordOptions {
     let channels = vec![
@@ -157,7 +137,7 @@ fn assert_same(found: &Episode, wanted: &Episode) {
 #[test]
 fn a_finished_recording_is_the_file_that_saving_makes() {
     let folder = Folder::new("finished");
-    let (recorded, saved) = (folder.file("recorded.wshard"), folder.file("saved.wshard"));
+    let (recorded, saved) = (folder.path("recorded.wshard"), folder.path("saved.wshard"));
     let recorder = Recorder::create(&recorded, options()).unwrap();
     let done = Interval {
         start: 3,
@@ -183,13 +163,13 @@ fn a_finished_recording_is_the_file_that_saving_makes() {
     ep.metadata = object([("success", true.into())]);
     wshard::save(&saved, &ep, &SaveOptions::default()).unwrap();
     assert_eq!(fs::read(&recorded).unwrap(), fs::read(&saved).unwrap());
-    assert!(!folder.file("recorded.wshard.partial").exists());
+    assert!(!folder.path("recorded.wshard.partial").exists());
 }
 
 #[test]
 fn a_compressed_recording_keeps_every_value_and_the_observation_after_the_last_step() {
     let folder = Folder::new("compressed");
-    let path = folder.file("ep.wshard");
+    let path = folder.path("ep.wshard");
     let recorder = Recorder::create(
         &path,
         RecordOptions {
@@ -220,7 +200,7 @@ fn a_recording_in_several_files_is_one_episode() {
         compression: Codec::Zstd,
         ..options()
     };
-    let recorder = Recorder::create(folder.file("ep.wshard"), limits).unwrap();
+    let recorder = Recorder::create(folder.path("ep.wshard"), limits).unwrap();
     recorder
         .annotate(
             "phase",
@@ -246,17 +226,14 @@ fn a_recording_in_several_files_is_one_episode() {
         [(5, 30)]
     );
     assert!(wshard::check(&manifest).iter().all(|one| one.is_warning));
-    let names: Vec<_> = fs::read_dir(&folder.0)
-        .unwrap()
-        .map(|one| one.unwrap().file_name())
-        .collect();
+    let names = folder.names();
     assert_eq!(names.len(), 6, "{names:?}"); // five chunks and the manifest
 }
 
 #[test]
 fn what_does_not_fit_is_refused_and_the_recording_goes_on() {
     let folder = Folder::new("refused");
-    let path = folder.file("ep.wshard");
+    let path = folder.path("ep.wshard");
     let recorder = Recorder::create(&path, options()).unwrap();
     assert!(
         Recorder::create(&path, options()).is_err(),
@@ -288,7 +265,7 @@ fn what_does_not_fit_is_refused_and_the_recording_goes_on() {
 #[test]
 fn a_recording_that_was_left_is_refused_recovered_or_discarded() {
     let folder = Folder::new("left");
-    let path = folder.file("ep.wshard");
+    let path = folder.path("ep.wshard");
     let leave = |on_partial| {
         let recorder = Recorder::create(
             &path,
@@ -303,18 +280,18 @@ fn a_recording_that_was_left_is_refused_recovered_or_discarded() {
     assert!(leave(OnPartial::Refuse).is_err());
     leave(OnPartial::Recover).unwrap();
     assert_same(
-        &wshard::open(folder.file("ep.recovered-1.wshard")).unwrap(),
+        &wshard::open(folder.path("ep.recovered-1.wshard")).unwrap(),
         &episode(9),
     );
     leave(OnPartial::Discard).unwrap();
     assert_eq!(wshard::open_partial(&path).unwrap().episode.length, 9);
-    assert!(!folder.file("ep.recovered-2.wshard").exists());
+    assert!(!folder.path("ep.recovered-2.wshard").exists());
 }
 
 #[test]
 fn a_journal_that_is_cut_anywhere_gives_a_prefix() {
     let folder = Folder::new("cut");
-    let path = folder.file("ep.wshard");
+    let path = folder.path("ep.wshard");
     let recorder = Recorder::create(
         &path,
         RecordOptions {
@@ -325,8 +302,8 @@ fn a_journal_that_is_cut_anywhere_gives_a_prefix() {
     .unwrap();
     (0..12).for_each(|t| record(&recorder, t).unwrap());
     recorder.flush().unwrap();
-    let journal = fs::read(folder.file("ep.wshard.partial")).unwrap();
-    let (cut, out) = (folder.file("cut.wshard.partial"), folder.file("out.wshard"));
+    let journal = fs::read(folder.path("ep.wshard.partial")).unwrap();
+    let (cut, out) = (folder.path("cut.wshard.partial"), folder.path("out.wshard"));
     let mut most = 0;
     for size in (0..journal.len()).step_by(37).chain([journal.len()]) {
         fs::write(&cut, &journal[..size]).unwrap();
@@ -345,6 +322,89 @@ fn a_journal_that_is_cut_anywhere_gives_a_prefix() {
         }
     }
     assert_eq!(most, 12);
+}
+
+const PYTHON: &str = "
+import sys
+try:
+    from wshard.partial import recover
+except ImportError:
+    sys.exit(3)
+for journal, out in zip(sys.argv[1::2], sys.argv[2::2]):
+    found = recover(journal, out, fsync=False)
+    assert not found.lost_data and found.error is None, str(found)
+";
+
+/// Needs the Python library: `WSHARD_PYTHON` is an interpreter that has it, by default python3.
+#[test]
+fn python_recovers_the_same_bytes() {
+    let folder = Folder::new("python");
+    let mut pairs = Vec::new();
+    for (codec, limit) in [
+        (Codec::None, None),
+        (Codec::Zstd, None),
+        (Codec::None, Some(6)),
+        (Codec::Zstd, Some(6)),
+    ] {
+        let place = folder.path(&format!("{}-{}", codec.as_str(), limit.is_some()));
+        let path = place.join("ep.wshard");
+        let limits = RecordOptions {
+            compression: codec,
+            max_steps_per_file: limit,
+            ..options()
+        };
+        let recorder = Recorder::create(&path, limits).unwrap();
+        (0..23).for_each(|t| record(&recorder, t).unwrap());
+        recorder
+            .annotate(
+                "phase",
+                Interval {
+                    start: 2,
+                    end: 9,
+                    text: "reach".into(),
+                    ..Interval::default()
+                },
+            )
+            .unwrap();
+        drop(recorder);
+        let (mine, python) = (place.join("rust"), place.join("python"));
+        fs::create_dir_all(&mine)
+            .and_then(|()| fs::create_dir_all(&python))
+            .unwrap();
+        wshard::recover_with(&path, Some(&mine.join("ep.wshard")), false).unwrap();
+        pairs.push((path, mine, python));
+    }
+    let program = std::env::var("WSHARD_PYTHON").unwrap_or_else(|_| "python3".into());
+    let arguments = pairs
+        .iter()
+        .flat_map(|(path, _, python)| [path.clone(), python.join("ep.wshard")]);
+    let told = Command::new(program)
+        .arg("-c")
+        .arg(PYTHON)
+        .args(arguments)
+        .output();
+    let Ok(told) = told else { return }; // there is no Python
+    if told.status.code() == Some(3) {
+        return; // or it has no wshard
+    }
+    assert!(
+        told.status.success(),
+        "{}",
+        String::from_utf8_lossy(&told.stderr)
+    );
+    for (_, mine, python) in pairs {
+        let names: Vec<_> = fs::read_dir(&mine)
+            .unwrap()
+            .map(|one| one.unwrap().file_name())
+            .collect();
+        assert!(!names.is_empty());
+        for name in names {
+            assert!(
+                fs::read(mine.join(&name)).unwrap() == fs::read(python.join(&name)).unwrap(),
+                "{name:?} differs in {mine:?}"
+            );
+        }
+    }
 }
 
 // --- a process that is killed
@@ -418,7 +478,7 @@ fn a_killed_process_loses_nothing_that_was_flushed() {
     for how in ["raw", "synced", "chunks"] {
         for round in 0..5 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let path = folder.file(&format!("{how}-{round}.wshard"));
+            let path = folder.path(&format!("{how}-{round}.wshard"));
             let durable = kill_after(&path, how, (seed >> 33) as usize % 200);
             let found = wshard::recover_with(&path, None, false).unwrap();
             assert!(

@@ -9,7 +9,7 @@ use crate::{Kind, UNSUPPORTED, decimal, episode};
 
 pub const KIND: Kind = Kind {
     name: "journal",
-    features: "O",
+    features: "OQ",
     read,
     rewrite: |file, out| wshard::recover_with(file, Some(out), false).map(drop),
     ..UNSUPPORTED

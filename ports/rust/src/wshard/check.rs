@@ -175,7 +175,7 @@ impl Checker {
     }
 }
 
-fn check_identity(sidecar: &ShardReader, own: &str, identity: &Identity) -> Result<()> {
+pub(crate) fn check_identity(sidecar: &ShardReader, own: &str, identity: &Identity) -> Result<()> {
     let bases = Base::read(sidecar)?;
     let stated = bases
         .iter()

@@ -288,7 +288,7 @@ fn join_residual(parts: &[&Residual], steps: u64) -> Option<Residual> {
     Some(joined)
 }
 
-fn divisor(mut a: u64, mut b: u64) -> u64 {
+pub(crate) fn divisor(mut a: u64, mut b: u64) -> u64 {
     while let Some(rest) = a.checked_rem(b) {
         (a, b) = (b, rest);
     }

@@ -14,6 +14,7 @@
 mod block;
 mod channel;
 mod check;
+mod chunks;
 mod dtype;
 mod episode;
 mod fields;
@@ -33,11 +34,14 @@ mod rewrite;
 mod route;
 mod rows;
 mod save;
+mod sidecar;
+mod slice;
 mod timebase;
 mod video;
 
 pub use channel::{Channel, Element, Layout};
 pub use check::{Finding, check};
+pub use chunks::save_chunked;
 pub use episode::{Episode, Extra, LabelLane};
 pub use join::join;
 pub use journal::{
@@ -51,5 +55,6 @@ pub use open::{OpenOptions, Sidecars, fingerprint, open, open_with, sidecar_file
 pub use provenance::Provenance;
 pub use residual::{Residual, ResidualKind};
 pub use save::{SaveOptions, save};
+pub use sidecar::{add_lanes, edit, fold_sidecars, remove_lanes};
 pub use timebase::Timebase;
 pub use video::Packet;

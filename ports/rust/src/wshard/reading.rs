@@ -10,6 +10,7 @@ use super::fields::bad_metadata;
 use super::timebase::regular_time;
 use super::video::{Frame, Needs, Packet, picture_size, states_size};
 use crate::json::Value;
+use crate::shard::View;
 use crate::{Code, Error, Result};
 
 impl Channel {
@@ -18,6 +19,19 @@ impl Channel {
     pub fn data(&self) -> Result<Cow<'_, [u8]>> {
         self.check()?;
         self.data.read().map_err(|e| self.locate(e))
+    }
+
+    /// All bytes of the channel, in place where its file can be mapped and stores them raw, and otherwise copied. The view
+    /// stays valid without the episode.
+    pub fn view(&self) -> Result<View> {
+        self.check()?;
+        if let Block::Entry(reader, name, _) = &self.data {
+            match reader.view(name) {
+                Err(e) if e.code() == Code::NotViewable => {}
+                view => return view,
+            }
+        }
+        Ok(View::of(self.data()?.into_owned()))
     }
 
     /// Reports what is wrong with the channel, and reads its index.

@@ -178,6 +178,17 @@ impl Residual {
             .collect())
     }
 
+    /// The packed bits of some of the steps.
+    pub(crate) fn packed_part(&self, start: u64, end: u64) -> Result<Vec<u8>> {
+        let packed = self.values.data()?;
+        let row = to_usize(packed_bytes(self.steps))?.max(1);
+        let (start, end) = (to_usize(start)?, to_usize(end)?);
+        let rows = packed.chunks(row);
+        Ok(rows
+            .flat_map(|bits| pack_bits((start..end).map(|t| bit_at(bits, t))))
+            .collect())
+    }
+
     /// The dimensions of a `sign2nddiff` residual.
     pub(crate) fn dimensions(&self) -> u64 {
         self.values

@@ -1,6 +1,5 @@
 //! The frames of a journal (spec/journal.md, section 2). Only this file knows their offsets.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::hash::{crc32c, crc32c_append};
@@ -192,7 +191,6 @@ impl Frames {
             return Ok(None);
         }
         if left < HEAD as u64 {
-            // What is there must be the start of a frame to be one that is cut off.
             return Err(Error::new(
                 Code::Truncated,
                 "J-FRM-1",
@@ -292,10 +290,6 @@ pub(crate) fn read_at(source: &dyn Source, offset: u64, data: &mut [u8]) -> Resu
             "J-FRM-11",
             "the journal has become shorter",
         ),
-        _ => Error::io(
-            "cannot read the journal",
-            source.path().or(None::<&Path>),
-            e,
-        ),
+        _ => Error::io("cannot read the journal", source.path(), e),
     })
 }

@@ -13,6 +13,7 @@ mod text;
 mod writer;
 
 pub(crate) use episode::step_range;
+pub(crate) use files::{ChunkNames, exists, with};
 pub use group::ChannelDef;
 pub use recorder::{Ends, OnPartial, RecordOptions, Recorder, Step, SyncPolicy};
 pub use recover::{PartialEpisode, Recovery, open_partial, recover, recover_with};

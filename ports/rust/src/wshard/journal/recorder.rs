@@ -218,7 +218,7 @@ impl Recorder {
         }
         start.insert("channels".into(), Value::List(rows));
         let finisher = Finisher::new(files.clone(), &options);
-        let interval = options.flush_interval;
+        let interval = options.flush_interval.div_f32(2.0);
         let tape = Arc::new(Mutex::new(Tape::new(
             files, options, start, journal, steps, clocked,
         )));
@@ -228,7 +228,7 @@ impl Recorder {
         let helper = std::thread::Builder::new()
             .name("shard-recorder".into())
             .spawn(move || {
-                while stopped.recv_timeout(interval / 2) == Err(RecvTimeoutError::Timeout) {
+                while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
                     let full = held(&tape_of_helper).tend();
                     held(&finisher_of_helper).take(full);
                 }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::episode::step_range;
 use super::files::{ChunkNames, PARTIAL, RecordingFiles, exists, size_of, with};
 use super::read::Journal;
 use crate::json::Object;
-use crate::shard::ShardReader;
+use crate::shard::{ShardReader, Source};
 use crate::wshard::episode::Episode;
 use crate::wshard::manifest::{Chunk, ChunkManifest};
 use crate::wshard::open::{OpenOptions, Sidecars, open_with};
@@ -75,18 +76,29 @@ pub fn open_partial(path: impl AsRef<Path>) -> Result<PartialEpisode> {
     } else {
         with(path, PARTIAL)
     };
-    let mut journal = Journal::open(&location, false, false)?;
-    let episode = journal
-        .episode()
-        .map_err(|e| e.with_path(Some(&location)))?;
-    let mut state = Recovery {
-        episode_id: episode.id.clone(),
-        steps: episode.length,
-        journal: location,
-        ..Recovery::default()
-    };
-    state.add_losses(&mut journal);
-    Ok(PartialEpisode { episode, state })
+    let journal = Journal::open(&location, false, false)?;
+    PartialEpisode::of(journal).map_err(|e| e.with_path(Some(&location)))
+}
+
+impl PartialEpisode {
+    /// Reads a journal from anything that reads at an offset.
+    pub fn from_source(source: Arc<dyn Source>) -> Result<Self> {
+        Self::of(Journal::parse(source, false, false)?)
+    }
+
+    fn of(mut journal: Journal) -> Result<Self> {
+        let episode = journal.episode()?;
+        let (episode_id, steps) = (episode.id.clone(), episode.length);
+        let location = journal.path.clone().unwrap_or_default();
+        let mut state = Recovery {
+            episode_id,
+            steps,
+            journal: location,
+            ..Recovery::default()
+        };
+        state.add_losses(&mut journal);
+        Ok(Self { episode, state })
+    }
 }
 
 /// Saves what a recording holds, up to its last complete frame. It never changes journals, and it may be called again.

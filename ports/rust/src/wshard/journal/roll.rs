@@ -315,12 +315,8 @@ impl Tape {
 
     /// Writes what has waited long enough, and gives the full journals.
     pub(crate) fn tend(&mut self) -> Vec<JournalWriter> {
-        let interval = self.options.flush_interval;
-        let is_due = |group: &Group| {
-            group
-                .since
-                .is_some_and(|since| since.elapsed() >= interval / 2)
-        };
+        let interval = self.options.flush_interval.div_f32(2.0);
+        let is_due = |group: &Group| group.since.is_some_and(|since| since.elapsed() >= interval);
         // An error stays, and the next call of the recorder tells it.
         for at in 0..self.clocked.len() {
             if self.clocked.get(at).is_some_and(is_due) {
