@@ -1,0 +1,283 @@
+/*
+ * Shard, WShard and ShardPack files in C.
+ *
+ * A function that can fail returns a shard_code, SHARD_OK (0) on success, and explains a failure in the shard_error of
+ * its caller, which may be NULL. The library has no global state. Any number of threads may use one reader at once;
+ * a writer belongs to one thread. Text of files (names, keys) has a length and no NUL at its end.
+ */
+#ifndef SHARD_H
+#define SHARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shard_registry.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHARD_VERSION "0.1.0"
+
+#if defined(_WIN32) && defined(SHARD_SHARED)
+#define SHARD_API __declspec(dllexport)
+#elif defined(__GNUC__)
+#define SHARD_API __attribute__((visibility("default")))
+#else
+#define SHARD_API
+#endif
+
+/* ---- errors ---- */
+
+#define SHARD_NO_OFFSET UINT64_MAX
+
+typedef struct shard_error {
+    shard_code code;
+    char rule[12];    /* of the specification, such as "S-HDR-7"; empty if it is about no rule */
+    uint64_t offset;  /* byte of the file, or of the text that was parsed; SHARD_NO_OFFSET if it has no place */
+    char entry[128];  /* the entry or record that it is about, cut to fit; empty if none */
+    char message[512]; /* one sentence: file, entry, what is wrong, what was expected and found */
+} shard_error;
+
+/* The name of a code in the specification, such as "bad_magic"; "ok" for SHARD_OK. */
+SHARD_API const char *shard_code_name(shard_code code);
+
+/* ---- memory and limits ---- */
+
+/* Where memory comes from. allocate returns NULL if there is none; release accepts NULL. Both are called by several
+ * threads at once if the reader is used so. */
+typedef struct shard_allocator {
+    void *(*allocate)(void *context, size_t size);
+    void (*release)(void *context, void *memory);
+    void *context;
+} shard_allocator;
+
+/* What a file may ask for. 0 is the default of spec/shard.md, section 14. */
+typedef struct shard_limits {
+    uint64_t max_entries;
+    uint64_t max_index_bytes;
+    uint64_t max_string_table_bytes;
+    uint64_t max_decompressed_bytes;
+    uint64_t max_window_bytes;
+    uint64_t max_json_bytes;
+    uint64_t max_json_nodes;
+} shard_limits;
+
+/* How to read; NULL or all zero is right for most. */
+typedef struct shard_options {
+    const shard_allocator *allocator; /* NULL: malloc and free. Must live as long as what was made with it */
+    shard_limits limits;
+    int map;         /* map files into memory, so that raw entries can be used in place */
+    int skip_checks; /* leave out the checksums of entries; structure is always checked */
+} shard_options;
+
+/* Bytes that a function made. Give them back with shard_bytes_free. */
+typedef struct shard_bytes {
+    uint8_t *data;
+    size_t size;
+    const shard_allocator *allocator;
+} shard_bytes;
+
+SHARD_API void shard_bytes_free(shard_bytes *bytes);
+
+/* ---- where a file is ---- */
+
+/* Reads length bytes at an offset; returns 0, or anything else if it cannot. Called by several threads at once. */
+typedef int (*shard_read_function)(void *context, uint64_t offset, void *into, size_t length);
+
+typedef struct shard_source {
+    shard_read_function read;
+    void *context;
+    uint64_t size;
+    const char *name; /* for messages; may be NULL */
+} shard_source;
+
+/* ---- JSON: the strict subset of spec/registry.md ---- */
+
+typedef enum shard_json_kind {
+    SHARD_JSON_NULL,
+    SHARD_JSON_FALSE,
+    SHARD_JSON_TRUE,
+    SHARD_JSON_INTEGER, /* text has the digits; exact at any length */
+    SHARD_JSON_FLOAT,   /* text as it stands in the file */
+    SHARD_JSON_STRING,  /* text is unescaped UTF-8; may contain NUL */
+    SHARD_JSON_LIST,
+    SHARD_JSON_OBJECT   /* members in ascending order of the bytes of their keys */
+} shard_json_kind;
+
+/* A value. A document owns all its values. */
+typedef struct shard_json {
+    shard_json_kind kind;
+    uint32_t key_size;
+    const char *key; /* of a member of an object */
+    size_t size;     /* bytes of text, or number of items */
+    union {
+        const char *text;
+        const struct shard_json *items;
+    } is;
+} shard_json;
+
+typedef struct shard_document shard_document;
+
+SHARD_API shard_code shard_json_parse(const void *text, size_t size, const shard_options *options,
+                                      shard_document **document, shard_error *error);
+SHARD_API const shard_json *shard_document_root(const shard_document *document);
+SHARD_API void shard_document_free(shard_document *document);
+
+/* The member of an object; NULL if value is NULL, is no object or has no such member. */
+SHARD_API const shard_json *shard_json_get(const shard_json *value, const char *key);
+/* 1 and the integer if the value is one that fits; otherwise 0. */
+SHARD_API int shard_json_int64(const shard_json *value, int64_t *integer);
+/* 1 and the nearest double if the value is a number in range; otherwise 0. */
+SHARD_API int shard_json_double(const shard_json *value, double *number);
+/* 1 if the value is a string with exactly this text. */
+SHARD_API int shard_json_is(const shard_json *value, const char *text);
+/* The canonical form of a value. */
+SHARD_API shard_code shard_json_canonical(const shard_json *value, const shard_allocator *allocator, shard_bytes *text,
+                                          shard_error *error);
+/* A double as canonical JSON has it: at most 25 characters and NUL. Returns the length; 0 for NaN and infinities. */
+SHARD_API size_t shard_json_number(double number, char text[32]);
+
+/* ---- hashes ---- */
+
+/* CRC-32C of some bytes and those before them, whose checksum is crc; 0 to start. */
+SHARD_API uint32_t shard_crc32c(uint32_t crc, const void *data, size_t size);
+SHARD_API uint64_t shard_xxh64(const void *data, size_t size, uint64_t seed);
+/* SHA-256 as 64 hex digits and NUL. */
+SHARD_API void shard_sha256_hex(const void *data, size_t size, char hex[65]);
+
+/* ---- reading a container ---- */
+
+typedef struct shard_header {
+    uint8_t version, role;
+    uint16_t flags;
+    uint8_t alignment, compression_default;
+    uint16_t index_entry_size;
+    uint32_t entry_count;
+    uint64_t string_table_offset, data_section_offset, schema_offset, total_file_size;
+} shard_header;
+
+typedef enum shard_codec { SHARD_NONE = 0, SHARD_ZSTD = 1, SHARD_LZ4 = 2 } shard_codec;
+
+/* What the index says about an entry. name points into the reader. */
+typedef struct shard_entry {
+    const char *name;
+    uint64_t name_hash;
+    uint32_t name_offset;
+    uint16_t name_size, flags;
+    uint64_t data_offset, disk_size, orig_size;
+    uint32_t crc32c;
+    uint16_t content_type, tag_bits;
+} shard_entry;
+
+typedef struct shard_frame {
+    uint32_t compressed_size, decompressed_size, checksum;
+    int has_checksum;
+} shard_frame;
+
+/* What was done to each frame of an entry before it was compressed: delta, then planes. A width of 0: not applied. */
+typedef struct shard_filters {
+    uint32_t delta_order, delta_width;
+    uint64_t delta_row;
+    uint32_t planes_width;
+} shard_filters;
+
+typedef struct shard_reader shard_reader;
+
+#define SHARD_NOT_FOUND UINT32_MAX
+
+SHARD_API shard_code shard_reader_open(const char *path, const shard_options *options, shard_reader **reader, shard_error *error);
+/* The memory must live as long as the reader. */
+SHARD_API shard_code shard_reader_open_memory(const void *data, size_t size, const shard_options *options,
+                                              shard_reader **reader, shard_error *error);
+SHARD_API shard_code shard_reader_open_source(const shard_source *source, const shard_options *options,
+                                              shard_reader **reader, shard_error *error);
+SHARD_API void shard_reader_close(shard_reader *reader);
+
+SHARD_API const shard_header *shard_reader_header(const shard_reader *reader);
+SHARD_API uint32_t shard_reader_count(const shard_reader *reader);
+/* The row of a name; SHARD_NOT_FOUND if there is none. */
+SHARD_API uint32_t shard_reader_find(const shard_reader *reader, const char *name);
+SHARD_API uint32_t shard_reader_find_bytes(const shard_reader *reader, const void *name, size_t size);
+/* A row of the index. row must be below the count. */
+SHARD_API shard_entry shard_reader_entry(const shard_reader *reader, uint32_t row);
+/* How an entry is stored; fails with unknown_codec. */
+SHARD_API shard_code shard_reader_codec(const shard_reader *reader, uint32_t row, shard_codec *codec, shard_error *error);
+
+/* All bytes of an entry, decompressed and checked. */
+SHARD_API shard_code shard_reader_read(const shard_reader *reader, uint32_t row, shard_bytes *content, shard_error *error);
+/* The same into memory of exactly the size of the entry. After an error it may hold anything. */
+SHARD_API shard_code shard_reader_read_into(const shard_reader *reader, uint32_t row, void *into, size_t size, shard_error *error);
+/* length bytes of an entry from start. Of a seekable entry only the frames that hold them are read and checked; of a raw
+ * entry only the bytes themselves, unchecked. */
+SHARD_API shard_code shard_reader_range(const shard_reader *reader, uint32_t row, uint64_t start, uint64_t length,
+                                        shard_bytes *content, shard_error *error);
+/* A raw entry in place, valid until the reader is closed. Compares its checksum each time: keep the pointer.
+ * not_viewable if the entry is compressed or the source is not memory. */
+SHARD_API shard_code shard_reader_view(const shard_reader *reader, uint32_t row, const uint8_t **data, size_t *size, shard_error *error);
+/* The frames of a seekable entry as an array in frames->data; size 0 and data NULL for any other. */
+SHARD_API shard_code shard_reader_frames(const shard_reader *reader, uint32_t row, shard_bytes *frames, size_t *count, shard_error *error);
+/* 1 in is_filtered and the filters of a filtered entry; 0 for any other. */
+SHARD_API shard_code shard_reader_filters(const shard_reader *reader, uint32_t row, shard_filters *filters, int *is_filtered, shard_error *error);
+
+/* The schema section; *schema is NULL if the file has none. */
+SHARD_API shard_code shard_reader_schema(const shard_reader *reader, shard_document **schema, shard_error *error);
+/* An entry that must be a JSON object. */
+SHARD_API shard_code shard_reader_json(const shard_reader *reader, uint32_t row, shard_document **document, shard_error *error);
+/* The manifest of a file of role 4. rows is its list of files, checked; it lives in the document. */
+SHARD_API shard_code shard_reader_manifest(const shard_reader *reader, shard_document **document, const shard_json **rows, shard_error *error);
+/* The identity of version 1 or 2: 64 hex digits and NUL. Reads every entry. */
+SHARD_API shard_code shard_reader_identity(const shard_reader *reader, int version, char hex[65], shard_error *error);
+/* Compares the stored meta/identity with the file, and tells its version. Finds damage, not forgery. */
+SHARD_API shard_code shard_reader_verify_identity(const shard_reader *reader, int *version, shard_error *error);
+/* Reads and checks every entry, the schema section and what the role promises. */
+SHARD_API shard_code shard_reader_verify(const shard_reader *reader, shard_error *error);
+/* Bits SHARD_WARN_… about a file that can be read. */
+SHARD_API shard_code shard_reader_warnings(const shard_reader *reader, unsigned *warnings, shard_error *error);
+
+/* ---- writing a container ---- */
+
+typedef struct shard_writer shard_writer;
+
+/* How to write; all zero writes role 0, unaligned, uncompressed, in the canonical layout. */
+typedef struct shard_writer_options {
+    const shard_allocator *allocator;
+    uint8_t role, alignment;       /* alignment: 0, 16, 32 or 64 */
+    shard_codec compression;
+    int level;                     /* of zstd; 0 for 3 */
+    uint32_t max_entries;          /* not 0: the reserved layout, for at most so many entries */
+    const char *const *names;      /* not NULL: the declared layout, with all names in order */
+    size_t name_count;
+    int identity;                  /* add the entry meta/identity at the end */
+    const char *schema;            /* JSON text of the schema section; NULL for none */
+    size_t schema_size;
+    int no_sync;                   /* do not sync to disk: faster, but a power failure can lose the file */
+} shard_writer_options;
+
+typedef struct shard_entry_options {
+    uint16_t content_type, tag_bits;
+    int has_codec; /* codec replaces the one of the file */
+    shard_codec codec;
+} shard_entry_options;
+
+/* Starts a file. It appears under its name when shard_writer_finish returns; until then, and after an error, what was
+ * there before stays. Always call shard_writer_close. */
+SHARD_API shard_code shard_writer_create(const char *path, const shard_writer_options *options, shard_writer **writer, shard_error *error);
+/* options may be NULL. */
+SHARD_API shard_code shard_writer_add(shard_writer *writer, const char *name, const void *data, size_t size,
+                                      const shard_entry_options *options, shard_error *error);
+SHARD_API shard_code shard_writer_finish(shard_writer *writer, shard_error *error);
+/* Frees the writer, and removes what it wrote unless it is finished. */
+SHARD_API void shard_writer_close(shard_writer *writer);
+
+/*EPISODES*/
+/*PACKS*/
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef SHARD_COMPAT
+#include "shard_compat.h"
+#endif
+
+#endif
