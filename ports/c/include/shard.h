@@ -271,7 +271,94 @@ SHARD_API shard_code shard_writer_finish(shard_writer *writer, shard_error *erro
 SHARD_API void shard_writer_close(shard_writer *writer);
 
 /*EPISODES*/
-/*PACKS*/
+/* ---- ShardPack: reading shards of samples ---- */
+
+typedef struct shard_pack shard_pack;
+typedef struct shard_record shard_record;
+typedef struct shard_stream shard_stream;
+
+typedef enum shard_encoding { SHARD_ENCODING_NONE = 0, SHARD_ENCODING_GZIP = 1, SHARD_ENCODING_LZ4 = 2, SHARD_ENCODING_ZSTD = 3 } shard_encoding;
+typedef enum shard_metadata_encoding { SHARD_METADATA_NONE = 0, SHARD_METADATA_JSON = 1, SHARD_METADATA_MESSAGEPACK = 2 } shard_metadata_encoding;
+
+/* What a record says about one of its entries. The texts point into the record. */
+typedef struct shard_record_entry {
+    const char *name, *content_type;
+    uint16_t name_size, content_type_size;
+    uint64_t offset; /* of the stored bytes in the shard; SHARD_NO_OFFSET if the entry leaves its record */
+    uint64_t stored_size, original_size;
+    uint32_t crc32c; /* of the stored bytes */
+    uint8_t encoding; /* as stored: it may be unknown */
+} shard_record_entry;
+
+SHARD_API shard_code shard_pack_open(const char *path, const shard_options *options, shard_pack **pack, shard_error *error);
+SHARD_API shard_code shard_pack_open_memory(const void *data, size_t size, const shard_options *options, shard_pack **pack, shard_error *error);
+SHARD_API shard_code shard_pack_open_source(const shard_source *source, const shard_options *options, shard_pack **pack, shard_error *error);
+/* Close its records first. */
+SHARD_API void shard_pack_close(shard_pack *pack);
+SHARD_API uint64_t shard_pack_count(const shard_pack *pack);
+SHARD_API uint64_t shard_pack_index_offset(const shard_pack *pack);
+/* The metadata of the shard: created, schema, user, version and others. */
+SHARD_API shard_code shard_pack_metadata(const shard_pack *pack, shard_document **document, shard_error *error);
+/* Whether the offsets, and the hashes of keys, can be used. Functions that need them check this themselves. */
+SHARD_API shard_code shard_pack_check_offsets(const shard_pack *pack, shard_error *error);
+SHARD_API shard_code shard_pack_check_lookup(const shard_pack *pack, shard_error *error);
+/* Opens the record of a number, from 0 on. */
+SHARD_API shard_code shard_pack_record(const shard_pack *pack, uint64_t number, shard_record **record, shard_error *error);
+/* Opens the record of a key; entry_not_found if there is none. */
+SHARD_API shard_code shard_pack_record_by_key(const shard_pack *pack, const void *key, size_t size, shard_record **record, shard_error *error);
+
+/* Gives up to size bytes, fewer only at the end; (size_t)-1 if it cannot read. */
+typedef size_t (*shard_stream_function)(void *context, void *into, size_t size);
+/* Reads a shard from start to end, from anything that can only be read forwards. */
+SHARD_API shard_code shard_stream_open(shard_stream_function read, void *context, const shard_options *options, shard_stream **stream, shard_error *error);
+/* The next record; *record is NULL after a complete index. A record stays valid after the stream is closed. */
+SHARD_API shard_code shard_stream_next(shard_stream *stream, shard_record **record, shard_error *error);
+SHARD_API void shard_stream_close(shard_stream *stream);
+
+SHARD_API void shard_record_free(shard_record *record);
+SHARD_API const char *shard_record_key(const shard_record *record, size_t *size);
+SHARD_API uint64_t shard_record_offset(const shard_record *record);
+SHARD_API uint64_t shard_record_size(const shard_record *record);
+SHARD_API unsigned shard_record_alignment(const shard_record *record);
+SHARD_API uint32_t shard_record_count(const shard_record *record);
+SHARD_API shard_record_entry shard_record_entry_at(const shard_record *record, uint32_t number);
+/* The number of an entry; SHARD_NOT_FOUND if there is none of that name. */
+SHARD_API uint32_t shard_record_find(const shard_record *record, const void *name, size_t size);
+/* The content of an entry, decompressed and checked. */
+SHARD_API shard_code shard_record_read(const shard_record *record, uint32_t number, shard_bytes *content, shard_error *error);
+/* The metadata as it is stored, unchecked. */
+SHARD_API shard_metadata_encoding shard_record_stored_metadata(const shard_record *record, const uint8_t **data, size_t *size);
+/* JSON metadata; *document is NULL if the record has none. invalid_argument for MessagePack. */
+SHARD_API shard_code shard_record_metadata(const shard_record *record, shard_document **document, shard_error *error);
+
+/* ---- MessagePack of records ---- */
+
+typedef enum shard_packed_kind {
+    SHARD_PACKED_NIL, SHARD_PACKED_FALSE, SHARD_PACKED_TRUE,
+    SHARD_PACKED_INT,  /* signed */
+    SHARD_PACKED_UINT, /* only above the range of signed ones */
+    SHARD_PACKED_FLOAT, SHARD_PACKED_TEXT, SHARD_PACKED_BIN,
+    SHARD_PACKED_EXT,  /* code has its type */
+    SHARD_PACKED_LIST,
+    SHARD_PACKED_MAP   /* size pairs: a key and a value each */
+} shard_packed_kind;
+
+typedef struct shard_packed {
+    shard_packed_kind kind;
+    int8_t code;
+    size_t size;
+    union {
+        int64_t integer;
+        uint64_t natural;
+        double number;
+        const uint8_t *data; /* points into the bytes that were parsed */
+        const struct shard_packed *items;
+    } is;
+} shard_packed;
+
+/* The metadata of a record, which must be a map. values->data holds shard_packed, of which the first is the map. */
+SHARD_API shard_code shard_record_messagepack(const shard_record *record, shard_bytes *values, shard_error *error);
+
 #ifdef __cplusplus
 }
 #endif

@@ -273,5 +273,47 @@ void shardi_schema_digest(const shard_json *schema, shardi_buffer *scratch, char
 /* Checks S-MAN-7 of a file that stores an identity. */
 shard_code shardi_check_stored_identity(const shard_reader *reader, shard_error *error);
 
-/*MORE*/
+/* ---- pack_layout.c: the only file with the offsets of ShardPack ---- */
+
+enum { SHARDI_BLOCK_START = 12, SHARDI_FIXED_HEAD = 32, SHARDI_ROW = 24, SHARDI_INDEX_HEAD = 32, SHARDI_FOOTER = 64, SHARDI_SMALLEST_PACK = 104 };
+
+typedef struct shardi_record_head {
+    uint64_t record_size;
+    uint8_t marker[4];
+    uint8_t version, metadata_encoding, alignment, flags;
+    uint32_t entry_count, kinds_size, key_size, metadata_size;
+} shardi_record_head;
+
+typedef struct shardi_footer {
+    uint64_t index_offset, record_count, metadata_size, total_size;
+    uint32_t offsets_crc, lookup_crc, metadata_crc;
+} shardi_footer;
+
+enum { SHARDI_NO_BLOCK, SHARDI_RECORD_BLOCK, SHARDI_INDEX_BLOCK };
+
+/* How a block starts: its size and which it is. */
+int shardi_block_start(const uint8_t *data, uint64_t *size);
+void shardi_unpack_record_head(const uint8_t *data, shardi_record_head *head);
+uint64_t shardi_kinds_at(const shardi_record_head *head);
+uint64_t shardi_key_at(const shardi_record_head *head);
+uint64_t shardi_metadata_at(const shardi_record_head *head);
+uint64_t shardi_head_size(const shardi_record_head *head);
+void shardi_unpack_row(const uint8_t *data, shard_record_entry *entry);
+/* tail ends with the footer; start is how the file starts, or NULL (P-FTR). */
+shard_code shardi_parse_footer(const uint8_t *tail, size_t size, uint64_t file_size, const uint8_t *start, shardi_footer *footer, shard_error *error);
+/* The index from its head on: P-IDX-1 and P-IDX-2. */
+shard_code shardi_check_index_size(const shardi_footer *footer, uint64_t most, shard_error *error);
+shard_code shardi_check_index_head(const uint8_t *index, const shardi_footer *footer, shard_error *error);
+uint64_t shardi_hashes_at(const shardi_footer *footer);
+uint64_t shardi_numbers_at(const shardi_footer *footer);
+uint64_t shardi_index_metadata_at(const shardi_footer *footer);
+
+/* ---- record.c ---- */
+
+/* Opens the record that takes size bytes from an offset on. block has its first bytes and is taken over; the rest is read
+ * from the input, which is NULL if the block is the whole record. */
+shard_code shardi_open_record(const shardi_input *input, const shard_allocator *allocator, const shard_limits *limits, uint64_t offset, uint64_t size,
+                              uint8_t *block, size_t block_size, shard_record **record, shard_error *error);
+shard_code shardi_parse_packed(const uint8_t *data, size_t size, uint64_t most, const shard_allocator *allocator, shard_bytes *values, shard_error *error);
+
 #endif
