@@ -139,7 +139,7 @@ static shard_code tell_info(answer *out) {
 #if defined(SHARD_WITH_LZ4)
                           "L"
 #endif
-                          "JNIVWP";
+                          "JNIVWXP";
     size_t i;
     put(out, "{\"name\":\"c\",\"version\":\"" SHARD_VERSION "\",\"formats\":{\"shard\":2,\"shardpack\":1,\"wshard\":1},\"features\":[");
     for (i = 0; letters[i]; i++) {
@@ -162,12 +162,12 @@ static int run(answer *out, int count, char **words, shard_error *error) {
     if (count == 4 && is(words[0], "rewrite") && is(words[1], "container")) return (int)rewrite_container(out, words[2], words[3], error);
     if (count == 3 && is(words[0], "read") && is(words[1], "pack")) return (int)read_pack(out, words[2], error);
     if (count == 2 && is(words[0], "stream")) return (int)stream_pack(out, words[1], error);
-    /*CALLS*/
+    if (count == 3 && is(words[0], "read") && is(words[1], "episode")) return (int)read_episode(out, words[2], error);
     if (count == 4 && is(words[0], "step")) {
         code = load_case(words[3], &told, error);
         if (code == SHARD_OK && is(words[1], "container")) code = step_container(out, words[2], shard_document_root(told), error);
         else if (code == SHARD_OK && is(words[1], "pack")) code = step_pack(out, words[2], shard_document_root(told), error);
-        /*STEPS*/
+        else if (code == SHARD_OK && is(words[1], "episode")) code = step_episode(out, words[2], shard_document_root(told), error);
         else if (code == SHARD_OK) code = program_error(error, "unknown kind");
     } else if (count == 3 && is(words[0], "write")) {
         code = load_case(words[1], &told, error);

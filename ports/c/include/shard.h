@@ -270,7 +270,88 @@ SHARD_API shard_code shard_writer_finish(shard_writer *writer, shard_error *erro
 /* Frees the writer, and removes what it wrote unless it is finished. */
 SHARD_API void shard_writer_close(shard_writer *writer);
 
-/*EPISODES*/
+/* ---- WShard: reading an episode ---- */
+
+typedef struct shard_episode shard_episode;
+
+/* What meta/episode and meta/wshard say. Texts and values live in the episode. */
+typedef struct shard_facts {
+    const char *id, *env_id;
+    size_t id_size, env_id_size;
+    int64_t length;             /* T, the number of steps */
+    int has_timestamps;         /* the type of the timebase: timestamps_ns instead of ticks */
+    double tick_hz;             /* steps per second; 0 if it is not known */
+    int64_t epoch_ns;
+    const shard_json *metadata; /* an object, or NULL */
+    int64_t chunk_index, total_chunks; /* -1 if they are not stated */
+    int has_range;
+    int64_t first_step, last_step;
+} shard_facts;
+
+typedef enum shard_lane {
+    SHARD_LANE_SIGNAL, SHARD_LANE_ACTION,
+    SHARD_LANE_OMEN,     /* predictions: id and model */
+    SHARD_LANE_UNCERT,   /* uncertainties: id, model and type */
+    SHARD_LANE_RESIDUAL, /* their bytes only */
+    SHARD_LANE_REWARD, SHARD_LANE_TERMINATIONS, SHARD_LANE_TRUNCATIONS, SHARD_LANE_TICKS, SHARD_LANE_TIMESTAMPS,
+    SHARD_LANE_LABEL,    /* shard_episode_label reads it */
+    SHARD_LANE_EXTRA     /* an entry that the format does not define */
+} shard_lane;
+
+typedef enum shard_layout { SHARD_DENSE, SHARD_RAGGED, SHARD_TEXT, SHARD_VIDEO, SHARD_OTHER_LAYOUT } shard_layout;
+
+/* One block of an episode and what describes it. Texts live in the episode. */
+typedef struct shard_channel {
+    shard_lane lane;
+    shard_layout layout;
+    shard_dtype dtype;
+    uint32_t row;                 /* of the block in the reader */
+    const char *id, *model, *type; /* of the lane; model and type may be empty */
+    size_t id_size, model_size, type_size;
+    const uint64_t *shape;        /* of one step, without the time axis */
+    uint32_t dimensions;
+    int is_inferred;              /* nothing describes it: dtype and shape are a guess */
+    int has_time_axis;            /* 0: bytes of which nothing is known */
+    int64_t length;               /* entries along the first axis */
+    int64_t horizon;              /* 0 if it has none */
+    int64_t start_ns;
+    int has_start;
+    double sampling_rate_hz;      /* 0 if it is not stated */
+    const shard_json *description; /* its row of meta/channels, or NULL */
+} shard_channel;
+
+SHARD_API shard_code shard_episode_open(const char *path, const shard_options *options, shard_episode **episode, shard_error *error);
+/* The episode in an open file, which must stay open. Chunks and sidecars are not read. */
+SHARD_API shard_code shard_episode_from_reader(const shard_reader *reader, shard_episode **episode, shard_error *error);
+SHARD_API void shard_episode_close(shard_episode *episode);
+SHARD_API const shard_reader *shard_episode_reader(const shard_episode *episode);
+SHARD_API const shard_facts *shard_episode_facts(const shard_episode *episode);
+/* All channels, by lane and name. */
+SHARD_API size_t shard_episode_count(const shard_episode *episode);
+SHARD_API const shard_channel *shard_episode_channel(const shard_episode *episode, size_t number);
+/* A channel by its names; NULL if there is none. model and type may be NULL. */
+SHARD_API const shard_channel *shard_episode_find(const shard_episode *episode, shard_lane lane, const char *id, const char *model, const char *type);
+
+SHARD_API const char *shard_dtype_name(shard_dtype dtype);
+SHARD_API size_t shard_dtype_size(shard_dtype dtype);
+
+/* The stored values of a channel: little-endian, C order, time first. */
+SHARD_API shard_code shard_channel_read(const shard_episode *episode, const shard_channel *channel, shard_bytes *values, shard_error *error);
+/* The same in place, if the block is raw and the file in memory. Look at the alignment before you cast. */
+SHARD_API shard_code shard_channel_view(const shard_episode *episode, const shard_channel *channel, const uint8_t **values, size_t *size, shard_error *error);
+/* The steps from start on: a part of a dense channel. */
+SHARD_API shard_code shard_channel_steps(const shard_episode *episode, const shard_channel *channel, int64_t start, int64_t count, shard_bytes *values, shard_error *error);
+/* Where the items of each step of a ragged or text channel start, in bytes: length + 1 of uint64_t in offsets->data. */
+SHARD_API shard_code shard_channel_offsets(const shard_episode *episode, const shard_channel *channel, shard_bytes *offsets, shard_error *error);
+/* The channel's own clock, int64_t nanoseconds; data NULL if it follows the steps. */
+SHARD_API shard_code shard_channel_times(const shard_episode *episode, const shard_channel *channel, shard_bytes *times, shard_error *error);
+/* The time of a step from the rate of the episode; bad_value if it does not fit. */
+SHARD_API shard_code shard_step_time(int64_t start_ns, int64_t step, double rate_hz, int64_t *time_ns, shard_error *error);
+/* A label: an object with intervals and perhaps unit, checked. */
+SHARD_API shard_code shard_episode_label(const shard_episode *episode, const shard_channel *channel, shard_document **label, shard_error *error);
+/* Reads and checks every channel that this library reads, the ends and the provenance. */
+SHARD_API shard_code shard_episode_check(const shard_episode *episode, shard_error *error);
+
 /* ---- ShardPack: reading shards of samples ---- */
 
 typedef struct shard_pack shard_pack;

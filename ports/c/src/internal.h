@@ -316,4 +316,51 @@ shard_code shardi_open_record(const shardi_input *input, const shard_allocator *
                               uint8_t *block, size_t block_size, shard_record **record, shard_error *error);
 shard_code shardi_parse_packed(const uint8_t *data, size_t size, uint64_t most, const shard_allocator *allocator, shard_bytes *values, shard_error *error);
 
+/* ---- episode_facts.c, episode_rows.c, episode.c, episode_read.c ---- */
+
+#define SHARDI_UNBACKED (INT64_C(1) << 20) /* steps that a file may claim without an entry of as many bytes */
+
+/* A checked row of meta/channels. */
+typedef struct shardi_row {
+    const char *id, *block;
+    size_t id_size, block_size;
+    shard_dtype dtype;
+    shard_layout layout;
+    const uint64_t *shape;
+    uint32_t dimensions;
+    const shard_json *fields;
+} shardi_row;
+
+/* Rows by one of their names, sorted. */
+typedef struct shardi_rows {
+    shardi_row *rows;
+    size_t count;
+} shardi_rows;
+
+struct shard_episode {
+    const shard_reader *reader;
+    shard_reader *own; /* closed with the episode; NULL if the caller's */
+    const shard_allocator *allocator;
+    shard_document *episode, *wshard, *channels;
+    shard_facts facts;
+    shardi_rows placed, unplaced, hints; /* by block, by id, by block */
+    uint64_t *shapes;
+    size_t shape_count;
+    shard_channel *list;
+    size_t count;
+    uint64_t *own_shapes; /* of inferred channels, one for each row of the file */
+};
+
+shard_code shardi_parse_facts(shard_episode *episode, shard_error *error);
+/* Reads meta/channels, omen_channels and action_spaces. */
+shard_code shardi_parse_rows(shard_episode *episode, shard_error *error);
+const shardi_row *shardi_find_row(const shardi_rows *rows, const char *name, size_t size, int by_id);
+/* 1 and the bytes of a step; 0 if they do not fit into 63 bits. */
+int shardi_step_bytes(shard_dtype dtype, const uint64_t *shape, uint32_t dimensions, uint64_t *size);
+/* Finds the length of a channel that has a row or is one of steps, and checks its sizes. */
+shard_code shardi_measure(const shard_episode *episode, shard_channel *channel, shard_error *error);
+shard_code shardi_bad_field(shard_error *error, const char *rule, const char *field, const char *expected);
+/* The row of the block that a field of a description names; SHARD_NOT_FOUND if there is none. */
+uint32_t shardi_named_block(const shard_episode *episode, const shard_channel *channel, const char *field);
+
 #endif
