@@ -346,7 +346,12 @@ static shard_code copy_entry(shard_writer *w, const shard_reader *r, uint32_t ro
     name.is.text = e.name;
     name.size = e.name_size;
     text = copy_name(&name);
-    code = memchr(e.name, 0, e.name_size) ? program_error(error, "a name with NUL cannot be written") : shard_writer_add(w, text, content.data, content.size, &how, error);
+    if (memchr(e.name, 0, e.name_size)) { /* the writer takes C text, which ends there */
+        code = program_error(error, "a name with NUL cannot be written");
+        strcpy(error->rule, "S-NAM-6");
+    } else {
+        code = shard_writer_add(w, text, content.data, content.size, &how, error);
+    }
     free(text);
     shard_bytes_free(&content);
     return code;

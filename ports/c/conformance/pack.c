@@ -203,7 +203,8 @@ static shard_code tell_pack(answer *out, const char *file, const shard_pack *pac
     shard_document *document;
     answer lines = {NULL, 0, 0}, streamed = {NULL, 0, 0};
     uint64_t i, count;
-    shard_code code = shard_pack_metadata(pack, &document, error);
+    shard_code code = shard_pack_check_offsets(pack, error);
+    if (code == SHARD_OK) code = shard_pack_metadata(pack, &document, error);
     if (code != SHARD_OK) return code;
     put(&lines, "");
     put(&streamed, "");

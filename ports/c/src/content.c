@@ -145,7 +145,7 @@ shard_code shardi_decode_entry(const shard_reader *reader, const shard_entry *en
 
 shard_code shardi_read_filters(const shard_reader *reader, const shard_entry *entry, shard_filters *filters, uint64_t *leading, shard_error *error) {
     uint64_t size = entry->disk_size < 8 + SHARDI_MAX_DESCRIPTION ? entry->disk_size : 8 + SHARDI_MAX_DESCRIPTION;
-    const uint8_t *head;
+    const uint8_t *head = NULL;
     shard_codec codec;
     shard_code code;
     *leading = 0;

@@ -141,7 +141,7 @@ static int inflate_dynamic(inflater *z) {
     uint8_t lengths[286 + 30 + 138] = {0};
     huffman codes, distances;
     int literal_count = take_bits(z, 5), distance_count = take_bits(z, 5), code_count = take_bits(z, 4), i = 0;
-    if (code_count < 0) return 0;
+    if (literal_count < 0 || distance_count < 0 || code_count < 0) return 0;
     literal_count += 257;
     distance_count += 1;
     if (literal_count > 286 || distance_count > 30) return 0;
