@@ -6,6 +6,7 @@ FUZZ_SECONDS ?= 300
 TEST_PROCESSES ?= 2
 GO ?= go
 NPM ?= npm
+CMAKE ?= cmake
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Not empty: a language whose tools are missing is an error, and not only left out.
 ALL_LANGUAGES ?=
@@ -21,7 +22,7 @@ DEMO_EXTRAS := gym,hdf5,plot
 TEST_EXTRAS := dev,convert,converters,rerun
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo conformance ports always test test-ports test-go test-typescript test-all-go test-all-typescript test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz fuzz-files clean
+.PHONY: help environments demo conformance ports always test test-ports test-go test-typescript test-c test-all-go test-all-typescript test-all-c test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench fuzz fuzz-files clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (about a minute)"
@@ -30,7 +31,7 @@ help:
 	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
 	@echo "make test-convert  converters, with files that the libraries of other formats wrote"
 	@echo "make test-pythons  the core tests on every other Python that this machine has or can get"
-	@echo "make test-ports    the tests of the Go and TypeScript libraries, where Go and npm are installed"
+	@echo "make test-ports    the tests of the Go, TypeScript and C libraries, where their tools are installed"
 	@echo "make conformance   asks the conformance program of every language about every vector; writes spec/CONFORMANCE.md"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
 	@echo "make vectors   regenerate spec/vectors"
@@ -108,8 +109,8 @@ test: $(ENV)/test/.ready
 	@echo "Not run here: exhaustive damage tests (-m slow), converters, other Pythons, oldest dependencies, wheel, fuzzing. Run 'make test-all'."
 
 # The languages whose tools are there, and those whose tools are missing.
-LANGUAGES := $(if $(shell command -v $(GO)),go) $(if $(shell command -v $(NPM)),typescript)
-MISSING := $(filter-out $(LANGUAGES),go typescript)
+LANGUAGES := $(if $(shell command -v $(GO)),go) $(if $(shell command -v $(NPM)),typescript) $(if $(and $(shell command -v $(CMAKE)),$(shell command -v $(CC))),c)
+MISSING := $(filter-out $(LANGUAGES),go typescript c)
 
 # The conformance programs.
 ports: $(LANGUAGES:%=ports/%/conformance/run)
@@ -122,6 +123,9 @@ ports/go/conformance/run: always
 
 ports/typescript/conformance/run: ports/typescript/node_modules/.ready always
 	@cd ports/typescript && $(NPM) run --silent build && $(NPM) run --silent conformance
+
+ports/c/conformance/run: always
+	@ports/c/build.sh release && cp ports/c/build/release/run $@
 
 # Not `npm ci`, which refuses a lock file without the optional packages of every other platform.
 ports/typescript/node_modules/.ready: ports/typescript/package-lock.json
@@ -136,6 +140,9 @@ test-go: ports
 
 test-typescript: ports
 	cd ports/typescript && $(NPM) run --silent lint && $(NPM) test --silent
+
+test-c: ports
+	ports/c/test.sh
 
 test-quick: $(ENV)/test/.ready ports
 	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES) --ignore=tests/convert
@@ -166,6 +173,10 @@ test-all-go: ports
 
 test-all-typescript: ports
 	cd ports/typescript && $(NPM) run --silent check
+
+test-all-c: ports
+	ports/c/test.sh all
+	ports/c/fuzz.sh 5
 
 # In two halves, each on one processor: checking types takes as long as everything else.
 lint: $(ENV)/test/.ready
@@ -199,6 +210,7 @@ bench: $(ENV)/bench/.ready
 # Each library by itself, and then the same damaged files through the programs of all languages.
 fuzz: fuzz-files $(ENV)/test/.ready ports
 	$(if $(filter go,$(LANGUAGES)),ports/go/fuzz.sh $$(( $(FUZZ_SECONDS) / 20 + 1 )))
+	$(if $(filter c,$(LANGUAGES)),ports/c/fuzz.sh $$(( $(FUZZ_SECONDS) / 5 + 1 )))
 	$(ENV)/test/bin/python -m tests.conformance.differential --seconds $(FUZZ_SECONDS) --seed $$$$
 
 # atheris has wheels for CPython on Linux up to 3.13 only.
@@ -206,5 +218,5 @@ fuzz-files: $(ENV)/fuzz/.ready
 	$(ENV)/fuzz/bin/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS)
 
 clean:
-	rm -rf $(ENV) demo-out fuzz-work build dist ports/*/conformance/run .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(ENV) demo-out fuzz-work build dist ports/*/conformance/run ports/c/build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,8 +16,8 @@ typedef struct unpacker {
 static shard_code bad_packed(unpacker *u, const char *problem) { return shardi_fail(u->error, SHARD_BAD_METADATA, "P-MTD-3", "not valid MessagePack: %s", problem); }
 
 static shard_code take_bytes(unpacker *u, uint64_t size, const uint8_t **data) {
-    if (size > u->size - u->at) return bad_packed(u, "it ends too early");
     *data = u->data + u->at;
+    if (size > u->size - u->at) return bad_packed(u, "it ends too early");
     u->at += (size_t)size;
     return SHARD_OK;
 }

@@ -27,7 +27,7 @@ static void without_memory(const uint8_t *data, size_t size, try_with use) {
         options.allocator = &memory.allocator;
         use(data, size, &options);
         CHECK(memory.live == 0);
-        left += 1 + left / 16;
+        left += 1 + left / 6;
     } while (memory.left == 0 && left < 20000);
 }
 
@@ -126,7 +126,7 @@ static void fail_source(const char *path, const uint8_t *data, size_t size) {
         source.name = left % 2 ? "source" : NULL;
         if (shard_reader_open_source(&source, NULL, &r, NULL) == SHARD_OK) (void)exercise_reader(r);
         else if (shard_pack_open_source(&source, NULL, &pack, NULL) == SHARD_OK) exercise_pack(pack);
-        left += 1 + left / 16;
+        left += 1 + left / 6;
     } while (failing.left == 0);
 }
 
@@ -185,7 +185,7 @@ static void cut_and_change(const char *path, const uint8_t *data, size_t size) {
     now_testing = path;
     if (size > 4000) return;
     memset(&options, 0, sizeof options);
-    for (cut = 0; cut < size; cut += 1 + size / 64) {
+    for (cut = 0; cut < size; cut += 1 + size / 24) {
         copy = (uint8_t *)malloc(cut + 1); /* of exactly this size, so that a sanitizer sees what is read after it */
         CHECK(copy);
         memcpy(copy, data, cut);
@@ -196,7 +196,7 @@ static void cut_and_change(const char *path, const uint8_t *data, size_t size) {
     }
     copy = (uint8_t *)malloc(size + 1);
     CHECK(copy);
-    for (i = 0; i < size; i += 1 + size / 200) {
+    for (i = 0; i < size; i += 1 + size / 60) {
         memcpy(copy, data, size);
         copy[i] ^= (uint8_t)(1u << (i % 8));
         options.skip_checks = i % 2;

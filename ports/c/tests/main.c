@@ -11,7 +11,7 @@ int failures;
 static char folder[] = "/tmp/shard-tests-XXXXXX";
 
 const char *in_folder(const char *name) {
-    static char paths[4][256];
+    static char paths[4][512];
     static int next;
     char *path = paths[next++ % 4];
     snprintf(path, sizeof paths[0], "%s/%s", folder, name);
@@ -124,7 +124,7 @@ int main(void) {
     test_containers();
     test_episodes();
     test_compat();
-    test_faults();
+    if (!getenv("SHARD_TESTS")) test_faults(); /* thousands of runs: too slow under valgrind */
     remove_files();
     printf(failures ? "%d tests failed\n" : "all tests pass\n", failures);
     return failures != 0;
