@@ -1,4 +1,5 @@
 /* Hashes, numbers, JSON and times against spec/vectors/primitives.json. */
+#include "../src/internal.h"
 #include "tests.h"
 
 static shard_document *document;
@@ -218,6 +219,41 @@ static void dtypes_have_their_sizes(void) {
     CHECK(!strcmp(shard_code_name(SHARD_OK), "ok"));
 }
 
+/* A member with dynamic codes, which no vector has. With a changed bit it is refused, or the same. */
+static void gzip_members_are_decoded_or_refused(void) {
+    static const char member[] =
+        "1f8b08000000000000ff7d943b4e43311000af921320efd75e711a2428a00044727f1114173b2e689262b47e3bfbbbdedebe2fe3f2f1f5fe79bbffbfdc7f9ed4d6e5e7e5f5f9"
+        "72fd83b2a13c60b837a81bea03da1c0dda86f680397aa46fe81b6a36181bc6038eec3037cc0dc51a9c5459361b5c54d1a8068b2a6a3d5b1974a9ea198950c6510651da2c43ac"
+        "51c727a8d327ada72c412109e9346994169d4e1aad44d3178d427b91a56834bd7f57078d72820a8d46629e9446337a566a348ac2cb4e231ba041a361a079f40813a7f3ec51af"
+        "862e1a4de93dd2a2d19a9ddaa0d1945e0d9363eab4e76c4a23abde5fb3c308d5303f8c1cb141a3c2c45afe6b346934aa6fa02d1a095f2e1aa9f4581f34aaec39bb1c4678d9f5"
+        "d823c5cb46234e8efb317503b1714cddc277f3e81136d4278d62c168d12816ee671d3dc2758d41a35cdaa9d0a8b47730f4b80c81d36c342aec60388db8fb113492ec7b1479dc"
+        "ee44eca411bb1feb301aa045a3c8edfb0baf9825d2fe060000";
+    shard_json hex;
+    uint8_t *stored = (uint8_t *)malloc(sizeof member), *out = (uint8_t *)malloc(1790);
+    size_t size, bit;
+    char digest[65];
+    memset(&hex, 0, sizeof hex);
+    hex.is.text = member;
+    hex.size = sizeof member - 1;
+    size = unhex(&hex, stored);
+    CHECK(shardi_decode_gzip(stored, size, out, 1790, NULL) == SHARD_OK);
+    shard_sha256_hex(out, 1790, digest);
+    CHECK(!strcmp(digest, "58e88450e9a3dae0b4efaf3e87d7aa4cb0e4c85672dcdd9397e9c23c9964669e"));
+    CHECK(shardi_decode_gzip(stored, size, out, 1790 - 1, NULL) == SHARD_SIZE_MISMATCH);
+    CHECK(shardi_decode_gzip(stored, size - 1, out, 1790, NULL) == SHARD_BAD_COMPRESSION);
+    for (bit = 80; bit < 8 * size; bit++) {
+        stored[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        if (shardi_decode_gzip(stored, size, out, 1790, NULL) == SHARD_OK) { /* a bit that nothing uses */
+            char same[65];
+            shard_sha256_hex(out, 1790, same);
+            CHECK(!strcmp(same, digest));
+        }
+        stored[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    free(stored);
+    free(out);
+}
+
 void test_primitives(void) {
     document = parse_file(VECTORS "primitives.json");
     all = shard_document_root(document);
@@ -232,5 +268,6 @@ void test_primitives(void) {
     RUN(what_is_outside_the_subset_is_refused);
     RUN(steps_have_the_times_of_every_language);
     RUN(dtypes_have_their_sizes);
+    RUN(gzip_members_are_decoded_or_refused);
     shard_document_free(document);
 }
