@@ -280,18 +280,35 @@ def c() -> str:
     for number, (code, meaning) in enumerate(warnings()):
         lines.append(f"    SHARD_WARN_{code.upper()} = 1 << {number}, /* {meaning} */")
     lines += ["    SHARD_WARN_NONE = 0", "};", ""]
-    rows = [f'SHARD_WARN_{code.upper()}, "{code}"' for code in sorted(code for code, _ in warnings())]
+    rows = [
+        f'SHARD_WARN_{code.upper()}, "{code}"' for code in sorted(code for code, _ in warnings())
+    ]
     lines += c_table("SHARD_WARNINGS", "All warnings with their names, sorted.", rows)
-    lines += c_names("SHARD_ROLE", "What a file is for. Other values are legal and open as plain archives.", roles())
-    lines += c_names("SHARD_CONTENT", "Hints about what an entry holds. Other values are legal.", content_types())
+    lines += c_names(
+        "SHARD_ROLE",
+        "What a file is for. Other values are legal and open as plain archives.",
+        roles(),
+    )
+    lines += c_names(
+        "SHARD_CONTENT", "Hints about what an entry holds. Other values are legal.", content_types()
+    )
     lines.append("/* The default limits of spec/shard.md, section 14. */")
     lines += [f"#define SHARD_DEFAULT_{name.upper()} {value}u" for name, value in limits()]
     kinds = data_types()
-    lines += ["", "/* The types of values in episodes. */", "typedef enum shard_dtype {", "    SHARD_DTYPE_NONE = 0,"]
+    lines += [
+        "",
+        "/* The types of values in episodes. */",
+        "typedef enum shard_dtype {",
+        "    SHARD_DTYPE_NONE = 0,",
+    ]
     lines += [f"    SHARD_{name.upper()}," for name, _, _ in kinds]
     lines += ["    SHARD_DTYPE_COUNT", "} shard_dtype;", ""]
-    rows = [f'SHARD_{name.upper()}, "{name}", {size}, "{other or name}"' for name, size, other in kinds]
-    lines += c_table("SHARD_DTYPES", "All types: name, bytes of a value, other name that is read.", rows)
+    rows = [
+        f'SHARD_{name.upper()}, "{name}", {size}, "{other or name}"' for name, size, other in kinds
+    ]
+    lines += c_table(
+        "SHARD_DTYPES", "All types: name, bytes of a value, other name that is read.", rows
+    )
     return "\n".join([*lines, "#endif", ""])
 
 

@@ -12,6 +12,13 @@ warnings="-Wall -Wextra -Wpedantic -Wconversion -Werror"
 build/strict/shard_tests
 build/strict/robot build/robot.shard "$vectors/valid/episode_action_spaces.wshard" state
 
+# The README shows a part of the example.
+"$python" - << 'CHECK'
+from pathlib import Path
+part = Path("README.md").read_text("utf-8").split("<!-- example:robot -->")[1].split("```c\n")[1].split("```")[0]
+assert part in Path("examples/robot.c").read_text("utf-8"), "the README does not show examples/robot.c"
+CHECK
+
 # One file, in both languages, found through no build system.
 "$python" tools/amalgamate.py build/amalgamation
 (cd build/amalgamation &&

@@ -9,7 +9,7 @@
 
 /* ---- reading ---- */
 
-static void tell_header(answer *out, const shard_header *h) {
+static void tell_header(answer *out, const shard_head *h) {
     put_key(out, "header");
     put(out, "{");
     put_number(out, "version", h->version);

@@ -148,14 +148,14 @@ SHARD_API void shard_sha256_hex(const void *data, size_t size, char hex[65]);
 
 /* ---- reading a container ---- */
 
-typedef struct shard_header {
+typedef struct shard_head {
     uint8_t version, role;
     uint16_t flags;
     uint8_t alignment, compression_default;
     uint16_t index_entry_size;
     uint32_t entry_count;
     uint64_t string_table_offset, data_section_offset, schema_offset, total_file_size;
-} shard_header;
+} shard_head;
 
 typedef enum shard_codec { SHARD_NONE = 0, SHARD_ZSTD = 1, SHARD_LZ4 = 2 } shard_codec;
 
@@ -194,7 +194,7 @@ SHARD_API shard_code shard_reader_open_source(const shard_source *source, const 
                                               shard_reader **reader, shard_error *error);
 SHARD_API void shard_reader_close(shard_reader *reader);
 
-SHARD_API const shard_header *shard_reader_header(const shard_reader *reader);
+SHARD_API const shard_head *shard_reader_header(const shard_reader *reader);
 SHARD_API uint32_t shard_reader_count(const shard_reader *reader);
 /* The row of a name; SHARD_NOT_FOUND if there is none. */
 SHARD_API uint32_t shard_reader_find(const shard_reader *reader, const char *name);

@@ -45,7 +45,7 @@ SHARD_API shard_file *shard_open(const char *path);
 SHARD_API shard_file *shard_open_mmap(const char *path);
 SHARD_API shard_file *shard_from_buffer(const void *data, size_t size);
 SHARD_API void shard_close(shard_file *file);
-SHARD_API const shard_header *shard_get_header(const shard_file *file);
+SHARD_API const shard_head *shard_header(const shard_file *file);
 SHARD_API uint32_t shard_entry_count(const shard_file *file);
 /* NUL-terminated; NULL if there is no such entry. */
 SHARD_API const char *shard_entry_name(shard_file *file, uint32_t number);

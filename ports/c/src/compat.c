@@ -62,7 +62,7 @@ void shard_close(shard_file *file) {
     free(file);
 }
 
-const shard_header *shard_get_header(const shard_file *file) { return shard_reader_header(file->reader); }
+const shard_head *shard_header(const shard_file *file) { return shard_reader_header(file->reader); }
 uint32_t shard_entry_count(const shard_file *file) { return shard_reader_count(file->reader); }
 
 static int has_number(shard_file *file, uint32_t number) {

@@ -5,10 +5,10 @@ static shard_code bad_head(shard_error *error, shard_code code, const char *rule
     return shardi_fail(error, code, rule, "%s: expected %llu, found %llu", problem, (unsigned long long)expected, (unsigned long long)found);
 }
 
-shard_code shardi_parse_header(const uint8_t *head, size_t size, uint64_t file_size, const shard_limits *limits, shard_header *header, shard_error *error) {
+shard_code shardi_parse_header(const uint8_t *head, size_t size, uint64_t file_size, const shard_limits *limits, shard_head *header, shard_error *error) {
     size_t known = size < 4 ? size : 4;
     uint64_t index_end;
-    shard_header *h = header;
+    shard_head *h = header;
     if (known && memcmp(head, SHARDI_MAGIC, known) != 0) return shardi_fail(error, SHARD_BAD_MAGIC, "S-HDR-2", "not a Shard file: expected it to start with SHRD");
     if (size < SHARDI_HEADER_SIZE) return bad_head(error, SHARD_TRUNCATED, "S-HDR-1", "the file ends inside its header", SHARDI_HEADER_SIZE, file_size);
     shardi_unpack_header(head, h);
@@ -51,7 +51,7 @@ static shard_code in_row(shard_error *error, uint32_t row, shard_code code) {
 
 /* S-NAM-1 to S-NAM-3, S-NAM-9, S-DAT-1 and S-DAT-2 of one row. */
 static shard_code check_row(shard_reader *reader, const shard_entry *entry, shard_error *error) {
-    const shard_header *h = &reader->header;
+    const shard_head *h = &reader->header;
     uint64_t table = h->data_section_offset - h->string_table_offset, end;
     if (!entry->name_size) return shardi_fail(error, SHARD_BAD_NAME, "S-NAM-2", "a name is empty");
     if ((uint64_t)entry->name_offset + entry->name_size > table) {

@@ -112,8 +112,8 @@ enum {
     SHARDI_KNOWN_ENTRY_FLAGS = 0x0017
 };
 
-void shardi_unpack_header(const uint8_t *data, shard_header *header);
-void shardi_pack_header(const shard_header *header, uint8_t *data);
+void shardi_unpack_header(const uint8_t *data, shard_head *header);
+void shardi_pack_header(const shard_head *header, uint8_t *data);
 int shardi_reserved_is_zero(const uint8_t *header);
 void shardi_unpack_entry(const uint8_t *data, shard_entry *entry);
 void shardi_pack_entry(const shard_entry *entry, uint8_t *data);
@@ -232,14 +232,14 @@ struct shard_reader {
     shard_limits limits;
     int checks;
     shardi_input input;
-    shard_header header;
+    shard_head header;
     const uint8_t *head;   /* up to the data section */
     shardi_slot *slots;    /* rows by the hash of their names; NULL if the names ascend */
     uint64_t name_bytes;   /* of all names together */
 };
 
 shard_code shardi_parse_header(const uint8_t *head, size_t size, uint64_t file_size, const shard_limits *limits,
-                               shard_header *header, shard_error *error);
+                               shard_head *header, shard_error *error);
 /* Checks the rows and prepares finding names; fills slots and name_bytes. */
 shard_code shardi_parse_index(shard_reader *reader, shard_error *error);
 

@@ -1,7 +1,7 @@
 /* The header and the rows of the index: the only file with their offsets. */
 #include "internal.h"
 
-void shardi_unpack_header(const uint8_t *data, shard_header *header) {
+void shardi_unpack_header(const uint8_t *data, shard_head *header) {
     header->version = data[0x04];
     header->role = data[0x05];
     header->flags = shardi_u16(data + 0x06);
@@ -15,7 +15,7 @@ void shardi_unpack_header(const uint8_t *data, shard_header *header) {
     header->total_file_size = shardi_u64(data + 0x28);
 }
 
-void shardi_pack_header(const shard_header *header, uint8_t *data) {
+void shardi_pack_header(const shard_head *header, uint8_t *data) {
     memset(data, 0, SHARDI_HEADER_SIZE);
     memcpy(data, SHARDI_MAGIC, 4);
     data[0x04] = header->version;

@@ -50,7 +50,7 @@ shard_code shardi_check_schema(const shard_json *schema, shard_error *error) {
 }
 
 static shard_code parse_schema(const shard_reader *reader, shard_document **schema, shard_error *error) {
-    const shard_header *h = &reader->header;
+    const shard_head *h = &reader->header;
     uint64_t end = h->data_section_offset, size;
     const uint8_t *text;
     uint32_t i;

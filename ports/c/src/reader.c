@@ -82,7 +82,7 @@ void shard_reader_close(shard_reader *reader) {
     shardi_release(allocator, reader);
 }
 
-const shard_header *shard_reader_header(const shard_reader *reader) { return &reader->header; }
+const shard_head *shard_reader_header(const shard_reader *reader) { return &reader->header; }
 uint32_t shard_reader_count(const shard_reader *reader) { return reader->header.entry_count; }
 
 /* Memory for bytes that are given to the caller. Bytes that are read as they stand must be there first. */

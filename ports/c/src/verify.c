@@ -31,7 +31,7 @@ static shard_code check_gap(const shard_reader *reader, uint64_t start, uint64_t
 
 /* Looks at the bytes of the data section that belong to no block. */
 static shard_code check_gaps(const shard_reader *reader, unsigned *warnings, shard_error *error) {
-    const shard_header *h = &reader->header;
+    const shard_head *h = &reader->header;
     uint64_t end = h->schema_offset && h->schema_offset <= h->total_file_size ? h->schema_offset : h->total_file_size, at = h->data_section_offset;
     gap_place *places = (gap_place *)shardi_allocate_array(reader->allocator, (uint64_t)h->entry_count + 1, sizeof *places);
     size_t count = 0, i;
@@ -56,7 +56,7 @@ static shard_code check_gaps(const shard_reader *reader, unsigned *warnings, sha
 }
 
 shard_code shard_reader_warnings(const shard_reader *reader, unsigned *warnings, shard_error *error) {
-    const shard_header *h = &reader->header;
+    const shard_head *h = &reader->header;
     uint64_t before = 0;
     uint32_t i;
     *warnings = 0;

@@ -315,7 +315,7 @@ static shard_code add_identity(shard_writer *w, const char *schema_hex, shard_er
 
 /* Header, index and names. */
 static shard_code write_head(shard_writer *w, uint64_t schema_size, shard_error *error) {
-    shard_header h;
+    shard_head h;
     uint32_t i;
     int is_written;
     uint8_t *head = (uint8_t *)shardi_allocate(w->allocator, w->head_size);

@@ -25,7 +25,7 @@ static void the_old_names_write_and_read(void) {
     CHECK(shard_writer_write(w, "/no/such/folder/old.shard") == -1);
     shard_writer_free(w);
     file = shard_open_mmap(in_folder("old.shard"));
-    CHECK(file && shard_entry_count(file) == 3 && shard_get_header(file)->role == ROLE_SAMPLE);
+    CHECK(file && shard_entry_count(file) == 3 && shard_header(file)->role == ROLE_SAMPLE);
     CHECK(!strcmp(shard_entry_name(file, 0), "a/b/c") && !shard_entry_name(file, 3) && !shard_get_entry(file, 3));
     CHECK(shard_get_entry(file, 1)->orig_size == 3 && shard_content_type(file, 1) == SHARD_CONTENT_TEXT && shard_content_type(file, 9) == 0);
     CHECK(shard_lookup(file, "a/d") == 1 && shard_lookup(file, "nothing") == -1 && shard_has_entry(file, "a/d"));
@@ -60,7 +60,7 @@ static void the_old_stream_writer_reserves_its_head(void) {
     shard_stream_writer_free(w);
     content = load(in_folder("stream.shard"), &size);
     file = shard_from_buffer(content, size);
-    CHECK(file && shard_entry_count(file) == 2 && (shard_get_header(file)->flags & FLAG_STREAMING));
+    CHECK(file && shard_entry_count(file) == 2 && (shard_header(file)->flags & FLAG_STREAMING));
     CHECK(!memcmp(shard_read_entry_by_name(file, "b", &size), "22", 2) && size == 2);
     shard_close(file);
     free(content);

@@ -14,7 +14,19 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parents[1]
 INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.MULTILINE)
 SOURCES = (
-    *("util", "hash", "sha256", "json", "json_write", "layout", "file", "codecs", "inflate", "seekable", "filters"),
+    *(
+        "util",
+        "hash",
+        "sha256",
+        "json",
+        "json_write",
+        "layout",
+        "file",
+        "codecs",
+        "inflate",
+        "seekable",
+        "filters",
+    ),
     *("index", "content", "reader", "metadata", "identity", "verify", "writer"),
     *("episode_facts", "episode_rows", "episode_read", "episode"),
     *("pack_layout", "messagepack", "record", "pack", "stream", "compat"),

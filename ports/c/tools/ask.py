@@ -28,7 +28,9 @@ def main(program: str, vectors: str) -> None:
     for path in sorted((folder / "canonical").glob("container_*.json")):
         calls.append(["write", str(path), "out.shard"])
     lines = "".join(json.dumps(call) + "\n" for call in calls)
-    subprocess.run([program, "--batch"], input=lines.encode(), check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [program, "--batch"], input=lines.encode(), check=True, stdout=subprocess.DEVNULL
+    )
 
 
 if __name__ == "__main__":

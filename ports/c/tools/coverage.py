@@ -8,7 +8,9 @@ import sys
 
 def main(least: float) -> int:
     found = re.findall(
-        r"^File '.*/src/(\w+\.c)'\nLines executed:([\d.]+)% of (\d+)", sys.stdin.read(), re.MULTILINE
+        r"^File '.*/src/(\w+\.c)'\nLines executed:([\d.]+)% of (\d+)",
+        sys.stdin.read(),
+        re.MULTILINE,
     )
     total = sum(int(count) for *_, count in found)
     reached = sum(float(share) * int(count) / 100 for _, share, count in found)
