@@ -18,24 +18,38 @@ static uint32_t big_endian(const uint8_t *data) {
     return (uint32_t)data[0] << 24 | (uint32_t)data[1] << 16 | (uint32_t)data[2] << 8 | data[3];
 }
 
+/* One round; the variables change their places from one to the next. */
+#define SHA_ROUND(a, b, c, d, e, f, g, h, i) \
+    h += (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + sha_constants[i] + w[i]; \
+    d += h; \
+    h += (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c))
+
 static void sha_block(uint32_t state[8], const uint8_t *data) {
-    uint32_t w[64], v[8];
+    uint32_t w[64], a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6], h = state[7];
     int i;
     for (i = 0; i < 16; i++) w[i] = big_endian(data + 4 * i);
     for (; i < 64; i++) {
         uint32_t early = w[i - 15], late = w[i - 2];
         w[i] = w[i - 16] + (turn(early, 7) ^ turn(early, 18) ^ early >> 3) + w[i - 7] + (turn(late, 17) ^ turn(late, 19) ^ late >> 10);
     }
-    memcpy(v, state, sizeof v);
-    for (i = 0; i < 64; i++) {
-        uint32_t choice = (v[4] & v[5]) ^ (~v[4] & v[6]), most = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-        uint32_t first = v[7] + (turn(v[4], 6) ^ turn(v[4], 11) ^ turn(v[4], 25)) + choice + sha_constants[i] + w[i];
-        uint32_t second = (turn(v[0], 2) ^ turn(v[0], 13) ^ turn(v[0], 22)) + most;
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += first;
-        v[0] = first + second;
+    for (i = 0; i < 64; i += 8) {
+        SHA_ROUND(a, b, c, d, e, f, g, h, i);
+        SHA_ROUND(h, a, b, c, d, e, f, g, i + 1);
+        SHA_ROUND(g, h, a, b, c, d, e, f, i + 2);
+        SHA_ROUND(f, g, h, a, b, c, d, e, i + 3);
+        SHA_ROUND(e, f, g, h, a, b, c, d, i + 4);
+        SHA_ROUND(d, e, f, g, h, a, b, c, i + 5);
+        SHA_ROUND(c, d, e, f, g, h, a, b, i + 6);
+        SHA_ROUND(b, c, d, e, f, g, h, a, i + 7);
     }
-    for (i = 0; i < 8; i++) state[i] += v[i];
+    state[0] += a;
+    state[1] += b;
+    state[2] += c;
+    state[3] += d;
+    state[4] += e;
+    state[5] += f;
+    state[6] += g;
+    state[7] += h;
 }
 
 void shardi_sha256_start(shardi_sha256 *hash) {

@@ -215,22 +215,3 @@ int shardi_multiply(uint64_t a, uint64_t b, uint64_t *result) {
     *result = a * b;
     return 1;
 }
-
-uint16_t shardi_u16(const uint8_t *data) { return (uint16_t)(data[0] | data[1] << 8); }
-uint32_t shardi_u32(const uint8_t *data) { return (uint32_t)shardi_u16(data) | (uint32_t)shardi_u16(data + 2) << 16; }
-uint64_t shardi_u64(const uint8_t *data) { return (uint64_t)shardi_u32(data) | (uint64_t)shardi_u32(data + 4) << 32; }
-
-void shardi_put16(uint8_t *data, uint16_t value) {
-    data[0] = (uint8_t)(value & 0xFF);
-    data[1] = (uint8_t)(value >> 8);
-}
-
-void shardi_put32(uint8_t *data, uint32_t value) {
-    shardi_put16(data, (uint16_t)(value & 0xFFFF));
-    shardi_put16(data + 2, (uint16_t)(value >> 16));
-}
-
-void shardi_put64(uint8_t *data, uint64_t value) {
-    shardi_put32(data, (uint32_t)(value & 0xFFFFFFFFu));
-    shardi_put32(data + 4, (uint32_t)(value >> 32));
-}
