@@ -9,6 +9,7 @@ NPM ?= npm
 CARGO ?= cargo
 # The rust-version of ports/rust/Cargo.toml.
 RUST_OLDEST := 1.88
+CMAKE ?= cmake
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Not empty: a language whose tools are missing is an error, and not only left out.
 ALL_LANGUAGES ?=
@@ -33,7 +34,7 @@ help:
 	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
 	@echo "make test-convert  converters, with files that the libraries of other formats wrote"
 	@echo "make test-pythons  the core tests on every other Python that this machine has or can get"
-	@echo "make test-ports    the tests of the Go, TypeScript and Rust libraries, where Go, npm and cargo are installed"
+	@echo "make test-ports    the tests of the Go, TypeScript, Rust and C libraries, where their tools are installed"
 	@echo "make conformance   asks the conformance program of every language about every vector; writes spec/CONFORMANCE.md"
 	@echo "make lint      ruff, mypy, codespell, and the generated files"
 	@echo "make vectors   regenerate spec/vectors"
@@ -112,8 +113,9 @@ test: $(ENV)/test/.ready
 	@echo "Not run here: exhaustive damage tests (-m slow), converters, other Pythons, oldest dependencies, wheel, fuzzing. Run 'make test-all'."
 
 # The languages whose tools are there, and those whose tools are missing.
-LANGUAGES := $(if $(shell command -v $(GO)),go) $(if $(shell command -v $(NPM)),typescript) $(if $(shell command -v $(CARGO)),rust)
-MISSING := $(filter-out $(LANGUAGES),go typescript rust)
+LANGUAGES := $(if $(shell command -v $(GO)),go) $(if $(shell command -v $(NPM)),typescript) $(if $(shell command -v $(CARGO)),rust) \
+	$(if $(and $(shell command -v $(CMAKE)),$(shell command -v $(CC))),c)
+MISSING := $(filter-out $(LANGUAGES),go typescript rust c)
 
 # The conformance programs.
 ports: $(LANGUAGES:%=ports/%/conformance/run)
@@ -130,6 +132,9 @@ ports/typescript/conformance/run: ports/typescript/node_modules/.ready always
 ports/rust/conformance/run: always
 	@cd ports/rust && $(CARGO) build --quiet --locked --workspace --all-features
 	@cp ports/rust/target/debug/shard-conformance $@
+
+ports/c/conformance/run: always
+	@ports/c/build.sh release && cp ports/c/build/release/run $@
 
 # Not `npm ci`, which refuses a lock file without the optional packages of every other platform.
 ports/typescript/node_modules/.ready: ports/typescript/package-lock.json
@@ -149,6 +154,9 @@ test-rust: ports
 	cd ports/rust && $(CARGO) fmt --all --check
 	cd ports/rust && $(CARGO) clippy --quiet --locked --workspace --all-targets --all-features -- -D warnings
 	cd ports/rust && $(CARGO) test --quiet --locked --workspace --all-features
+
+test-c: ports
+	ports/c/test.sh
 
 test-quick: $(ENV)/test/.ready ports
 	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES) --ignore=tests/convert
@@ -191,6 +199,10 @@ test-all-rust: ports
 		else echo "left out: Rust $(RUST_OLDEST), which is not installed"; fi
 	cd ports/rust && $(CARGO) test --quiet --locked --release --all-features --test hostile
 	ports/rust/fuzz/run.sh 20
+
+test-all-c: ports
+	ports/c/test.sh all
+	ports/c/fuzz.sh 5
 
 # In two halves, each on one processor: checking types takes as long as everything else.
 lint: $(ENV)/test/.ready
@@ -238,6 +250,7 @@ benchmarks/.typescript.md: ports/typescript/node_modules/.ready always
 fuzz: fuzz-files $(ENV)/test/.ready ports
 	$(if $(filter go,$(LANGUAGES)),ports/go/fuzz.sh $$(( $(FUZZ_SECONDS) / 20 + 1 )))
 	$(if $(filter rust,$(LANGUAGES)),ports/rust/fuzz/run.sh $$(( $(FUZZ_SECONDS) / 5 + 1 )))
+	$(if $(filter c,$(LANGUAGES)),ports/c/fuzz.sh $$(( $(FUZZ_SECONDS) / 5 + 1 )))
 	$(ENV)/test/bin/python -m tests.conformance.differential --seconds $(FUZZ_SECONDS) --seed $$$$
 
 # atheris has wheels for CPython on Linux up to 3.13 only.
@@ -245,5 +258,5 @@ fuzz-files: $(ENV)/fuzz/.ready
 	$(ENV)/fuzz/bin/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS)
 
 clean:
-	rm -rf $(ENV) demo-out fuzz-work build dist ports/*/conformance/run .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(ENV) demo-out fuzz-work build dist ports/*/conformance/run ports/c/build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -297,7 +297,8 @@ def compare(
     """Asks all programs about one file; gives what they disagree about."""
     able = [port for port in ports if kind.feature in port.features]
     for question in kind.questions:
-        answers = {port.name: port.ask([*question, str(file)]) for port in able}
+        asked = [one for one in able if question != ("recover",) or "K" in one.features]
+        answers = {port.name: port.ask([*question, str(file)]) for port in asked}
         problem = disagreement(answers)
         if problem is not None and "bad_compression" in problem and has_lz4_offset_0(file):
             return None

@@ -47,7 +47,8 @@ FEATURES: Final = {
     "G": "signatures",
     "V": "warnings",
     "W": "write containers",
-    "E": "episodes",
+    "X": "read episodes",
+    "E": "read and write episodes",
     "C": "video",
     "D": "residuals",
     "H": "chunks and sidecars",
@@ -59,6 +60,9 @@ FEATURES: Final = {
     "B": "write packs",
 }
 """What a program may have, by letter."""
+
+IMPLIED: Final = {"E": "X"}
+"""Features that come with another one. A program that reads episodes and does not write them has only the smaller one."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +189,7 @@ def _features(kind: str, case: Told) -> str:
         return "P" + _codecs(json.dumps(case["records"]))
     if kind == "set":
         return "PTN"
-    return ("E" if kind == "episode" else "OE") + _episode_features(case["episode"] or {})
+    return ("X" if kind == "episode" else "OE") + _episode_features(case["episode"] or {})
 
 
 def _container_features(case: Told) -> str:
@@ -225,8 +229,10 @@ _BY_RULE: Final = {
 
 def _refusal_features(kind: str, name: str, case: Told) -> str:
     rule, when = str(case["rule"]), str(case["when"])
-    letters = {"container": "R", "episode": "E", "pack": "P", "set": "PTN"}[kind]
-    letters += _BY_RULE.get(rule[:5], "")
+    letters = {"container": "R", "episode": "X", "pack": "P", "set": "PTN"}[kind]
+    letters += _BY_RULE.get(rule[:5], "") + "H" * (
+        kind == "episode" and name.startswith("sidecar_")
+    )
     letters += "V" * (when in ("verify", "check")) + "S" * (when == "range")
     return letters + _codecs(name)
 
@@ -341,7 +347,8 @@ class Program:
         self._command = [*command, "--batch"]
         self._process: subprocess.Popen[bytes] | None = None
         self.info = self.ask(["info"])
-        self.features = frozenset(self.info["features"])
+        stated = self.info["features"]
+        self.features = frozenset([*stated, *(IMPLIED[one] for one in stated if one in IMPLIED)])
         self._usual_memory = self.peak_memory
 
     def ask(self, arguments: Sequence[str]) -> Told:
