@@ -26,7 +26,7 @@ def main(program: str, vectors: str) -> None:
         if kind == "pack":
             calls.append(["stream", file])
     for path in sorted((folder / "canonical").glob("container_*.json")):
-        calls.append(["write", str(path), "out.shard"])
+        calls.append(["write", str(path), "build/out.shard"])
     lines = "".join(json.dumps(call) + "\n" for call in calls)
     subprocess.run(
         [program, "--batch"], input=lines.encode(), check=True, stdout=subprocess.DEVNULL
