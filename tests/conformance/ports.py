@@ -231,7 +231,7 @@ def _refusal_features(kind: str, name: str, case: Told) -> str:
     rule, when = str(case["rule"]), str(case["when"])
     letters = {"container": "R", "episode": "X", "pack": "P", "set": "PTN"}[kind]
     letters += _BY_RULE.get(rule[:5], "") + "H" * (
-        kind == "episode" and name.startswith("sidecar_")
+        kind == "episode" and name.startswith(("sidecar_", "episode_chunks_"))
     )
     letters += "V" * (when in ("verify", "check")) + "S" * (when == "range")
     return letters + _codecs(name)

@@ -29,6 +29,8 @@ shard_code load_case(const char *path, shard_document **document, shard_error *e
 /* A string of a case as a number, or a copy of it as C text; 0 and "" if it is not there. */
 uint64_t case_number(const shard_json *value, const char *key);
 const char *case_text(const shard_json *value, const char *key, char *room, size_t size);
+/* How to read the file of a vector, which may lower limits. */
+shard_options case_options(const shard_json *told);
 /* An error of this program itself. */
 shard_code program_error(shard_error *error, const char *message);
 /* sha256 and identity of a container that was written. */

@@ -221,7 +221,8 @@ static shard_code step(const shard_reader *r, const shard_json *told, shard_erro
 
 shard_code step_container(answer *out, const char *file, const shard_json *told, shard_error *error) {
     shard_reader *r;
-    shard_code code = shard_reader_open(file, NULL, &r, error);
+    shard_options options = case_options(told);
+    shard_code code = shard_reader_open(file, &options, &r, error);
     if (code == SHARD_OK) code = step(r, told, error);
     if (code == SHARD_OK) put(out, "{\"done\":true}");
     shard_reader_close(r);

@@ -365,7 +365,8 @@ static shard_code touch(answer *out, const shard_episode *ep, const shard_json *
 shard_code step_episode(answer *out, const char *file, const shard_json *told, shard_error *error) {
     shard_episode *ep;
     char when[16];
-    shard_code code = shard_episode_open(file, NULL, &ep, error);
+    shard_options options = case_options(told);
+    shard_code code = shard_episode_open(file, &options, &ep, error);
     case_text(told, "when", when, sizeof when);
     if (code == SHARD_OK && !strcmp(when, "touch")) code = touch(out, ep, shard_json_get(told, "touch"), error);
     if (code == SHARD_OK && !strcmp(when, "check")) code = shard_episode_check(ep, error);

@@ -128,6 +128,20 @@ uint64_t case_number(const shard_json *value, const char *key) {
     return strtoull(case_text(value, key, text, sizeof text), NULL, 10);
 }
 
+shard_options case_options(const shard_json *told) {
+    const shard_json *lowered = shard_json_get(told, "limits");
+    shard_options options;
+    memset(&options, 0, sizeof options);
+    options.limits.max_entries = case_number(lowered, "max_entries");
+    options.limits.max_index_bytes = case_number(lowered, "max_index_bytes");
+    options.limits.max_string_table_bytes = case_number(lowered, "max_string_table_bytes");
+    options.limits.max_decompressed_bytes = case_number(lowered, "max_decompressed_bytes");
+    options.limits.max_window_bytes = case_number(lowered, "max_window_bytes");
+    options.limits.max_json_bytes = case_number(lowered, "max_json_bytes");
+    options.limits.max_json_nodes = case_number(lowered, "max_json_nodes");
+    return options;
+}
+
 /* ---- calls ---- */
 
 /* A program made without zstd or lz4 does not claim them, nor what needs them. */

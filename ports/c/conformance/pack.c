@@ -297,7 +297,8 @@ shard_code step_pack(answer *out, const char *file, const shard_json *told, shar
     if (!strcmp(when, "stream")) {
         code = stream(NULL, file, NULL, &count, error);
     } else {
-        code = shard_pack_open(file, NULL, &pack, error);
+        shard_options options = case_options(told);
+        code = shard_pack_open(file, &options, &pack, error);
         if (code == SHARD_OK) code = step_in_pack(pack, when, told, error);
         shard_pack_close(pack);
     }
