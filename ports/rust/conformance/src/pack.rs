@@ -29,6 +29,7 @@ const MOST_LISTED: usize = 1000;
 
 fn read(file: &Path) -> Result<Object> {
     let reader = ShardPackReader::open(file)?;
+    let metadata = reader.metadata()?;
     let mut records = Vec::with_capacity(reader.len());
     for (number, record) in reader.records().enumerate() {
         let record = record?;
@@ -48,7 +49,7 @@ fn read(file: &Path) -> Result<Object> {
     }
     Ok(json::object([
         ("index_offset", decimal(reader.footer().index_offset)),
-        ("metadata", reader.metadata()?.into()),
+        ("metadata", metadata.into()),
         ("records", records.into()),
     ]))
 }
