@@ -23,7 +23,7 @@ use crate::{Code, Error, Result};
 const NEARLY_FULL: u64 = 3 << 28;
 /// What a finished file adds for each step: its tick, `done`, and the reward in f32.
 const ADDED: u64 = 4 + 1 + 4;
-const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The journal that is written now, and all that goes into it.
 #[derive(Debug)]
@@ -297,20 +297,32 @@ impl Tape {
         self.attempt(Self::settle)
     }
 
-    /// Hands what was written to the system and, if it is time, to the disk.
+    /// Hands what was written to the system and, if every run is synced, to the disk.
     fn settle(&mut self, journal: &mut JournalWriter) -> Result<()> {
         journal.flush()?;
-        let is_due = match self.options.sync {
-            SyncPolicy::EveryRun => true,
-            SyncPolicy::EverySecond => self.synced.elapsed() >= SYNC_INTERVAL,
-            SyncPolicy::Never => false,
-        };
-        if is_due && journal.is_unsynced {
+        if self.options.sync == SyncPolicy::EveryRun {
             journal.sync()?;
-            self.synced = Instant::now();
         }
         self.durable = self.first_step.saturating_add(self.in_file);
         Ok(())
+    }
+
+    /// The journal, if it is time to sync it. The caller does that without holding up those who record.
+    pub(crate) fn due_for_sync(&mut self) -> Option<std::fs::File> {
+        let is_due =
+            self.options.sync == SyncPolicy::EverySecond && self.synced.elapsed() >= SYNC_INTERVAL;
+        let file = self
+            .journal
+            .as_mut()
+            .filter(|journal| is_due && journal.is_unsynced)?
+            .sync_handle()?;
+        self.synced = Instant::now();
+        Some(file)
+    }
+
+    /// Keeps why nothing can be recorded any more.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.failure.get_or_insert(error);
     }
 
     /// Writes what has waited long enough, and gives the full journals.
