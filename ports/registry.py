@@ -263,7 +263,10 @@ def rust_enum(name: str, about: str, rows: list[tuple[str, str]]) -> list[str]:
     for code, meaning in rows:
         lines += [f"    /// {meaning[:1].upper()}{meaning[1:]}.", f"    {rust_name(code)},"]
     lines += ["}", "", f"impl {name} {{"]
-    lines += ["    /// All of them, in the order of the registry.", f"    pub const ALL: &[{name}] = &["]
+    lines += [
+        "    /// All of them, in the order of the registry.",
+        f"    pub const ALL: &[{name}] = &[",
+    ]
     lines += [f"        {name}::{rust_name(code)}," for code, _ in rows]
     lines += ["    ];", "", "    /// The code as every language spells it."]
     lines += ["    pub const fn as_str(self) -> &'static str {", "        match self {"]
@@ -332,7 +335,9 @@ def rust() -> str:
         names = f'"{name}" | "{other}"' if other else f'"{name}"'
         lines.append(f"            {names} => DType::{rust_name(name)},")
     lines += ["            _ => return None,", "        })", "    }", "}", ""]
-    lines += ["/// Content types of packs: the type, its endings, and whether it is compressed already."]
+    lines += [
+        "/// Content types of packs: the type, its endings, and whether it is compressed already."
+    ]
     lines += ["pub(crate) const PACK_CONTENT_TYPES: &[(&str, &[&str], bool)] = &["]
     for kind, ends, mark in pack_content_types():
         listed = ", ".join(f'"{end}"' for end in ends)

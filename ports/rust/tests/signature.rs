@@ -68,3 +68,16 @@ fn text_that_is_no_signature_is_refused() {
         assert_eq!((error.code(), error.rule()), (Code::BadMetadata, "S-SIG-2"));
     }
 }
+
+#[test]
+fn other_languages_sign_the_same_bytes() {
+    let Some(folder) = common::vectors("valid") else {
+        return;
+    };
+    // Ed25519 is deterministic: this is what the Python library gives for this key.
+    let expected = "4a5e4dd7a12b2fc665b65be80d7f017a2105919768d726b50b1e404736863cc1\
+                    4b153464ea71e15ad4596a59103c24275182980af454cb4f52045db949db910a";
+    let reader = ShardReader::open(folder.join("hello.shard")).unwrap();
+    let signature = reader.sign(&SigningKey::from_bytes(&[7; 32])).unwrap();
+    assert_eq!(signature.signature, expected);
+}

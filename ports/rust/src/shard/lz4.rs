@@ -61,8 +61,9 @@ fn decode_block(stored: &[u8], out: &mut [u8]) -> Result<usize, Fault> {
             .copy_from_slice(piece);
         (rest, done) = (after, end);
         if rest.is_empty() {
+            // The length of a match that does not follow means nothing; liblz4 ignores it, too.
             let has_end = match_end == 0 || done.saturating_sub(match_end) >= LAST_LITERALS;
-            return if token & 15 == 0 && has_end {
+            return if has_end {
                 Ok(done)
             } else {
                 Err(Fault::BadEnd)

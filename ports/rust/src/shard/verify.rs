@@ -61,7 +61,8 @@ impl ShardReader {
             let is_unknown = entry.flags & !entry_flags::KNOWN != 0;
             report(Warning::NameHashMismatch, hash != entry.name_hash);
             report(Warning::Misaligned, entry.disk_size > 0 && !is_aligned);
-            report(Warning::NoChecksum, !self.has_checksum(&entry));
+            let is_unchecked = entry.orig_size > 0 && !self.has_checksum(&entry);
+            report(Warning::NoChecksum, is_unchecked);
             report(Warning::NotAscending, entry.data_offset < before);
             report(Warning::NonzeroReserved, is_unknown);
             before = entry.data_offset;
