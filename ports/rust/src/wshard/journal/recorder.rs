@@ -7,10 +7,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::files::{RecordingFiles, exists};
+use super::finish::{Finisher, save_recorded};
 use super::frame::Kind;
 use super::group::{ChannelDef, Group, Writing};
 use super::recover::save_over;
-use super::roll::{Finisher, SYNC_INTERVAL, Tape, save_recorded};
+use super::roll::{SYNC_INTERVAL, Tape};
 use super::writer::JournalWriter;
 use crate::json::{self, Object, Value};
 use crate::shard::Codec;
