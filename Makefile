@@ -8,7 +8,7 @@ GO ?= go
 NPM ?= npm
 CARGO ?= cargo
 # The rust-version of ports/rust/Cargo.toml.
-RUST_OLDEST := 1.88
+RUST_OLDEST := 1.89
 CMAKE ?= cmake
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Not empty: a language whose tools are missing is an error, and not only left out.

@@ -4,6 +4,7 @@
 
 mod container;
 mod episode;
+mod episode_case;
 mod journal;
 mod pack;
 mod recording;

@@ -9,7 +9,7 @@ use shard_format::wshard::{
 };
 use shard_format::{DType, Error, Result, hash};
 
-use crate::{Kind, UNSUPPORTED, episode, number, text};
+use crate::{Kind, UNSUPPORTED, episode_case, number, text};
 
 pub const KIND: Kind = Kind {
     name: "recording",
@@ -42,7 +42,7 @@ fn options(case: &Object) -> Result<RecordOptions> {
     let of = |key: &str| case.get(key).and_then(Value::as_object);
     let missing = || Error::invalid("the case has no episode or no options");
     let (told, chosen) = of("episode").zip(of("options")).ok_or_else(missing)?;
-    let ep = episode::make(told)?;
+    let ep = episode_case::make(told)?;
     let channels = list(case, "channels").map(channel).collect::<Result<_>>()?;
     let steps = list(case, "calls").filter_map(|call| call.get("step").and_then(Value::as_object));
     let first = steps.take(1).next().cloned().unwrap_or_default();

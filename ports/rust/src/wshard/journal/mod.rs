@@ -2,6 +2,7 @@
 
 mod episode;
 mod files;
+mod finish;
 mod frame;
 mod group;
 mod read;

@@ -7,10 +7,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::files::{RecordingFiles, exists};
+use super::finish::{Finisher, save_recorded};
 use super::frame::Kind;
 use super::group::{ChannelDef, Group, Writing};
 use super::recover::save_over;
-use super::roll::{Finisher, Tape, save_recorded};
+use super::roll::{SYNC_INTERVAL, Tape};
 use super::writer::JournalWriter;
 use crate::json::{self, Object, Value};
 use crate::shard::Codec;
@@ -218,7 +219,8 @@ impl Recorder {
         }
         start.insert("channels".into(), Value::List(rows));
         let finisher = Finisher::new(files.clone(), &options);
-        let interval = options.flush_interval.div_f32(2.0);
+        let interval = options.flush_interval.min(SYNC_INTERVAL).div_f32(2.0);
+        let journal_path = path.clone();
         let tape = Arc::new(Mutex::new(Tape::new(
             files, options, start, journal, steps, clocked,
         )));
@@ -231,6 +233,11 @@ impl Recorder {
                 while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
                     let full = held(&tape_of_helper).tend();
                     held(&finisher_of_helper).take(full);
+                    let unsynced = held(&tape_of_helper).due_for_sync();
+                    if let Some(Err(e)) = unsynced.map(|file| file.sync_data()) {
+                        let failed = Error::io("cannot record", Some(&journal_path), e);
+                        held(&tape_of_helper).fail(failed);
+                    }
                 }
             });
         let helper = helper.map_err(|e| Error::io("cannot record", Some(&path), e))?;

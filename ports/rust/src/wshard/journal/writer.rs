@@ -177,6 +177,13 @@ impl JournalWriter {
         Ok(())
     }
 
+    /// The file, for somebody else who syncs what was written so far.
+    pub(crate) fn sync_handle(&mut self) -> Option<File> {
+        let file = self.file.try_clone().ok()?; // or the next one syncs
+        self.is_unsynced = false;
+        Some(file)
+    }
+
     /// Also makes the name of a new journal survive a loss of power.
     pub(crate) fn sync_with_name(&mut self) -> Result<()> {
         self.sync()?;
