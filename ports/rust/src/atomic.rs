@@ -19,14 +19,8 @@ pub struct NewFile {
 impl NewFile {
     /// Starts a file that will have this path.
     pub fn create(path: &Path) -> Result<NewFile> {
-        let (file, temporary) =
-            create_beside(path).map_err(|e| Error::io("cannot write", Some(path), e))?;
-        Ok(NewFile {
-            file,
-            temporary,
-            path: path.to_path_buf(),
-            published: false,
-        })
+        let (file, temporary) = create_beside(path).map_err(|e| Error::io("cannot write", Some(path), e))?;
+        Ok(NewFile { file, temporary, path: path.to_path_buf(), published: false })
     }
 
     /// The open file.
@@ -49,9 +43,7 @@ impl NewFile {
         if let Ok(before) = fs::symlink_metadata(&self.path)
             && before.is_file()
         {
-            self.file
-                .set_permissions(before.permissions())
-                .map_err(failed("cannot write"))?;
+            self.file.set_permissions(before.permissions()).map_err(failed("cannot write"))?;
         }
         if sync {
             self.file.sync_all().map_err(failed("cannot sync"))?;

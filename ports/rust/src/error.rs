@@ -60,9 +60,7 @@ impl Error {
     /// What the operating system says about a file.
     #[cold]
     pub fn io(problem: &'static str, path: Option<&Path>, source: io::Error) -> Error {
-        Error::new(Code::IoError, "", problem)
-            .with_path(path)
-            .with_source(source)
+        Error::new(Code::IoError, "", problem).with_path(path).with_source(source)
     }
 
     /// What the rule asks for.
@@ -120,10 +118,7 @@ impl Error {
 
     /// The error that led to this one.
     #[must_use]
-    pub fn with_source(
-        mut self,
-        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Error {
+    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         self.0.source = Some(Arc::from(source.into()));
         self
     }

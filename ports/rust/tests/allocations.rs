@@ -36,23 +36,9 @@ fn windows_allocate_nothing() {
     let folder = Folder::new("allocations");
     let path = folder.path("a.shard");
     let content: Vec<u8> = (0..90_000u32).flat_map(|i| (i / 5).to_le_bytes()).collect();
-    let filters = Filters {
-        delta: Some(Delta {
-            order: 2,
-            width: 4,
-            row: 12,
-        }),
-        planes: Some(4),
-    };
-    let seekable = EntryOptions {
-        codec: Some(Codec::Zstd),
-        frame_bytes: Some(24_000),
-        ..EntryOptions::default()
-    };
-    let filtered = EntryOptions {
-        filters: Some(filters),
-        ..seekable.clone()
-    };
+    let filters = Filters { delta: Some(Delta { order: 2, width: 4, row: 12 }), planes: Some(4) };
+    let seekable = EntryOptions { codec: Some(Codec::Zstd), frame_bytes: Some(24_000), ..EntryOptions::default() };
+    let filtered = EntryOptions { filters: Some(filters), ..seekable.clone() };
     let mut writer = ShardWriter::create(&path, WriterOptions::default()).unwrap();
     writer.write("raw", &content).unwrap();
     writer.write_with("seekable", &content, &seekable).unwrap();

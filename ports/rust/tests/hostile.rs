@@ -23,11 +23,7 @@ impl Random {
     fn damage(&mut self, data: &mut Vec<u8>) {
         const INTERESTING: [u8; 8] = [0, 1, 0x7F, 0x80, 0xFF, 0x28, 0x5E, 0x22];
         for _ in 0..=self.below(4) {
-            let end = if self.below(3) == 0 {
-                data.len()
-            } else {
-                data.len().min(400)
-            };
+            let end = if self.below(3) == 0 { data.len() } else { data.len().min(400) };
             let at = self.below(end);
             let Some(byte) = data.get_mut(at) else { return };
             *byte = match self.below(3) {
@@ -82,7 +78,8 @@ fn damaged_files_are_errors_and_memory_and_files_agree() {
 #[test]
 fn damaged_json_is_an_error_or_a_value_with_a_canonical_form() {
     let mut random = Random(7);
-    let text = br#"{"a":[1,-2.5e-3,"x\u00e9\ud83d\ude00",null,true],"b":{"c":123456789012345678901234567890},"\u0000":"\n"}"#;
+    let text =
+        br#"{"a":[1,-2.5e-3,"x\u00e9\ud83d\ude00",null,true],"b":{"c":123456789012345678901234567890},"\u0000":"\n"}"#;
     for _ in 0..20_000 {
         let mut data = text.to_vec();
         random.damage(&mut data);
@@ -98,15 +95,9 @@ fn damaged_json_is_an_error_or_a_value_with_a_canonical_form() {
 #[test]
 fn deep_and_wide_json_is_refused_before_it_costs_anything() {
     let deep = "[".repeat(1 << 20);
-    assert_eq!(
-        Value::parse(deep.as_bytes()).unwrap_err().code(),
-        Code::BadMetadata
-    );
+    assert_eq!(Value::parse(deep.as_bytes()).unwrap_err().code(), Code::BadMetadata);
     let wide = format!("[{}0]", "0,".repeat(1_000_000));
-    assert_eq!(
-        Value::parse(wide.as_bytes()).unwrap_err().code(),
-        Code::LimitExceeded
-    );
+    assert_eq!(Value::parse(wide.as_bytes()).unwrap_err().code(), Code::LimitExceeded);
     assert!(Value::parse(format!("{}0{}", "[".repeat(128), "]".repeat(128)).as_bytes()).is_ok());
     assert!(Value::parse(format!("{}0{}", "[".repeat(129), "]".repeat(129)).as_bytes()).is_err());
 }

@@ -32,23 +32,16 @@ fn any_json() -> impl Strategy<Value = Object> {
 
 fn any_messagepack() -> impl Strategy<Value = messagepack::Value> {
     use messagepack::Value as Packed;
-    let integer = prop_oneof![
-        any::<i64>().prop_map(i128::from),
-        any::<u64>().prop_map(i128::from),
-        -200..200_i128
-    ];
+    let integer = prop_oneof![any::<i64>().prop_map(i128::from), any::<u64>().prop_map(i128::from), -200..200_i128];
     let key = prop_oneof![
         Just(Packed::Nil),
         any::<bool>().prop_map(Packed::Bool),
         integer.prop_map(Packed::Integer),
         ".{0,40}".prop_map(Packed::Text),
         prop::collection::vec(any::<u8>(), 0..40).prop_map(Packed::Binary),
-        (any::<i8>(), prop::collection::vec(any::<u8>(), 0..20))
-            .prop_map(|(code, data)| Packed::Extension(code, data)),
+        (any::<i8>(), prop::collection::vec(any::<u8>(), 0..20)).prop_map(|(code, data)| Packed::Extension(code, data)),
     ];
-    let float = any::<f64>()
-        .prop_filter("equal to itself", |value| !value.is_nan())
-        .prop_map(Packed::Float);
+    let float = any::<f64>().prop_filter("equal to itself", |value| !value.is_nan()).prop_map(Packed::Float);
     let value = prop_oneof![key.clone(), float].prop_recursive(3, 24, 6, {
         let key = key.clone();
         move |inner| {
@@ -65,10 +58,8 @@ fn unique_map(
     pairs: impl Strategy<Value = Vec<(messagepack::Value, messagepack::Value)>>,
 ) -> impl Strategy<Value = messagepack::Value> {
     pairs.prop_map(|pairs| {
-        let unique: BTreeMap<Vec<u8>, _> = pairs
-            .into_iter()
-            .map(|pair| (messagepack::encode(&pair.0).unwrap(), pair))
-            .collect();
+        let unique: BTreeMap<Vec<u8>, _> =
+            pairs.into_iter().map(|pair| (messagepack::encode(&pair.0).unwrap(), pair)).collect();
         messagepack::Value::Map(unique.into_values().collect())
     })
 }
@@ -77,8 +68,7 @@ fn any_record() -> impl Strategy<Value = Record> {
     let metadata = prop_oneof![
         any_json().prop_map(Metadata::Json),
         any_messagepack()
-            .prop_filter("an empty map reads as no metadata", |map| *map
-                != messagepack::Value::Map(Vec::new()))
+            .prop_filter("an empty map reads as no metadata", |map| *map != messagepack::Value::Map(Vec::new()))
             .prop_map(Metadata::MessagePack),
     ];
     let data = prop_oneof![
@@ -95,37 +85,21 @@ fn any_record() -> impl Strategy<Value = Record> {
             }
             entry
         };
-        Record {
-            key,
-            metadata,
-            file_entries: entries.into_iter().map(entry).collect(),
-        }
+        Record { key, metadata, file_entries: entries.into_iter().map(entry).collect() }
     })
 }
 
 fn any_records() -> impl Strategy<Value = Vec<Record>> {
     prop::collection::vec(any_record(), 0..6).prop_map(|records| {
-        let unique: BTreeMap<String, Record> = records
-            .into_iter()
-            .map(|record| (record.key.clone(), record))
-            .collect();
+        let unique: BTreeMap<String, Record> = records.into_iter().map(|record| (record.key.clone(), record)).collect();
         unique.into_values().rev().collect()
     })
 }
 
 fn any_options() -> impl Strategy<Value = WriterOptions> {
     let encodings = [Encoding::None, Encoding::Lz4, Encoding::Zstd];
-    (
-        prop::sample::select(vec![1, 8, 64]),
-        prop::sample::select(encodings.to_vec()),
-        any_json(),
-    )
-        .prop_map(|(alignment, compression, user)| WriterOptions {
-            alignment,
-            compression,
-            user,
-            ..options()
-        })
+    (prop::sample::select(vec![1, 8, 64]), prop::sample::select(encodings.to_vec()), any_json())
+        .prop_map(|(alignment, compression, user)| WriterOptions { alignment, compression, user, ..options() })
 }
 
 proptest! {
@@ -180,35 +154,17 @@ proptest! {
 fn canonical_vectors_are_written_with_the_same_bytes() {
     for path in files(&["valid_packs"], "shardpack") {
         let case = read_json(&path.with_extension("json"));
-        let how = case
-            .get("canonical")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+        let how = case.get("canonical").and_then(Value::as_str).unwrap_or_default();
         if how.is_empty() {
             continue;
         }
         let reader = ShardPackReader::open(&path).unwrap();
         let fields = reader.metadata().unwrap();
         let memory = Memory::default();
-        let text = fields
-            .get("created")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        let alignment = reader
-            .records()
-            .next()
-            .map_or(8, |first| first.unwrap().alignment());
-        let user = fields
-            .get("user")
-            .and_then(Value::as_object)
-            .cloned()
-            .unwrap_or_default();
-        let options = WriterOptions {
-            alignment,
-            user,
-            created: Some(text.to_owned()),
-            ..options()
-        };
+        let text = fields.get("created").and_then(Value::as_str).unwrap_or_default();
+        let alignment = reader.records().next().map_or(8, |first| first.unwrap().alignment());
+        let user = fields.get("user").and_then(Value::as_object).cloned().unwrap_or_default();
+        let options = WriterOptions { alignment, user, created: Some(text.to_owned()), ..options() };
         let mut writer = ShardPackWriter::to_stream(memory.clone(), options).unwrap();
         writer.keep_fields(fields);
         for record in reader.records() {
@@ -219,11 +175,7 @@ fn canonical_vectors_are_written_with_the_same_bytes() {
             }
         }
         writer.finalize().unwrap();
-        assert!(
-            memory.bytes() == std::fs::read(&path).unwrap(),
-            "{}",
-            path.display()
-        );
+        assert!(memory.bytes() == std::fs::read(&path).unwrap(), "{}", path.display());
     }
 }
 
@@ -231,17 +183,10 @@ fn canonical_vectors_are_written_with_the_same_bytes() {
 fn absent_keys_are_not_found() {
     for path in files(&["valid_packs"], "shardpack") {
         let reader = ShardPackReader::open(&path).unwrap();
-        for key in read_json(&path.with_extension("json"))
-            .get("absent_keys")
-            .and_then(Value::as_list)
-            .unwrap_or_default()
+        for key in
+            read_json(&path.with_extension("json")).get("absent_keys").and_then(Value::as_list).unwrap_or_default()
         {
-            assert_eq!(
-                reader.find(key.as_str().unwrap()).unwrap(),
-                None,
-                "{}",
-                path.display()
-            );
+            assert_eq!(reader.find(key.as_str().unwrap()).unwrap(), None, "{}", path.display());
         }
     }
 }
@@ -265,18 +210,9 @@ fn a_shard_appears_complete_or_not_at_all() {
     assert_eq!(folder.names(), ["a.shardpack"]);
 
     let error = ShardPackWriter::create(&path, options()).err().unwrap();
-    assert_eq!(
-        (error.code(), error.path()),
-        (Code::InvalidArgument, Some(&*path))
-    );
-    let replacing = WriterOptions {
-        overwrite: true,
-        ..options()
-    };
-    ShardPackWriter::create(&path, replacing)
-        .unwrap()
-        .finalize()
-        .unwrap();
+    assert_eq!((error.code(), error.path()), (Code::InvalidArgument, Some(&*path)));
+    let replacing = WriterOptions { overwrite: true, ..options() };
+    ShardPackWriter::create(&path, replacing).unwrap().finalize().unwrap();
     assert!(ShardPackReader::open(&path).unwrap().is_empty());
 }
 
@@ -304,11 +240,7 @@ fn a_refused_record_leaves_the_shard_as_it_was() {
         (not_a_map, "P-MTD-3"),
     ] {
         let error = writer.write_record(&refused).unwrap_err();
-        assert_eq!(
-            (error.code(), error.rule()),
-            (Code::InvalidArgument, rule),
-            "{error}"
-        );
+        assert_eq!((error.code(), error.rule()), (Code::InvalidArgument, rule), "{error}");
     }
     writer.write_record(&record("b", &[])).unwrap();
     writer.finalize().unwrap();
@@ -329,14 +261,8 @@ fn a_writer_that_could_not_write_gives_no_shard() {
     }
     let mut writer = ShardPackWriter::to_stream(Full, options()).unwrap();
     let large = record("a", &[("x", &[0; 2 << 20])]);
-    assert_eq!(
-        writer.write_record(&large).unwrap_err().code(),
-        Code::IoError
-    );
-    assert_eq!(
-        writer.write_record(&record("b", &[])).unwrap_err().code(),
-        Code::IoError
-    );
+    assert_eq!(writer.write_record(&large).unwrap_err().code(), Code::IoError);
+    assert_eq!(writer.write_record(&record("b", &[])).unwrap_err().code(), Code::IoError);
     assert_eq!(writer.finalize().unwrap_err().code(), Code::IoError);
 }
 
@@ -344,17 +270,8 @@ fn a_writer_that_could_not_write_gives_no_shard() {
 fn raw_entries_of_a_file_are_used_in_place() {
     let folder = Folder::new("raw_entries_of_a_file_are_used_in_place");
     let path = folder.path("a.shardpack");
-    let mut writer = ShardPackWriter::create(
-        &path,
-        WriterOptions {
-            alignment: 64,
-            ..options()
-        },
-    )
-    .unwrap();
-    writer
-        .write_record(&record("a", &[("x.npy", &[9; 100_000])]))
-        .unwrap();
+    let mut writer = ShardPackWriter::create(&path, WriterOptions { alignment: 64, ..options() }).unwrap();
+    writer.write_record(&record("a", &[("x.npy", &[9; 100_000])])).unwrap();
     writer.finalize().unwrap();
     let reader = ShardPackReader::open(&path).unwrap();
     let record = reader.record(0).unwrap();
@@ -370,24 +287,12 @@ fn compression_is_kept_only_where_it_pays() {
     let text = b"all work and no play ".repeat(100);
     let noise = (0..2000_u32).map(|number| xxh64(&number.to_le_bytes()) as u8);
     let noise: Vec<u8> = noise.collect();
-    let entries: [(&str, &[u8]); 5] = [
-        ("a.txt", &text),
-        ("b.jpg", &text),
-        ("c.txt", &text[..256]),
-        ("d.bin", &noise),
-        ("e.txt", &text),
-    ];
+    let entries: [(&str, &[u8]); 5] =
+        [("a.txt", &text), ("b.jpg", &text), ("c.txt", &text[..256]), ("d.bin", &noise), ("e.txt", &text)];
     for encoding in [Encoding::Lz4, Encoding::Zstd] {
         let mut given = record("a", &entries);
         given.file_entries[4].compressed = false;
-        let bytes = packed(
-            &[given],
-            WriterOptions {
-                compression: encoding,
-                ..options()
-            },
-        )
-        .unwrap();
+        let bytes = packed(&[given], WriterOptions { compression: encoding, ..options() }).unwrap();
         let record = open(&bytes).unwrap().record(0).unwrap();
         let found: Vec<_> = record.entries().map(|entry| entry.encoding()).collect();
         let none = Encoding::None;

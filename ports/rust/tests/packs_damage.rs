@@ -13,8 +13,7 @@ use shard_format::{Code, Result};
 
 #[test]
 fn every_truncation_gives_the_complete_records_and_names_the_lost_bytes() {
-    let folder =
-        Folder::new("every_truncation_gives_the_complete_records_and_names_the_lost_bytes");
+    let folder = Folder::new("every_truncation_gives_the_complete_records_and_names_the_lost_bytes");
     let (input, output) = (folder.path("in.shardpack"), folder.path("out.shardpack"));
     let mut records = vec![
         record("a", &[("x.txt", b"hello")]),
@@ -25,18 +24,10 @@ fn every_truncation_gives_the_complete_records_and_names_the_lost_bytes() {
     let bytes = packed(&records, options()).unwrap();
     let offsets = open(&bytes).unwrap().offsets().unwrap();
     let index_offset = *offsets.last().unwrap();
-    let recovering = RecoverOptions {
-        writer: WriterOptions {
-            overwrite: true,
-            ..options()
-        },
-        ..RecoverOptions::default()
-    };
+    let recovering =
+        RecoverOptions { writer: WriterOptions { overwrite: true, ..options() }, ..RecoverOptions::default() };
     for cut in 0..bytes.len() {
-        let complete = offsets[1..]
-            .iter()
-            .filter(|end| **end <= cut as u64)
-            .count();
+        let complete = offsets[1..].iter().filter(|end| **end <= cut as u64).count();
         let mut stream = Stream::new(&bytes[..cut]);
         let streamed = stream.by_ref().take_while(|one| one.is_ok()).count();
         assert_eq!(streamed, complete, "cut at {cut}");
@@ -47,34 +38,17 @@ fn every_truncation_gives_the_complete_records_and_names_the_lost_bytes() {
 
         fs::write(&input, &bytes[..cut]).unwrap();
         let done = recover(&input, &output, recovering.clone()).unwrap();
-        assert_eq!(
-            (done.records, done.had_index),
-            (complete, false),
-            "cut at {cut}"
-        );
-        let recovered: Vec<_> = ShardPackReader::open(&output)
-            .unwrap()
-            .iter_records()
-            .map(|one| plain(one.unwrap()))
-            .collect();
+        assert_eq!((done.records, done.had_index), (complete, false), "cut at {cut}");
+        let recovered: Vec<_> =
+            ShardPackReader::open(&output).unwrap().iter_records().map(|one| plain(one.unwrap())).collect();
         let wanted: Vec<_> = records[..complete].iter().cloned().map(plain).collect();
         assert_eq!(recovered, wanted, "cut at {cut}");
         // What is left of an index is no loss, once it can be told from a record, nor are zeros.
         let rest = cut as u64 - offsets[complete];
         let is_index = offsets[complete] == index_offset && rest >= 12;
-        let is_empty = bytes[offsets[complete] as usize..cut]
-            .iter()
-            .all(|byte| *byte == 0);
-        let lost: Vec<_> = done
-            .lost
-            .iter()
-            .map(|part| (part.offset, part.size))
-            .collect();
-        let wanted = if is_empty || is_index {
-            vec![]
-        } else {
-            vec![(offsets[complete], rest)]
-        };
+        let is_empty = bytes[offsets[complete] as usize..cut].iter().all(|byte| *byte == 0);
+        let lost: Vec<_> = done.lost.iter().map(|part| (part.offset, part.size)).collect();
+        let wanted = if is_empty || is_index { vec![] } else { vec![(offsets[complete], rest)] };
         assert_eq!(lost, wanted, "cut at {cut}");
     }
 }
@@ -83,34 +57,15 @@ fn every_truncation_gives_the_complete_records_and_names_the_lost_bytes() {
 fn recovery_keeps_intact_entries_only_if_it_is_asked_to() {
     let folder = Folder::new("recovery_keeps_intact_entries_only_if_it_is_asked_to");
     let (input, output) = (folder.path("in.shardpack"), folder.path("out.shardpack"));
-    let records = [
-        record("a", &[("x", b"first"), ("y", b"second")]),
-        record("b", &[("x", b"third")]),
-    ];
+    let records = [record("a", &[("x", b"first"), ("y", b"second")]), record("b", &[("x", b"third")])];
     let mut bytes = packed(&records, options()).unwrap();
-    let place = open(&bytes)
-        .unwrap()
-        .record(0)
-        .unwrap()
-        .entry("y")
-        .unwrap()
-        .offset()
-        .unwrap();
+    let place = open(&bytes).unwrap().record(0).unwrap().entry("y").unwrap().offset().unwrap();
     bytes[place as usize] ^= 1;
     fs::write(&input, &bytes).unwrap();
-    let mut recovering = RecoverOptions {
-        writer: options(),
-        ..RecoverOptions::default()
-    };
+    let mut recovering = RecoverOptions { writer: options(), ..RecoverOptions::default() };
     let done = recover(&input, &output, recovering.clone()).unwrap();
-    assert_eq!(
-        (done.records, done.had_index, done.lost.len()),
-        (1, true, 1)
-    );
-    assert_eq!(
-        (done.lost[0].key.as_deref(), done.lost[0].entry.as_deref()),
-        (Some("a"), None)
-    );
+    assert_eq!((done.records, done.had_index, done.lost.len()), (1, true, 1));
+    assert_eq!((done.lost[0].key.as_deref(), done.lost[0].entry.as_deref()), (Some("a"), None));
     assert_eq!(done.lost[0].reason.rule(), "P-ENT-3");
 
     recovering.keep_entries = true;
@@ -118,14 +73,8 @@ fn recovery_keeps_intact_entries_only_if_it_is_asked_to() {
     let done = recover(&input, &output, recovering.clone()).unwrap();
     assert_eq!((done.records, done.lost.len()), (2, 1));
     let lost = &done.lost[0];
-    assert_eq!(
-        (lost.offset, lost.size, lost.entry.as_deref()),
-        (place, 6, Some("y"))
-    );
-    let kept = ShardPackReader::open(&output)
-        .unwrap()
-        .read_record(0)
-        .unwrap();
+    assert_eq!((lost.offset, lost.size, lost.entry.as_deref()), (place, 6, Some("y")));
+    let kept = ShardPackReader::open(&output).unwrap().read_record(0).unwrap();
     assert_eq!(plain(kept), plain(record("a", &[("x", b"first")])));
 
     let error = recover(&input, &input, recovering).unwrap_err();
@@ -184,16 +133,10 @@ fn seal(bytes: &mut [u8], heads: &[(usize, usize)], footer: &Footer) {
     }
     let (total, count) = (footer.total_size as usize, footer.record_count as usize);
     let offsets = footer.index_offset as usize + 32;
-    let (hashes, metadata) = (
-        offsets + 8 * (count + 1),
-        offsets + 8 * (count + 1) + 12 * count,
-    );
+    let (hashes, metadata) = (offsets + 8 * (count + 1), offsets + 8 * (count + 1) + 12 * count);
     put(offsets..hashes, total - 32);
     put(hashes..metadata, total - 28);
-    put(
-        metadata..metadata + footer.metadata_size as usize,
-        total - 24,
-    );
+    put(metadata..metadata + footer.metadata_size as usize, total - 24);
     put(total - 64..total - 12, total - 12);
 }
 
@@ -217,10 +160,7 @@ fn changed_vectors_never_stop_a_reader() {
                     let field = record.offset() as usize + at;
                     u32::from_le_bytes(whole[field..field + 4].try_into().unwrap()) as usize
                 };
-                (
-                    record.offset() as usize,
-                    36 + 24 * size(0x10) + size(0x14) + size(0x18) + size(0x1C),
-                )
+                (record.offset() as usize, 36 + 24 * size(0x10) + size(0x14) + size(0x18) + size(0x1C))
             })
             .collect();
         for round in 0..60 {
@@ -231,10 +171,9 @@ fn changed_vectors_never_stop_a_reader() {
                 let (start, size) = match (round % 2, in_head) {
                     (0, _) => (0, bytes.len()),
                     (_, Some((start, size))) => (start, size.min(64)),
-                    (_, None) => (
-                        reader.footer().index_offset as usize,
-                        bytes.len() - reader.footer().index_offset as usize,
-                    ),
+                    (_, None) => {
+                        (reader.footer().index_offset as usize, bytes.len() - reader.footer().index_offset as usize)
+                    }
                 };
                 let at = start + random.below(size);
                 bytes[at] = [0, 1, 0x7F, 0x80, 0xFF, random.below(256) as u8][random.below(6)];
@@ -248,19 +187,8 @@ fn changed_vectors_never_stop_a_reader() {
             seen += read_everything(&bytes);
             if round % 8 == 0 {
                 fs::write(&input, &bytes).unwrap();
-                let writer = WriterOptions {
-                    overwrite: true,
-                    ..options()
-                };
-                let done = recover(
-                    &input,
-                    &output,
-                    RecoverOptions {
-                        writer,
-                        ..RecoverOptions::default()
-                    },
-                )
-                .unwrap();
+                let writer = WriterOptions { overwrite: true, ..options() };
+                let done = recover(&input, &output, RecoverOptions { writer, ..RecoverOptions::default() }).unwrap();
                 let recovered = ShardPackReader::open(&output).unwrap();
                 assert_eq!(recovered.len(), done.records);
                 for record in recovered.records() {
@@ -271,10 +199,7 @@ fn changed_vectors_never_stop_a_reader() {
             }
         }
     }
-    assert!(
-        seen > 1000 || seeds.is_empty(),
-        "the changes leave hardly anything to read: {seen}"
-    );
+    assert!(seen > 1000 || seeds.is_empty(), "the changes leave hardly anything to read: {seen}");
 }
 
 #[test]
@@ -291,15 +216,7 @@ fn a_file_full_of_false_markers_takes_little_time() {
     let mut bytes = head.repeat(20 << 10);
     bytes.resize(4 << 20, 0);
     fs::write(&input, &bytes).unwrap();
-    let done = recover(
-        &input,
-        &output,
-        RecoverOptions {
-            writer: options(),
-            ..RecoverOptions::default()
-        },
-    )
-    .unwrap();
+    let done = recover(&input, &output, RecoverOptions { writer: options(), ..RecoverOptions::default() }).unwrap();
     assert_eq!((done.records, done.lost.len()), (0, 1));
     assert_eq!(done.lost[0].size, bytes.len() as u64);
 }

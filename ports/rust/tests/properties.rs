@@ -15,9 +15,7 @@ fn any_json() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::Bool),
         any::<i64>().prop_map(Value::Int),
         any::<u64>().prop_map(Value::from),
-        any::<f64>()
-            .prop_filter("finite", |v| v.is_finite())
-            .prop_map(Value::Float),
+        any::<f64>().prop_filter("finite", |v| v.is_finite()).prop_map(Value::Float),
         any::<String>().prop_map(Value::String),
     ];
     leaf.prop_recursive(4, 32, 6, |inner| {
@@ -38,30 +36,19 @@ fn any_content() -> impl Strategy<Value = Vec<u8>> {
 
 fn any_filters() -> impl Strategy<Value = Option<Filters>> {
     let width = prop_oneof![Just(1usize), Just(2), Just(4), Just(8)];
-    (width, 1usize..9, 1u8..3, any::<(bool, bool)>()).prop_map(
-        |(width, items, order, (delta, planes))| {
-            let filters = Filters {
-                delta: delta.then_some(Delta {
-                    order,
-                    width,
-                    row: width * items,
-                }),
-                planes: (planes && width > 1).then_some(width),
-            };
-            (filters != Filters::default()).then_some(filters)
-        },
-    )
+    (width, 1usize..9, 1u8..3, any::<(bool, bool)>()).prop_map(|(width, items, order, (delta, planes))| {
+        let filters = Filters {
+            delta: delta.then_some(Delta { order, width, row: width * items }),
+            planes: (planes && width > 1).then_some(width),
+        };
+        (filters != Filters::default()).then_some(filters)
+    })
 }
 
 fn any_options() -> impl Strategy<Value = EntryOptions> {
     let codec = prop_oneof![Just(Codec::None), Just(Codec::Zstd), Just(Codec::Lz4)];
-    (
-        any::<(u16, u16)>(),
-        codec,
-        any_filters(),
-        proptest::option::of(1usize..9),
-    )
-        .prop_map(|((content_type, tag_bits), codec, filters, frames)| {
+    (any::<(u16, u16)>(), codec, any_filters(), proptest::option::of(1usize..9)).prop_map(
+        |((content_type, tag_bits), codec, filters, frames)| {
             let is_zstd = codec == Codec::Zstd;
             let filters = filters.filter(|_| is_zstd);
             // Rows of filters divide 64 × 9 × 8 bytes: frames of a multiple of that suit all of them.
@@ -72,7 +59,8 @@ fn any_options() -> impl Strategy<Value = EntryOptions> {
                 frame_bytes: frames.filter(|_| is_zstd).map(|count| count * 72 * 35 * 8),
                 filters,
             }
-        })
+        },
+    )
 }
 
 proptest! {

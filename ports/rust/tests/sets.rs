@@ -42,9 +42,7 @@ fn canonical_sets_are_written_with_the_same_bytes() {
         let file = path.with_file_name(case["file"].as_str().unwrap());
         let set = Set::open(&file).unwrap();
         set.verify().unwrap();
-        let numbers: Vec<_> = (0..set.len())
-            .map(|one| set.record(one).unwrap().offset())
-            .collect();
+        let numbers: Vec<_> = (0..set.len()).map(|one| set.record(one).unwrap().offset()).collect();
         let iterated: Vec<_> = set.records().map(|one| one.unwrap().offset()).collect();
         assert_eq!(numbers, iterated);
         if case["canonical"] != Value::Bool(true) {
@@ -56,11 +54,7 @@ fn canonical_sets_are_written_with_the_same_bytes() {
         assert_eq!(folder.names(), wanted.keys().cloned().collect::<Vec<_>>());
         for name in folder.names() {
             let found = fs::read(folder.path(&name)).unwrap();
-            assert_eq!(
-                Value::from(shard_format::hash::sha256_hex(&found)),
-                wanted[&name],
-                "{name}"
-            );
+            assert_eq!(Value::from(shard_format::hash::sha256_hex(&found)), wanted[&name], "{name}");
         }
     }
 }
@@ -72,10 +66,7 @@ fn verification_of_sets_finds_what_is_wrong() {
         let file = path.with_file_name(case["file"].as_str().unwrap());
         let error = Set::open(&file).and_then(|set| set.verify()).unwrap_err();
         if case["when"].as_str() == Some("check") {
-            assert_eq!(
-                (error.code().as_str(), error.rule()),
-                ("reference_mismatch", "P-SET-8")
-            );
+            assert_eq!((error.code().as_str(), error.rule()), ("reference_mismatch", "P-SET-8"));
         }
     }
 }
@@ -83,16 +74,10 @@ fn verification_of_sets_finds_what_is_wrong() {
 #[test]
 fn records_of_a_set_are_found_by_number_and_by_key_in_all_shards() {
     let folder = Folder::new("records_of_a_set_are_found_by_number_and_by_key_in_all_shards");
-    let options = SetOptions {
-        shards: options(),
-        max_bytes: 3000,
-        ..SetOptions::default()
-    };
+    let options = SetOptions { shards: options(), max_bytes: 3000, ..SetOptions::default() };
     let mut writer = SetWriter::create(folder.path("t_%d.shardpack"), options.clone()).unwrap();
     for number in 0..50_u8 {
-        writer
-            .write_record(&record(&format!("key {number}"), &[("x", &[number; 100])]))
-            .unwrap();
+        writer.write_record(&record(&format!("key {number}"), &[("x", &[number; 100])])).unwrap();
     }
     let error = writer.write_record(&record("key 0", &[])).unwrap_err();
     assert_eq!(error.rule(), "P-REC-10");
@@ -109,18 +94,10 @@ fn records_of_a_set_are_found_by_number_and_by_key_in_all_shards() {
     for number in 0..50 {
         let key = format!("key {number}");
         assert_eq!(set.record(number).unwrap().key(), key);
-        assert_eq!(
-            set.by_key(&key).unwrap().read_entry("x").unwrap()[0],
-            number as u8
-        );
+        assert_eq!(set.by_key(&key).unwrap().read_entry("x").unwrap()[0], number as u8);
     }
     assert_eq!(set.record(50).unwrap_err().code(), Code::EntryNotFound);
-    assert_eq!(
-        set.by_key("key 50").unwrap_err().code(),
-        Code::EntryNotFound
-    );
-    let error = SetWriter::create(folder.path("t_%d.shardpack"), options)
-        .err()
-        .unwrap();
+    assert_eq!(set.by_key("key 50").unwrap_err().code(), Code::EntryNotFound);
+    let error = SetWriter::create(folder.path("t_%d.shardpack"), options).err().unwrap();
     assert_eq!(error.code(), Code::InvalidArgument);
 }

@@ -13,11 +13,8 @@ use shard_format::{Code, Role, ShardReader, ShardWriter};
 fn a_signature_fits_the_content_and_nothing_else() {
     let folder = Folder::new("signature");
     let write = |file: &str, content: &[u8], role| {
-        let options = WriterOptions {
-            role,
-            schema: Some(object([("description", "mine".into())])),
-            ..WriterOptions::default()
-        };
+        let options =
+            WriterOptions { role, schema: Some(object([("description", "mine".into())])), ..WriterOptions::default() };
         let mut writer = ShardWriter::create(folder.path(file), options).unwrap();
         writer.write("a", content).unwrap();
         writer.finish().unwrap();
@@ -26,37 +23,19 @@ fn a_signature_fits_the_content_and_nothing_else() {
     let reader = write("a.shard", b"content", Role::UNKNOWN);
     let key = SigningKey::from_bytes(&[7; 32]);
     let signature = reader.sign(&key).unwrap();
-    assert_eq!(
-        Signature::parse(signature.text().as_bytes()).unwrap(),
-        signature
-    );
-    let identity = reader
-        .verify_signature(&signature, &key.verifying_key())
-        .unwrap();
-    assert_eq!(
-        (identity.version, identity.digest()),
-        (2, signature.identity.clone())
-    );
+    assert_eq!(Signature::parse(signature.text().as_bytes()).unwrap(), signature);
+    let identity = reader.verify_signature(&signature, &key.verifying_key()).unwrap();
+    assert_eq!((identity.version, identity.digest()), (2, signature.identity.clone()));
 
     let other = SigningKey::from_bytes(&[8; 32]).verifying_key();
     let error = reader.verify_signature(&signature, &other).unwrap_err();
-    assert_eq!(
-        (error.code(), error.rule()),
-        (Code::BadSignature, "S-SIG-1")
-    );
-    let older = Signature {
-        version: 1,
-        ..signature.clone()
-    };
-    let error = reader
-        .verify_signature(&older, &key.verifying_key())
-        .unwrap_err();
+    assert_eq!((error.code(), error.rule()), (Code::BadSignature, "S-SIG-1"));
+    let older = Signature { version: 1, ..signature.clone() };
+    let error = reader.verify_signature(&older, &key.verifying_key()).unwrap_err();
     assert_eq!(error.code(), Code::BadSignature);
     for (content, role) in [(b"Content", Role::UNKNOWN), (b"content", Role::SAMPLES)] {
         let changed = write("b.shard", content, role);
-        let error = changed
-            .verify_signature(&signature, &key.verifying_key())
-            .unwrap_err();
+        let error = changed.verify_signature(&signature, &key.verifying_key()).unwrap_err();
         assert_eq!(error.code(), Code::IdentityMismatch);
     }
 }

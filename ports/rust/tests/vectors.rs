@@ -101,10 +101,7 @@ fn an_invalid_file_is_refused_with_a_code_and_a_rule_and_its_other_entries_stay_
             Ok(reader) => reader,
             Err(error) => {
                 assert_eq!(when, "open", "{error}");
-                assert!(
-                    error.path() == Some(&file) && !error.rule().is_empty(),
-                    "{error}"
-                );
+                assert!(error.path() == Some(&file) && !error.rule().is_empty(), "{error}");
                 continue;
             }
         };

@@ -37,17 +37,8 @@ fn compare(title: &str, rounds: usize, mut works: Vec<Work<'_>>) {
     }
 }
 
-fn write(
-    path: &Path,
-    alignment: u8,
-    entries: impl Iterator<Item = (String, Vec<u8>)>,
-    given: &EntryOptions,
-) {
-    let options = WriterOptions {
-        alignment,
-        sync: false,
-        ..WriterOptions::default()
-    };
+fn write(path: &Path, alignment: u8, entries: impl Iterator<Item = (String, Vec<u8>)>, given: &EntryOptions) {
+    let options = WriterOptions { alignment, sync: false, ..WriterOptions::default() };
     let mut writer = ShardWriter::create(path, options).unwrap();
     for (name, data) in entries {
         writer.write_with(&name, &data, given).unwrap();
@@ -68,9 +59,8 @@ fn angles(count: usize) -> Vec<u8> {
 
 fn open_and_fetch(folder: &Path) {
     let (ours, theirs) = (folder.join("fetch.shard"), folder.join("fetch.safetensors"));
-    let mut tensors: Vec<(String, Vec<u8>)> = (0..50)
-        .map(|i| (format!("tensor/{i:02}"), vec![i as u8; 1 << 20]))
-        .collect();
+    let mut tensors: Vec<(String, Vec<u8>)> =
+        (0..50).map(|i| (format!("tensor/{i:02}"), vec![i as u8; 1 << 20])).collect();
     tensors.push(("wanted".to_owned(), angles(7000)));
     write(&ours, 64, tensors.iter().cloned(), &EntryOptions::default());
     let views: HashMap<&str, safetensors::tensor::TensorView<'_>> = tensors
@@ -116,16 +106,8 @@ fn open_and_fetch(folder: &Path) {
 fn decode(folder: &Path) {
     let path = folder.join("decode.shard");
     let content = angles(1 << 18);
-    let zstd = EntryOptions {
-        codec: Some(Codec::Zstd),
-        ..EntryOptions::default()
-    };
-    write(
-        &path,
-        64,
-        std::iter::once(("a".to_owned(), content.clone())),
-        &zstd,
-    );
+    let zstd = EntryOptions { codec: Some(Codec::Zstd), ..EntryOptions::default() };
+    write(&path, 64, std::iter::once(("a".to_owned(), content.clone())), &zstd);
     let reader = ShardReader::open(&path).unwrap();
     let stored = reader.read_stored("a").unwrap();
     println!("ratio {:.2}", content.len() as f64 / stored.len() as f64);
@@ -157,9 +139,7 @@ fn decode(folder: &Path) {
             (
                 "libzstd",
                 Box::new(|| {
-                    decoder
-                        .decompress(black_box(&mut bare[..]), &stored)
-                        .unwrap();
+                    decoder.decompress(black_box(&mut bare[..]), &stored).unwrap();
                 }),
             ),
         ],
@@ -169,17 +149,8 @@ fn decode(folder: &Path) {
 fn windows(folder: &Path) {
     let path = folder.join("windows.shard");
     let content = angles(7 << 16);
-    let seekable = EntryOptions {
-        codec: Some(Codec::Zstd),
-        frame_bytes: Some(28 << 10),
-        ..EntryOptions::default()
-    };
-    write(
-        &path,
-        64,
-        std::iter::once(("a".to_owned(), content.clone())),
-        &seekable,
-    );
+    let seekable = EntryOptions { codec: Some(Codec::Zstd), frame_bytes: Some(28 << 10), ..EntryOptions::default() };
+    write(&path, 64, std::iter::once(("a".to_owned(), content.clone())), &seekable);
     let reader = ShardReader::open(&path).unwrap();
     reader.verify().unwrap();
     let stored = reader.read_stored("a").unwrap();
@@ -195,9 +166,7 @@ fn windows(folder: &Path) {
             (
                 "shard: decode_window_into",
                 Box::new(|| {
-                    reader
-                        .decode_window_into("a", 0, black_box(&mut ours))
-                        .unwrap();
+                    reader.decode_window_into("a", 0, black_box(&mut ours)).unwrap();
                 }),
             ),
             (
@@ -215,12 +184,7 @@ fn many_entries(folder: &Path) {
     for (title, scramble) in [("in order", 1u32), ("in no order", 2_654_435_761)] {
         let path = folder.join(format!("many-{scramble}.shard"));
         let name = |i: u32| format!("sample/{:010}", i.wrapping_mul(scramble));
-        write(
-            &path,
-            0,
-            (0..COUNT).map(|i| (name(i), i.to_le_bytes().to_vec())),
-            &EntryOptions::default(),
-        );
+        write(&path, 0, (0..COUNT).map(|i| (name(i), i.to_le_bytes().to_vec())), &EntryOptions::default());
         compare(
             &format!("open 1 000 000 entries with names {title}"),
             12,
@@ -246,8 +210,7 @@ fn many_entries(folder: &Path) {
 }
 
 fn main() {
-    let folder: PathBuf =
-        std::env::temp_dir().join(format!("shard-benchmarks-{}", std::process::id()));
+    let folder: PathBuf = std::env::temp_dir().join(format!("shard-benchmarks-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     for one in [open_and_fetch, decode, windows, many_entries] {
         one(&folder);

@@ -9,14 +9,7 @@ use shard_format::{ContentType, Error, Result, Role, ShardReader, ShardWriter, h
 
 use crate::{Kind, content, decimal, number, reader_options, text, wrong};
 
-pub const KIND: Kind = Kind {
-    name: "container",
-    features: "RZMSFLJNIGVW",
-    read,
-    step,
-    write,
-    rewrite,
-};
+pub const KIND: Kind = Kind { name: "container", features: "RZMSFLJNIGVW", read, step, write, rewrite };
 
 /// The number of entries above which only their digest is told.
 const MOST_LISTED: usize = 1000;
@@ -53,10 +46,7 @@ fn read(file: &Path) -> Result<Object> {
         told.insert("schema".to_owned(), schema.into());
     }
     if h.role == Role::MANIFEST {
-        told.insert(
-            "manifest_files".to_owned(),
-            reader.manifest()?.into_iter().collect(),
-        );
+        told.insert("manifest_files".to_owned(), reader.manifest()?.into_iter().collect());
     }
     let entries: Result<Vec<Object>> = (0..reader.len()).map(|row| entry(&reader, row)).collect();
     let entries = entries?;
@@ -134,10 +124,7 @@ pub fn verify(file: &str, signature: &str, key: &str) -> Result<Object> {
         .ok_or_else(|| Error::invalid("not an Ed25519 key"))?;
     let signature = Signature::read(signature)?;
     let identity = ShardReader::open(file)?.verify_signature(&signature, &key)?;
-    Ok(json::object([
-        ("identity", identity.digest().into()),
-        ("version", decimal(identity.version)),
-    ]))
+    Ok(json::object([("identity", identity.digest().into()), ("version", decimal(identity.version))]))
 }
 
 fn step(file: &Path, case: &Object) -> Result<()> {
@@ -163,19 +150,10 @@ fn write(case: &Object, out: &Path) -> Result<()> {
     let options = case.get("options").and_then(Value::as_object);
     let options = options.unwrap_or(&empty);
     let entries = case.get("entries").and_then(Value::as_list);
-    let entries: Vec<&Object> = entries
-        .unwrap_or_default()
-        .iter()
-        .filter_map(Value::as_object)
-        .collect();
+    let entries: Vec<&Object> = entries.unwrap_or_default().iter().filter_map(Value::as_object).collect();
     let layout = match text(options, "layout") {
         "reserved" => Layout::Reserved(number(options, "max_entries")),
-        "declared" => Layout::Declared(
-            entries
-                .iter()
-                .map(|one| text(one, "name").to_owned())
-                .collect(),
-        ),
+        "declared" => Layout::Declared(entries.iter().map(|one| text(one, "name").to_owned()).collect()),
         _ => Layout::Moved,
     };
     let options = WriterOptions {

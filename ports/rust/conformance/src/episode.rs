@@ -5,9 +5,7 @@ use std::path::Path;
 
 use shard_format::hash::{hex, sha256_hex};
 use shard_format::json::{Object, Value, object};
-use shard_format::wshard::{
-    self, Channel, Episode, Label, Lane, Layout, OpenOptions, Residual, Sidecars,
-};
+use shard_format::wshard::{self, Channel, Episode, Label, Lane, Layout, OpenOptions, Residual, Sidecars};
 use shard_format::{Code, DType, Error, Result, shard};
 
 use crate::episode_case::{list, unsynced};
@@ -41,9 +39,7 @@ pub fn tell(ep: &Episode) -> Result<Object> {
         ("total_chunks", ep.total_chunks.map(decimal).into()),
         (
             "timestep_range",
-            ep.timestep_range
-                .map(|(first, last)| Value::List(vec![decimal(first), decimal(last)]))
-                .into(),
+            ep.timestep_range.map(|(first, last)| Value::List(vec![decimal(first), decimal(last)])).into(),
         ),
     ]);
     let timebase = [
@@ -52,13 +48,7 @@ pub fn tell(ep: &Episode) -> Result<Object> {
         ("type", ep.timebase.type_name().into()),
     ];
     told.insert("timebase".into(), object(timebase).into());
-    for key in [
-        "rewards",
-        "terminations",
-        "truncations",
-        "ticks",
-        "timestamps_ns",
-    ] {
+    for key in ["rewards", "terminations", "truncations", "ticks", "timestamps_ns"] {
         told.insert(key.into(), Value::Null);
     }
     for (lane, channel) in &ep.lanes {
@@ -66,11 +56,7 @@ pub fn tell(ep: &Episode) -> Result<Object> {
             Lane::Signal(id) => ("observations", vec![id]),
             Lane::Action(id) => ("actions", vec![id]),
             Lane::Omen { channel, model } => ("omens", vec![channel, model]),
-            Lane::Uncert {
-                channel,
-                model,
-                kind,
-            } => ("uncerts", vec![channel, model, kind]),
+            Lane::Uncert { channel, model, kind } => ("uncerts", vec![channel, model, kind]),
             _ => {
                 let (key, value) = tell_steps(lane, channel)?;
                 told.insert(key.to_owned(), value);
@@ -80,62 +66,32 @@ pub fn tell(ep: &Episode) -> Result<Object> {
         let mut place = lanes.entry(group).or_default();
         let (last, path) = keys.split_last().unwrap();
         for key in path {
-            let inner = place
-                .entry((*key).clone())
-                .or_insert_with(|| Object::new().into());
-            let Value::Object(inner) = inner else {
-                unreachable!()
-            };
+            let inner = place.entry((*key).clone()).or_insert_with(|| Object::new().into());
+            let Value::Object(inner) = inner else { unreachable!() };
             place = inner;
         }
         place.insert((*last).clone(), tell_channel(channel)?.into());
     }
-    told.extend(
-        lanes
-            .into_iter()
-            .map(|(key, lane)| (key.to_owned(), lane.into())),
-    );
-    let residuals = ep
-        .residuals
-        .iter()
-        .map(|(key, one)| Ok((key.clone(), tell_residual(one)?.into())));
-    told.insert(
-        "residuals".into(),
-        residuals.collect::<Result<Object>>()?.into(),
-    );
-    let labels = ep
-        .labels
-        .iter()
-        .map(|(key, one)| Ok((key.clone(), tell_label(&one.read()?).into())));
+    told.extend(lanes.into_iter().map(|(key, lane)| (key.to_owned(), lane.into())));
+    let residuals = ep.residuals.iter().map(|(key, one)| Ok((key.clone(), tell_residual(one)?.into())));
+    told.insert("residuals".into(), residuals.collect::<Result<Object>>()?.into());
+    let labels = ep.labels.iter().map(|(key, one)| Ok((key.clone(), tell_label(&one.read()?).into())));
     told.insert("labels".into(), labels.collect::<Result<Object>>()?.into());
-    let extras = ep
-        .extras
-        .iter()
-        .map(|(name, one)| Ok((name.clone(), sha256_hex(&one.data()?).into())));
+    let extras = ep.extras.iter().map(|(name, one)| Ok((name.clone(), sha256_hex(&one.data()?).into())));
     told.insert("extras".into(), extras.collect::<Result<Object>>()?.into());
     Ok(told)
 }
 
 fn tell_steps(lane: &Lane, channel: &Channel) -> Result<(&'static str, Value)> {
     let ends = |data: &[u8]| {
-        object([
-            ("block", channel.block().into()),
-            ("length", decimal(data.len())),
-            ("hex", hex(data).into()),
-        ])
+        object([("block", channel.block().into()), ("length", decimal(data.len())), ("hex", hex(data).into())])
     };
     Ok(match lane {
         Lane::Reward => ("rewards", tell_channel(channel)?.into()),
         Lane::Terminated => ("terminations", ends(&values(channel)?).into()),
         Lane::Truncated => ("truncations", ends(&values(channel)?).into()),
-        Lane::Ticks => (
-            "ticks",
-            channel.values::<i32>()?.into_iter().map(decimal).collect(),
-        ),
-        _ => (
-            "timestamps_ns",
-            channel.values::<i64>()?.into_iter().map(decimal).collect(),
-        ),
+        Lane::Ticks => ("ticks", channel.values::<i32>()?.into_iter().map(decimal).collect()),
+        _ => ("timestamps_ns", channel.values::<i64>()?.into_iter().map(decimal).collect()),
     })
 }
 
@@ -143,8 +99,7 @@ fn tell_steps(lane: &Lane, channel: &Channel) -> Result<(&'static str, Value)> {
 fn values(channel: &Channel) -> Result<Vec<u8>> {
     let mut data = channel.data()?.into_owned();
     if channel.dtype == DType::Bool {
-        data.iter_mut()
-            .for_each(|flag| *flag = u8::from(*flag != 0));
+        data.iter_mut().for_each(|flag| *flag = u8::from(*flag != 0));
     }
     Ok(data)
 }
@@ -169,10 +124,7 @@ fn tell_channel(channel: &Channel) -> Result<Object> {
     match channel.layout {
         Layout::Video => tell_video(channel, &mut told)?,
         Layout::Text => drop(told.insert("text".into(), channel.strings()?.into_iter().collect())),
-        Layout::Ragged => drop(told.insert(
-            "items".into(),
-            channel.items()?.iter().map(|item| hex(item)).collect(),
-        )),
+        Layout::Ragged => drop(told.insert("items".into(), channel.items()?.iter().map(|item| hex(item)).collect())),
         _ => tell_bytes(&values(channel)?, &mut told),
     }
     if let Some(horizon) = channel.horizon() {
@@ -186,11 +138,7 @@ fn tell_channel(channel: &Channel) -> Result<Object> {
     }
     if let Some(times) = channel.timestamps()? {
         let is_regular = channel.start_ns().is_some() && channel.sampling_rate_hz().is_some();
-        let key = if is_regular {
-            "times_ns"
-        } else {
-            "timestamps_ns"
-        };
+        let key = if is_regular { "times_ns" } else { "timestamps_ns" };
         told.insert(key.into(), times.into_iter().map(decimal).collect());
     }
     Ok(told)
@@ -201,22 +149,10 @@ fn tell_video(channel: &Channel, told: &mut Object) -> Result<()> {
     told.extend(object([
         ("content_type", channel.text("content_type").into()),
         ("extradata", channel.text("extradata").into()),
-        (
-            "steps",
-            packets.iter().map(|packet| decimal(packet.step)).collect(),
-        ),
-        (
-            "keyframes",
-            packets.iter().map(|packet| packet.is_keyframe).collect(),
-        ),
-        (
-            "hidden",
-            packets.iter().map(|packet| packet.is_hidden).collect(),
-        ),
-        (
-            "packets",
-            packets.iter().map(|packet| hex(&packet.data)).collect(),
-        ),
+        ("steps", packets.iter().map(|packet| decimal(packet.step)).collect()),
+        ("keyframes", packets.iter().map(|packet| packet.is_keyframe).collect()),
+        ("hidden", packets.iter().map(|packet| packet.is_hidden).collect()),
+        ("packets", packets.iter().map(|packet| hex(&packet.data)).collect()),
     ]));
     Ok(())
 }
@@ -246,20 +182,12 @@ fn tell_label(label: &Label) -> Object {
         object([
             ("confidence", one.confidence.into()),
             ("end", decimal(one.end)),
-            (
-                "source",
-                Some(one.source.as_str())
-                    .filter(|source| !source.is_empty())
-                    .into(),
-            ),
+            ("source", Some(one.source.as_str()).filter(|source| !source.is_empty()).into()),
             ("start", decimal(one.start)),
             ("text", one.text.as_str().into()),
         ])
     });
-    object([
-        ("intervals", intervals.collect()),
-        ("unit", label.unit.name().into()),
-    ])
+    object([("intervals", intervals.collect()), ("unit", label.unit.name().into())])
 }
 
 // --- steps of invalid vectors
@@ -267,21 +195,12 @@ fn tell_label(label: &Label) -> Object {
 fn step(file: &Path, case: &Object) -> Result<()> {
     if text(case, "when") == "check" {
         let findings = wshard::check(file);
-        return findings
-            .into_iter()
-            .find(|one| !one.is_warning)
-            .map_or(Ok(()), |one| Err(one.error));
+        return findings.into_iter().find(|one| !one.is_warning).map_or(Ok(()), |one| Err(one.error));
     }
-    let options = OpenOptions {
-        sidecars: Sidecars::Strict,
-        reader: reader_options(case),
-    };
+    let options = OpenOptions { sidecars: Sidecars::Strict, reader: reader_options(case) };
     let ep = wshard::open_with(file, &options)?;
     if text(case, "when") == "touch" {
-        let path: Vec<&str> = list(case, "touch")
-            .iter()
-            .filter_map(Value::as_str)
-            .collect();
+        let path: Vec<&str> = list(case, "touch").iter().filter_map(Value::as_str).collect();
         touch(&ep, &path)?;
     }
     Ok(())
@@ -293,15 +212,10 @@ fn touch(ep: &Episode, path: &[&str]) -> Result<()> {
     let lane = match *path {
         ["observations", id] => Lane::Signal(id.into()),
         ["actions", id] => Lane::Action(id.into()),
-        ["omens", channel, model] => Lane::Omen {
-            channel: channel.into(),
-            model: model.into(),
-        },
-        ["uncerts", channel, model, kind] => Lane::Uncert {
-            channel: channel.into(),
-            model: model.into(),
-            kind: kind.into(),
-        },
+        ["omens", channel, model] => Lane::Omen { channel: channel.into(), model: model.into() },
+        ["uncerts", channel, model, kind] => {
+            Lane::Uncert { channel: channel.into(), model: model.into(), kind: kind.into() }
+        }
         ["rewards"] => Lane::Reward,
         ["terminations"] => Lane::Terminated,
         ["truncations"] => Lane::Truncated,

@@ -5,8 +5,7 @@ use std::path::Path;
 use shard_format::hash::unhex;
 use shard_format::json::{Object, Value};
 use shard_format::wshard::{
-    self, Channel, Episode, Extra, Interval, Label, Lane, Packet, Provenance, ResidualKind,
-    SaveOptions, Timebase, Unit,
+    self, Channel, Episode, Extra, Interval, Label, Lane, Packet, Provenance, ResidualKind, SaveOptions, Timebase, Unit,
 };
 use shard_format::{ContentType, DType, Error, Result, shard};
 
@@ -17,25 +16,13 @@ pub fn list<'a>(fields: &'a Object, key: &str) -> &'a [Value] {
 }
 
 fn fields<'a>(fields: &'a Object, key: &str) -> impl Iterator<Item = (&'a String, &'a Object)> {
-    let found = fields
-        .get(key)
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten();
+    let found = fields.get(key).and_then(Value::as_object).into_iter().flatten();
     found.filter_map(|(key, value)| Some((key, value.as_object()?)))
 }
 
 fn integers<T: std::str::FromStr + Default>(fields: &Object, key: &str) -> Option<Vec<T>> {
     let texts = fields.get(key)?.as_list()?.iter();
-    Some(
-        texts
-            .map(|text| {
-                text.as_str()
-                    .and_then(|text| text.parse().ok())
-                    .unwrap_or_default()
-            })
-            .collect(),
-    )
+    Some(texts.map(|text| text.as_str().and_then(|text| text.parse().ok()).unwrap_or_default()).collect())
 }
 
 fn optional<T: std::str::FromStr>(fields: &Object, key: &str) -> Option<T> {
@@ -47,38 +34,16 @@ fn bytes(text: &str) -> Result<Vec<u8>> {
 }
 
 pub fn unsynced(compression: shard::Codec) -> SaveOptions {
-    SaveOptions {
-        compression,
-        sync: false,
-        ..SaveOptions::default()
-    }
+    SaveOptions { compression, sync: false, ..SaveOptions::default() }
 }
 
 pub fn write(case: &Object, out: &Path) -> Result<()> {
     let _ = std::fs::remove_file(out);
-    let options = case
-        .get("options")
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
+    let options = case.get("options").and_then(Value::as_object).cloned().unwrap_or_default();
     let codec = shard::Codec::parse(text(&options, "compression")).unwrap_or_default();
-    let identity = options
-        .get("identity")
-        .and_then(Value::as_bool)
-        .unwrap_or(false);
-    let told = case
-        .get("episode")
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
-    wshard::save(
-        out,
-        &make(&told)?,
-        &SaveOptions {
-            identity,
-            ..unsynced(codec)
-        },
-    )
+    let identity = options.get("identity").and_then(Value::as_bool).unwrap_or(false);
+    let told = case.get("episode").and_then(Value::as_object).cloned().unwrap_or_default();
+    wshard::save(out, &make(&told)?, &SaveOptions { identity, ..unsynced(codec) })
 }
 
 pub fn make(told: &Object) -> Result<Episode> {
@@ -91,102 +56,65 @@ pub fn make(told: &Object) -> Result<Episode> {
             epoch_ns: number(timebase, "epoch_ns"),
         };
     }
-    ep.metadata = told
-        .get("metadata")
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
+    ep.metadata = told.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     ep.chunk_index = optional(told, "chunk_index");
     ep.total_chunks = optional(told, "total_chunks");
     if let Some([first, last]) = integers(told, "timestep_range").as_deref() {
         ep.timestep_range = Some((*first, *last));
     }
     for (id, one) in fields(told, "observations") {
-        ep.lanes
-            .insert(Lane::Signal(id.clone()), make_channel(one, ep.length)?);
+        ep.lanes.insert(Lane::Signal(id.clone()), make_channel(one, ep.length)?);
     }
     for (id, one) in fields(told, "actions") {
-        ep.lanes
-            .insert(Lane::Action(id.clone()), make_channel(one, ep.length)?);
+        ep.lanes.insert(Lane::Action(id.clone()), make_channel(one, ep.length)?);
     }
     for (channel, models) in fields(told, "omens") {
         for (model, one) in models {
-            let lane = Lane::Omen {
-                channel: channel.clone(),
-                model: model.clone(),
-            };
-            ep.lanes.insert(
-                lane,
-                make_channel(one.as_object().unwrap_or(&Object::new()), ep.length)?,
-            );
+            let lane = Lane::Omen { channel: channel.clone(), model: model.clone() };
+            ep.lanes.insert(lane, make_channel(one.as_object().unwrap_or(&Object::new()), ep.length)?);
         }
     }
     for (channel, models) in fields(told, "uncerts") {
         for model in models.keys() {
             for (kind, one) in fields(models, model) {
-                let lane = Lane::Uncert {
-                    channel: channel.clone(),
-                    model: model.clone(),
-                    kind: kind.clone(),
-                };
+                let lane = Lane::Uncert { channel: channel.clone(), model: model.clone(), kind: kind.clone() };
                 ep.lanes.insert(lane, make_channel(one, ep.length)?);
             }
         }
     }
     if let Some(rewards) = told.get("rewards").and_then(Value::as_object) {
-        ep.lanes
-            .insert(Lane::Reward, make_channel(rewards, ep.length)?);
+        ep.lanes.insert(Lane::Reward, make_channel(rewards, ep.length)?);
     }
-    for (key, lane) in [
-        ("terminations", Lane::Terminated),
-        ("truncations", Lane::Truncated),
-    ] {
+    for (key, lane) in [("terminations", Lane::Terminated), ("truncations", Lane::Truncated)] {
         if let Some(ends) = told.get(key).and_then(Value::as_str) {
-            ep.lanes
-                .insert(lane, Channel::from_bytes(DType::Bool, &[], bytes(ends)?));
+            ep.lanes.insert(lane, Channel::from_bytes(DType::Bool, &[], bytes(ends)?));
         }
     }
     if let Some(ticks) = integers::<i32>(told, "ticks") {
-        ep.lanes
-            .insert(Lane::Ticks, Channel::from_values(&ticks, &[]));
+        ep.lanes.insert(Lane::Ticks, Channel::from_values(&ticks, &[]));
     }
     if let Some(times) = integers::<i64>(told, "timestamps_ns") {
-        ep.lanes
-            .insert(Lane::Timestamps, Channel::from_values(&times, &[]));
+        ep.lanes.insert(Lane::Timestamps, Channel::from_values(&times, &[]));
     }
     for one in list(told, "residuals").iter().filter_map(Value::as_object) {
-        let kind = [ResidualKind::Sign2ndDiff, ResidualKind::DeltaQ]
-            .into_iter()
-            .find(|kind| kind.name() == text(one, "type"));
+        let kind =
+            [ResidualKind::Sign2ndDiff, ResidualKind::DeltaQ].into_iter().find(|kind| kind.name() == text(one, "type"));
         let kind = kind.ok_or_else(|| Error::invalid("an unknown type of residual"))?;
         let model = Some(text(one, "model")).filter(|model| !model.is_empty());
         ep.add_residual(text(one, "channel"), model, kind, optional(one, "window"))?;
     }
     for (name, one) in fields(told, "extras") {
-        ep.extras.insert(
-            name.clone(),
-            Extra::new(
-                bytes(text(one, "hex"))?,
-                ContentType(number(one, "content_type")),
-            ),
-        );
+        ep.extras.insert(name.clone(), Extra::new(bytes(text(one, "hex"))?, ContentType(number(one, "content_type"))));
     }
     for (name, one) in fields(told, "labels") {
         ep.labels.insert(name.clone(), make_label(one).into());
     }
-    ep.provenance = told
-        .get("provenance")
-        .and_then(Value::as_object)
-        .map(make_provenance);
+    ep.provenance = told.get("provenance").and_then(Value::as_object).map(make_provenance);
     Ok(ep)
 }
 
 fn make_label(told: &Object) -> Label {
-    let unit = if text(told, "unit") == "ns" {
-        Unit::Nanoseconds
-    } else {
-        Unit::Steps
-    };
+    let unit = if text(told, "unit") == "ns" { Unit::Nanoseconds } else { Unit::Steps };
     let interval = |one: &Object| Interval {
         start: number(one, "start"),
         end: number(one, "end"),
@@ -195,23 +123,12 @@ fn make_label(told: &Object) -> Label {
         confidence: one.get("confidence").and_then(Value::as_f64),
         ..Interval::default()
     };
-    Label {
-        unit,
-        intervals: list(told, "intervals")
-            .iter()
-            .filter_map(Value::as_object)
-            .map(interval)
-            .collect(),
-    }
+    Label { unit, intervals: list(told, "intervals").iter().filter_map(Value::as_object).map(interval).collect() }
 }
 
 fn make_provenance(told: &Object) -> Provenance {
     let number = |key| told.get(key).and_then(Value::as_i64).unwrap_or_default();
-    let source = told
-        .get("source")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten();
+    let source = told.get("source").and_then(Value::as_object).into_iter().flatten();
     Provenance {
         start_state: text(told, "start_state").to_owned(),
         end_state: text(told, "end_state").to_owned(),
@@ -220,9 +137,7 @@ fn make_provenance(told: &Object) -> Provenance {
         epoch: number("epoch"),
         first_seq: number("first_seq"),
         last_seq: number("last_seq"),
-        source: source
-            .map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned()))
-            .collect(),
+        source: source.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect(),
     }
 }
 
@@ -240,31 +155,17 @@ fn make_channel(told: &Object, steps: u64) -> Result<Channel> {
     if let Some(times) = integers::<i64>(told, "timestamps_ns") {
         channel = channel.with_timestamps(&times);
     }
-    channel.about.extend(
-        told.get("row")
-            .and_then(Value::as_object)
-            .cloned()
-            .unwrap_or_default(),
-    );
+    channel.about.extend(told.get("row").and_then(Value::as_object).cloned().unwrap_or_default());
     Ok(channel)
 }
 
 fn make_values(told: &Object, steps: u64) -> Result<Channel> {
     let dtype = DType::parse(text(told, "dtype")).unwrap_or(DType::U8);
     let shape = integers(told, "shape").unwrap_or_default();
-    let pieces = |key| {
-        list(told, key)
-            .iter()
-            .map(|one| bytes(one.as_str().unwrap_or_default()))
-            .collect::<Result<Vec<_>>>()
-    };
+    let pieces =
+        |key| list(told, key).iter().map(|one| bytes(one.as_str().unwrap_or_default())).collect::<Result<Vec<_>>>();
     Ok(match text(told, "layout") {
-        "text" => Channel::from_strings(
-            &list(told, "text")
-                .iter()
-                .filter_map(Value::as_str)
-                .collect::<Vec<_>>(),
-        ),
+        "text" => Channel::from_strings(&list(told, "text").iter().filter_map(Value::as_str).collect::<Vec<_>>()),
         "ragged" => Channel::from_items(dtype, &shape, pieces("items")?.iter().map(Vec::as_slice)),
         "video" => {
             let frames = integers::<i64>(told, "steps");
@@ -275,13 +176,8 @@ fn make_values(told: &Object, steps: u64) -> Result<Channel> {
                 is_keyframe: flag("keyframes", i).unwrap_or(true),
                 is_hidden: flag("hidden", i).unwrap_or(false),
             };
-            let packets: Vec<Packet> = pieces("packets")?
-                .into_iter()
-                .enumerate()
-                .map(packet)
-                .collect();
-            let channel =
-                Channel::from_packets(text(told, "content_type"), dtype, &shape, &packets);
+            let packets: Vec<Packet> = pieces("packets")?.into_iter().enumerate().map(packet).collect();
+            let channel = Channel::from_packets(text(told, "content_type"), dtype, &shape, &packets);
             channel.with("extradata", text(told, "extradata"))
         }
         _ => {

@@ -25,11 +25,7 @@ fn read(file: &Path) -> Result<Object> {
 
 fn recover(file: &Path, out: &Path) -> Result<Object> {
     let found = wshard::recover_with(file, Some(out), false)?;
-    let cut: Object = found
-        .cut
-        .iter()
-        .map(|(block, count)| (block.clone(), decimal(count)))
-        .collect();
+    let cut: Object = found.cut.iter().map(|(block, count)| (block.clone(), decimal(count))).collect();
     let mut told = object([
         ("cut", cut.into()),
         ("episode", episode::tell(&wshard::open(out)?)?.into()),

@@ -35,14 +35,7 @@ pub struct Kind {
     pub rewrite: fn(file: &Path, out: &Path) -> Result<()>,
 }
 
-const KINDS: [&Kind; 6] = [
-    &container::KIND,
-    &episode::KIND,
-    &journal::KIND,
-    &pack::KIND,
-    &recording::KIND,
-    &set::KIND,
-];
+const KINDS: [&Kind; 6] = [&container::KIND, &episode::KIND, &journal::KIND, &pack::KIND, &recording::KIND, &set::KIND];
 
 /// What a kind has where the program cannot do something with it.
 pub const UNSUPPORTED: Kind = Kind {
@@ -68,10 +61,7 @@ fn main() -> ExitCode {
     let mut out = std::io::stdout().lock();
     for text in std::io::stdin().lock().lines().map_while(|line| line.ok()) {
         let (_, told) = answer(&batch_arguments(&text));
-        if writeln!(out, "{}", line(&told))
-            .and_then(|()| out.flush())
-            .is_err()
-        {
+        if writeln!(out, "{}", line(&told)).and_then(|()| out.flush()).is_err() {
             break;
         }
     }
@@ -82,9 +72,7 @@ fn batch_arguments(text: &str) -> Vec<String> {
     let list = Value::parse(text.as_bytes());
     let list = list.as_ref().ok().and_then(Value::as_list);
     let texts = list.unwrap_or_default().iter().map(Value::as_str);
-    texts
-        .map(|text| text.unwrap_or_default().to_owned())
-        .collect()
+    texts.map(|text| text.unwrap_or_default().to_owned()).collect()
 }
 
 fn line(told: &Object) -> String {
@@ -130,13 +118,8 @@ fn info() -> Object {
         ("features", letters.map(String::from).collect()),
         (
             "formats",
-            json::object([
-                ("journal", 1.into()),
-                ("shard", 2.into()),
-                ("shardpack", 1.into()),
-                ("wshard", 1.into()),
-            ])
-            .into(),
+            json::object([("journal", 1.into()), ("shard", 2.into()), ("shardpack", 1.into()), ("wshard", 1.into())])
+                .into(),
         ),
         ("name", "rust".into()),
         ("version", env!("CARGO_PKG_VERSION").into()),
@@ -146,11 +129,7 @@ fn info() -> Object {
 /// The JSON of a vector, which may be long.
 fn read_case(path: &str) -> Result<Object> {
     let text = std::fs::read(path).map_err(|e| Error::io("cannot read", Some(path.as_ref()), e))?;
-    let limits = Limits {
-        max_json_bytes: u64::MAX,
-        max_json_nodes: u64::MAX,
-        ..Limits::default()
-    };
+    let limits = Limits { max_json_bytes: u64::MAX, max_json_nodes: u64::MAX, ..Limits::default() };
     json::parse_object(&text, "the case", "", &limits)
 }
 
@@ -203,10 +182,7 @@ pub fn limits(case: &Object) -> Limits {
 
 /// How to read the file of a vector that may lower limits.
 pub fn reader_options(case: &Object) -> ReaderOptions {
-    ReaderOptions {
-        limits: limits(case),
-        ..ReaderOptions::default()
-    }
+    ReaderOptions { limits: limits(case), ..ReaderOptions::default() }
 }
 
 /// A field that is a text; empty if it is not there.

@@ -6,21 +6,14 @@ use std::path::Path;
 use shard_format::hash::{hex, sha256_hex, xxh64};
 use shard_format::json::{self, Object, Value};
 use shard_format::shardpack::{
-    self, Encoding, FileEntry, Metadata, Record, RecoverOptions, ShardPackReader, ShardPackWriter,
-    StoredRecord, Stream, WriterOptions, messagepack,
+    self, Encoding, FileEntry, Metadata, Record, RecoverOptions, ShardPackReader, ShardPackWriter, StoredRecord,
+    Stream, WriterOptions, messagepack,
 };
 use shard_format::{Error, Result};
 
 use crate::{Kind, content, decimal, limits, number, text, wrong};
 
-pub const KIND: Kind = Kind {
-    name: "pack",
-    features: "PKB",
-    read,
-    step,
-    write,
-    rewrite,
-};
+pub const KIND: Kind = Kind { name: "pack", features: "PKB", read, step, write, rewrite };
 
 /// Above this number of entries, only their digest is told.
 const MOST_LISTED: usize = 1000;
@@ -34,10 +27,7 @@ fn read(file: &Path) -> Result<Object> {
     for (number, record) in reader.records().enumerate() {
         let record = record?;
         // Every way to a record must give the same one.
-        let places = [
-            reader.by_key(record.key())?.offset(),
-            reader.record(number)?.offset(),
-        ];
+        let places = [reader.by_key(record.key())?.offset(), reader.record(number)?.offset()];
         if places != [record.offset(); 2] {
             return Err(wrong("the same record is found at different places"));
         }
@@ -89,10 +79,7 @@ fn tell_record(record: &StoredRecord) -> Result<Value> {
     let told = json::object([
         ("alignment", decimal(record.alignment())),
         ("key", record.key().into()),
-        (
-            "key_hash",
-            format!("{:016x}", xxh64(record.key().as_bytes())).into(),
-        ),
+        ("key_hash", format!("{:016x}", xxh64(record.key().as_bytes())).into()),
         ("metadata", metadata),
         ("metadata_encoding", decimal(encoding)),
         ("offset", decimal(record.offset())),
@@ -118,8 +105,7 @@ fn tell_messagepack(value: &messagepack::Value) -> Value {
         }
         Packed::List(items) => ("list", items.iter().map(tell_messagepack).collect()),
         Packed::Map(pairs) => {
-            let pair =
-                |(key, value)| Value::from_iter([tell_messagepack(key), tell_messagepack(value)]);
+            let pair = |(key, value)| Value::from_iter([tell_messagepack(key), tell_messagepack(value)]);
             let pairs = pairs.iter().map(|(key, value)| pair((key, value)));
             ("map", pairs.collect())
         }
@@ -136,20 +122,13 @@ pub fn stream(file: &Path) -> Result<Object> {
             Err(error) => error_code = error.code().as_str().into(),
         }
     }
-    Ok(json::object([
-        ("error_code", error_code),
-        ("records", decimal(records)),
-    ]))
+    Ok(json::object([("error_code", error_code), ("records", decimal(records))]))
 }
 
 pub fn recover(file: &Path) -> Result<Object> {
     let out = std::env::temp_dir().join(format!("shard-conformance-{}", std::process::id()));
     let options = RecoverOptions {
-        writer: WriterOptions {
-            overwrite: true,
-            sync: false,
-            ..WriterOptions::default()
-        },
+        writer: WriterOptions { overwrite: true, sync: false, ..WriterOptions::default() },
         ..RecoverOptions::default()
     };
     let done = shardpack::recover(file, &out, options)?;
@@ -159,17 +138,9 @@ pub fn recover(file: &Path) -> Result<Object> {
     });
     let _ = fs::remove_file(&out);
     let lost = done.lost.into_iter().map(|part| {
-        json::object([
-            ("offset", decimal(part.offset)),
-            ("size", decimal(part.size)),
-            ("key", part.key.into()),
-        ])
+        json::object([("offset", decimal(part.offset)), ("size", decimal(part.size)), ("key", part.key.into())])
     });
-    Ok(json::object([
-        ("had_index", done.had_index.into()),
-        ("keys", keys?.into()),
-        ("lost", lost.collect()),
-    ]))
+    Ok(json::object([("had_index", done.had_index.into()), ("keys", keys?.into()), ("lost", lost.collect())]))
 }
 
 // --- steps of invalid vectors
@@ -247,10 +218,7 @@ fn rewrite(file: &Path, out: &Path) -> Result<()> {
     let mut options = WriterOptions {
         overwrite: true,
         sync: false,
-        created: fields
-            .get("created")
-            .and_then(Value::as_str)
-            .map(str::to_owned),
+        created: fields.get("created").and_then(Value::as_str).map(str::to_owned),
         ..WriterOptions::default()
     };
     if let Some(user) = fields.get("user").and_then(Value::as_object) {

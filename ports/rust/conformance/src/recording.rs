@@ -4,18 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use shard_format::json::{Object, Value};
-use shard_format::wshard::{
-    ChannelDef, Ends, Interval, OnPartial, RecordOptions, Recorder, Step, SyncPolicy,
-};
+use shard_format::wshard::{ChannelDef, Ends, Interval, OnPartial, RecordOptions, Recorder, Step, SyncPolicy};
 use shard_format::{DType, Error, Result, hash};
 
 use crate::{Kind, UNSUPPORTED, episode_case, number, text};
 
-pub const KIND: Kind = Kind {
-    name: "recording",
-    features: "Q",
-    ..UNSUPPORTED
-};
+pub const KIND: Kind = Kind { name: "recording", features: "Q", ..UNSUPPORTED };
 
 /// Records a case, and gives the digest of the journal as it is before the episode is finished.
 pub fn write(case: &Object, out: &Path) -> Result<String> {
@@ -26,8 +20,7 @@ pub fn write(case: &Object, out: &Path) -> Result<String> {
     recorder.flush()?;
     let mut journal = out.as_os_str().to_owned();
     journal.push(".partial");
-    let data =
-        std::fs::read(&journal).map_err(|e| Error::io("cannot read", Some(journal.as_ref()), e))?;
+    let data = std::fs::read(&journal).map_err(|e| Error::io("cannot read", Some(journal.as_ref()), e))?;
     if let Some(last) = case.get("final").and_then(Value::as_object) {
         let values = bytes(last)?;
         if !values.is_empty() {
@@ -73,8 +66,7 @@ fn channel(told: &Object) -> Result<ChannelDef> {
     let sizes = sizes.unwrap_or_default().iter().filter_map(Value::as_str);
     let shape: Vec<u64> = sizes.filter_map(|size| size.parse().ok()).collect();
     let id = text(told, "id");
-    let dtype = DType::parse(text(told, "dtype"))
-        .ok_or_else(|| Error::invalid("the case has an unknown dtype"))?;
+    let dtype = DType::parse(text(told, "dtype")).ok_or_else(|| Error::invalid("the case has an unknown dtype"))?;
     let mut found = match (text(told, "layout"), text(told, "lane")) {
         ("text", _) => ChannelDef::text(id),
         (_, "action") => ChannelDef::action(id, dtype, &shape),
@@ -110,10 +102,7 @@ fn make_call(recorder: &Recorder, call: &Object) -> Result<()> {
     let is = |key: &str| told.get(key).and_then(Value::as_bool) == Some(true);
     recorder.write_step(&Step {
         values: &borrowed(&values),
-        reward: told
-            .get("reward")
-            .and_then(Value::as_f64)
-            .unwrap_or_default(),
+        reward: told.get("reward").and_then(Value::as_f64).unwrap_or_default(),
         done: is("done"),
         terminated: is("terminated"),
         truncated: is("truncated"),
@@ -123,23 +112,15 @@ fn make_call(recorder: &Recorder, call: &Object) -> Result<()> {
 
 fn list<'a>(fields: &'a Object, key: &str) -> impl Iterator<Item = &'a Object> {
     let found = fields.get(key).and_then(Value::as_list);
-    found
-        .unwrap_or_default()
-        .iter()
-        .filter_map(Value::as_object)
+    found.unwrap_or_default().iter().filter_map(Value::as_object)
 }
 
 fn bytes(told: &Object) -> Result<Vec<(&str, Vec<u8>)>> {
-    told.iter()
-        .map(|(key, value)| Ok((key.as_str(), unhex(value.as_str().unwrap_or_default())?)))
-        .collect()
+    told.iter().map(|(key, value)| Ok((key.as_str(), unhex(value.as_str().unwrap_or_default())?))).collect()
 }
 
 fn borrowed<'a>(values: &'a [(&'a str, Vec<u8>)]) -> Vec<(&'a str, &'a [u8])> {
-    values
-        .iter()
-        .map(|(key, value)| (*key, value.as_slice()))
-        .collect()
+    values.iter().map(|(key, value)| (*key, value.as_slice())).collect()
 }
 
 fn unhex(digits: &str) -> Result<Vec<u8>> {

@@ -8,13 +8,7 @@ use shard_format::shardpack::Set;
 
 use crate::{Kind, UNSUPPORTED, limits, text, wrong};
 
-pub const KIND: Kind = Kind {
-    name: "set",
-    features: "T",
-    read,
-    step,
-    ..UNSUPPORTED
-};
+pub const KIND: Kind = Kind { name: "set", features: "T", read, step, ..UNSUPPORTED };
 
 fn read(file: &Path) -> Result<Object> {
     let set = Set::open(file)?;
@@ -32,10 +26,6 @@ fn step(file: &Path, case: &Object) -> Result<()> {
     if text(case, "when") != "shard" {
         return Ok(());
     }
-    let found = set
-        .shards()
-        .iter()
-        .position(|shard| shard.name == text(case, "shard"));
-    set.shard(found.ok_or_else(|| wrong("no such shard"))?)
-        .map(drop)
+    let found = set.shards().iter().position(|shard| shard.name == text(case, "shard"));
+    set.shard(found.ok_or_else(|| wrong("no such shard"))?).map(drop)
 }

@@ -11,11 +11,7 @@ const LARGEST: u64 = 1 << 20;
 
 fuzz_target!(|data: &[u8]| {
     let options = ReaderOptions {
-        limits: Limits {
-            max_decompressed_bytes: LARGEST,
-            max_window_bytes: 8 * LARGEST,
-            ..Limits::default()
-        },
+        limits: Limits { max_decompressed_bytes: LARGEST, max_window_bytes: 8 * LARGEST, ..Limits::default() },
         checksums: data.len() % 2 == 0,
     };
     let source: Arc<[u8]> = data.into();

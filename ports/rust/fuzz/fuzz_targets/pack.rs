@@ -15,11 +15,7 @@ fn contents(record: &StoredRecord) -> Option<Vec<FileEntry>> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let limits = Limits {
-        max_decompressed_bytes: LARGEST,
-        max_window_bytes: 8 * LARGEST,
-        ..Limits::default()
-    };
+    let limits = Limits { max_decompressed_bytes: LARGEST, max_window_bytes: 8 * LARGEST, ..Limits::default() };
     if let Ok(value) = messagepack::decode(data, 1000) {
         let shortest = messagepack::encode(&value).unwrap();
         let again = messagepack::decode(&shortest, 1000).unwrap();

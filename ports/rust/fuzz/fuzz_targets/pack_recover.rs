@@ -11,11 +11,7 @@ fuzz_target!(|data: &[u8]| {
     std::fs::write(&input, data).unwrap();
     let options = RecoverOptions {
         keep_entries: data.len() % 2 == 0,
-        writer: WriterOptions {
-            overwrite: true,
-            sync: false,
-            ..WriterOptions::default()
-        },
+        writer: WriterOptions { overwrite: true, sync: false, ..WriterOptions::default() },
         ..RecoverOptions::default()
     };
     let done = recover(&input, &output, options).unwrap();

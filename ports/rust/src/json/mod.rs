@@ -200,20 +200,11 @@ pub fn canonical(object: &Object) -> Result<String> {
 }
 
 /// Reads a text that must be an object (S-SCH-2, S-SCH-7, S-SCH-8). Errors say `what` the text is, and name the `rule`.
-pub fn parse_object(
-    text: &[u8],
-    what: &str,
-    rule: &'static str,
-    limits: &Limits,
-) -> Result<Object> {
+pub fn parse_object(text: &[u8], what: &str, rule: &'static str, limits: &Limits) -> Result<Object> {
     check_length(text.len() as u64, what, limits)?;
     match parse(text, limits.max_json_nodes) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(Error::new(
-            Code::BadMetadata,
-            rule,
-            format!("{what} is not a JSON object"),
-        )),
+        Ok(_) => Err(Error::new(Code::BadMetadata, rule, format!("{what} is not a JSON object"))),
         Err(problem) => Err(problem.into_error(what, rule, limits)),
     }
 }
@@ -221,13 +212,9 @@ pub fn parse_object(
 /// Refuses what is too long to be parsed (S-SCH-7). Call it before a text is decompressed.
 pub(crate) fn check_length(size: u64, what: &str, limits: &Limits) -> Result<()> {
     if size > limits.max_json_bytes {
-        return Err(Error::new(
-            Code::LimitExceeded,
-            "S-SCH-7",
-            format!("{what} is too long"),
-        )
-        .with_expected(format_args!("at most {} bytes", limits.max_json_bytes))
-        .with_found(size));
+        return Err(Error::new(Code::LimitExceeded, "S-SCH-7", format!("{what} is too long"))
+            .with_expected(format_args!("at most {} bytes", limits.max_json_bytes))
+            .with_found(size));
     }
     Ok(())
 }

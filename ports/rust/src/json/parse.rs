@@ -18,32 +18,20 @@ pub(crate) enum Problem {
 impl Problem {
     pub(crate) fn into_error(self, what: &str, rule: &'static str, limits: &Limits) -> Error {
         match self {
-            Problem::TooManyNodes => Error::new(
-                Code::LimitExceeded,
-                "S-SCH-8",
-                format!("{what} has too many values"),
-            )
-            .with_expected(format_args!("at most {}", limits.max_json_nodes)),
-            Problem::Syntax { problem, at } => Error::new(
-                Code::BadMetadata,
-                rule,
-                format!("{what} is not valid JSON: {problem} at byte {at}"),
-            ),
+            Problem::TooManyNodes => Error::new(Code::LimitExceeded, "S-SCH-8", format!("{what} has too many values"))
+                .with_expected(format_args!("at most {}", limits.max_json_nodes)),
+            Problem::Syntax { problem, at } => {
+                Error::new(Code::BadMetadata, rule, format!("{what} is not valid JSON: {problem} at byte {at}"))
+            }
         }
     }
 }
 
 /// Reads one value with at most so many of the characters `[`, `{`, `,` and `:` outside strings.
 pub(crate) fn parse(text: &[u8], max_nodes: u64) -> Result<Value, Problem> {
-    let text = std::str::from_utf8(text).map_err(|e| Problem::Syntax {
-        problem: "text that is not UTF-8".to_owned(),
-        at: e.valid_up_to(),
-    })?;
-    let mut parser = Parser {
-        text,
-        at: 0,
-        nodes_left: max_nodes,
-    };
+    let text = std::str::from_utf8(text)
+        .map_err(|e| Problem::Syntax { problem: "text that is not UTF-8".to_owned(), at: e.valid_up_to() })?;
+    let mut parser = Parser { text, at: 0, nodes_left: max_nodes };
     parser.space();
     let value = parser.value(1)?;
     parser.space();
@@ -62,10 +50,7 @@ struct Parser<'a> {
 impl<'a> Parser<'a> {
     #[cold]
     fn fail<T>(&self, problem: impl Into<String>) -> Result<T, Problem> {
-        Err(Problem::Syntax {
-            problem: problem.into(),
-            at: self.at,
-        })
+        Err(Problem::Syntax { problem: problem.into(), at: self.at })
     }
 
     fn peek(&self) -> Option<u8> {
@@ -98,28 +83,20 @@ impl<'a> Parser<'a> {
     }
 
     fn node(&mut self) -> Result<(), Problem> {
-        self.nodes_left = self
-            .nodes_left
-            .checked_sub(1)
-            .ok_or(Problem::TooManyNodes)?;
+        self.nodes_left = self.nodes_left.checked_sub(1).ok_or(Problem::TooManyNodes)?;
         Ok(())
     }
 
     fn value(&mut self, depth: usize) -> Result<Value, Problem> {
         match self.peek() {
-            Some(b'{' | b'[') if depth > MAX_DEPTH => {
-                self.fail(format!("more than {MAX_DEPTH} levels"))
-            }
+            Some(b'{' | b'[') if depth > MAX_DEPTH => self.fail(format!("more than {MAX_DEPTH} levels")),
             Some(b'{') => self.object(depth),
             Some(b'[') => self.list(depth),
             Some(b'"') => Ok(Value::String(self.string()?)),
             Some(b'-' | b'0'..=b'9') => self.number(),
             _ => {
-                for (word, value) in [
-                    ("true", Value::Bool(true)),
-                    ("false", Value::Bool(false)),
-                    ("null", Value::Null),
-                ] {
+                for (word, value) in [("true", Value::Bool(true)), ("false", Value::Bool(false)), ("null", Value::Null)]
+                {
                     if self.rest().starts_with(word.as_bytes()) {
                         self.skip(word.len());
                         return Ok(value);
@@ -228,8 +205,7 @@ impl<'a> Parser<'a> {
             b't' => '\t',
             b'u' => {
                 let mut units = vec![self.hex()?];
-                if matches!(units.first(), Some(0xD800..=0xDBFF)) && self.rest().starts_with(b"\\u")
-                {
+                if matches!(units.first(), Some(0xD800..=0xDBFF)) && self.rest().starts_with(b"\\u") {
                     self.skip(2);
                     units.push(self.hex()?);
                 }
@@ -254,11 +230,7 @@ impl<'a> Parser<'a> {
     }
 
     fn digits(&mut self) -> usize {
-        let count = self
-            .rest()
-            .iter()
-            .take_while(|c| c.is_ascii_digit())
-            .count();
+        let count = self.rest().iter().take_while(|c| c.is_ascii_digit()).count();
         self.skip(count);
         count
     }
@@ -294,9 +266,7 @@ impl<'a> Parser<'a> {
         }
         match text.parse::<i64>() {
             Ok(value) => Ok(Value::Int(value)),
-            Err(_) if count > MAX_DIGITS => {
-                self.fail(format!("an integer of more than {MAX_DIGITS} digits"))
-            }
+            Err(_) if count > MAX_DIGITS => self.fail(format!("an integer of more than {MAX_DIGITS} digits")),
             Err(_) => Ok(Value::BigInt(BigInt(text.to_owned()))),
         }
     }

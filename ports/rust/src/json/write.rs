@@ -115,17 +115,14 @@ fn shortest_digits(value: f64) -> (String, i32) {
     }
     // One candidate is the start itself, the other is one above it.
     let even = if is_odd(start) {
-        start
-            .parse::<u64>()
-            .map(|n| n.saturating_add(1).to_string())
+        start.parse::<u64>().map(|n| n.saturating_add(1).to_string())
     } else {
         Ok(start.to_owned())
     };
     match even {
         Ok(even)
             if even.len() == digits.len()
-                && format!("0.{even}e{}", exact_exponent.saturating_add(1)).parse()
-                    == Ok(value) =>
+                && format!("0.{even}e{}", exact_exponent.saturating_add(1)).parse() == Ok(value) =>
         {
             (even, exact_exponent)
         }

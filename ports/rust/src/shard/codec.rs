@@ -17,9 +17,7 @@ pub(crate) const ZSTD_EXPANSION: u64 = 32_768;
 
 /// A little-endian number at an offset.
 pub(crate) fn u32_at(data: &[u8], at: usize) -> Option<u32> {
-    data.get(at..)?
-        .first_chunk()
-        .map(|b| u32::from_le_bytes(*b))
+    data.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b))
 }
 
 /// One data frame in the stored bytes of an entry.
@@ -40,11 +38,7 @@ pub(crate) struct Frames<'a> {
 
 impl<'a> Frames<'a> {
     pub(crate) fn new(stored: &'a [u8], max_window: u64) -> Frames<'a> {
-        Frames {
-            stored,
-            at: 0,
-            max_window,
-        }
+        Frames { stored, at: 0, max_window }
     }
 
     fn step(&mut self) -> Result<Option<Frame>> {
@@ -56,15 +50,10 @@ impl<'a> Frames<'a> {
                 return Ok(Some(frame));
             }
             if number & SKIPPABLE_MASK != SKIPPABLE_MAGIC {
-                return Err(Error::new(
-                    Code::BadCompression,
-                    "S-CMP-5",
-                    "no zstd frame where one must start",
-                )
-                .with_found(format_args!("{number:08x} at stored byte {}", self.at)));
+                return Err(Error::new(Code::BadCompression, "S-CMP-5", "no zstd frame where one must start")
+                    .with_found(format_args!("{number:08x} at stored byte {}", self.at)));
             }
-            self.at = skippable_end(self.stored, self.at)
-                .ok_or_else(|| incomplete("a skippable frame"))?;
+            self.at = skippable_end(self.stored, self.at).ok_or_else(|| incomplete("a skippable frame"))?;
         }
         Ok(None)
     }
@@ -86,11 +75,7 @@ fn skippable_end(stored: &[u8], at: usize) -> Option<usize> {
 
 #[cold]
 fn incomplete(what: &str) -> Error {
-    Error::new(
-        Code::BadCompression,
-        "S-CMP-4",
-        format!("{what} is incomplete"),
-    )
+    Error::new(Code::BadCompression, "S-CMP-4", format!("{what} is incomplete"))
 }
 
 /// Reads the bytes of a frame one field after another.
@@ -125,11 +110,7 @@ pub(crate) fn walk_frame(stored: &[u8], start: usize, max_window: u64) -> Result
         match block >> 1 & 3 {
             1 => cursor.take(1)?,
             3 => {
-                return Err(Error::new(
-                    Code::BadCompression,
-                    "S-CMP-4",
-                    "a zstd block has the reserved type",
-                ));
+                return Err(Error::new(Code::BadCompression, "S-CMP-4", "a zstd block has the reserved type"));
             }
             _ => cursor.take(size)?,
         };
@@ -140,22 +121,14 @@ pub(crate) fn walk_frame(stored: &[u8], start: usize, max_window: u64) -> Result
     if has_checksum {
         cursor.take(4)?;
     }
-    Ok(Frame {
-        range: start..cursor.at,
-        content_size,
-        has_checksum,
-    })
+    Ok(Frame { range: start..cursor.at, content_size, has_checksum })
 }
 
 /// Reads the header of a frame: the size of its content, if it is stated, and whether it ends with a checksum.
 fn frame_header(cursor: &mut Cursor<'_>, max_window: u64) -> Result<(Option<u64>, bool)> {
     let descriptor = cursor.number(1)?;
     if descriptor & 0x08 != 0 {
-        return Err(Error::new(
-            Code::BadCompression,
-            "S-CMP-4",
-            "a reserved bit of a zstd frame header is set",
-        ));
+        return Err(Error::new(Code::BadCompression, "S-CMP-4", "a reserved bit of a zstd frame header is set"));
     }
     let is_single = descriptor & 0x20 != 0;
     let mut window = 0;
@@ -166,11 +139,7 @@ fn frame_header(cursor: &mut Cursor<'_>, max_window: u64) -> Result<(Option<u64>
     }
     let dictionary = cursor.number((1 << (descriptor & 3)) >> 1)?;
     if dictionary != 0 {
-        return Err(Error::new(
-            Code::BadCompression,
-            "S-CMP-6",
-            "a zstd frame needs a dictionary",
-        ));
+        return Err(Error::new(Code::BadCompression, "S-CMP-6", "a zstd frame needs a dictionary"));
     }
     let content_size = match (descriptor >> 6, is_single) {
         (0, false) => None,
@@ -183,13 +152,9 @@ fn frame_header(cursor: &mut Cursor<'_>, max_window: u64) -> Result<(Option<u64>
         window = content_size.unwrap_or_default();
     }
     if window > max_window {
-        return Err(Error::new(
-            Code::LimitExceeded,
-            "S-CMP-7",
-            "a zstd frame needs a window that is too large",
-        )
-        .with_expected(format_args!("at most {max_window} bytes"))
-        .with_found(window));
+        return Err(Error::new(Code::LimitExceeded, "S-CMP-7", "a zstd frame needs a window that is too large")
+            .with_expected(format_args!("at most {max_window} bytes"))
+            .with_found(window));
     }
     Ok((content_size, descriptor & 0x04 != 0))
 }
@@ -225,12 +190,7 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
 
 /// Decodes a frame that was walked to the start of some memory, and returns how many bytes came out (S-CMP-3, S-CMP-4).
 #[cfg(feature = "zstd")]
-pub(crate) fn decode_frame(
-    scratch: &mut Scratch,
-    stored: &[u8],
-    frame: &Frame,
-    out: &mut [u8],
-) -> Result<usize> {
+pub(crate) fn decode_frame(scratch: &mut Scratch, stored: &[u8], frame: &Frame, out: &mut [u8]) -> Result<usize> {
     let room = out.len();
     decode_frame_to(scratch, stored, frame, out, room)
 }
@@ -257,24 +217,20 @@ fn decode_frame_to<W: zstd_safe::WriteBuf + ?Sized>(
         Err(code) => {
             return Err(match code.wrapping_neg() {
                 TARGET_TOO_SMALL => too_long(room),
-                CHECKSUM_WRONG => Error::new(
-                    Code::ChecksumMismatch,
-                    "S-CMP-4",
-                    "the checksum of a zstd frame does not fit",
-                ),
+                CHECKSUM_WRONG => {
+                    Error::new(Code::ChecksumMismatch, "S-CMP-4", "the checksum of a zstd frame does not fit")
+                }
                 _ => Error::new(Code::BadCompression, "S-CMP-4", "zstd cannot decode it")
                     .with_source(zstd_safe::get_error_name(code)),
             });
         }
     };
     match frame.content_size {
-        Some(declared) if declared != count as u64 => Err(Error::new(
-            Code::SizeMismatch,
-            "S-CMP-3",
-            "a zstd frame is shorter than it declares",
-        )
-        .with_expected(format_args!("{declared} bytes"))
-        .with_found(count)),
+        Some(declared) if declared != count as u64 => {
+            Err(Error::new(Code::SizeMismatch, "S-CMP-3", "a zstd frame is shorter than it declares")
+                .with_expected(format_args!("{declared} bytes"))
+                .with_found(count))
+        }
         _ => Ok(count),
     }
 }
@@ -282,12 +238,8 @@ fn decode_frame_to<W: zstd_safe::WriteBuf + ?Sized>(
 #[cfg(feature = "zstd")]
 #[cold]
 fn too_long(room: usize) -> Error {
-    Error::new(
-        Code::SizeMismatch,
-        "S-CMP-3",
-        "the entry decodes to more than its size",
-    )
-    .with_expected(format_args!("at most {room} bytes"))
+    Error::new(Code::SizeMismatch, "S-CMP-3", "the entry decodes to more than its size")
+        .with_expected(format_args!("at most {room} bytes"))
 }
 
 /// Decodes all frames into memory of exactly the size of the entry.
@@ -326,11 +278,7 @@ pub(crate) fn decode_zstd_to_vec(stored: &[u8], size: usize, max_window: u64) ->
 /// Checks that there was a frame, and that all content came out.
 fn finished(stored: &[u8], done: usize, size: usize) -> Result<()> {
     if done == 0 && Frames::new(stored, u64::MAX).next().is_none() {
-        return Err(Error::new(
-            Code::BadCompression,
-            "S-CMP-4",
-            "the entry has no zstd frame",
-        ));
+        return Err(Error::new(Code::BadCompression, "S-CMP-4", "the entry has no zstd frame"));
     }
     exactly(done, size)
 }
@@ -340,25 +288,16 @@ pub(crate) fn exactly(found: usize, expected: usize) -> Result<()> {
     if found == expected {
         return Ok(());
     }
-    Err(Error::new(
-        Code::SizeMismatch,
-        "S-CMP-3",
-        "the entry decodes to another size",
-    )
-    .with_expected(format_args!("{expected} bytes"))
-    .with_found(found))
+    Err(Error::new(Code::SizeMismatch, "S-CMP-3", "the entry decodes to another size")
+        .with_expected(format_args!("{expected} bytes"))
+        .with_found(found))
 }
 
 // --- encoding
 
 /// Appends data as one frame with its content size.
 #[cfg(feature = "zstd")]
-pub(crate) fn append_zstd(
-    out: &mut Vec<u8>,
-    data: &[u8],
-    level: i32,
-    checksum: bool,
-) -> Result<()> {
+pub(crate) fn append_zstd(out: &mut Vec<u8>, data: &[u8], level: i32, checksum: bool) -> Result<()> {
     use zstd_safe::CParameter;
     let start = out.len();
     out.reserve(zstd_safe::compress_bound(data.len()));
@@ -370,9 +309,7 @@ pub(crate) fn append_zstd(
         rest.set_position(start as u64);
         encoder.compress2(&mut rest, data)
     })
-    .map_err(|code| {
-        Error::invalid("zstd cannot compress it").with_source(zstd_safe::get_error_name(code))
-    })?;
+    .map_err(|code| Error::invalid("zstd cannot compress it").with_source(zstd_safe::get_error_name(code)))?;
     Ok(())
 }
 
@@ -383,16 +320,10 @@ mod without {
     use super::*;
 
     fn missing<T>() -> Result<T> {
-        Err(Error::new(Code::MissingExtra, "", "this build has no zstd")
-            .with_expected("the feature zstd"))
+        Err(Error::new(Code::MissingExtra, "", "this build has no zstd").with_expected("the feature zstd"))
     }
 
-    pub(crate) fn decode_frame(
-        _: &mut Scratch,
-        _: &[u8],
-        _: &Frame,
-        _: &mut [u8],
-    ) -> Result<usize> {
+    pub(crate) fn decode_frame(_: &mut Scratch, _: &[u8], _: &Frame, _: &mut [u8]) -> Result<usize> {
         missing()
     }
 

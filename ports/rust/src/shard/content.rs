@@ -51,24 +51,13 @@ impl ShardReader {
             (false, false) if default == Codec::Zstd.number() => Codec::Zstd,
             (false, false) if default == Codec::Lz4.number() => Codec::Lz4,
             _ => {
-                return Err(Error::new(
-                    Code::UnknownCodec,
-                    "S-CMP-1",
-                    "the codec of the entry cannot be determined",
-                )
-                .with_found(format_args!(
-                    "flags {:#06x} and default {default}",
-                    entry.flags
-                )));
+                return Err(Error::new(Code::UnknownCodec, "S-CMP-1", "the codec of the entry cannot be determined")
+                    .with_found(format_args!("flags {:#06x} and default {default}", entry.flags)));
             }
         };
         if entry.flags & entry_flags::FILTERED != 0 && codec != Codec::Zstd {
-            return Err(Error::new(
-                Code::BadFilter,
-                "S-FLT-1",
-                "a filtered entry is not compressed with zstd",
-            )
-            .with_found(codec.as_str()));
+            return Err(Error::new(Code::BadFilter, "S-FLT-1", "a filtered entry is not compressed with zstd")
+                .with_found(codec.as_str()));
         }
         Ok(codec)
     }
@@ -83,49 +72,31 @@ impl ShardReader {
         let (stored, size) = (entry.disk_size, entry.orig_size);
         if codec == Codec::None {
             if stored != size {
-                return Err(Error::new(
-                    Code::SizeMismatch,
-                    "S-DAT-4",
-                    "an uncompressed entry has two different sizes",
-                )
-                .with_expected(format_args!("{size} bytes"))
-                .with_found(stored));
+                return Err(Error::new(Code::SizeMismatch, "S-DAT-4", "an uncompressed entry has two different sizes")
+                    .with_expected(format_args!("{size} bytes"))
+                    .with_found(stored));
             }
             return Ok(codec);
         }
         let most = self.limits().max_decompressed_bytes;
         if size > most {
-            return Err(Error::new(
-                Code::LimitExceeded,
-                "S-CMP-2",
-                "the entry is too large after decompression",
-            )
-            .with_expected(format_args!("at most {most} bytes"))
-            .with_found(size));
+            return Err(Error::new(Code::LimitExceeded, "S-CMP-2", "the entry is too large after decompression")
+                .with_expected(format_args!("at most {most} bytes"))
+                .with_found(size));
         }
         // No rule, but memory: skippable frames may be any number of bytes.
         if stored / MOST_STORED > most {
-            return Err(Error::new(
-                Code::LimitExceeded,
-                "",
-                "the stored bytes of a compressed entry are too many",
-            )
-            .with_expected(format_args!("at most {MOST_STORED} times {most}"))
-            .with_found(stored));
+            return Err(Error::new(Code::LimitExceeded, "", "the stored bytes of a compressed entry are too many")
+                .with_expected(format_args!("at most {MOST_STORED} times {most}"))
+                .with_found(stored));
         }
         let reachable = match codec {
-            Codec::Lz4 => stored
-                .saturating_mul(lz4::EXPANSION)
-                .saturating_add(lz4::SLACK),
+            Codec::Lz4 => stored.saturating_mul(lz4::EXPANSION).saturating_add(lz4::SLACK),
             _ => stored.saturating_mul(ZSTD_EXPANSION),
         };
         if size > reachable {
-            return Err(Error::new(
-                Code::SizeMismatch,
-                "S-CMP-8",
-                "the stored bytes cannot expand to this size",
-            )
-            .with_found(format_args!("{stored} bytes for {size}")));
+            return Err(Error::new(Code::SizeMismatch, "S-CMP-8", "the stored bytes cannot expand to this size")
+                .with_found(format_args!("{stored} bytes for {size}")));
         }
         Ok(codec)
     }
@@ -163,12 +134,7 @@ impl ShardReader {
     }
 
     /// Fills memory of exactly the size of an entry whose sizes are checked.
-    pub(super) fn decode_into(
-        &self,
-        entry: &IndexEntry,
-        codec: Codec,
-        out: &mut [u8],
-    ) -> Result<()> {
+    pub(super) fn decode_into(&self, entry: &IndexEntry, codec: Codec, out: &mut [u8]) -> Result<()> {
         if codec == Codec::None {
             return source::read_into(&*self.source, entry.data_offset, out);
         }
@@ -192,13 +158,8 @@ impl ShardReader {
         let table = SeekTable::parse(stored, entry.disk_size, entry.orig_size, leading)?;
         if let Some(table) = table {
             let frames = 0..table.frames.len();
-            let part = Part {
-                table: &table,
-                filters,
-                stored,
-                stored_start: 0,
-                max_window: self.limits().max_window_bytes,
-            };
+            let part =
+                Part { table: &table, filters, stored, stored_start: 0, max_window: self.limits().max_window_bytes };
             return part.decode(frames, 0..entry.orig_size, out);
         }
         let max_window = self.limits().max_window_bytes;
@@ -238,8 +199,7 @@ impl ShardReader {
     /// in memory.
     pub(super) fn scan(&self, row: usize, mut each: impl FnMut(&[u8])) -> Result<()> {
         let entry = self.entry(row)?;
-        self.scan_entry(&entry, &mut each)
-            .map_err(|e| self.locate(e, self.index.name(row)))
+        self.scan_entry(&entry, &mut each).map_err(|e| self.locate(e, self.index.name(row)))
     }
 
     fn scan_entry(&self, entry: &IndexEntry, each: &mut dyn FnMut(&[u8])) -> Result<()> {
@@ -272,12 +232,9 @@ impl ShardReader {
     pub(super) fn view_of(&self, row: usize, entry: &IndexEntry) -> Result<View> {
         let codec = self.check_sizes(entry)?;
         if codec != Codec::None {
-            return Err(Error::new(
-                Code::NotViewable,
-                "",
-                "a compressed entry has no view; read it",
-            )
-            .with_found(codec.as_str()));
+            return Err(
+                Error::new(Code::NotViewable, "", "a compressed entry has no view; read it").with_found(codec.as_str())
+            );
         }
         let Some(view) = self.source.view(block(entry)) else {
             let data = self.decode(entry)?;
@@ -286,9 +243,7 @@ impl ShardReader {
         };
         let words = self.checked.get_or_init(|| {
             let words = self.len().div_ceil(64);
-            std::iter::repeat_with(AtomicU64::default)
-                .take(words)
-                .collect()
+            std::iter::repeat_with(AtomicU64::default).take(words).collect()
         });
         let bit = 1u64 << (row % 64);
         let word = words.get(row / 64);
@@ -313,12 +268,7 @@ impl ShardReader {
         Ok(usize::try_from(window.end.saturating_sub(window.start)).unwrap_or(usize::MAX))
     }
 
-    pub(super) fn decode_window(
-        &self,
-        entry: &IndexEntry,
-        window: Range<u64>,
-        out: &mut [u8],
-    ) -> Result<()> {
+    pub(super) fn decode_window(&self, entry: &IndexEntry, window: Range<u64>, out: &mut [u8]) -> Result<()> {
         let codec = self.codec(entry)?;
         if codec == Codec::None {
             let start = entry.data_offset.saturating_add(window.start);
@@ -418,14 +368,9 @@ impl ShardReader {
         };
         let size = size as u64;
         if size > self.limits().max_index_bytes {
-            return Err(
-                Error::new(Code::LimitExceeded, "", "the seek table is too large")
-                    .with_expected(format_args!(
-                        "at most {} bytes",
-                        self.limits().max_index_bytes
-                    ))
-                    .with_found(size),
-            );
+            return Err(Error::new(Code::LimitExceeded, "", "the seek table is too large")
+                .with_expected(format_args!("at most {} bytes", self.limits().max_index_bytes))
+                .with_found(size));
         }
         if size > usual {
             bytes = tail(size)?;
@@ -443,13 +388,9 @@ fn compare_checksum(entry: &IndexEntry, found: u32) -> Result<()> {
     if found == entry.crc32c {
         return Ok(());
     }
-    Err(Error::new(
-        Code::ChecksumMismatch,
-        "S-CRC-1",
-        "CRC-32C mismatch: the data is damaged",
-    )
-    .with_expected(format_args!("{:08x}", entry.crc32c))
-    .with_found(format_args!("{found:08x}")))
+    Err(Error::new(Code::ChecksumMismatch, "S-CRC-1", "CRC-32C mismatch: the data is damaged")
+        .with_expected(format_args!("{:08x}", entry.crc32c))
+        .with_found(format_args!("{found:08x}")))
 }
 
 /// Some stored frames of a seekable entry.
@@ -471,8 +412,7 @@ impl Part<'_> {
             _ if out.len() < WORTH_THREADS => {
                 let mut rest = out;
                 for number in frames {
-                    let (now, after) =
-                        self.split(number..number.saturating_add(1), &window, rest)?;
+                    let (now, after) = self.split(number..number.saturating_add(1), &window, rest)?;
                     self.decode_one(number..number.saturating_add(1), window.clone(), now)?;
                     rest = after;
                 }
@@ -482,10 +422,7 @@ impl Part<'_> {
                 let middle = frames.start.saturating_add(count / 2);
                 let (left, right) = (frames.start..middle, middle..frames.end);
                 let (now, after) = self.split(left.clone(), &window, out)?;
-                both(
-                    || self.decode(left, window.clone(), now),
-                    || self.decode(right, window.clone(), after),
-                )
+                both(|| self.decode(left, window.clone(), now), || self.decode(right, window.clone(), after))
             }
         }
     }
@@ -501,8 +438,7 @@ impl Part<'_> {
         let start = content.start.max(window.start);
         let size = content.end.min(window.end).saturating_sub(start);
         let size = usize::try_from(size).unwrap_or(usize::MAX);
-        out.split_at_mut_checked(size)
-            .ok_or_else(|| Error::invalid("the memory has not the size of the window"))
+        out.split_at_mut_checked(size).ok_or_else(|| Error::invalid("the memory has not the size of the window"))
     }
 
     /// Decodes one frame, of which the window may have a part only.
@@ -533,15 +469,8 @@ impl Part<'_> {
         })
     }
 
-    fn decode_frame(
-        &self,
-        number: usize,
-        stored: &[u8],
-        out: &mut [u8],
-        scratch: &mut codec::Scratch,
-    ) -> Result<()> {
-        self.table
-            .decode(number, stored, out, scratch, self.max_window)?;
+    fn decode_frame(&self, number: usize, stored: &[u8], out: &mut [u8], scratch: &mut codec::Scratch) -> Result<()> {
+        self.table.decode(number, stored, out, scratch, self.max_window)?;
         if let Some(filters) = &self.filters {
             filters.undo(out, &mut scratch.filter);
         }

@@ -14,12 +14,7 @@ use crate::{Error, Result};
 const TOO_SMALL: usize = 256;
 
 /// The stored bytes of an entry and its flags; `None` if it is better stored as it is (S-CMP-10).
-pub(super) fn encode(
-    data: &[u8],
-    codec: Codec,
-    level: i32,
-    options: &EntryOptions,
-) -> Result<Option<(Vec<u8>, u16)>> {
+pub(super) fn encode(data: &[u8], codec: Codec, level: i32, options: &EntryOptions) -> Result<Option<(Vec<u8>, u16)>> {
     let in_frames = options.frame_bytes.is_some() || options.filters.is_some();
     if codec != Codec::Zstd && in_frames {
         return Err(Error::invalid("frames and filters need zstd").with_found(codec.as_str()));
@@ -29,13 +24,9 @@ pub(super) fn encode(
     }
     let most = Limits::default().max_decompressed_bytes;
     if data.len() as u64 > most {
-        return Err(Error::new(
-            Code::LimitExceeded,
-            "S-CMP-2",
-            "the entry is too large to be compressed",
-        )
-        .with_expected(format_args!("at most {most} bytes"))
-        .with_found(data.len()));
+        return Err(Error::new(Code::LimitExceeded, "S-CMP-2", "the entry is too large to be compressed")
+            .with_expected(format_args!("at most {most} bytes"))
+            .with_found(data.len()));
     }
     let mut flags = codec.flags();
     let mut stored = Vec::new();

@@ -41,10 +41,7 @@ fn bad(rule: &'static str, problem: &'static str) -> Error {
 /// `head` has the first bytes of the entry, which has `disk_size` bytes.
 pub(crate) fn leading(head: &[u8], disk_size: u64) -> Result<(Filters, usize)> {
     if u32_at(head, 0) != Some(FRAME_MAGIC) {
-        return Err(bad(
-            "S-FLT-1",
-            "a filtered entry does not start with a description of its filters",
-        ));
+        return Err(bad("S-FLT-1", "a filtered entry does not start with a description of its filters"));
     }
     let size = u32_at(head, 4).map_or(0, |size| size as usize);
     let end = FRAME_HEAD.saturating_add(size);
@@ -52,11 +49,8 @@ pub(crate) fn leading(head: &[u8], disk_size: u64) -> Result<(Filters, usize)> {
         Some(text) if (1..=MAX_DESCRIPTION).contains(&size) && end as u64 <= disk_size => {
             Ok((Filters::parse(text)?, end))
         }
-        _ => Err(bad(
-            "S-FLT-1",
-            "the description of the filters has a size that is not allowed",
-        )
-        .with_found(format_args!("{size} bytes"))),
+        _ => Err(bad("S-FLT-1", "the description of the filters has a size that is not allowed")
+            .with_found(format_args!("{size} bytes"))),
     }
 }
 
@@ -80,9 +74,7 @@ impl Filters {
         };
         let mut names = Vec::new();
         for item in list {
-            let (Some(fields), Some(name)) =
-                (item.as_object(), item.get("name").and_then(Value::as_str))
-            else {
+            let (Some(fields), Some(name)) = (item.as_object(), item.get("name").and_then(Value::as_str)) else {
                 return wrong("a filter has no name");
             };
             names.push(name);
@@ -96,23 +88,15 @@ impl Filters {
                     _ => return wrong("the filter planes has wrong fields"),
                 },
                 _ => {
-                    return Err(Error::new(
-                        Code::UnknownFilter,
-                        "S-FLT-3",
-                        "this version does not know a filter",
-                    )
-                    .with_found(crate::error::quoted(name)));
+                    return Err(Error::new(Code::UnknownFilter, "S-FLT-3", "this version does not know a filter")
+                        .with_found(crate::error::quoted(name)));
                 }
             }
         }
         match names[..] {
             ["delta"] | ["planes"] => Ok(found),
-            ["delta", "planes"] if found.delta.map(|delta| delta.width) == found.planes => {
-                Ok(found)
-            }
-            _ => {
-                Err(bad("S-FLT-4", "these filters do not go together").with_found(names.join(", ")))
-            }
+            ["delta", "planes"] if found.delta.map(|delta| delta.width) == found.planes => Ok(found),
+            _ => Err(bad("S-FLT-4", "these filters do not go together").with_found(names.join(", "))),
         }
     }
 
@@ -126,9 +110,7 @@ impl Filters {
                 ("width", delta.width.into()),
             ])
         });
-        let planes = self
-            .planes
-            .map(|width| json::object([("name", "planes".into()), ("width", width.into())]));
+        let planes = self.planes.map(|width| json::object([("name", "planes".into()), ("width", width.into())]));
         delta.into_iter().chain(planes).collect()
     }
 
@@ -151,13 +133,9 @@ impl Filters {
         if size <= MAX_FRAME && size.checked_rem(unit) == Some(0) {
             return Ok(());
         }
-        Err(
-            bad("S-FLT-5", "a filtered frame has a size that is not allowed")
-                .with_expected(format_args!(
-                    "a multiple of {unit} bytes, at most {MAX_FRAME}"
-                ))
-                .with_found(size),
-        )
+        Err(bad("S-FLT-5", "a filtered frame has a size that is not allowed")
+            .with_expected(format_args!("a multiple of {unit} bytes, at most {MAX_FRAME}"))
+            .with_found(size))
     }
 
     /// Restores the bytes of one frame in place.
@@ -204,11 +182,7 @@ fn delta(fields: &Object) -> Option<Delta> {
     let order = one_of(fields, "order", &[1, 2])?;
     let row = usize::try_from(fields.get("row")?.as_i64()?).ok()?;
     let is_right = row > 0 && row.checked_rem(width) == Some(0) && fields.len() == 4;
-    is_right.then_some(Delta {
-        order: u8::try_from(order).ok()?,
-        width,
-        row,
-    })
+    is_right.then_some(Delta { order: u8::try_from(order).ok()?, width, row })
 }
 
 /// A field that has one of some values.
@@ -235,15 +209,8 @@ fn combine(row: &mut [u8], before: &[u8], width: usize, add: bool) {
         ($kind:ty, $size:literal) => {{
             let items = row.as_chunks_mut::<$size>().0.iter_mut();
             for (now, before) in items.zip(before.as_chunks::<$size>().0) {
-                let (a, b) = (
-                    <$kind>::from_le_bytes(*now),
-                    <$kind>::from_le_bytes(*before),
-                );
-                let sum = if add {
-                    a.wrapping_add(b)
-                } else {
-                    a.wrapping_sub(b)
-                };
+                let (a, b) = (<$kind>::from_le_bytes(*now), <$kind>::from_le_bytes(*before));
+                let sum = if add { a.wrapping_add(b) } else { a.wrapping_sub(b) };
                 *now = sum.to_le_bytes();
             }
         }};
@@ -283,9 +250,7 @@ fn join_planes(planes: &[u8], data: &mut [u8], width: usize) {
             let [a, b, c, d, e, f, g, h] = planes_of(planes);
             let items = data.as_chunks_mut().0.iter_mut();
             let lower = items.zip(a).zip(b).zip(c).zip(d);
-            for ((((((((item, &a), &b), &c), &d), &e), &f), &g), &h) in
-                lower.zip(e).zip(f).zip(g).zip(h)
-            {
+            for ((((((((item, &a), &b), &c), &d), &e), &f), &g), &h) in lower.zip(e).zip(f).zip(g).zip(h) {
                 *item = [a, b, c, d, e, f, g, h];
             }
         }

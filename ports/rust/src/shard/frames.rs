@@ -6,12 +6,7 @@ use crate::registry::{Code, Limits};
 use crate::{Error, Result};
 
 /// Appends data as one frame, after the filters if there are any.
-pub(crate) fn append_frame(
-    out: &mut Vec<u8>,
-    data: &[u8],
-    level: i32,
-    filters: Option<&Filters>,
-) -> Result<()> {
+pub(crate) fn append_frame(out: &mut Vec<u8>, data: &[u8], level: i32, filters: Option<&Filters>) -> Result<()> {
     match filters {
         Some(filters) => {
             filters.check_frame(data.len())?;
@@ -46,11 +41,7 @@ pub(crate) fn check_frame(stored: &[u8], size: u64) -> Result<()> {
 }
 
 /// Decodes one frame into memory of exactly its size, and undoes the filters.
-pub(crate) fn decode_frame_into(
-    stored: &[u8],
-    out: &mut [u8],
-    filters: Option<&Filters>,
-) -> Result<()> {
+pub(crate) fn decode_frame_into(stored: &[u8], out: &mut [u8], filters: Option<&Filters>) -> Result<()> {
     check_frame(stored, out.len() as u64)?;
     if let Some(filters) = filters {
         filters.check_frame(out.len())?;

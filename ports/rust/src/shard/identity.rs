@@ -120,8 +120,7 @@ impl ShardReader {
         let row = self.row(IDENTITY_ENTRY)?;
         let limits = self.identity_limits();
         let what = "meta/identity";
-        json::check_length(self.entry(row)?.orig_size, what, &limits)
-            .map_err(|e| e.with_entry(IDENTITY_ENTRY))?;
+        json::check_length(self.entry(row)?.orig_size, what, &limits).map_err(|e| e.with_entry(IDENTITY_ENTRY))?;
         let text = self.read_at(row)?;
         parse_identity(&text, &limits).map_err(|e| e.with_entry(IDENTITY_ENTRY))
     }
@@ -131,9 +130,7 @@ impl ShardReader {
         let count = self.len() as u64;
         let rows = self.index.entries();
         let names = rows.fold(0u64, |sum, row| sum.saturating_add(row.name_length.into()));
-        let bytes = count
-            .saturating_mul(72)
-            .saturating_add(names.saturating_mul(6));
+        let bytes = count.saturating_mul(72).saturating_add(names.saturating_mul(6));
         let mut limits = self.limits().clone();
         limits.max_json_bytes = limits.max_json_bytes.max(bytes.saturating_add(256));
         let nodes = count.saturating_mul(2).saturating_add(8);
@@ -160,12 +157,9 @@ fn parse_identity(text: &[u8], limits: &Limits) -> Result<Identity> {
         Some(Value::Int(1)) => 1,
         Some(Value::Int(2)) => 2,
         Some(Value::Int(other)) => {
-            return Err(Error::new(
-                Code::UnsupportedVersion,
-                "S-IDN-4",
-                "unknown version of the identity",
-            )
-            .with_found(other));
+            return Err(
+                Error::new(Code::UnsupportedVersion, "S-IDN-4", "unknown version of the identity").with_found(other)
+            );
         }
         Some(Value::BigInt(_)) | Some(_) | None => return Err(bad("the identity has no version")),
     };
@@ -173,11 +167,7 @@ fn parse_identity(text: &[u8], limits: &Limits) -> Result<Identity> {
         return Err(bad("the identity has other fields than it must have"));
     };
     if version >= 2 && fields.get("role").and_then(Value::as_i64) != Some(found.role.0.into()) {
-        return Err(Error::new(
-            Code::IdentityMismatch,
-            "S-IDN-2",
-            "the role is not that of the identity",
-        ));
+        return Err(Error::new(Code::IdentityMismatch, "S-IDN-2", "the role is not that of the identity"));
     }
     if found.text().as_bytes() != text {
         return Err(bad("the identity is not the canonical text"));
@@ -187,12 +177,7 @@ fn parse_identity(text: &[u8], limits: &Limits) -> Result<Identity> {
 
 /// The identity that an object states; `None` if it has other fields.
 fn identity_of(fields: &Object, version: u8) -> Option<Identity> {
-    let digest = |value: &Value| {
-        value
-            .as_str()
-            .filter(|text| is_sha256_hex(text))
-            .map(str::to_owned)
-    };
+    let digest = |value: &Value| value.as_str().filter(|text| is_sha256_hex(text)).map(str::to_owned);
     let mut entries = BTreeMap::new();
     for (name, value) in fields.get("entries")?.as_object()? {
         entries.insert(name.clone(), digest(value)?);
@@ -209,10 +194,5 @@ fn identity_of(fields: &Object, version: u8) -> Option<Identity> {
         role = Role(u8::try_from(number).unwrap_or_default());
         schema = digest(fields.get("schema")?)?;
     }
-    Some(Identity {
-        entries,
-        role,
-        schema,
-        version,
-    })
+    Some(Identity { entries, role, schema, version })
 }

@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering as Memory};
 
 use super::layout::{
-    HEADER_SIZE, Header, INDEX_ENTRY_SIZE, IndexEntry, MAGIC, Row, VERSION, block_place, flags,
-    is_alignment, name_place,
+    HEADER_SIZE, Header, INDEX_ENTRY_SIZE, IndexEntry, MAGIC, Row, VERSION, block_place, flags, is_alignment,
+    name_place,
 };
 use super::parallel;
 use crate::error::quoted;
@@ -21,136 +21,68 @@ const ROWS_IN_RUN: usize = 1 << 14;
 pub(crate) fn parse_header(head: &[u8], file_size: u64, limits: &Limits) -> Result<Header> {
     let known = head.len().min(MAGIC.len());
     if head.get(..known) != MAGIC.get(..known) {
-        return Err(
-            Error::new(Code::BadMagic, "S-HDR-2", "not a Shard file").with_found(format_args!(
-                "{:02x?}",
-                head.get(..known).unwrap_or_default()
-            )),
-        );
+        return Err(Error::new(Code::BadMagic, "S-HDR-2", "not a Shard file")
+            .with_found(format_args!("{:02x?}", head.get(..known).unwrap_or_default())));
     }
     let Some(bytes) = head.first_chunk::<HEADER_SIZE>() else {
-        return Err(Error::new(
-            Code::Truncated,
-            "S-HDR-1",
-            "the file ends inside its header",
-        )
-        .with_expected(format_args!("at least {HEADER_SIZE} bytes"))
-        .with_found(file_size));
+        return Err(Error::new(Code::Truncated, "S-HDR-1", "the file ends inside its header")
+            .with_expected(format_args!("at least {HEADER_SIZE} bytes"))
+            .with_found(file_size));
     };
     let h = Header::unpack(bytes);
     let index_size = u64::from(h.entry_count).saturating_mul(INDEX_ENTRY_SIZE as u64);
     let index_end = index_size.saturating_add(HEADER_SIZE as u64);
     let fail = |code, rule, problem| Err(Error::new(code, rule, problem));
     let differ = |code, rule, problem: &'static str, expected: u64, found: u64| {
-        Err(Error::new(code, rule, problem)
-            .with_expected(expected)
-            .with_found(found))
+        Err(Error::new(code, rule, problem).with_expected(expected).with_found(found))
     };
     if h.version != VERSION {
         let problem = "unknown version of the format";
-        return differ(
-            Code::UnsupportedVersion,
-            "S-HDR-3",
-            problem,
-            VERSION.into(),
-            h.version.into(),
-        );
+        return differ(Code::UnsupportedVersion, "S-HDR-3", problem, VERSION.into(), h.version.into());
     }
     if usize::from(h.index_entry_size) != INDEX_ENTRY_SIZE {
         let problem = "wrong size of an index entry";
-        return differ(
-            Code::BadHeader,
-            "S-HDR-4",
-            problem,
-            INDEX_ENTRY_SIZE as u64,
-            h.index_entry_size.into(),
-        );
+        return differ(Code::BadHeader, "S-HDR-4", problem, INDEX_ENTRY_SIZE as u64, h.index_entry_size.into());
     }
     if !is_alignment(h.alignment) {
-        return Err(
-            Error::new(Code::BadHeader, "S-HDR-5", "the alignment is not allowed")
-                .with_expected("0, 16, 32 or 64")
-                .with_found(h.alignment),
-        );
+        return Err(Error::new(Code::BadHeader, "S-HDR-5", "the alignment is not allowed")
+            .with_expected("0, 16, 32 or 64")
+            .with_found(h.alignment));
     }
     if h.flags & flags::BIG_ENDIAN != 0 {
-        return fail(
-            Code::BadHeader,
-            "S-HDR-6",
-            "the header claims big-endian numbers",
-        );
+        return fail(Code::BadHeader, "S-HDR-6", "the header claims big-endian numbers");
     }
     match h.total_file_size.cmp(&file_size) {
         Ordering::Equal => {}
         Ordering::Greater => {
             let problem = "the file is shorter than its header says";
-            return differ(
-                Code::Truncated,
-                "S-HDR-7",
-                problem,
-                h.total_file_size,
-                file_size,
-            );
+            return differ(Code::Truncated, "S-HDR-7", problem, h.total_file_size, file_size);
         }
         Ordering::Less => {
             let problem = "the file goes on after its stated end";
-            return differ(
-                Code::TrailingData,
-                "S-HDR-7",
-                problem,
-                h.total_file_size,
-                file_size,
-            );
+            return differ(Code::TrailingData, "S-HDR-7", problem, h.total_file_size, file_size);
         }
     }
     if u64::from(h.entry_count) > limits.max_entries || index_size > limits.max_index_bytes {
         let problem = "too many entries";
-        return differ(
-            Code::LimitExceeded,
-            "S-HDR-8",
-            problem,
-            limits.max_entries,
-            h.entry_count.into(),
-        );
+        return differ(Code::LimitExceeded, "S-HDR-8", problem, limits.max_entries, h.entry_count.into());
     }
     if index_end > file_size {
-        return differ(
-            Code::BadOffset,
-            "S-HDR-9",
-            "the index does not fit in the file",
-            file_size,
-            index_end,
-        );
+        return differ(Code::BadOffset, "S-HDR-9", "the index does not fit in the file", file_size, index_end);
     }
     if h.string_table_offset != index_end {
         let problem = "the string table does not follow the index";
-        return differ(
-            Code::BadOffset,
-            "S-HDR-10",
-            problem,
-            index_end,
-            h.string_table_offset,
-        );
+        return differ(Code::BadOffset, "S-HDR-10", problem, index_end, h.string_table_offset);
     }
     if !(index_end..=file_size).contains(&h.data_section_offset) {
-        return Err(Error::new(
-            Code::BadOffset,
-            "S-HDR-11",
-            "the data section is out of range",
-        )
-        .with_expected(format_args!("{index_end} to {file_size}"))
-        .with_found(h.data_section_offset));
+        return Err(Error::new(Code::BadOffset, "S-HDR-11", "the data section is out of range")
+            .with_expected(format_args!("{index_end} to {file_size}"))
+            .with_found(h.data_section_offset));
     }
     let table = h.data_section_offset.saturating_sub(index_end);
     if table > limits.max_string_table_bytes {
         let problem = "the string table is too large";
-        return differ(
-            Code::LimitExceeded,
-            "S-HDR-12",
-            problem,
-            limits.max_string_table_bytes,
-            table,
-        );
+        return differ(Code::LimitExceeded, "S-HDR-12", problem, limits.max_string_table_bytes, table);
     }
     Ok(h)
 }
@@ -168,11 +100,7 @@ impl Index {
     /// Checks S-NAM-1 to S-NAM-4, S-NAM-9 and S-DAT-1 to S-DAT-3. The head reaches to the data section.
     pub(crate) fn parse(head: Vec<u8>, header: &Header, limits: &Limits) -> Result<Index> {
         let table = usize::try_from(header.string_table_offset).unwrap_or(usize::MAX);
-        let mut index = Index {
-            head,
-            table,
-            slots: None,
-        };
+        let mut index = Index { head, table, slots: None };
         let shape = index.check_rows(header, limits.max_string_table_bytes)?;
         if !shape.names_ascend {
             index.slots = Some(Slots::of(&index)?);
@@ -217,8 +145,7 @@ impl Index {
 
     pub(crate) fn name_bytes(&self, row: usize) -> &[u8] {
         let row = self.rows().get(row);
-        row.and_then(|row| name_of(self.names(), row))
-            .unwrap_or_default()
+        row.and_then(|row| name_of(self.names(), row)).unwrap_or_default()
     }
 
     /// The row of a name.
@@ -229,8 +156,7 @@ impl Index {
         let names = self.names();
         let name = Some(name.as_bytes());
         let rows = self.rows();
-        rows.binary_search_by(|row| name_of(names, row).cmp(&name))
-            .ok()
+        rows.binary_search_by(|row| name_of(names, row).cmp(&name)).ok()
     }
 
     /// Checks the rows one by one, in runs.
@@ -244,17 +170,9 @@ impl Index {
             let rows = self.rows().chunks(ROWS_IN_RUN).nth(i).unwrap_or_default();
             let mut shape = Shape::default();
             let count = self.check_run(rows, header, is_ascii, &mut shape)?;
-            if length
-                .fetch_add(count, Memory::Relaxed)
-                .saturating_add(count)
-                > longest
-            {
-                return Err(Error::new(
-                    Code::LimitExceeded,
-                    "S-NAM-9",
-                    "the names are too long together",
-                )
-                .with_expected(format_args!("at most {longest} bytes")));
+            if length.fetch_add(count, Memory::Relaxed).saturating_add(count) > longest {
+                return Err(Error::new(Code::LimitExceeded, "S-NAM-9", "the names are too long together")
+                    .with_expected(format_args!("at most {longest} bytes")));
             }
             if let Ok(mut shapes) = shapes.lock()
                 && let Some(place) = shapes.get_mut(i)
@@ -277,43 +195,28 @@ impl Index {
     }
 
     /// Checks S-NAM-1 to S-NAM-3, S-DAT-1 and S-DAT-2 of some rows, and returns the length of their names.
-    fn check_run(
-        &self,
-        rows: &[Row],
-        header: &Header,
-        is_ascii: bool,
-        shape: &mut Shape,
-    ) -> Result<u64> {
+    fn check_run(&self, rows: &[Row], header: &Header, is_ascii: bool, shape: &mut Shape) -> Result<u64> {
         let table = self.names();
         let (mut length, mut before) = (0u64, &[][..]);
         for row in rows {
             let Some(name) = name_of(table, row) else {
-                return Err(Error::new(
-                    Code::BadName,
-                    "S-NAM-1",
-                    "a name is outside the string table",
-                ));
+                return Err(Error::new(Code::BadName, "S-NAM-1", "a name is outside the string table"));
             };
             if name.is_empty() {
                 return Err(Error::new(Code::BadName, "S-NAM-2", "a name is empty"));
             }
             if !is_ascii && std::str::from_utf8(name).is_err() {
-                return Err(
-                    Error::new(Code::BadName, "S-NAM-3", "a name is not valid UTF-8")
-                        .with_found(quoted(&String::from_utf8_lossy(name))),
-                );
+                return Err(Error::new(Code::BadName, "S-NAM-3", "a name is not valid UTF-8")
+                    .with_found(quoted(&String::from_utf8_lossy(name))));
             }
             length = length.saturating_add(name.len() as u64);
             shape.names_ascend &= before < name;
             before = name;
             let (offset, size) = block_place(row);
             if offset < header.data_section_offset {
-                return Err(Error::new(
-                    Code::BadOffset,
-                    "S-DAT-1",
-                    "a block starts before the data section",
-                )
-                .with_found(offset));
+                return Err(
+                    Error::new(Code::BadOffset, "S-DAT-1", "a block starts before the data section").with_found(offset)
+                );
             }
             match offset.checked_add(size) {
                 Some(end) if end <= header.total_file_size => {
@@ -324,12 +227,8 @@ impl Index {
                     }
                 }
                 _ => {
-                    return Err(Error::new(
-                        Code::BadOffset,
-                        "S-DAT-2",
-                        "a block ends after the end of the file",
-                    )
-                    .with_found(format_args!("{size} bytes at {offset}")));
+                    return Err(Error::new(Code::BadOffset, "S-DAT-2", "a block ends after the end of the file")
+                        .with_found(format_args!("{size} bytes at {offset}")));
                 }
             }
         }
@@ -348,16 +247,8 @@ impl Index {
             if let [(_, end, first), (start, _, second)] = *pair
                 && start < end
             {
-                return Err(Error::new(
-                    Code::Overlap,
-                    "S-DAT-3",
-                    "the blocks of two entries overlap",
-                )
-                .with_found(format_args!(
-                    "{} and {}",
-                    quoted(self.name(first)),
-                    quoted(self.name(second))
-                )));
+                return Err(Error::new(Code::Overlap, "S-DAT-3", "the blocks of two entries overlap")
+                    .with_found(format_args!("{} and {}", quoted(self.name(first)), quoted(self.name(second)))));
             }
         }
         Ok(())
@@ -383,12 +274,7 @@ struct Shape {
 
 impl Default for Shape {
     fn default() -> Shape {
-        Shape {
-            names_ascend: true,
-            blocks_ascend: true,
-            start: u64::MAX,
-            end: 0,
-        }
+        Shape { names_ascend: true, blocks_ascend: true, start: u64::MAX, end: 0 }
     }
 }
 
@@ -432,12 +318,8 @@ impl Slots {
                 // Names are far apart in memory: they are compared only if the hashes agree.
                 let name = || index.name_bytes(row_of(key));
                 if slot >> 32 == key >> 32 && index.name_bytes(row_of(*slot)) == name() {
-                    return Err(Error::new(
-                        Code::DuplicateName,
-                        "S-NAM-4",
-                        "two entries have the same name",
-                    )
-                    .with_found(quoted(&String::from_utf8_lossy(name()))));
+                    return Err(Error::new(Code::DuplicateName, "S-NAM-4", "two entries have the same name")
+                        .with_found(quoted(&String::from_utf8_lossy(name()))));
                 }
                 at = made.after(at);
             }

@@ -53,9 +53,7 @@ impl Codec {
 
     /// The codec of a name.
     pub fn parse(name: &str) -> Option<Codec> {
-        [Codec::None, Codec::Zstd, Codec::Lz4]
-            .into_iter()
-            .find(|codec| codec.as_str() == name)
+        [Codec::None, Codec::Zstd, Codec::Lz4].into_iter().find(|codec| codec.as_str() == name)
     }
 
     pub(crate) const fn number(self) -> u8 {
@@ -86,10 +84,7 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 
 #[inline(always)]
 fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
-    if let Some(place) = bytes
-        .get_mut(at..)
-        .and_then(|rest| rest.first_chunk_mut::<N>())
-    {
+    if let Some(place) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<N>()) {
         *place = value;
     }
 }
@@ -226,28 +221,20 @@ impl IndexEntry {
 /// The place of the name of a row in the string table.
 #[inline(always)]
 pub(crate) fn name_place(b: &Row) -> (u32, u16) {
-    (
-        u32::from_le_bytes(field(b, 8)),
-        u16::from_le_bytes(field(b, 12)),
-    )
+    (u32::from_le_bytes(field(b, 8)), u16::from_le_bytes(field(b, 12)))
 }
 
 /// The place of the block of a row in the file.
 #[inline(always)]
 pub(crate) fn block_place(b: &Row) -> (u64, u64) {
-    (
-        u64::from_le_bytes(field(b, 16)),
-        u64::from_le_bytes(field(b, 24)),
-    )
+    (u64::from_le_bytes(field(b, 16)), u64::from_le_bytes(field(b, 24)))
 }
 
 /// Rounds an offset up to a multiple of the alignment; 0 does not round.
 pub fn align_up(offset: u64, alignment: u8) -> u64 {
     match u64::from(alignment) {
         0 => offset,
-        alignment => offset
-            .checked_next_multiple_of(alignment)
-            .unwrap_or(u64::MAX),
+        alignment => offset.checked_next_multiple_of(alignment).unwrap_or(u64::MAX),
     }
 }
 

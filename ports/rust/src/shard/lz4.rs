@@ -22,29 +22,17 @@ pub(crate) fn decode(stored: &[u8], out: &mut [u8]) -> Result<()> {
     let size = out.len();
     match decode_block(stored, out) {
         Ok(done) => exactly(done, size),
-        Err(Fault::TooLong) => Err(Error::new(
-            Code::SizeMismatch,
-            "S-CMP-3",
-            "the lz4 block holds more than its size",
-        )
-        .with_expected(format_args!("{size} bytes"))),
-        Err(Fault::BadEnd) => Err(Error::new(
-            Code::BadCompression,
-            "S-CMP-9",
-            "the lz4 block does not end with five literals",
-        )),
-        Err(Fault::Damaged) if u32_at(stored, 0).map(u64::from) == Some(size as u64) => {
-            Err(Error::new(
-                Code::BadCompression,
-                "S-CMP-9",
-                "the lz4 block has its size in front",
-            ))
+        Err(Fault::TooLong) => Err(Error::new(Code::SizeMismatch, "S-CMP-3", "the lz4 block holds more than its size")
+            .with_expected(format_args!("{size} bytes"))),
+        Err(Fault::BadEnd) => {
+            Err(Error::new(Code::BadCompression, "S-CMP-9", "the lz4 block does not end with five literals"))
         }
-        Err(Fault::Damaged) => Err(Error::new(
-            Code::BadCompression,
-            "S-CMP-4",
-            "the lz4 block is damaged or incomplete",
-        )),
+        Err(Fault::Damaged) if u32_at(stored, 0).map(u64::from) == Some(size as u64) => {
+            Err(Error::new(Code::BadCompression, "S-CMP-9", "the lz4 block has its size in front"))
+        }
+        Err(Fault::Damaged) => {
+            Err(Error::new(Code::BadCompression, "S-CMP-4", "the lz4 block is damaged or incomplete"))
+        }
     }
 }
 
@@ -56,18 +44,12 @@ fn decode_block(stored: &[u8], out: &mut [u8]) -> Result<usize, Fault> {
         let literals = length(&mut rest, token >> 4)?;
         let (piece, after) = rest.split_at_checked(literals).ok_or(Fault::Damaged)?;
         let end = done.checked_add(literals).ok_or(Fault::TooLong)?;
-        out.get_mut(done..end)
-            .ok_or(Fault::TooLong)?
-            .copy_from_slice(piece);
+        out.get_mut(done..end).ok_or(Fault::TooLong)?.copy_from_slice(piece);
         (rest, done) = (after, end);
         if rest.is_empty() {
             // The length of a match that does not follow means nothing; liblz4 ignores it, too.
             let has_end = match_end == 0 || done.saturating_sub(match_end) >= LAST_LITERALS;
-            return if has_end {
-                Ok(done)
-            } else {
-                Err(Fault::BadEnd)
-            };
+            return if has_end { Ok(done) } else { Err(Fault::BadEnd) };
         }
         let distance = u16::from_le_bytes([take_byte(&mut rest)?, take_byte(&mut rest)?]);
         let distance = usize::from(distance);
@@ -82,9 +64,7 @@ fn decode_block(stored: &[u8], out: &mut [u8]) -> Result<usize, Fault> {
         }
         // Source and target may overlap: what is copied doubles what can be copied next.
         while done < match_end {
-            let count = done
-                .saturating_sub(start)
-                .min(match_end.saturating_sub(done));
+            let count = done.saturating_sub(start).min(match_end.saturating_sub(done));
             out.copy_within(start..start.saturating_add(count), done);
             done = done.saturating_add(count);
         }
@@ -120,8 +100,5 @@ pub(crate) fn compress(data: &[u8]) -> Result<Vec<u8>> {
 
 #[cfg(not(feature = "lz4"))]
 pub(crate) fn compress(_: &[u8]) -> Result<Vec<u8>> {
-    Err(
-        Error::new(Code::MissingExtra, "", "this build cannot write lz4")
-            .with_expected("the feature lz4"),
-    )
+    Err(Error::new(Code::MissingExtra, "", "this build cannot write lz4").with_expected("the feature lz4"))
 }

@@ -50,10 +50,7 @@ impl ShardReader {
         if self.contains(MANIFEST_ENTRY) {
             return self.read_json(MANIFEST_ENTRY, "S-MAN-1");
         }
-        match self
-            .schema()?
-            .and_then(|mut schema| schema.remove("manifest"))
-        {
+        match self.schema()?.and_then(|mut schema| schema.remove("manifest")) {
             Some(Value::Object(fields)) => Ok(fields),
             _ => Err(bad("S-MAN-1", "the file has no manifest")),
         }
@@ -76,9 +73,7 @@ impl ShardReader {
         if identity.entries.get(MANIFEST_ENTRY) != digest.as_ref() {
             return uncovered("the identity does not cover the manifest");
         }
-        let section = self
-            .schema()?
-            .and_then(|mut schema| schema.remove("manifest"));
+        let section = self.schema()?.and_then(|mut schema| schema.remove("manifest"));
         let mut entry = None;
         for key in ["files", "chunks"] {
             let Some(listed) = section.as_ref().and_then(|section| section.get(key)) else {
@@ -93,9 +88,7 @@ impl ShardReader {
                 None => false,
             };
             if !is_same {
-                return uncovered(
-                    "the schema section lists files that the entry meta/manifest does not list",
-                );
+                return uncovered("the schema section lists files that the entry meta/manifest does not list");
             }
         }
         Ok(())
@@ -145,9 +138,8 @@ fn check_references(fields: &Object) -> Result<Vec<Object>> {
 
 /// Checks one row of a manifest, and returns its uri (S-MAN-2).
 fn check_reference(row: &Object) -> Result<&str> {
-    let wrong = |field: &str, expected| {
-        Err(bad("S-MAN-2", format!("{field:?} of a row is wrong")).with_expected(expected))
-    };
+    let wrong =
+        |field: &str, expected| Err(bad("S-MAN-2", format!("{field:?} of a row is wrong")).with_expected(expected));
     let given = |field| row.get(field).filter(|value| !value.is_null());
     let text = |value: &Value| value.as_str().is_some();
     let uri = match row.get("uri").and_then(Value::as_str) {
@@ -215,8 +207,7 @@ fn resolve(manifest: &Path, uri: &str) -> Result<PathBuf> {
 }
 
 fn compare_file(path: &Path, row: &Object) -> Result<()> {
-    let mismatch =
-        |problem| Error::new(Code::ReferenceMismatch, "S-MAN-5", problem).with_path(Some(path));
+    let mismatch = |problem| Error::new(Code::ReferenceMismatch, "S-MAN-5", problem).with_path(Some(path));
     let status = fs::metadata(path).map_err(|e| Error::io("cannot read", Some(path), e))?;
     if !status.is_file() {
         return Err(mismatch("what the manifest names is not a regular file"));
@@ -232,9 +223,7 @@ fn compare_file(path: &Path, row: &Object) -> Result<()> {
     if let Some(digest) = row.get("sha256").and_then(Value::as_str) {
         let (found, _) = hash_file(path)?;
         if found != digest {
-            return Err(mismatch("the SHA-256 is not what the manifest says")
-                .with_expected(digest)
-                .with_found(found));
+            return Err(mismatch("the SHA-256 is not what the manifest says").with_expected(digest).with_found(found));
         }
     }
     Ok(())
@@ -270,16 +259,9 @@ pub fn reference_to(path: impl AsRef<Path>, folder: impl AsRef<Path>) -> Result<
         parts.collect::<Option<Vec<&str>>>()
     });
     let Some(Some(parts)) = parts else {
-        return Err(
-            Error::invalid("the file is not below the folder of the manifest")
-                .with_path(Some(path)),
-        );
+        return Err(Error::invalid("the file is not below the folder of the manifest").with_path(Some(path)));
     };
-    Ok(json::object([
-        ("uri", parts.join("/").into()),
-        ("sha256", digest.into()),
-        ("size", size.into()),
-    ]))
+    Ok(json::object([("uri", parts.join("/").into()), ("sha256", digest.into()), ("size", size.into())]))
 }
 
 /// Writes a file of role 4 with the object of a manifest, whose list is under `files` or `chunks`. Each row needs `uri`,
@@ -293,29 +275,18 @@ pub fn write_manifest(path: impl AsRef<Path>, fields: &Object) -> Result<()> {
         ..WriterOptions::default()
     };
     let mut writer = ShardWriter::create(path, options)?;
-    let json = EntryOptions {
-        content_type: ContentType::JSON,
-        ..EntryOptions::default()
-    };
+    let json = EntryOptions { content_type: ContentType::JSON, ..EntryOptions::default() };
     writer.write_with(MANIFEST_ENTRY, text.as_bytes(), &json)?;
     writer.finish()
 }
 
 fn manifest_text(fields: &Object) -> Result<String> {
     let text = json::canonical(fields)?;
-    json::parse_object(
-        text.as_bytes(),
-        "the manifest",
-        "S-MAN-1",
-        &Limits::default(),
-    )?;
+    json::parse_object(text.as_bytes(), "the manifest", "S-MAN-1", &Limits::default())?;
     for row in check_references(fields)? {
         let given = |key| row.get(key).is_some_and(|value| !value.is_null());
         if !given("sha256") || !given("size") {
-            return Err(
-                Error::invalid("a row of the manifest has no sha256 or no size")
-                    .with_rule("S-MAN-6"),
-            );
+            return Err(Error::invalid("a row of the manifest has no sha256 or no size").with_rule("S-MAN-6"));
         }
     }
     Ok(text)

@@ -106,9 +106,7 @@ impl StoredRun<'_> {
 /// Refuses options that no file can have.
 pub(super) fn check_options(options: &WriterOptions) -> Result<()> {
     if !is_alignment(options.alignment) {
-        return Err(Error::invalid("unknown alignment")
-            .with_expected("0, 16, 32 or 64")
-            .with_found(options.alignment));
+        return Err(Error::invalid("unknown alignment").with_expected("0, 16, 32 or 64").with_found(options.alignment));
     }
     if let Layout::Reserved(most) = options.layout
         && u64::from(most) > Limits::default().max_entries
@@ -116,8 +114,7 @@ pub(super) fn check_options(options: &WriterOptions) -> Result<()> {
         return Err(Error::invalid("too many entries to reserve").with_found(most));
     }
     match &options.schema {
-        Some(schema) => check_schema(schema)
-            .map_err(|e| Error::invalid("the schema section is wrong").with_source(e)),
+        Some(schema) => check_schema(schema).map_err(|e| Error::invalid("the schema section is wrong").with_source(e)),
         None => Ok(()),
     }
 }

@@ -6,10 +6,7 @@ use crate::Result;
 
 /// Does the work for 0 to count − 1. If several fail, any error may be returned.
 #[cfg(feature = "rayon")]
-pub(crate) fn for_each(
-    count: usize,
-    work: impl Fn(usize) -> Result<()> + Send + Sync,
-) -> Result<()> {
+pub(crate) fn for_each(count: usize, work: impl Fn(usize) -> Result<()> + Send + Sync) -> Result<()> {
     use rayon::iter::{IntoParallelIterator, ParallelIterator};
     if count < 2 {
         return (0..count).try_for_each(work);
@@ -19,10 +16,7 @@ pub(crate) fn for_each(
 
 /// Does the work for 0 to count − 1, and stops at the first error.
 #[cfg(not(feature = "rayon"))]
-pub(crate) fn for_each(
-    count: usize,
-    work: impl Fn(usize) -> Result<()> + Send + Sync,
-) -> Result<()> {
+pub(crate) fn for_each(count: usize, work: impl Fn(usize) -> Result<()> + Send + Sync) -> Result<()> {
     (0..count).try_for_each(work)
 }
 
@@ -37,10 +31,7 @@ pub(crate) fn both(
 }
 
 #[cfg(not(feature = "rayon"))]
-pub(crate) fn both(
-    first: impl FnOnce() -> Result<()>,
-    second: impl FnOnce() -> Result<()>,
-) -> Result<()> {
+pub(crate) fn both(first: impl FnOnce() -> Result<()>, second: impl FnOnce() -> Result<()>) -> Result<()> {
     first()?;
     second()
 }

@@ -33,10 +33,7 @@ pub struct ReaderOptions {
 
 impl Default for ReaderOptions {
     fn default() -> ReaderOptions {
-        ReaderOptions {
-            limits: Limits::default(),
-            checksums: true,
-        }
+        ReaderOptions { limits: Limits::default(), checksums: true }
     }
 }
 
@@ -69,10 +66,7 @@ pub struct ShardReader {
 
 impl fmt::Debug for ShardReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShardReader")
-            .field("path", &self.path())
-            .field("entries", &self.len())
-            .finish_non_exhaustive()
+        f.debug_struct("ShardReader").field("path", &self.path()).field("entries", &self.len()).finish_non_exhaustive()
     }
 }
 
@@ -95,8 +89,7 @@ impl ShardReader {
 
     /// Reads from anything that reads at an offset.
     pub fn from_source(source: Arc<dyn Source>, options: ReaderOptions) -> Result<ShardReader> {
-        let (header, index) =
-            parse_head(&*source, &options.limits).map_err(|e| e.with_path(source.path()))?;
+        let (header, index) = parse_head(&*source, &options.limits).map_err(|e| e.with_path(source.path()))?;
         Ok(ShardReader {
             source,
             header,
@@ -170,11 +163,7 @@ impl ShardReader {
         let entry = self.entry(row)?;
         let name = self.index.name(row);
         let codec = self.codec(&entry).map_err(|e| self.locate(e, name))?;
-        Ok(EntryInfo {
-            name,
-            codec,
-            row: entry,
-        })
+        Ok(EntryInfo { name, codec, row: entry })
     }
 
     /// The row of the index of a name, as it is stored.
@@ -190,17 +179,11 @@ impl ShardReader {
     }
 
     pub(super) fn row(&self, name: &str) -> Result<usize> {
-        self.index
-            .find(name)
-            .ok_or_else(|| self.locate(Error::new(Code::EntryNotFound, "", "no such entry"), name))
+        self.index.find(name).ok_or_else(|| self.locate(Error::new(Code::EntryNotFound, "", "no such entry"), name))
     }
 
     pub(super) fn entry(&self, row: usize) -> Result<IndexEntry> {
-        self.index.entry(row).ok_or_else(|| {
-            Error::invalid("no such row")
-                .with_path(self.path())
-                .with_found(row)
-        })
+        self.index.entry(row).ok_or_else(|| Error::invalid("no such row").with_path(self.path()).with_found(row))
     }
 
     /// The row of the index of a name.
@@ -293,8 +276,7 @@ impl ShardReader {
     /// The stored bytes of an entry, neither decompressed nor checked.
     pub fn read_stored(&self, name: &str) -> Result<Vec<u8>> {
         let entry = self.entry_of(name)?;
-        self.read_bytes(entry.data_offset, entry.disk_size)
-            .map_err(|e| self.locate(e, name))
+        self.read_bytes(entry.data_offset, entry.disk_size).map_err(|e| self.locate(e, name))
     }
 
     /// An entry that must be a JSON object. Errors name the rule that asks for it.
@@ -369,13 +351,9 @@ fn read_pieces(source: &dyn Source, offset: u64, out: &mut [u8]) -> Result<()> {
 pub(crate) fn reserve(size: usize) -> Result<Vec<u8>> {
     let mut data = Vec::new();
     data.try_reserve_exact(size).map_err(|e| {
-        Error::new(
-            Code::LimitExceeded,
-            "",
-            "too many bytes to be read at once: read ranges, or use a view",
-        )
-        .with_found(size)
-        .with_source(e)
+        Error::new(Code::LimitExceeded, "", "too many bytes to be read at once: read ranges, or use a view")
+            .with_found(size)
+            .with_source(e)
     })?;
     Ok(data)
 }

@@ -22,13 +22,9 @@ impl ShardReader {
         let blocks = self.index.entries().map(|entry| block(&entry).end).max();
         let behind = blocks.unwrap_or(0).max(self.header.data_section_offset);
         if !(behind..=end).contains(&start) {
-            return Err(Error::new(
-                Code::BadMetadata,
-                "S-SCH-1",
-                "the schema section is not behind the data",
-            )
-            .with_expected(format_args!("{behind} to {end}"))
-            .with_found(start));
+            return Err(Error::new(Code::BadMetadata, "S-SCH-1", "the schema section is not behind the data")
+                .with_expected(format_args!("{behind} to {end}"))
+                .with_found(start));
         }
         let size = end.saturating_sub(start);
         json::check_length(size, "the schema section", self.limits())?;
@@ -55,18 +51,10 @@ pub(super) fn check_schema(schema: &Object) -> Result<()> {
     let check = |field, expected, is_right: &dyn Fn(&Value) -> bool| match schema.get(field) {
         None | Some(Value::Null) => Ok(()),
         Some(value) if is_right(value) => Ok(()),
-        Some(_) => Err(Error::new(
-            Code::BadMetadata,
-            "S-SCH-4",
-            format!("{field:?} of the schema section is wrong"),
-        )
-        .with_expected(expected)),
+        Some(_) => Err(Error::new(Code::BadMetadata, "S-SCH-4", format!("{field:?} of the schema section is wrong"))
+            .with_expected(expected)),
     };
-    check(
-        "tag_dictionary",
-        "a list of at most 16 strings",
-        &texts(MOST_TAGS),
-    )?;
+    check("tag_dictionary", "a list of at most 16 strings", &texts(MOST_TAGS))?;
     check("tags", "a list of strings", &texts(usize::MAX))?;
     check("entry_metadata", "an object of objects", &objects)
 }

@@ -73,17 +73,11 @@ pub(crate) fn table_size(tail: &[u8], disk_size: u64) -> Option<usize> {
 impl SeekTable {
     /// Reads the table at the end of the last bytes of an entry; `None` if the entry is not seekable. `leading` is the
     /// size of the frame that describes filters.
-    pub(crate) fn parse(
-        tail: &[u8],
-        disk_size: u64,
-        orig_size: u64,
-        leading: usize,
-    ) -> Result<Option<SeekTable>> {
+    pub(crate) fn parse(tail: &[u8], disk_size: u64, orig_size: u64, leading: usize) -> Result<Option<SeekTable>> {
         let Some(size) = table_size(tail, disk_size) else {
             return Ok(None);
         };
-        let (Some(footer), Some(start)) = (Footer::parse(tail), tail.len().checked_sub(size))
-        else {
+        let (Some(footer), Some(start)) = (Footer::parse(tail), tail.len().checked_sub(size)) else {
             return Ok(None);
         };
         let table = tail.get(start..).unwrap_or_default();
@@ -117,14 +111,9 @@ impl SeekTable {
         let all = stored.saturating_add(size as u64);
         if all != disk_size || content != orig_size {
             let rule = if leading > 0 { "S-FLT-6" } else { "S-SEK-2" };
-            return Err(bad(
-                rule,
-                "the seek table does not add up to the sizes of the entry",
-            )
-            .with_expected(format_args!(
-                "{disk_size} stored and {orig_size} decoded bytes"
-            ))
-            .with_found(format_args!("{all} and {content}")));
+            return Err(bad(rule, "the seek table does not add up to the sizes of the entry")
+                .with_expected(format_args!("{disk_size} stored and {orig_size} decoded bytes"))
+                .with_found(format_args!("{all} and {content}")));
         }
         Ok(Some(found))
     }
@@ -160,9 +149,7 @@ impl SeekTable {
         max_window: u64,
     ) -> Result<()> {
         let sizes_differ = |problem, expected: usize, found: u64| {
-            Err(bad("S-SEK-3", problem)
-                .with_expected(format_args!("{expected} bytes"))
-                .with_found(found))
+            Err(bad("S-SEK-3", problem).with_expected(format_args!("{expected} bytes")).with_found(found))
         };
         if u32_at(stored, 0) != Some(FRAME_MAGIC) {
             return Err(bad("S-SEK-3", "no zstd frame where the seek table says"));
@@ -199,9 +186,7 @@ impl SeekTable {
             _ => xxh64_low(out),
         };
         if found != stated {
-            return Err(mismatch(
-                "a frame does not fit the checksum of the seek table",
-            ));
+            return Err(mismatch("a frame does not fit the checksum of the seek table"));
         }
         Ok(())
     }

@@ -52,9 +52,7 @@ impl Signature {
             text.filter(|text| is_hex(text, count)).map(str::to_owned)
         };
         let version = fields.get("v").and_then(Value::as_i64);
-        let version = version
-            .filter(|v| (1..=2).contains(v))
-            .and_then(|v| u8::try_from(v).ok());
+        let version = version.filter(|v| (1..=2).contains(v)).and_then(|v| u8::try_from(v).ok());
         let found = || {
             Some(Signature {
                 identity: digits("identity", 64)?,
@@ -87,8 +85,7 @@ impl ShardReader {
     /// Computes the identity of the file and signs it (S-SIG-3).
     pub fn sign(&self, key: &SigningKey) -> Result<Signature> {
         let identity = self.identity()?;
-        self.check_manifest(&identity)
-            .map_err(|e| e.with_path(self.path()))?;
+        self.check_manifest(&identity).map_err(|e| e.with_path(self.path()))?;
         let digest = identity.digest();
         let signature = key.sign(Signature::message(&digest, identity.version).as_bytes());
         Ok(Signature {
@@ -104,8 +101,7 @@ impl ShardReader {
     /// The key must come from somewhere you trust. Look at the version of the identity: version 1 does not cover the role
     /// and the schema section of the file.
     pub fn verify_signature(&self, signature: &Signature, key: &VerifyingKey) -> Result<Identity> {
-        self.check_signature(signature, key)
-            .map_err(|e| e.with_path(self.path()))
+        self.check_signature(signature, key).map_err(|e| e.with_path(self.path()))
     }
 
     fn check_signature(&self, signature: &Signature, key: &VerifyingKey) -> Result<Identity> {
@@ -148,9 +144,7 @@ pub fn load_public_key(path: impl AsRef<Path>) -> Result<VerifyingKey> {
 }
 
 fn bad_key(path: &Path, reason: impl std::fmt::Display) -> Error {
-    Error::invalid("not an Ed25519 key in a PEM file")
-        .with_path(Some(path))
-        .with_source(reason.to_string())
+    Error::invalid("not an Ed25519 key in a PEM file").with_path(Some(path)).with_source(reason.to_string())
 }
 
 /// Reads a file of a few lines.
@@ -158,9 +152,7 @@ fn read_short(path: &Path) -> Result<String> {
     let source = FileSource::open(path)?;
     let mut text = String::new();
     let mut limited = source.file().take(LONGEST_FILE.saturating_add(1));
-    limited
-        .read_to_string(&mut text)
-        .map_err(|e| Error::io("cannot read", Some(path), e))?;
+    limited.read_to_string(&mut text).map_err(|e| Error::io("cannot read", Some(path), e))?;
     if text.len() as u64 > LONGEST_FILE {
         return Err(Error::new(Code::LimitExceeded, "", "the file is too long")
             .with_path(Some(path))

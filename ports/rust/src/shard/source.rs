@@ -49,10 +49,7 @@ pub struct View {
 }
 
 impl View {
-    pub(crate) fn new(
-        owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
-        range: Range<u64>,
-    ) -> Option<View> {
+    pub(crate) fn new(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<u64>) -> Option<View> {
         let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
         (*owner).as_ref().get(range.clone())?;
         Some(View { owner, range })
@@ -61,10 +58,7 @@ impl View {
     /// A view of memory of its own.
     pub fn of(data: Vec<u8>) -> View {
         let range = 0..data.len();
-        View {
-            owner: Arc::new(data),
-            range,
-        }
+        View { owner: Arc::new(data), range }
     }
 }
 
@@ -73,10 +67,7 @@ impl Deref for View {
 
     fn deref(&self) -> &[u8] {
         // The range was inside when the view was made.
-        (*self.owner)
-            .as_ref()
-            .get(self.range.clone())
-            .unwrap_or_default()
+        (*self.owner).as_ref().get(self.range.clone()).unwrap_or_default()
     }
 }
 
@@ -196,9 +187,7 @@ impl Source for FileSource {
 
     #[cfg(feature = "mmap")]
     fn view(&self, range: Range<u64>) -> Option<View> {
-        let mapping = self
-            .mapping
-            .get_or_init(|| super::mmap::Mapping::of(&self.file, self.size).map(Arc::new));
+        let mapping = self.mapping.get_or_init(|| super::mmap::Mapping::of(&self.file, self.size).map(Arc::new));
         View::new(Arc::clone(mapping.as_ref()?) as _, range)
     }
 }

@@ -27,9 +27,7 @@ impl ShardReader {
 
     /// Checks S-ROL-2 and S-ROL-3.
     fn verify_profile(&self) -> Result<()> {
-        let broken = |rule, problem| {
-            move |e: Error| Error::new(Code::BadProfile, rule, problem).with_source(e)
-        };
+        let broken = |rule, problem| move |e: Error| Error::new(Code::BadProfile, rule, problem).with_source(e);
         match self.role() {
             Role::MANIFEST => {
                 let problem = "not a manifest, as its role promises";
@@ -37,8 +35,7 @@ impl ShardReader {
             }
             Role::WSHARD => {
                 let problem = "not an episode, as its role promises";
-                self.read_json(EPISODE_ENTRY, "S-SCH-2")
-                    .map_err(broken("S-ROL-3", problem))?;
+                self.read_json(EPISODE_ENTRY, "S-SCH-2").map_err(broken("S-ROL-3", problem))?;
             }
             _ => {}
         }
@@ -70,8 +67,7 @@ impl ShardReader {
         let reserved = reserved_bytes(self.index.header_bytes());
         let is_unknown = self.header.flags & !flags::KNOWN != 0;
         report(Warning::NonzeroReserved, is_unknown || !is_zero(reserved));
-        self.check_gaps(&mut report)
-            .map_err(|e| e.with_path(self.path()))?;
+        self.check_gaps(&mut report).map_err(|e| e.with_path(self.path()))?;
         let mut found: Vec<Warning> = found.into_iter().collect();
         found.sort_by_key(|warning| warning.as_str());
         Ok(found)
@@ -93,10 +89,7 @@ impl ShardReader {
             report(Warning::UnreferencedBytes, gap >= LARGEST_ALIGNMENT);
             while at < block.start {
                 let size = block.start.saturating_sub(at).min(GAP_PIECE);
-                report(
-                    Warning::NonzeroPadding,
-                    !is_zero(&self.read_bytes(at, size)?),
-                );
+                report(Warning::NonzeroPadding, !is_zero(&self.read_bytes(at, size)?));
                 at = at.saturating_add(size);
             }
             at = at.max(block.end);

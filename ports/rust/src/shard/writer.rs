@@ -10,8 +10,7 @@ use super::IDENTITY_ENTRY;
 use super::encode::encode;
 use super::identity::{Identity, schema_digest};
 use super::layout::{
-    Codec, HEADER_SIZE, Header, INDEX_ENTRY_SIZE, IndexEntry, ROOM_FOR_NAME, VERSION, align_up,
-    entry_flags, flags,
+    Codec, HEADER_SIZE, Header, INDEX_ENTRY_SIZE, IndexEntry, ROOM_FOR_NAME, VERSION, align_up, entry_flags, flags,
 };
 use super::options::{EntryOptions, Layout, StoredRun, WriterOptions, check_options};
 use super::reader::ShardReader;
@@ -101,8 +100,7 @@ impl ShardWriter {
     pub fn write_with(&mut self, name: &str, data: &[u8], options: &EntryOptions) -> Result<()> {
         self.check_name(name)?;
         let codec = options.codec.unwrap_or(self.options.compression);
-        let encoded =
-            encode(data, codec, self.options.level, options).map_err(|e| self.locate(e, name))?;
+        let encoded = encode(data, codec, self.options.level, options).map_err(|e| self.locate(e, name))?;
         match encoded {
             Some((stored, flags)) => self.put(name, data, &stored, flags, options),
             None => self.put(name, data, data, 0, options),
@@ -128,12 +126,7 @@ impl ShardWriter {
 
     /// Writes an entry from zstd frames that another file holds. They are copied, not decoded. Several of them make a
     /// seekable entry. Not for files with an identity, which needs the content.
-    pub fn write_runs(
-        &mut self,
-        name: &str,
-        runs: &[StoredRun<'_>],
-        options: &EntryOptions,
-    ) -> Result<()> {
+    pub fn write_runs(&mut self, name: &str, runs: &[StoredRun<'_>], options: &EntryOptions) -> Result<()> {
         self.check_name(name)?;
         if self.options.identity || runs.is_empty() {
             let problem = "only a file without an identity can copy runs, and at least one";
@@ -186,9 +179,7 @@ impl ShardWriter {
             while left > 0 {
                 let count = usize::try_from(left).unwrap_or(usize::MAX).min(COPIED);
                 let piece = buffer.get_mut(..count).unwrap_or_default();
-                content
-                    .read_exact(piece)
-                    .map_err(|e| Error::io("cannot read the content of the entry", None, e))?;
+                content.read_exact(piece).map_err(|e| Error::io("cannot read the content of the entry", None, e))?;
                 checksum = hash::crc32c_append(checksum, piece);
                 writer.append(piece)?;
                 left = left.saturating_sub(count as u64);
@@ -233,39 +224,26 @@ impl ShardWriter {
         let number = self.names.len();
         let most = Limits::default().max_entries;
         if number as u64 >= most {
-            return Err(
-                Error::new(Code::LimitExceeded, "S-HDR-8", "too many entries")
-                    .with_expected(format_args!("at most {most}")),
-            );
+            return Err(Error::new(Code::LimitExceeded, "S-HDR-8", "too many entries")
+                .with_expected(format_args!("at most {most}")));
         }
         if self.seen.contains(name) {
             let problem = "the entry is written twice";
             return Err(Error::new(Code::DuplicateName, "S-NAM-4", problem));
         }
         match &self.options.layout {
-            Layout::Declared(names)
-                if name != IDENTITY_ENTRY && names.get(number).is_none_or(|one| one != name) =>
-            {
+            Layout::Declared(names) if name != IDENTITY_ENTRY && names.get(number).is_none_or(|one| one != name) => {
                 Err(Error::invalid("another entry was announced for this place"))
             }
-            Layout::Reserved(most) if number as u64 >= u64::from(*most) => Err(Error::new(
-                Code::LimitExceeded,
-                "",
-                "more entries than the head was reserved for",
-            )
-            .with_expected(format_args!("at most {most}"))),
+            Layout::Reserved(most) if number as u64 >= u64::from(*most) => {
+                Err(Error::new(Code::LimitExceeded, "", "more entries than the head was reserved for")
+                    .with_expected(format_args!("at most {most}")))
+            }
             _ => Ok(()),
         }
     }
 
-    fn put(
-        &mut self,
-        name: &str,
-        data: &[u8],
-        stored: &[u8],
-        flags: u16,
-        options: &EntryOptions,
-    ) -> Result<()> {
+    fn put(&mut self, name: &str, data: &[u8], stored: &[u8], flags: u16, options: &EntryOptions) -> Result<()> {
         self.put_streamed(name, flags, options, |writer| {
             writer.append(stored)?;
             Ok((data.len() as u64, hash::crc32c(data)))
@@ -342,10 +320,8 @@ impl ShardWriter {
 
     fn head_for<'a>(&self, names: impl Iterator<Item = &'a str>) -> u64 {
         let one = |name: &str| name.len().saturating_add(self.terminator());
-        let size = names.fold(HEADER_SIZE, |size, name| {
-            size.saturating_add(INDEX_ENTRY_SIZE)
-                .saturating_add(one(name))
-        });
+        let size =
+            names.fold(HEADER_SIZE, |size, name| size.saturating_add(INDEX_ENTRY_SIZE).saturating_add(one(name)));
         align_up(size as u64, self.options.alignment)
     }
 
@@ -370,13 +346,9 @@ impl ShardWriter {
         let needed = self.head_for(self.names.iter().map(String::as_str));
         let head_size = self.head_size.unwrap_or(needed);
         if needed > head_size {
-            return Err(Error::new(
-                Code::LimitExceeded,
-                "",
-                "the names need more room than the head was reserved for",
-            )
-            .with_expected(format_args!("at most {head_size} bytes"))
-            .with_found(needed));
+            return Err(Error::new(Code::LimitExceeded, "", "the names need more room than the head was reserved for")
+                .with_expected(format_args!("at most {head_size} bytes"))
+                .with_found(needed));
         }
         let index = self.rows.len().saturating_mul(INDEX_ENTRY_SIZE);
         let index_end = index.saturating_add(HEADER_SIZE) as u64;
@@ -393,8 +365,7 @@ impl ShardWriter {
         }
         self.append(schema.as_bytes())?;
         let head = self.head(head_size, index_end, schema.len() as u64);
-        self.write_file(&head)
-            .map_err(|e| Error::io("cannot write", Some(self.file.path()), e))
+        self.write_file(&head).map_err(|e| Error::io("cannot write", Some(self.file.path()), e))
     }
 
     fn write_identity(&mut self) -> Result<()> {
@@ -404,19 +375,10 @@ impl ShardWriter {
             schema: schema_digest(self.options.schema.as_ref())?,
             version: 2,
         };
-        let options = EntryOptions {
-            content_type: ContentType::JSON,
-            ..EntryOptions::default()
-        };
+        let options = EntryOptions { content_type: ContentType::JSON, ..EntryOptions::default() };
         let text = identity.text();
         self.check_new_name(IDENTITY_ENTRY)?;
-        self.put(
-            IDENTITY_ENTRY,
-            text.as_bytes(),
-            text.as_bytes(),
-            0,
-            &options,
-        )
+        self.put(IDENTITY_ENTRY, text.as_bytes(), text.as_bytes(), 0, &options)
     }
 
     /// Header, index and names, and zeros up to the data.
@@ -450,11 +412,7 @@ impl ShardWriter {
         head.extend(header.pack());
         let mut name_offset = 0u32; // the string table has at most 100 MiB
         for row in &self.rows {
-            let row = IndexEntry {
-                name_offset,
-                data_offset: row.data_offset.saturating_add(head_size),
-                ..*row
-            };
+            let row = IndexEntry { name_offset, data_offset: row.data_offset.saturating_add(head_size), ..*row };
             head.extend(row.pack());
             let size = usize::from(row.name_length).saturating_add(self.terminator());
             name_offset = name_offset.saturating_add(u32::try_from(size).unwrap_or_default());

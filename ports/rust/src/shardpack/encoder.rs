@@ -10,8 +10,8 @@ use crate::{Code, Error, Limits, Result};
 use super::encoding::{Encoding, encode, is_compressible};
 use super::kinds::{Kinds, KindsCache, append_kind};
 use super::layout::{
-    FixedHead, LARGEST_HEAD, LARGEST_METADATA, LONGEST_CONTENT_TYPE, LONGEST_KEY, LONGEST_NAME,
-    MOST_ENTRIES, MetadataEncoding, Row, align_up, check_key,
+    FixedHead, LARGEST_HEAD, LARGEST_METADATA, LONGEST_CONTENT_TYPE, LONGEST_KEY, LONGEST_NAME, MOST_ENTRIES,
+    MetadataEncoding, Row, align_up, check_key,
 };
 use super::messagepack;
 use super::record::{Metadata, Record, StoredEntry, StoredRecord, in_record};
@@ -41,12 +41,7 @@ impl<'a> Content<'a> {
     /// An entry of another shard as it is stored. Its checksum is checked.
     pub(super) fn stored(entry: StoredEntry<'a>) -> Result<Self> {
         let data = entry.stored()?;
-        Ok(Self {
-            row: entry.row(),
-            name: entry.name(),
-            content_type: entry.content_type(),
-            data,
-        })
+        Ok(Self { row: entry.row(), name: entry.name(), content_type: entry.content_type(), data })
     }
 }
 
@@ -63,11 +58,7 @@ impl Encoder {
     pub(super) fn record<'a>(&self, record: &'a Record) -> Result<EncodedRecord<'a>> {
         let contents = record.file_entries.iter().map(|entry| {
             let may_compress = entry.compressed && is_compressible(&entry.content_type);
-            let encoding = if may_compress {
-                self.compression
-            } else {
-                Encoding::None
-            };
+            let encoding = if may_compress { self.compression } else { Encoding::None };
             let (data, encoding) = encode(&entry.data, encoding, self.level)?;
             let row = Row {
                 stored_size: data.len() as u64,
@@ -75,29 +66,18 @@ impl Encoder {
                 crc32c: crc32c(&data),
                 encoding,
             };
-            Ok(Content {
-                row,
-                name: &entry.file_name,
-                content_type: &entry.content_type,
-                data,
-            })
+            Ok(Content { row, name: &entry.file_name, content_type: &entry.content_type, data })
         });
         let contents = contents.collect::<Result<_>>()?;
-        let (encoding, metadata) =
-            encode_metadata(&record.metadata).map_err(|error| in_record(error, &record.key))?;
+        let (encoding, metadata) = encode_metadata(&record.metadata).map_err(|error| in_record(error, &record.key))?;
         self.assemble(&record.key, contents, encoding, &metadata)
     }
 
     /// Encodes a record of another shard without decoding its entries, which are checked.
     pub(super) fn stored<'a>(&self, record: &'a StoredRecord) -> Result<EncodedRecord<'a>> {
         let key = check_key(record.parts().key)?;
-        record
-            .check_no_metadata()
-            .map_err(|error| record.failed(error))?;
-        let contents = record
-            .entries()
-            .map(Content::stored)
-            .collect::<Result<_>>()?;
+        record.check_no_metadata().map_err(|error| record.failed(error))?;
+        let contents = record.entries().map(Content::stored).collect::<Result<_>>()?;
         let (encoding, metadata) = record.stored_metadata();
         self.assemble(key, contents, encoding, metadata)
     }
@@ -112,17 +92,13 @@ impl Encoder {
     ) -> Result<EncodedRecord<'a>> {
         if key.is_empty() || key.len() > LONGEST_KEY || key.contains('\0') {
             let error = Error::new(Code::InvalidArgument, "P-REC-5", "the key cannot be stored");
-            return Err(in_record(
-                error.with_expected("1 to 65536 bytes without U+0000"),
-                key,
-            ));
+            return Err(in_record(error.with_expected("1 to 65536 bytes without U+0000"), key));
         }
         // An empty object reads the same as none, and a record has one form.
         if metadata == b"{}" || metadata == [0x80] {
             (encoding, metadata) = (MetadataEncoding::None, &[]);
         }
-        self.lay_out(key, contents, encoding, metadata)
-            .map_err(|error| in_record(error, key))
+        self.lay_out(key, contents, encoding, metadata).map_err(|error| in_record(error, key))
     }
 
     fn lay_out<'a>(
@@ -134,12 +110,8 @@ impl Encoder {
     ) -> Result<EncodedRecord<'a>> {
         let kinds = self.encode_kinds(&contents)?;
         let too_large = || {
-            Error::new(
-                Code::LimitExceeded,
-                "P-REC-6",
-                "the metadata or the head of the record is too large",
-            )
-            .with_expected("at most 16 and 64 MiB")
+            Error::new(Code::LimitExceeded, "P-REC-6", "the metadata or the head of the record is too large")
+                .with_expected("at most 16 and 64 MiB")
         };
         let size = |value: usize| u32::try_from(value).map_err(|_| too_large());
         let mut head = FixedHead {
@@ -159,14 +131,10 @@ impl Encoder {
             let start = end.and_then(|end| align_up(end, self.alignment));
             end = start.and_then(|start| start.checked_add(content.row.stored_size));
         }
-        head.record_size = end
-            .and_then(|end| align_up(end, self.alignment))
-            .ok_or_else(too_large)?;
+        head.record_size = end.and_then(|end| align_up(end, self.alignment)).ok_or_else(too_large)?;
         let mut bytes = Vec::new();
         head.append_to(&mut bytes);
-        contents
-            .iter()
-            .for_each(|content| content.row.append_to(&mut bytes));
+        contents.iter().for_each(|content| content.row.append_to(&mut bytes));
         for part in [&kinds.stored, key.as_bytes(), metadata] {
             bytes.extend_from_slice(part);
         }
@@ -188,10 +156,7 @@ impl Encoder {
             return refused("P-REC-6", "the record has too many entries");
         }
         let mut stored = Vec::new();
-        for Content {
-            name, content_type, ..
-        } in contents
-        {
+        for Content { name, content_type, .. } in contents {
             if name.len() > LONGEST_NAME {
                 return refused("P-KND-2", "the name of an entry is too long");
             }
@@ -204,9 +169,7 @@ impl Encoder {
                 return Err(Error::new(Code::LimitExceeded, "P-REC-6", problem));
             }
         }
-        self.kinds
-            .parse(&stored, contents.len())
-            .map_err(|error| error.with_code(Code::InvalidArgument))
+        self.kinds.parse(&stored, contents.len()).map_err(|error| error.with_code(Code::InvalidArgument))
     }
 }
 
@@ -243,9 +206,7 @@ impl EncodedRecord<'_> {
             let gap = usize::try_from(start.saturating_sub(position)).unwrap_or_default();
             write(ZEROS.get(..gap).unwrap_or_default()).map(|()| start)
         };
-        for piece in
-            std::iter::once(&*self.head).chain(self.contents.iter().map(|content| &**content))
-        {
+        for piece in std::iter::once(&*self.head).chain(self.contents.iter().map(|content| &**content)) {
             position = pad(position, &mut write)?.saturating_add(piece.len() as u64);
             write(piece)?;
         }

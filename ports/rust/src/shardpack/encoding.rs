@@ -74,64 +74,40 @@ impl Row {
             Encoding::None => {
                 let problem = "an entry that is not compressed has two different sizes";
                 let error = Error::new(Code::SizeMismatch, "P-ENT-2", problem);
-                return Err(error
-                    .with_expected(self.stored_size)
-                    .with_found(self.original_size));
+                return Err(error.with_expected(self.stored_size).with_found(self.original_size));
             }
             Encoding::Gzip => (GZIP_EXPANSION, 0),
             Encoding::Lz4 => (lz4::EXPANSION, lz4::SLACK),
             Encoding::Zstd => (ZSTD_EXPANSION, 0),
             Encoding::Unknown(byte) => {
-                return Err(
-                    Error::new(Code::UnknownCodec, "P-ENC-1", "unknown encoding")
-                        .with_expected("0 (none), 1 (gzip), 2 (lz4) or 3 (zstd)")
-                        .with_found(byte),
-                );
+                return Err(Error::new(Code::UnknownCodec, "P-ENC-1", "unknown encoding")
+                    .with_expected("0 (none), 1 (gzip), 2 (lz4) or 3 (zstd)")
+                    .with_found(byte));
             }
         };
         if self.original_size > limits.max_decompressed_bytes {
-            return Err(Error::new(
-                Code::LimitExceeded,
-                "P-ENC-3",
-                "the entry is too large after decompression",
-            )
-            .with_expected(format_args!("at most {}", limits.max_decompressed_bytes))
-            .with_found(self.original_size));
+            return Err(Error::new(Code::LimitExceeded, "P-ENC-3", "the entry is too large after decompression")
+                .with_expected(format_args!("at most {}", limits.max_decompressed_bytes))
+                .with_found(self.original_size));
         }
         if self.stored_size == 0 {
             return Err(bad("a compressed entry has no bytes"));
         }
-        let most = self
-            .stored_size
-            .saturating_mul(expansion)
-            .saturating_add(slack);
+        let most = self.stored_size.saturating_mul(expansion).saturating_add(slack);
         if self.original_size > most {
-            return Err(Error::new(
-                Code::SizeMismatch,
-                "P-ENC-4",
-                "the stored bytes cannot expand to this size",
-            )
-            .with_expected(format_args!(
-                "at most {most} for {} bytes of {}",
-                self.stored_size, self.encoding
-            ))
-            .with_found(self.original_size));
+            return Err(Error::new(Code::SizeMismatch, "P-ENC-4", "the stored bytes cannot expand to this size")
+                .with_expected(format_args!("at most {most} for {} bytes of {}", self.stored_size, self.encoding))
+                .with_found(self.original_size));
         }
         Ok(())
     }
 
     /// Gives the content of a compressed entry whose row was checked (P-ENC-3 to P-ENC-5).
     pub(super) fn decode(&self, stored: &[u8], limits: &Limits) -> Result<Vec<u8>> {
-        let size = usize::try_from(self.original_size).map_err(|_| {
-            Error::new(
-                Code::LimitExceeded,
-                "P-ENC-3",
-                "more bytes than this machine can hold",
-            )
-        })?;
+        let size = usize::try_from(self.original_size)
+            .map_err(|_| Error::new(Code::LimitExceeded, "P-ENC-3", "more bytes than this machine can hold"))?;
         if self.encoding == Encoding::Zstd {
-            return codec::decode_zstd_to_vec(stored, size, limits.max_window_bytes)
-                .map_err(as_pack_error);
+            return codec::decode_zstd_to_vec(stored, size, limits.max_window_bytes).map_err(as_pack_error);
         }
         let mut content = reserve(size)?;
         content.resize(size, 0);
@@ -156,11 +132,7 @@ fn as_pack_error(error: Error) -> Error {
 }
 
 /// Gives the form in which an entry is stored (P-ENC-6).
-pub(super) fn encode(
-    data: &[u8],
-    encoding: Encoding,
-    level: i32,
-) -> Result<(Cow<'_, [u8]>, Encoding)> {
+pub(super) fn encode(data: &[u8], encoding: Encoding, level: i32) -> Result<(Cow<'_, [u8]>, Encoding)> {
     let is_small = data.len() <= LARGEST_RAW;
     let is_large = data.len() as u64 > Limits::default().max_decompressed_bytes;
     let stored = match encoding {
@@ -185,21 +157,14 @@ pub fn content_type_of(name: &str) -> &'static str {
     PACK_CONTENT_TYPES
         .iter()
         .find(|(_, endings, _)| endings.iter().any(|one| one.eq_ignore_ascii_case(ending)))
-        .map_or("application/octet-stream", |(content_type, ..)| {
-            content_type
-        })
+        .map_or("application/octet-stream", |(content_type, ..)| content_type)
 }
 
 /// Whether compressing contents of this type is worth a try.
 pub(super) fn is_compressible(content_type: &str) -> bool {
-    match PACK_CONTENT_TYPES
-        .iter()
-        .find(|(known, ..)| *known == content_type)
-    {
+    match PACK_CONTENT_TYPES.iter().find(|(known, ..)| *known == content_type) {
         Some((.., is_compressed)) => !is_compressed,
-        None => !["image/", "video/", "audio/"]
-            .iter()
-            .any(|family| content_type.starts_with(family)),
+        None => !["image/", "video/", "audio/"].iter().any(|family| content_type.starts_with(family)),
     }
 }
 
@@ -240,8 +205,7 @@ fn decode_gzip(stored: &[u8], content: &mut [u8]) -> Result<()> {
         taken = usize::try_from(inflater.total_in()).unwrap_or(usize::MAX);
         count = usize::try_from(inflater.total_out()).unwrap_or(usize::MAX);
         if count > content.len() {
-            return Err(wrong_size("the gzip member holds more than the entry")
-                .with_expected(content.len()));
+            return Err(wrong_size("the gzip member holds more than the entry").with_expected(content.len()));
         }
         if status == Status::StreamEnd {
             break;
@@ -286,11 +250,7 @@ fn gzip_body(stored: &[u8]) -> Result<&[u8]> {
     }
     for flag in [GZIP_NAME, GZIP_COMMENT] {
         if flags & flag != 0 {
-            let end = fields
-                .0
-                .iter()
-                .position(|byte| *byte == 0)
-                .ok_or_else(cut)?;
+            let end = fields.0.iter().position(|byte| *byte == 0).ok_or_else(cut)?;
             fields.bytes(end.saturating_add(1)).ok_or_else(cut)?;
         }
     }

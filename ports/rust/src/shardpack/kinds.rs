@@ -23,13 +23,9 @@ impl Kinds {
     /// Checks every rule of names and content types (P-KND).
     pub(super) fn parse(stored: &[u8], count: usize) -> Result<Self> {
         let wrong_size = || {
-            Error::new(
-                Code::SizeMismatch,
-                "P-KND-1",
-                "names and content types do not fill their area",
-            )
-            .with_expected(format_args!("{count} entries"))
-            .with_found(format_args!("{} bytes", stored.len()))
+            Error::new(Code::SizeMismatch, "P-KND-1", "names and content types do not fill their area")
+                .with_expected(format_args!("{count} entries"))
+                .with_found(format_args!("{} bytes", stored.len()))
         };
         if stored.len() / SIZES < count {
             return Err(wrong_size());
@@ -52,11 +48,7 @@ impl Kinds {
         sorted.sort_unstable_by_key(|number| kinds.name(*number));
         for (one, next) in sorted.iter().zip(sorted.iter().skip(1)) {
             if kinds.name(*one) == kinds.name(*next) {
-                let error = Error::new(
-                    Code::DuplicateName,
-                    "P-KND-4",
-                    "a record has two entries of this name",
-                );
+                let error = Error::new(Code::DuplicateName, "P-KND-4", "a record has two entries of this name");
                 return Err(error.with_entry(kinds.name(*one)));
             }
         }
@@ -65,32 +57,19 @@ impl Kinds {
     }
 
     fn add(&mut self, name: &[u8], content_type: &[u8]) -> Result<()> {
-        let Some(name) = std::str::from_utf8(name)
-            .ok()
-            .filter(|name| !name.is_empty() && !name.contains('\0'))
-        else {
-            return Err(Error::new(
-                Code::BadName,
-                "P-KND-2",
-                "the name of an entry cannot be read",
-            )
-            .with_expected("UTF-8 without U+0000, not empty")
-            .with_found(format_args!("{:.80}", name.escape_ascii().to_string())));
+        let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty() && !name.contains('\0')) else {
+            return Err(Error::new(Code::BadName, "P-KND-2", "the name of an entry cannot be read")
+                .with_expected("UTF-8 without U+0000, not empty")
+                .with_found(format_args!("{:.80}", name.escape_ascii().to_string())));
         };
         let is_printable = content_type.iter().all(|byte| (0x20..=0x7E).contains(byte));
-        let (true, Ok(content_type)) = (
-            is_printable && content_type.len() <= LONGEST_CONTENT_TYPE,
-            std::str::from_utf8(content_type),
-        ) else {
-            return Err(
-                Error::new(Code::BadHeader, "P-KND-3", "a content type cannot be read")
-                    .with_entry(name)
-                    .with_expected("at most 255 printable ASCII characters")
-                    .with_found(format_args!(
-                        "{:.80}",
-                        content_type.escape_ascii().to_string()
-                    )),
-            );
+        let (true, Ok(content_type)) =
+            (is_printable && content_type.len() <= LONGEST_CONTENT_TYPE, std::str::from_utf8(content_type))
+        else {
+            return Err(Error::new(Code::BadHeader, "P-KND-3", "a content type cannot be read")
+                .with_entry(name)
+                .with_expected("at most 255 printable ASCII characters")
+                .with_found(format_args!("{:.80}", content_type.escape_ascii().to_string())));
         };
         for part in [name, content_type] {
             self.text.push_str(part);
@@ -102,9 +81,7 @@ impl Kinds {
     fn part(&self, number: usize) -> &str {
         let end = |number: usize| self.ends.get(number).copied();
         let start = number.checked_sub(1).and_then(end).unwrap_or(0);
-        end(number)
-            .and_then(|end| self.text.get(start..end))
-            .unwrap_or("")
+        end(number).and_then(|end| self.text.get(start..end)).unwrap_or("")
     }
 
     pub(super) fn len(&self) -> usize {
@@ -121,20 +98,14 @@ impl Kinds {
 
     /// The number of the entry of a name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
-        let place = self
-            .sorted
-            .binary_search_by_key(&name, |number| self.name(*number))
-            .ok()?;
+        let place = self.sorted.binary_search_by_key(&name, |number| self.name(*number)).ok()?;
         self.sorted.get(place).copied()
     }
 }
 
 fn take_kind<'a>(fields: &mut Fields<'a>) -> Option<(&'a [u8], &'a [u8])> {
     let (name_size, type_size) = (fields.u16()?, fields.u16()?);
-    Some((
-        fields.bytes(usize::from(name_size))?,
-        fields.bytes(usize::from(type_size))?,
-    ))
+    Some((fields.bytes(usize::from(name_size))?, fields.bytes(usize::from(type_size))?))
 }
 
 /// Adds a name and a content type, which have at most 65 535 bytes, to the stored form of kinds.

@@ -85,9 +85,7 @@ pub enum MetadataEncoding {
 
 impl MetadataEncoding {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::None, Self::Json, Self::MessagePack]
-            .into_iter()
-            .find(|one| *one as u8 == byte)
+        [Self::None, Self::Json, Self::MessagePack].into_iter().find(|one| *one as u8 == byte)
     }
 }
 
@@ -134,13 +132,9 @@ impl FixedHead {
     /// Reads the head of a record that takes `size` bytes of the file, and checks P-REC-1 to P-REC-7.
     pub(super) fn parse(bytes: &[u8], size: u64) -> Result<Self> {
         let too_small = || {
-            Error::new(
-                Code::BadOffset,
-                "P-REC-1",
-                "a record is smaller than its head",
-            )
-            .with_expected(format_args!("at least {SMALLEST_RECORD} bytes"))
-            .with_found(size)
+            Error::new(Code::BadOffset, "P-REC-1", "a record is smaller than its head")
+                .with_expected(format_args!("at least {SMALLEST_RECORD} bytes"))
+                .with_found(size)
         };
         if size < SMALLEST_RECORD {
             return Err(too_small());
@@ -155,35 +149,22 @@ impl FixedHead {
         let [version, encoding, alignment, flags] = fields.take()?;
         let counts = [fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?];
         if marker != RECORD_MARKER {
-            return Some(Err(Error::new(
-                Code::BadMagic,
-                "P-REC-2",
-                "no record starts here",
-            )
-            .with_expected("SPR1")
-            .with_found(marker.escape_ascii())));
+            return Some(Err(Error::new(Code::BadMagic, "P-REC-2", "no record starts here")
+                .with_expected("SPR1")
+                .with_found(marker.escape_ascii())));
         }
         if version != VERSION {
             return Some(Err(unknown_version("P-REC-3", version)));
         }
         let known = MetadataEncoding::from_byte(encoding);
-        let Some(metadata_encoding) = known.filter(|_| is_alignment(alignment) && flags == 0)
-        else {
+        let Some(metadata_encoding) = known.filter(|_| is_alignment(alignment) && flags == 0) else {
             let problem = "metadata encoding, alignment or flags of a record are not allowed";
             return Some(Err(Error::new(Code::BadHeader, "P-REC-4", problem)
                 .with_expected("0 to 2; 1, 8 or 64; 0")
                 .with_found(format_args!("{encoding}; {alignment}; {flags}"))));
         };
         let [entry_count, kinds_size, key_size, metadata_size] = counts;
-        let head = Self {
-            record_size,
-            metadata_encoding,
-            alignment,
-            entry_count,
-            kinds_size,
-            key_size,
-            metadata_size,
-        };
+        let head = Self { record_size, metadata_encoding, alignment, entry_count, kinds_size, key_size, metadata_size };
         Some(head.check(size).map(|()| head))
     }
 
@@ -193,36 +174,14 @@ impl FixedHead {
         }
         let head_size = self.head_size();
         for (problem, value, most, rule) in [
-            (
-                "the key of a record is too long",
-                u64::from(self.key_size),
-                LONGEST_KEY,
-                "P-REC-5",
-            ),
-            (
-                "a record has too many entries",
-                u64::from(self.entry_count),
-                MOST_ENTRIES,
-                "P-REC-6",
-            ),
-            (
-                "the metadata of a record is too large",
-                u64::from(self.metadata_size),
-                LARGEST_METADATA,
-                "P-REC-6",
-            ),
-            (
-                "the head of a record is too large",
-                head_size,
-                LARGEST_HEAD,
-                "P-REC-6",
-            ),
+            ("the key of a record is too long", u64::from(self.key_size), LONGEST_KEY, "P-REC-5"),
+            ("a record has too many entries", u64::from(self.entry_count), MOST_ENTRIES, "P-REC-6"),
+            ("the metadata of a record is too large", u64::from(self.metadata_size), LARGEST_METADATA, "P-REC-6"),
+            ("the head of a record is too large", head_size, LARGEST_HEAD, "P-REC-6"),
         ] {
             if value > most as u64 {
                 let error = Error::new(Code::LimitExceeded, rule, problem);
-                return Err(error
-                    .with_expected(format_args!("at most {most}"))
-                    .with_found(value));
+                return Err(error.with_expected(format_args!("at most {most}")).with_found(value));
             }
         }
         if self.record_size != size {
@@ -231,14 +190,8 @@ impl FixedHead {
             return Err(error.with_expected(size).with_found(self.record_size));
         }
         if head_size > size {
-            let error = Error::new(
-                Code::BadOffset,
-                "P-REC-7",
-                "the head of a record is larger than the record",
-            );
-            return Err(error
-                .with_expected(format_args!("at most {size}"))
-                .with_found(head_size));
+            let error = Error::new(Code::BadOffset, "P-REC-7", "the head of a record is larger than the record");
+            return Err(error.with_expected(format_args!("at most {size}")).with_found(head_size));
         }
         Ok(())
     }
@@ -257,25 +210,14 @@ impl FixedHead {
         out.extend(self.record_size.to_le_bytes());
         out.extend(RECORD_MARKER);
         out.extend([VERSION, self.metadata_encoding as u8, self.alignment, 0]);
-        for size in [
-            self.entry_count,
-            self.kinds_size,
-            self.key_size,
-            self.metadata_size,
-        ] {
+        for size in [self.entry_count, self.kinds_size, self.key_size, self.metadata_size] {
             out.extend(size.to_le_bytes());
         }
     }
 }
 
 fn unknown_version(rule: &'static str, found: u8) -> Error {
-    Error::new(
-        Code::UnsupportedVersion,
-        rule,
-        "unknown version of the format",
-    )
-    .with_expected(VERSION)
-    .with_found(found)
+    Error::new(Code::UnsupportedVersion, rule, "unknown version of the format").with_expected(VERSION).with_found(found)
 }
 
 /// The parts of a whole head, after its checksum was checked (P-REC-8).
@@ -310,23 +252,11 @@ impl<'a> HeadParts<'a> {
 }
 
 fn damaged_head(head: &[u8]) -> Error {
-    let (covered, stored) = head
-        .split_last_chunk::<CHECKSUM_SIZE>()
-        .unwrap_or((head, &[0; 4]));
-    wrong_checksum(
-        "P-REC-8",
-        "the head of a record is damaged",
-        u32::from_le_bytes(*stored),
-        crc32c(covered),
-    )
+    let (covered, stored) = head.split_last_chunk::<CHECKSUM_SIZE>().unwrap_or((head, &[0; 4]));
+    wrong_checksum("P-REC-8", "the head of a record is damaged", u32::from_le_bytes(*stored), crc32c(covered))
 }
 
-pub(super) fn wrong_checksum(
-    rule: &'static str,
-    problem: &'static str,
-    stated: u32,
-    found: u32,
-) -> Error {
+pub(super) fn wrong_checksum(rule: &'static str, problem: &'static str, stated: u32, found: u32) -> Error {
     Error::new(Code::ChecksumMismatch, rule, problem)
         .with_expected(format_args!("{stated:08x}"))
         .with_found(format_args!("{found:08x}"))
@@ -334,18 +264,11 @@ pub(super) fn wrong_checksum(
 
 /// Checks P-REC-5 but for the size.
 pub(super) fn check_key(key: &[u8]) -> Result<&str> {
-    std::str::from_utf8(key)
-        .ok()
-        .filter(|text| !text.contains('\0'))
-        .ok_or_else(|| {
-            Error::new(
-                Code::BadName,
-                "P-REC-5",
-                "the key of a record cannot be read",
-            )
+    std::str::from_utf8(key).ok().filter(|text| !text.contains('\0')).ok_or_else(|| {
+        Error::new(Code::BadName, "P-REC-5", "the key of a record cannot be read")
             .with_expected("UTF-8 without U+0000")
             .with_found(format_args!("{:.80}", key.escape_ascii().to_string()))
-        })
+    })
 }
 
 /// What the head says about one entry.
@@ -370,10 +293,7 @@ impl Row {
 
     /// All rows of a record.
     pub(super) fn unpack_all(bytes: &[u8]) -> Vec<Self> {
-        bytes
-            .chunks_exact(ROW_SIZE)
-            .filter_map(Self::unpack)
-            .collect()
+        bytes.chunks_exact(ROW_SIZE).filter_map(Self::unpack).collect()
     }
 
     pub(super) fn append_to(&self, out: &mut Vec<u8>) {
@@ -409,49 +329,29 @@ impl Footer {
     /// Reads the footer at the end of `tail`, the last bytes of a file of this size, and checks P-FTR.
     /// `start` is how the file starts, if that is known.
     pub(super) fn parse(tail: &[u8], file_size: u64, start: &[u8]) -> Result<Self> {
-        let bytes = tail
-            .last_chunk::<FOOTER_SIZE>()
-            .filter(|_| file_size >= SMALLEST_FILE);
-        let Some((covered, end)) =
-            bytes.and_then(|bytes| bytes.split_at_checked(FOOTER_CHECKSUM_AT))
-        else {
-            return Err(
-                Error::new(Code::Truncated, "P-FTR-1", "too short for a shard")
-                    .with_expected(format_args!("at least {SMALLEST_FILE} bytes"))
-                    .with_found(file_size),
-            );
+        let bytes = tail.last_chunk::<FOOTER_SIZE>().filter(|_| file_size >= SMALLEST_FILE);
+        let Some((covered, end)) = bytes.and_then(|bytes| bytes.split_at_checked(FOOTER_CHECKSUM_AT)) else {
+            return Err(Error::new(Code::Truncated, "P-FTR-1", "too short for a shard")
+                .with_expected(format_args!("at least {SMALLEST_FILE} bytes"))
+                .with_found(file_size));
         };
         let mut end = Fields(end);
-        let (stored, magic) = (
-            end.u32().unwrap_or_default(),
-            end.take::<8>().unwrap_or_default(),
-        );
+        let (stored, magic) = (end.u32().unwrap_or_default(), end.take::<8>().unwrap_or_default());
         if magic != FOOTER_MAGIC {
             return Err(missing_magic(magic, start));
         }
         let found = crc32c(covered);
         if stored != found {
-            return Err(wrong_checksum(
-                "P-FTR-3",
-                "the footer is damaged",
-                stored,
-                found,
-            ));
+            return Err(wrong_checksum("P-FTR-3", "the footer is damaged", stored, found));
         }
         let (footer, version) = Self::unpack(covered).unwrap_or_default();
         if version != VERSION {
             return Err(unknown_version("P-FTR-4", version));
         }
         if footer.total_size != file_size {
-            let code = if file_size < footer.total_size {
-                Code::Truncated
-            } else {
-                Code::TrailingData
-            };
+            let code = if file_size < footer.total_size { Code::Truncated } else { Code::TrailingData };
             let problem = "the file does not have the size that its footer states";
-            return Err(Error::new(code, "P-FTR-5", problem)
-                .with_expected(footer.total_size)
-                .with_found(file_size));
+            return Err(Error::new(code, "P-FTR-5", problem).with_expected(footer.total_size).with_found(file_size));
         }
         if footer.expected_size() != Some(footer.total_size) {
             let problem = "the parts of the index do not fill the space between records and footer";
@@ -492,19 +392,10 @@ impl Footer {
     /// The 64 bytes as they are in the file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(FOOTER_SIZE);
-        for value in [
-            self.index_offset,
-            self.record_count,
-            self.metadata_size,
-            self.total_size,
-        ] {
+        for value in [self.index_offset, self.record_count, self.metadata_size, self.total_size] {
             out.extend(value.to_le_bytes());
         }
-        for value in [
-            self.offsets_crc32c,
-            self.lookup_crc32c,
-            self.metadata_crc32c,
-        ] {
+        for value in [self.offsets_crc32c, self.lookup_crc32c, self.metadata_crc32c] {
             out.extend(value.to_le_bytes());
         }
         out.extend([VERSION, 0, 0, 0, 0, 0, 0, 0]);
@@ -531,14 +422,11 @@ impl Footer {
 }
 
 fn missing_magic(found: [u8; 8], start: &[u8]) -> Error {
-    let is_shard = block_start(start)
-        .is_some_and(|(_, marker)| [RECORD_MARKER, INDEX_MARKER].contains(&marker));
+    let is_shard = block_start(start).is_some_and(|(_, marker)| [RECORD_MARKER, INDEX_MARKER].contains(&marker));
     let (code, problem) = if is_shard {
         (Code::Truncated, "the shard has lost its end")
     } else {
         (Code::BadMagic, "not a ShardPack file")
     };
-    Error::new(code, "P-FTR-2", problem)
-        .with_expected("SHRDPACK at its end")
-        .with_found(found.escape_ascii())
+    Error::new(code, "P-FTR-2", problem).with_expected("SHRDPACK at its end").with_found(found.escape_ascii())
 }

@@ -33,17 +33,9 @@ pub enum Value {
 
 /// Reads the one value that the bytes are. `most_values` bounds the keys, values and items of all maps and lists.
 pub fn decode(bytes: &[u8], most_values: u64) -> Result<Value> {
-    let mut decoder = Decoder {
-        rest: Fields(bytes),
-        values: 0,
-        most: most_values,
-    };
+    let mut decoder = Decoder { rest: Fields(bytes), values: 0, most: most_values };
     let value = decoder.value(1)?;
-    if decoder.rest.0.is_empty() {
-        Ok(value)
-    } else {
-        Err(invalid("bytes follow the value"))
-    }
+    if decoder.rest.0.is_empty() { Ok(value) } else { Err(invalid("bytes follow the value")) }
 }
 
 /// Gives the shortest form of a value.
@@ -54,11 +46,7 @@ pub fn encode(value: &Value) -> Result<Vec<u8>> {
 }
 
 fn invalid(problem: &str) -> Error {
-    Error::new(
-        Code::BadMetadata,
-        "P-MTD-3",
-        format!("not valid MessagePack: {problem}"),
-    )
+    Error::new(Code::BadMetadata, "P-MTD-3", format!("not valid MessagePack: {problem}"))
 }
 
 struct Decoder<'a> {
@@ -132,8 +120,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn text(&mut self, size: usize) -> Result<Value> {
-        let text =
-            std::str::from_utf8(self.bytes(size)?).map_err(|_| invalid("a string is not UTF-8"))?;
+        let text = std::str::from_utf8(self.bytes(size)?).map_err(|_| invalid("a string is not UTF-8"))?;
         Ok(Value::Text(text.to_owned()))
     }
 
@@ -152,23 +139,16 @@ impl<'a> Decoder<'a> {
         }
         self.values = self.values.saturating_add(values as u64);
         if self.values > self.most {
-            return Err(Error::new(
-                Code::LimitExceeded,
-                "P-MTD-3",
-                "the MessagePack has too many values",
-            )
-            .with_expected(format_args!("at most {}", self.most))
-            .with_found(format_args!("at least {}", self.values)));
+            return Err(Error::new(Code::LimitExceeded, "P-MTD-3", "the MessagePack has too many values")
+                .with_expected(format_args!("at most {}", self.most))
+                .with_found(format_args!("at least {}", self.values)));
         }
         Ok(())
     }
 
     fn list(&mut self, count: usize, level: usize) -> Result<Value> {
         self.expect(count, level)?;
-        (0..count)
-            .map(|_| self.value(level.saturating_add(1)))
-            .collect::<Result<_>>()
-            .map(Value::List)
+        (0..count).map(|_| self.value(level.saturating_add(1))).collect::<Result<_>>().map(Value::List)
     }
 
     fn map(&mut self, count: usize, level: usize) -> Result<Value> {
@@ -197,11 +177,7 @@ fn remember_key(key: &Value, seen: &mut HashSet<Vec<u8>>) -> Result<()> {
     if matches!(key, Value::List(_) | Value::Map(_)) {
         return Err(invalid("a key is a list or a map"));
     }
-    if seen.insert(encode(key)?) {
-        Ok(())
-    } else {
-        Err(invalid("a key occurs twice in one map"))
-    }
+    if seen.insert(encode(key)?) { Ok(()) } else { Err(invalid("a key occurs twice in one map")) }
 }
 
 // --- writing
@@ -216,12 +192,7 @@ fn append(value: &Value, level: usize, out: &mut Vec<u8>) -> Result<()> {
             out.extend(value.to_be_bytes());
         }
         Value::Text(text) => {
-            append_size(
-                text.len(),
-                Some((0xA0, 32)),
-                [Some(0xD9), Some(0xDA), Some(0xDB)],
-                out,
-            )?;
+            append_size(text.len(), Some((0xA0, 32)), [Some(0xD9), Some(0xDA), Some(0xDB)], out)?;
             out.extend(text.as_bytes());
         }
         Value::Binary(bytes) => {
@@ -242,23 +213,13 @@ fn append(value: &Value, level: usize, out: &mut Vec<u8>) -> Result<()> {
         }
         Value::List(_) | Value::Map(_) if level > DEEPEST => return Err(too_deep()),
         Value::List(items) => {
-            append_size(
-                items.len(),
-                Some((0x90, 16)),
-                [None, Some(0xDC), Some(0xDD)],
-                out,
-            )?;
+            append_size(items.len(), Some((0x90, 16)), [None, Some(0xDC), Some(0xDD)], out)?;
             for item in items {
                 append(item, level.saturating_add(1), out)?;
             }
         }
         Value::Map(pairs) => {
-            append_size(
-                pairs.len(),
-                Some((0x80, 16)),
-                [None, Some(0xDE), Some(0xDF)],
-                out,
-            )?;
+            append_size(pairs.len(), Some((0x80, 16)), [None, Some(0xDE), Some(0xDF)], out)?;
             let mut seen = HashSet::with_capacity(pairs.len());
             for (key, value) in pairs {
                 remember_key(key, &mut seen)?;
@@ -288,22 +249,12 @@ fn append_integer(value: i128, out: &mut Vec<u8>) -> Result<()> {
         _ => return Err(invalid("an integer needs more than 64 bits")),
     };
     out.push(first);
-    out.extend(
-        value
-            .to_be_bytes()
-            .into_iter()
-            .skip(16_usize.saturating_sub(width)),
-    );
+    out.extend(value.to_be_bytes().into_iter().skip(16_usize.saturating_sub(width)));
     Ok(())
 }
 
 /// Writes a size in its smallest form: in the first byte if it is below a bound, or after one of three first bytes.
-fn append_size(
-    size: usize,
-    fixed: Option<(u8, usize)>,
-    forms: [Option<u8>; 3],
-    out: &mut Vec<u8>,
-) -> Result<()> {
+fn append_size(size: usize, fixed: Option<(u8, usize)>, forms: [Option<u8>; 3], out: &mut Vec<u8>) -> Result<()> {
     if let (Some((base, bound)), Ok(small)) = (fixed, u8::try_from(size))
         && size < bound
     {

@@ -68,9 +68,7 @@ impl ShardPackReader {
 
     /// The fields of the shard: created, schema, user, version and others. They are parsed each time.
     pub fn metadata(&self) -> Result<Object> {
-        self.index
-            .metadata(&self.origin.limits)
-            .map_err(|error| self.origin.located(error))
+        self.index.metadata(&self.origin.limits).map_err(|error| self.origin.located(error))
     }
 
     /// Where each record starts, and where the last one ends.
@@ -80,9 +78,7 @@ impl ShardPackReader {
     }
 
     pub(super) fn check_offsets(&self) -> Result<()> {
-        self.index
-            .check_offsets()
-            .map_err(|error| self.origin.located(error))
+        self.index.check_offsets().map_err(|error| self.origin.located(error))
     }
 
     /// Opens the record of a number, from 0 on. It reads the head, and small records as a whole.
@@ -104,11 +100,7 @@ impl ShardPackReader {
             let error = error.with_expected(format_args!("a number below {}", self.len()));
             self.origin.located(error.with_found(number))
         })?;
-        Ok((
-            offset,
-            size,
-            View::of(self.origin.read(offset, size.min(FIRST_READ))?),
-        ))
+        Ok((offset, size, View::of(self.origin.read(offset, size.min(FIRST_READ))?)))
     }
 
     /// Reads the record of a number, from 0 on, as a whole.
@@ -118,9 +110,7 @@ impl ShardPackReader {
 
     /// The number of the record with a key, if there is one. A key of two records is an error (P-REC-10, P-IDX-9).
     pub fn find(&self, key: &str) -> Result<Option<usize>> {
-        self.index
-            .check_lookup()
-            .map_err(|error| self.origin.located(error))?;
+        self.index.check_lookup().map_err(|error| self.origin.located(error))?;
         let mut found = None;
         for number in self.index.with_hash(xxh64(key.as_bytes())) {
             if found == Some(number) || self.record(number)?.key() != key {
@@ -144,12 +134,7 @@ impl ShardPackReader {
     /// All records in the order of the file; small ones are read together. A damaged record gives an error instead, and
     /// the next one follows.
     pub fn records(&self) -> Records<'_> {
-        Records {
-            reader: self,
-            number: 0,
-            window: Arc::default(),
-            window_at: 0,
-        }
+        Records { reader: self, number: 0, window: Arc::default(), window_at: 0 }
     }
 
     /// All records as a whole, in the order of the file.
@@ -163,10 +148,7 @@ impl ShardPackReader {
     }
 
     /// Calls a function for every record, after it was checked.
-    pub(super) fn verify_each(
-        &self,
-        mut each: impl FnMut(&StoredRecord) -> Result<()>,
-    ) -> Result<()> {
+    pub(super) fn verify_each(&self, mut each: impl FnMut(&StoredRecord) -> Result<()>) -> Result<()> {
         self.metadata()?;
         for (number, record) in self.records().enumerate() {
             let record = record?;
@@ -194,11 +176,7 @@ fn read_index(origin: &Origin) -> Result<Index> {
         result => result?,
     };
     index::check_size(&footer, &origin.limits)?;
-    let data = match footer
-        .index_offset
-        .checked_sub(start)
-        .and_then(|skipped| usize::try_from(skipped).ok())
-    {
+    let data = match footer.index_offset.checked_sub(start).and_then(|skipped| usize::try_from(skipped).ok()) {
         Some(skipped) => tail.split_off(skipped.min(tail.len())),
         None => origin.read(footer.index_offset, footer.index_size())?,
     };
@@ -206,10 +184,7 @@ fn read_index(origin: &Origin) -> Result<Index> {
 }
 
 pub(super) fn duplicate(key: &str) -> Error {
-    in_record(
-        Error::new(Code::DuplicateName, "P-REC-10", "two records have this key"),
-        key,
-    )
+    in_record(Error::new(Code::DuplicateName, "P-REC-10", "two records have this key"), key)
 }
 
 pub(super) fn no_such_key(key: &str) -> Error {
@@ -238,8 +213,7 @@ impl Records<'_> {
         let left = self.reader.footer().index_offset.saturating_sub(offset);
         self.window = Arc::new(self.reader.origin.read(offset, left.min(WINDOW))?);
         self.window_at = offset;
-        Ok(View::new(Arc::clone(&self.window) as _, 0..wanted)
-            .unwrap_or_else(|| View::of(Vec::new())))
+        Ok(View::new(Arc::clone(&self.window) as _, 0..wanted).unwrap_or_else(|| View::of(Vec::new())))
     }
 }
 

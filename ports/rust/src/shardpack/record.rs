@@ -12,9 +12,7 @@ use crate::{Code, Error, Limits, Result};
 
 use super::encoding::{Encoding, content_type_of};
 use super::kinds::{Kinds, KindsCache};
-use super::layout::{
-    FixedHead, HeadParts, MetadataEncoding, Row, align_up, check_key, wrong_checksum,
-};
+use super::layout::{FixedHead, HeadParts, MetadataEncoding, Row, align_up, check_key, wrong_checksum};
 use super::messagepack;
 
 /// A record in memory: what you write, and what a reader gives you as a whole.
@@ -46,12 +44,7 @@ impl FileEntry {
     pub fn new(file_name: impl Into<String>, data: impl Into<Vec<u8>>) -> Self {
         let file_name = file_name.into();
         let content_type = content_type_of(&file_name).to_owned();
-        Self {
-            file_name,
-            content_type,
-            data: data.into(),
-            compressed: true,
-        }
+        Self { file_name, content_type, data: data.into(), compressed: true }
     }
 }
 
@@ -82,11 +75,7 @@ pub(super) struct Origin {
 
 impl Origin {
     pub(super) fn new(source: Option<Arc<dyn Source>>, limits: &Limits) -> Arc<Self> {
-        Arc::new(Self {
-            source,
-            limits: limits.clone(),
-            kinds: KindsCache::default(),
-        })
+        Arc::new(Self { source, limits: limits.clone(), kinds: KindsCache::default() })
     }
 
     pub(super) fn path(&self) -> Option<&Path> {
@@ -100,12 +89,7 @@ impl Origin {
     /// Reads bytes of the file, whose size the caller has compared with that of the file.
     pub(super) fn read(&self, offset: u64, size: u64) -> Result<Vec<u8>> {
         let size = usize::try_from(size).map_err(|_| {
-            Error::new(
-                Code::LimitExceeded,
-                "",
-                "more bytes than this machine can hold",
-            )
-            .with_found(size)
+            Error::new(Code::LimitExceeded, "", "more bytes than this machine can hold").with_found(size)
         })?;
         let mut data = reserve(size)?;
         data.resize(size, 0);
@@ -139,23 +123,14 @@ impl StoredRecord {
     }
 
     /// Opens a record whose key may be no text.
-    pub(super) fn open_any(
-        origin: &Arc<Origin>,
-        offset: u64,
-        size: u64,
-        first: View,
-    ) -> Result<Self> {
+    pub(super) fn open_any(origin: &Arc<Origin>, offset: u64, size: u64, first: View) -> Result<Self> {
         Self::parse(origin, offset, size, first).map_err(|error| at_offset(error, origin, offset))
     }
 
     fn parse(origin: &Arc<Origin>, offset: u64, size: u64, mut block: View) -> Result<Self> {
         let head = FixedHead::parse(&block, size)?;
         let have = block.len() as u64;
-        if let Some(missing) = head
-            .head_size()
-            .checked_sub(have)
-            .filter(|missing| *missing > 0)
-        {
+        if let Some(missing) = head.head_size().checked_sub(have).filter(|missing| *missing > 0) {
             let rest = origin.read(offset.saturating_add(have), missing)?;
             block = View::of([&*block, &rest].concat());
         }
@@ -163,14 +138,7 @@ impl StoredRecord {
         let parts = HeadParts::parse(block.get(..size).unwrap_or(&block), &head)?;
         let kinds = origin.kinds.parse(parts.kinds, head.entry_count as usize)?;
         let rows = place_rows(Row::unpack_all(parts.rows), &head);
-        Ok(Self {
-            origin: Arc::clone(origin),
-            offset,
-            head,
-            kinds,
-            rows,
-            block,
-        })
+        Ok(Self { origin: Arc::clone(origin), offset, head, kinds, rows, block })
     }
 
     pub(super) fn parts(&self) -> HeadParts<'_> {
@@ -208,20 +176,12 @@ impl StoredRecord {
         let (encoding, stored) = self.stored_metadata();
         match encoding {
             MetadataEncoding::None => self.check_no_metadata().map(|()| Metadata::default()),
-            MetadataEncoding::Json => {
-                json::parse_object(stored, "the metadata", "P-MTD-2", limits).map(Metadata::Json)
-            }
-            MetadataEncoding::MessagePack => {
-                match messagepack::decode(stored, limits.max_json_nodes) {
-                    Ok(map @ messagepack::Value::Map(_)) => Ok(Metadata::MessagePack(map)),
-                    Ok(_) => Err(Error::new(
-                        Code::BadMetadata,
-                        "P-MTD-3",
-                        "the metadata is not a map",
-                    )),
-                    Err(error) => Err(error),
-                }
-            }
+            MetadataEncoding::Json => json::parse_object(stored, "the metadata", "P-MTD-2", limits).map(Metadata::Json),
+            MetadataEncoding::MessagePack => match messagepack::decode(stored, limits.max_json_nodes) {
+                Ok(map @ messagepack::Value::Map(_)) => Ok(Metadata::MessagePack(map)),
+                Ok(_) => Err(Error::new(Code::BadMetadata, "P-MTD-3", "the metadata is not a map")),
+                Err(error) => Err(error),
+            },
         }
         .map_err(|error| self.failed(error))
     }
@@ -249,15 +209,12 @@ impl StoredRecord {
 
     /// The entries, in the order of the file. Nothing is read.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = StoredEntry<'_>> {
-        self.rows
-            .iter()
-            .enumerate()
-            .map(|(number, (row, start))| StoredEntry {
-                record: self,
-                number,
-                row,
-                start: *start,
-            })
+        self.rows.iter().enumerate().map(|(number, (row, start))| StoredEntry {
+            record: self,
+            number,
+            row,
+            start: *start,
+        })
     }
 
     /// The entry of a name. Nothing is read.
@@ -265,9 +222,7 @@ impl StoredRecord {
         self.kinds
             .find(name)
             .and_then(|number| self.entries().nth(number))
-            .ok_or_else(|| {
-                self.failed(Error::new(Code::EntryNotFound, "", "no such entry").with_entry(name))
-            })
+            .ok_or_else(|| self.failed(Error::new(Code::EntryNotFound, "", "no such entry").with_entry(name)))
     }
 
     /// The content of the entry of a name, decompressed and checked.
@@ -307,13 +262,7 @@ impl StoredRecord {
 impl fmt::Debug for StoredRecord {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.entries().map(|entry| entry.name());
-        write!(
-            out,
-            "StoredRecord({:?} at byte {}, entries {:?})",
-            self.key(),
-            self.offset,
-            names.collect::<Vec<_>>()
-        )
+        write!(out, "StoredRecord({:?} at byte {}, entries {:?})", self.key(), self.offset, names.collect::<Vec<_>>())
     }
 }
 
@@ -333,9 +282,7 @@ fn place_rows(rows: Vec<Row>, head: &FixedHead) -> Vec<(Row, Option<u64>)> {
     rows.into_iter()
         .map(|row| {
             let start = end.and_then(|end| align_up(end, head.alignment));
-            end = start
-                .and_then(|start| start.checked_add(row.stored_size))
-                .filter(|end| *end <= head.record_size);
+            end = start.and_then(|start| start.checked_add(row.stored_size)).filter(|end| *end <= head.record_size);
             (row, start.filter(|_| end.is_some()))
         })
         .collect()
@@ -388,13 +335,9 @@ impl<'a> StoredEntry<'a> {
     fn start(&self) -> Result<u64> {
         self.start.ok_or_else(|| {
             self.failed(
-                Error::new(
-                    Code::BadOffset,
-                    "P-ENT-1",
-                    "the entry extends beyond its record",
-                )
-                .with_expected(format_args!("at most {}", self.record.head.record_size))
-                .with_found(self.row.stored_size),
+                Error::new(Code::BadOffset, "P-ENT-1", "the entry extends beyond its record")
+                    .with_expected(format_args!("at most {}", self.record.head.record_size))
+                    .with_found(self.row.stored_size),
             )
         })
     }
@@ -425,26 +368,17 @@ impl<'a> StoredEntry<'a> {
         if found == self.row.crc32c {
             return Ok(());
         }
-        Err(self.failed(wrong_checksum(
-            "P-ENT-3",
-            "the stored bytes are damaged",
-            self.row.crc32c,
-            found,
-        )))
+        Err(self.failed(wrong_checksum("P-ENT-3", "the stored bytes are damaged", self.row.crc32c, found)))
     }
 
     /// The content, checked, in memory that stays valid without the reader: a raw entry of a file in place, without a
     /// copy. A shard or an episode inside a record can be opened from it.
     pub fn view(&self) -> Result<View> {
         let origin = &self.record.origin;
-        self.row
-            .check(&origin.limits)
-            .map_err(|error| self.failed(error))?;
+        self.row.check(&origin.limits).map_err(|error| self.failed(error))?;
         let offset = self.offset()?;
         let in_place = match (self.row.encoding, &origin.source) {
-            (Encoding::None, Some(source)) => {
-                source.view(offset..offset.saturating_add(self.row.stored_size))
-            }
+            (Encoding::None, Some(source)) => source.view(offset..offset.saturating_add(self.row.stored_size)),
             _ => None,
         };
         match in_place {
@@ -461,10 +395,7 @@ impl<'a> StoredEntry<'a> {
         if self.row.encoding == Encoding::None {
             return Ok(stored);
         }
-        self.row
-            .decode(&stored, limits)
-            .map(Cow::Owned)
-            .map_err(|error| self.failed(error))
+        self.row.decode(&stored, limits).map(Cow::Owned).map_err(|error| self.failed(error))
     }
 
     fn failed(&self, error: Error) -> Error {

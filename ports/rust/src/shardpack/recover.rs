@@ -8,8 +8,7 @@ use crate::{Code, Error, Limits, Result};
 
 use super::encoder::Content;
 use super::layout::{
-    BLOCK_START_SIZE, FIXED_HEAD_SIZE, FixedHead, INDEX_MARKER, MARKER_AT, RECORD_MARKER,
-    block_start, check_key,
+    BLOCK_START_SIZE, FIXED_HEAD_SIZE, FixedHead, INDEX_MARKER, MARKER_AT, RECORD_MARKER, block_start, check_key,
 };
 use super::reader::{FIRST_READ, ShardPackReader, WINDOW};
 use super::record::{Origin, StoredRecord};
@@ -61,19 +60,13 @@ pub struct LostPart {
 ///
 /// If the index is intact, its offsets are used. Otherwise the file is read from its start; after damage, the search
 /// continues at the next marker with an intact head around it.
-pub fn recover(
-    input: impl AsRef<Path>,
-    output: impl AsRef<Path>,
-    options: RecoverOptions,
-) -> Result<Recovery> {
+pub fn recover(input: impl AsRef<Path>, output: impl AsRef<Path>, options: RecoverOptions) -> Result<Recovery> {
     let (input, output) = (input.as_ref(), output.as_ref());
     let source = Arc::new(FileSource::open(input)?);
     if let (Ok(from), Ok(to)) = (input.canonicalize(), output.canonicalize())
         && from == to
     {
-        return Err(
-            Error::invalid("a shard cannot be recovered into itself").with_path(Some(input))
-        );
+        return Err(Error::invalid("a shard cannot be recovered into itself").with_path(Some(input)));
     }
     let origin = Origin::new(Some(source), &options.limits);
     let mut saver = Saver::new(output, options);
@@ -107,12 +100,7 @@ struct Saver {
 
 impl Saver {
     fn new(output: &Path, options: RecoverOptions) -> Self {
-        Self {
-            output: output.to_path_buf(),
-            options,
-            writer: None,
-            done: Recovery::default(),
-        }
+        Self { output: output.to_path_buf(), options, writer: None, done: Recovery::default() }
     }
 
     /// Saves the records that the index names. It never takes records from inside entries.
@@ -156,12 +144,7 @@ impl Saver {
                 Found::End => break,
                 Found::Damage(reason) => {
                     let next = search.next_record(position.saturating_add(1))?;
-                    self.lose(
-                        position,
-                        next.saturating_sub(position),
-                        None,
-                        origin.located(reason),
-                    );
+                    self.lose(position, next.saturating_sub(position), None, origin.located(reason));
                     next
                 }
             };
@@ -176,9 +159,7 @@ impl Saver {
             options.alignment = alignment.unwrap_or(options.alignment);
             self.writer = Some(ShardPackWriter::create(&self.output, options)?);
         }
-        self.writer
-            .as_mut()
-            .ok_or_else(|| Error::invalid("no writer"))
+        self.writer.as_mut().ok_or_else(|| Error::invalid("no writer"))
     }
 
     /// Writes a record, or says that it is lost.
@@ -201,13 +182,7 @@ impl Saver {
     }
 
     fn lose(&mut self, offset: u64, size: u64, key: Option<String>, reason: Error) {
-        self.done.lost.push(LostPart {
-            offset,
-            size,
-            key,
-            entry: None,
-            reason,
-        });
+        self.done.lost.push(LostPart { offset, size, key, entry: None, reason });
     }
 
     fn finish(mut self) -> Result<Recovery> {
@@ -221,10 +196,7 @@ impl Saver {
 }
 
 /// Writes the intact entries of a record, and gives the others.
-fn copy_intact_entries(
-    writer: &mut ShardPackWriter,
-    record: &StoredRecord,
-) -> Result<Vec<LostPart>> {
+fn copy_intact_entries(writer: &mut ShardPackWriter, record: &StoredRecord) -> Result<Vec<LostPart>> {
     let key = check_key(record.parts().key)?;
     record.check_no_metadata()?;
     let (mut intact, mut lost) = (Vec::new(), Vec::new());
@@ -237,13 +209,7 @@ fn copy_intact_entries(
                     Err(_) => (record.offset(), 0),
                 };
                 let (key, entry) = (Some(key.to_owned()), Some(entry.name().to_owned()));
-                lost.push(LostPart {
-                    offset,
-                    size,
-                    key,
-                    entry,
-                    reason,
-                });
+                lost.push(LostPart { offset, size, key, entry, reason });
             }
             Err(error) => return Err(error),
         }
@@ -277,13 +243,7 @@ impl<'a> Search<'a> {
     fn new(origin: &'a Arc<Origin>) -> Self {
         let size = origin.source.as_ref().map_or(0, |source| source.len());
         let budget = size.saturating_mul(16).saturating_add(LEAST_BUDGET);
-        Self {
-            origin,
-            size,
-            budget,
-            window: Vec::new(),
-            window_at: 0,
-        }
+        Self { origin, size, budget, window: Vec::new(), window_at: 0 }
     }
 
     fn look(&mut self, position: u64) -> Result<Found> {
@@ -298,11 +258,7 @@ impl<'a> Search<'a> {
         };
         // Zeros are space that a writer reserved and did not use.
         let is_empty = start.iter().all(|byte| *byte == 0) && self.is_empty(position)?;
-        Ok(if is_empty {
-            Found::End
-        } else {
-            Found::Damage(reason)
-        })
+        Ok(if is_empty { Found::End } else { Found::Damage(reason) })
     }
 
     /// Opens the record at a position, if its head is intact.
@@ -310,13 +266,9 @@ impl<'a> Search<'a> {
         let left = self.size.saturating_sub(position);
         let cut = || Error::new(Code::Truncated, "P-REC-7", "the file ends inside a record");
         let fixed = self.bytes(position, FIXED_HEAD_SIZE as u64)?;
-        let (size, _) = block_start(fixed)
-            .filter(|_| fixed.len() == FIXED_HEAD_SIZE)
-            .ok_or_else(cut)?;
+        let (size, _) = block_start(fixed).filter(|_| fixed.len() == FIXED_HEAD_SIZE).ok_or_else(cut)?;
         if size > left {
-            return Err(cut()
-                .with_expected(format_args!("at most {left}"))
-                .with_found(size));
+            return Err(cut().with_expected(format_args!("at most {left}")).with_found(size));
         }
         let head = FixedHead::parse(fixed, size)?;
         self.budget = self
@@ -332,10 +284,7 @@ impl<'a> Search<'a> {
         while position < self.size {
             let found = self.bytes(position, WINDOW)?;
             let (length, after) = (found.len(), found.get(MARKER_AT..).unwrap_or_default());
-            let Some(at) = after
-                .windows(RECORD_MARKER.len())
-                .position(|four| four == RECORD_MARKER)
-            else {
+            let Some(at) = after.windows(RECORD_MARKER.len()).position(|four| four == RECORD_MARKER) else {
                 // The last bytes may be the start of a head.
                 let Some(skipped) = length.checked_sub(BLOCK_START_SIZE) else {
                     break;
@@ -370,19 +319,11 @@ impl<'a> Search<'a> {
         let end = position.saturating_add(most).min(self.size);
         let window_end = self.window_at.saturating_add(self.window.len() as u64);
         if position < self.window_at || end > window_end {
-            let size = self
-                .size
-                .saturating_sub(position)
-                .min(WINDOW.saturating_mul(2));
+            let size = self.size.saturating_sub(position).min(WINDOW.saturating_mul(2));
             self.window = self.origin.read(position, size)?;
             self.window_at = position;
         }
-        let from_window = |offset: u64| {
-            usize::try_from(offset.saturating_sub(self.window_at)).unwrap_or(usize::MAX)
-        };
-        Ok(self
-            .window
-            .get(from_window(position)..from_window(end))
-            .unwrap_or_default())
+        let from_window = |offset: u64| usize::try_from(offset.saturating_sub(self.window_at)).unwrap_or(usize::MAX);
+        Ok(self.window.get(from_window(position)..from_window(end)).unwrap_or_default())
     }
 }

@@ -64,31 +64,17 @@ impl Set {
     }
 
     fn read(path: &Path, limits: &Limits) -> Result<Self> {
-        let reader = ShardReader::open_with(
-            path,
-            ReaderOptions {
-                limits: limits.clone(),
-                ..Default::default()
-            },
-        )?;
+        let reader = ShardReader::open_with(path, ReaderOptions { limits: limits.clone(), ..Default::default() })?;
         if reader.role() != Role::MANIFEST || !reader.contains(MANIFEST_ENTRY) {
             let error = Error::new(Code::BadMetadata, "P-SET-1", "not a set file");
-            return Err(error
-                .with_expected("a manifest")
-                .with_found(format_args!("role {}", reader.role().0)));
+            return Err(error.with_expected("a manifest").with_found(format_args!("role {}", reader.role().0)));
         }
         let rows = reader.manifest()?;
         let mut fields = reader.manifest_fields()?;
         fields.remove("files");
         check_fields(&fields, rows.len())?;
         let shards = rows.iter().map(parse_row).collect::<Result<Vec<_>>>()?;
-        let too_many = || {
-            Error::new(
-                Code::SizeMismatch,
-                "P-SET-3",
-                "the set has more records than can be counted",
-            )
-        };
+        let too_many = || Error::new(Code::SizeMismatch, "P-SET-3", "the set has more records than can be counted");
         let (mut starts, mut len) = (Vec::with_capacity(shards.len()), 0_usize);
         for shard in &shards {
             starts.push(len);
@@ -96,25 +82,11 @@ impl Set {
         }
         let stated = fields.get("records").and_then(Value::as_u64);
         if stated != Some(len as u64) {
-            let error = Error::new(
-                Code::SizeMismatch,
-                "P-SET-3",
-                "'records' is not the sum of the shards",
-            );
-            return Err(error
-                .with_expected(len)
-                .with_found(told(fields.get("records"))));
+            let error = Error::new(Code::SizeMismatch, "P-SET-3", "'records' is not the sum of the shards");
+            return Err(error.with_expected(len).with_found(told(fields.get("records"))));
         }
         let open = shards.iter().map(|_| OnceLock::new()).collect();
-        Ok(Self {
-            path: path.to_path_buf(),
-            limits: limits.clone(),
-            fields,
-            shards,
-            starts,
-            len,
-            open,
-        })
+        Ok(Self { path: path.to_path_buf(), limits: limits.clone(), fields, shards, starts, len, open })
     }
 
     /// What the set file says besides the shards: name, revision, created, user, schema, records and others.
@@ -141,9 +113,7 @@ impl Set {
     pub fn shard(&self, number: usize) -> Result<&ShardPackReader> {
         let (Some(shard), Some(cell)) = (self.shards.get(number), self.open.get(number)) else {
             let error = Error::new(Code::EntryNotFound, "", "no such shard");
-            let error = error
-                .with_expected(format_args!("a number below {}", self.shards.len()))
-                .with_found(number);
+            let error = error.with_expected(format_args!("a number below {}", self.shards.len())).with_found(number);
             return Err(error.with_path(Some(&self.path)));
         };
         if let Some(reader) = cell.get() {
@@ -159,20 +129,10 @@ impl Set {
         let reader = ShardPackReader::open_with(&path, &self.limits)?;
         let footer = reader.footer();
         if *footer != shard.footer {
-            let error = Error::new(
-                Code::ReferenceMismatch,
-                "P-SET-7",
-                "not the shard that the set file names",
-            );
+            let error = Error::new(Code::ReferenceMismatch, "P-SET-7", "not the shard that the set file names");
             return Err(error
-                .with_expected(format_args!(
-                    "{} bytes, {} records",
-                    shard.size, shard.records
-                ))
-                .with_found(format_args!(
-                    "{} bytes, {} records",
-                    footer.total_size, footer.record_count
-                ))
+                .with_expected(format_args!("{} bytes, {} records", shard.size, shard.records))
+                .with_found(format_args!("{} bytes, {} records", footer.total_size, footer.record_count))
                 .with_path(Some(&path)));
         }
         Ok(reader)
@@ -186,15 +146,10 @@ impl Set {
     pub fn record(&self, number: usize) -> Result<StoredRecord> {
         if number >= self.len {
             let error = Error::new(Code::EntryNotFound, "", "no such record");
-            let error = error
-                .with_expected(format_args!("a number below {}", self.len))
-                .with_found(number);
+            let error = error.with_expected(format_args!("a number below {}", self.len)).with_found(number);
             return Err(error.with_path(Some(&self.path)));
         }
-        let shard = self
-            .starts
-            .partition_point(|start| *start <= number)
-            .saturating_sub(1);
+        let shard = self.starts.partition_point(|start| *start <= number).saturating_sub(1);
         let start = self.starts.get(shard).copied().unwrap_or_default();
         self.shard(shard)?.record(number.saturating_sub(start))
     }
@@ -223,10 +178,7 @@ impl Set {
                 Ok(reader) => (Some(reader), None),
                 Err(error) => (None, Some(Err(error))),
             };
-            reader
-                .into_iter()
-                .flat_map(ShardPackReader::records)
-                .chain(error)
+            reader.into_iter().flat_map(ShardPackReader::records).chain(error)
         })
     }
 
@@ -238,11 +190,7 @@ impl Set {
         for number in 0..self.shards.len() {
             let reader = self.shard(number)?;
             reader.verify_each(|record| {
-                if keys.insert(record.key()) {
-                    Ok(())
-                } else {
-                    Err(duplicate(record.key()).with_path(reader.path()))
-                }
+                if keys.insert(record.key()) { Ok(()) } else { Err(duplicate(record.key()).with_path(reader.path())) }
             })?;
         }
         self.find_extra()
@@ -251,40 +199,19 @@ impl Set {
     /// Looks for files that are named like shards of this set, and that no set file of the folder lists (P-SET-8).
     fn find_extra(&self) -> Result<()> {
         let failed = |error| Error::io("cannot read", Some(self.folder()), error);
-        let names = fs::read_dir(self.folder())
-            .map_err(failed)?
-            .map(|entry| Ok(entry?.file_name().into_string()));
-        let names: Vec<String> = names
-            .filter_map(|name| name.map(Result::ok).transpose())
-            .collect::<io::Result<_>>()
-            .map_err(failed)?;
+        let names = fs::read_dir(self.folder()).map_err(failed)?.map(|entry| Ok(entry?.file_name().into_string()));
+        let names: Vec<String> =
+            names.filter_map(|name| name.map(Result::ok).transpose()).collect::<io::Result<_>>().map_err(failed)?;
         // A set file that cannot be read lists nothing here; checking it shows what is wrong.
         let others = names.iter().filter(|name| name.ends_with(SET_SUFFIX));
-        let others =
-            others.filter_map(|name| Self::open_with(self.folder().join(name), &self.limits).ok());
-        let listed: HashSet<String> = others
-            .flat_map(|set| set.shards)
-            .map(|shard| shard.name)
-            .collect();
-        let pattern = NamePattern::parse(
-            self.fields
-                .get("name")
-                .and_then(Value::as_str)
-                .unwrap_or_default(),
-        );
+        let others = others.filter_map(|name| Self::open_with(self.folder().join(name), &self.limits).ok());
+        let listed: HashSet<String> = others.flat_map(|set| set.shards).map(|shard| shard.name).collect();
+        let pattern = NamePattern::parse(self.fields.get("name").and_then(Value::as_str).unwrap_or_default());
         let number_of = |name: &str| pattern.as_ref().and_then(|pattern| pattern.number_of(name));
-        let first = self
-            .shards
-            .first()
-            .and_then(|shard| number_of(&shard.name))
-            .unwrap_or_default();
+        let first = self.shards.first().and_then(|shard| number_of(&shard.name)).unwrap_or_default();
         for name in &names {
             if number_of(name).is_some_and(|number| number >= first) && !listed.contains(name) {
-                let error = Error::new(
-                    Code::ReferenceMismatch,
-                    "P-SET-8",
-                    "no set file names this shard",
-                );
+                let error = Error::new(Code::ReferenceMismatch, "P-SET-8", "no set file names this shard");
                 return Err(error.with_path(Some(&self.folder().join(name))));
             }
         }
@@ -294,9 +221,7 @@ impl Set {
 
 /// A value for a message.
 fn told(value: Option<&Value>) -> String {
-    let text = value
-        .and_then(|value| value.canonical().ok())
-        .unwrap_or_else(|| "nothing".to_owned());
+    let text = value.and_then(|value| value.canonical().ok()).unwrap_or_else(|| "nothing".to_owned());
     text.chars().take(80).collect()
 }
 
@@ -304,9 +229,7 @@ fn told(value: Option<&Value>) -> String {
 fn check_fields(fields: &Object, rows: usize) -> Result<()> {
     let text = |field: &str| fields.get(field).and_then(Value::as_str);
     let refused = |code, rule, problem: String, expected: &str, field: &str| {
-        Err(Error::new(code, rule, problem)
-            .with_expected(expected)
-            .with_found(told(fields.get(field))))
+        Err(Error::new(code, rule, problem).with_expected(expected).with_found(told(fields.get(field))))
     };
     if text("format") != Some(SET_FORMAT) {
         let problem = "the manifest is not a set file".to_owned();
@@ -317,52 +240,26 @@ fn check_fields(fields: &Object, rows: usize) -> Result<()> {
         return refused(Code::UnsupportedVersion, "P-SET-1", problem, "1", "version");
     }
     if rows == 0 {
-        return Err(Error::new(
-            Code::BadMetadata,
-            "P-SET-5",
-            "the set has no shards",
-        ));
+        return Err(Error::new(Code::BadMetadata, "P-SET-5", "the set has no shards"));
     }
     if rows > MOST_SHARDS {
-        let error = Error::new(
-            Code::LimitExceeded,
-            "P-SET-5",
-            "the set has too many shards",
-        );
-        return Err(error
-            .with_expected(format_args!("at most {MOST_SHARDS}"))
-            .with_found(rows));
+        let error = Error::new(Code::LimitExceeded, "P-SET-5", "the set has too many shards");
+        return Err(error.with_expected(format_args!("at most {MOST_SHARDS}")).with_found(rows));
     }
     let is_name = |name: &str| check_file_name(name).is_ok() && NamePattern::parse(name).is_some();
     let is_revision = |text: &str| (1..=LONGEST_REVISION).contains(&text.chars().count());
-    let is_object = |field: &str| {
-        fields
-            .get(field)
-            .is_some_and(|value| value.as_object().is_some())
-    };
+    let is_object = |field: &str| fields.get(field).is_some_and(|value| value.as_object().is_some());
     let number = |field: &str| fields.get(field).and_then(Value::as_i64);
     let is_part = match (number("part"), number("parts")) {
         (Some(part), Some(parts)) => 1 <= part && part <= parts && parts <= MOST_PARTS,
         _ => !fields.contains_key("part") && !fields.contains_key("parts"),
     };
     for (field, expected, is_right) in [
-        (
-            "name",
-            "a file name with one number",
-            text("name").is_some_and(is_name),
-        ),
-        (
-            "revision",
-            "1 to 255 characters",
-            text("revision").is_some_and(is_revision),
-        ),
+        ("name", "a file name with one number", text("name").is_some_and(is_name)),
+        ("revision", "1 to 255 characters", text("revision").is_some_and(is_revision)),
         ("created", "a string", text("created").is_some()),
         ("user", "an object", is_object("user")),
-        (
-            "schema",
-            "an object",
-            !fields.contains_key("schema") || is_object("schema"),
-        ),
+        ("schema", "an object", !fields.contains_key("schema") || is_object("schema")),
         ("part", "1 to 'parts', at most 65536", is_part),
     ] {
         if !is_right {
@@ -382,60 +279,34 @@ fn parse_row(row: &Object) -> Result<SetShard> {
         let problem = format!("the row of {} is incomplete", quoted(name));
         Error::new(Code::BadMetadata, "P-SET-2", problem).with_expected(expected)
     };
-    let number = |field: &str| {
-        row.get(field)
-            .filter(|value| matches!(value, Value::Int(_) | Value::BigInt(_)))
-    };
+    let number = |field: &str| row.get(field).filter(|value| matches!(value, Value::Int(_) | Value::BigInt(_)));
     let (Some(sha256), Some(size)) = (text("sha256"), number("size")) else {
         return Err(bad("sha256 and size"));
     };
     let records = number("records").ok_or_else(|| bad("an integer under 'records'"))?;
-    let footer = text("footer")
-        .filter(|text| is_hex(text, FOOTER_SIZE.saturating_mul(2)))
-        .and_then(unhex);
-    let footer = Footer::parse_alone(
-        &footer.ok_or_else(|| bad("128 lower-case hex digits under 'footer'"))?,
-    );
+    let footer = text("footer").filter(|text| is_hex(text, FOOTER_SIZE.saturating_mul(2))).and_then(unhex);
+    let footer = Footer::parse_alone(&footer.ok_or_else(|| bad("128 lower-case hex digits under 'footer'"))?);
     let footer = footer.map_err(|error| {
         let problem = format!("the row of {} has a bad footer", quoted(name));
         Error::new(Code::BadMetadata, "P-SET-2", problem).with_source(error)
     })?;
     let stated = (size.as_u64(), records.as_u64());
     let count = usize::try_from(footer.record_count).ok();
-    let (true, Some(records)) = (
-        stated == (Some(footer.total_size), Some(footer.record_count)),
-        count,
-    ) else {
+    let (true, Some(records)) = (stated == (Some(footer.total_size), Some(footer.record_count)), count) else {
         let problem = format!("the row of {} contradicts its footer", quoted(name));
-        return Err(
-            Error::new(Code::SizeMismatch, "P-SET-3", problem).with_expected(format_args!(
-                "{} bytes, {} records",
-                footer.total_size, footer.record_count
-            )),
-        );
+        return Err(Error::new(Code::SizeMismatch, "P-SET-3", problem)
+            .with_expected(format_args!("{} bytes, {} records", footer.total_size, footer.record_count)));
     };
-    Ok(SetShard {
-        name: name.to_owned(),
-        records,
-        size: footer.total_size,
-        sha256: sha256.to_owned(),
-        footer,
-    })
+    Ok(SetShard { name: name.to_owned(), records, size: footer.total_size, sha256: sha256.to_owned(), footer })
 }
 
 /// Checks that a name is that of a file in the same folder (P-SET-4).
 pub(super) fn check_file_name(name: &str) -> Result<()> {
     let is_scheme = |start: &str| {
         start.starts_with(|first: char| first.is_ascii_alphabetic())
-            && start
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "+.-".contains(c))
+            && start.chars().all(|c| c.is_ascii_alphanumeric() || "+.-".contains(c))
     };
-    let reason = if name.contains('/')
-        || name
-            .split_once(':')
-            .is_some_and(|(start, _)| is_scheme(start))
-    {
+    let reason = if name.contains('/') || name.split_once(':').is_some_and(|(start, _)| is_scheme(start)) {
         "it is not in the folder of the set file"
     } else if ["", ".", ".."].contains(&name) {
         "it is not the name of a file"
@@ -446,11 +317,7 @@ pub(super) fn check_file_name(name: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::new(
-        Code::UnsafePath,
-        "P-SET-4",
-        format!("the name {} is unsafe: {reason}", quoted(name)),
-    ))
+    Err(Error::new(Code::UnsafePath, "P-SET-4", format!("the name {} is unsafe: {reason}", quoted(name))))
 }
 
 /// Refuses a shard that is missing, or that a link takes out of its folder.
@@ -463,11 +330,9 @@ fn check_place(path: &Path, folder: &Path) -> Result<()> {
             let problem = "a symbolic link leads out of the folder of the set file";
             Err(Error::new(Code::UnsafePath, "P-SET-4", problem))
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::new(
-            Code::MissingFile,
-            "P-SET-7",
-            "the set file names a shard that is missing",
-        )),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Error::new(Code::MissingFile, "P-SET-7", "the set file names a shard that is missing"))
+        }
         Err(error) => Err(failed(error)),
     }
 }
@@ -491,9 +356,7 @@ impl NamePattern {
         while let Some((text, tail)) = rest.split_once('%') {
             let part = parts.last_mut()?;
             part.push_str(text);
-            let width = tail
-                .len()
-                .saturating_sub(tail.trim_start_matches(|c: char| c.is_ascii_digit()).len());
+            let width = tail.len().saturating_sub(tail.trim_start_matches(|c: char| c.is_ascii_digit()).len());
             let (number, after) = tail.split_at_checked(width)?;
             rest = if let Some(after) = tail.strip_prefix('%') {
                 part.push('%');
@@ -511,29 +374,18 @@ impl NamePattern {
         }
         parts.last_mut()?.push_str(rest);
         let [before, after] = <[String; 2]>::try_from(parts).ok()?;
-        Some(Self {
-            before,
-            after,
-            digits,
-            is_plain,
-        })
+        Some(Self { before, after, digits, is_plain })
     }
 
     /// The name of the shard of a number.
     pub(super) fn name_of(&self, number: usize) -> String {
-        format!(
-            "{}{number:0digits$}{}",
-            self.before,
-            self.after,
-            digits = self.digits
-        )
+        format!("{}{number:0digits$}{}", self.before, self.after, digits = self.digits)
     }
 
     /// The number in the name of a shard; `None` for other names.
     fn number_of(&self, name: &str) -> Option<u64> {
         let digits = name.strip_prefix(&self.before)?.strip_suffix(&self.after)?;
-        let is_number =
-            (1..=18).contains(&digits.len()) && digits.bytes().all(|c| c.is_ascii_digit());
+        let is_number = (1..=18).contains(&digits.len()) && digits.bytes().all(|c| c.is_ascii_digit());
         digits.parse().ok().filter(|_| is_number)
     }
 }

@@ -8,9 +8,7 @@ use crate::{Code, Error, Limits, Result};
 
 use super::encoder::{EncodedRecord, Encoder};
 use super::record::{Record, StoredRecord};
-use super::set::{
-    LONGEST_REVISION, MOST_SHARDS, NamePattern, SET_FORMAT, SET_SUFFIX, check_file_name,
-};
+use super::set::{LONGEST_REVISION, MOST_SHARDS, NamePattern, SET_FORMAT, SET_SUFFIX, check_file_name};
 use super::writer::{KeySet, MOST_NAMES, ShardPackWriter, WriterOptions, check_free};
 
 const LARGEST_SCHEMA: usize = 64 << 10;
@@ -33,12 +31,7 @@ pub struct SetOptions {
 
 impl Default for SetOptions {
     fn default() -> Self {
-        Self {
-            shards: WriterOptions::default(),
-            max_bytes: 1 << 30,
-            max_records: usize::MAX,
-            revision: None,
-        }
+        Self { shards: WriterOptions::default(), max_bytes: 1 << 30, max_records: usize::MAX, revision: None }
     }
 }
 
@@ -67,47 +60,25 @@ impl SetWriter {
     }
 
     fn start(output: &Path, mut options: SetOptions) -> Result<Self> {
-        let name = output
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
-        let pattern = NamePattern::parse(name)
-            .filter(|pattern| pattern.is_plain && check_file_name(name).is_ok());
+        let name = output.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let pattern = NamePattern::parse(name).filter(|pattern| pattern.is_plain && check_file_name(name).is_ok());
         let pattern = pattern.ok_or_else(|| {
-            Error::new(
-                Code::InvalidArgument,
-                "P-SET-6",
-                "the name of a set needs exactly one number",
-            )
-            .with_expected("a name such as train-%06d.shardpack")
+            Error::new(Code::InvalidArgument, "P-SET-6", "the name of a set needs exactly one number")
+                .with_expected("a name such as train-%06d.shardpack")
         })?;
         if options.shards.overwrite {
             let problem = "a set cannot be replaced: remove the old one first";
             return Err(Error::new(Code::InvalidArgument, "P-SET-9", problem));
         }
-        if options
-            .revision
-            .as_ref()
-            .is_some_and(|text| !(1..=LONGEST_REVISION).contains(&text.chars().count()))
-        {
-            let error = Error::new(
-                Code::InvalidArgument,
-                "P-SET-6",
-                "the revision is empty or too long",
-            );
+        if options.revision.as_ref().is_some_and(|text| !(1..=LONGEST_REVISION).contains(&text.chars().count())) {
+            let error = Error::new(Code::InvalidArgument, "P-SET-6", "the revision is empty or too long");
             return Err(error.with_expected(format_args!("1 to {LONGEST_REVISION} characters")));
         }
         options.shards.created = Some(options.shards.created_or_now()?); // one time for all shards
         let user = json::canonical(&options.shards.user)?.len();
         let room = usize::try_from(Limits::default().max_json_bytes).unwrap_or(usize::MAX);
-        let room = room
-            .saturating_sub(LARGEST_SCHEMA)
-            .saturating_sub(ROOM_FOR_OTHER)
-            .saturating_sub(user);
-        let most_shards = MOST_SHARDS.min(
-            room.checked_div(ROOM_FOR_ROW.saturating_add(name.len()))
-                .unwrap_or(0),
-        );
+        let room = room.saturating_sub(LARGEST_SCHEMA).saturating_sub(ROOM_FOR_OTHER).saturating_sub(user);
+        let most_shards = MOST_SHARDS.min(room.checked_div(ROOM_FOR_ROW.saturating_add(name.len())).unwrap_or(0));
         let mut set = Self {
             folder: crate::atomic::folder_of(output).to_path_buf(),
             name: name.to_owned(),
@@ -126,21 +97,9 @@ impl SetWriter {
 
     /// The path of the set file.
     pub fn set_file(&self) -> PathBuf {
-        let before = self
-            .pattern
-            .before
-            .strip_suffix(['-', '_', '.'])
-            .unwrap_or(&self.pattern.before);
-        let after = self
-            .pattern
-            .after
-            .strip_suffix(".shardpack")
-            .unwrap_or(&self.pattern.after);
-        let stem = if before.is_empty() && after.is_empty() {
-            "set"
-        } else {
-            ""
-        };
+        let before = self.pattern.before.strip_suffix(['-', '_', '.']).unwrap_or(&self.pattern.before);
+        let after = self.pattern.after.strip_suffix(".shardpack").unwrap_or(&self.pattern.after);
+        let stem = if before.is_empty() && after.is_empty() { "set" } else { "" };
         self.folder.join([before, after, stem, SET_SUFFIX].concat())
     }
 
@@ -178,10 +137,7 @@ impl SetWriter {
         self.add(|encoder| encoder.stored(record))
     }
 
-    fn add<'a>(
-        &mut self,
-        encode: impl FnOnce(&Encoder) -> Result<EncodedRecord<'a>>,
-    ) -> Result<()> {
+    fn add<'a>(&mut self, encode: impl FnOnce(&Encoder) -> Result<EncodedRecord<'a>>) -> Result<()> {
         let max = (self.options.max_bytes, self.options.max_records);
         let mut writer = self.writer()?;
         let record = encode(&writer.encoder).map_err(|error| writer.located(error))?;
@@ -201,30 +157,17 @@ impl SetWriter {
     }
 
     fn writer(&mut self) -> Result<&mut ShardPackWriter> {
-        let failed = Error::new(
-            Code::Closed,
-            "",
-            "an earlier shard of the set could not be written",
-        );
+        let failed = Error::new(Code::Closed, "", "an earlier shard of the set could not be written");
         self.writer.as_mut().ok_or(failed)
     }
 
     /// Completes the shard that is being written and makes its row.
     fn finish_shard(&mut self) -> Result<KeySet> {
         self.writer()?;
-        let Some(finished) = self
-            .writer
-            .take()
-            .map(ShardPackWriter::finish)
-            .transpose()?
-        else {
+        let Some(finished) = self.writer.take().map(ShardPackWriter::finish).transpose()? else {
             return Ok(KeySet::default());
         };
-        self.schema = self
-            .schema
-            .take()
-            .zip(finished.schema)
-            .map(|(all, one)| merge_schemas(all, one));
+        self.schema = self.schema.take().zip(finished.schema).map(|(all, one)| merge_schemas(all, one));
         let footer = finished.footer;
         self.rows.push(json::object([
             ("uri", self.pattern.name_of(self.rows.len()).into()),
@@ -248,15 +191,9 @@ impl SetWriter {
             ("name", self.name.as_str().into()),
             ("created", created.clone()),
             ("user", std::mem::take(&mut self.options.shards.user).into()),
-            (
-                "revision",
-                self.options.revision.take().map_or(created, Value::from),
-            ),
+            ("revision", self.options.revision.take().map_or(created, Value::from)),
             ("records", self.len.into()),
-            (
-                "files",
-                std::mem::take(&mut self.rows).into_iter().collect(),
-            ),
+            ("files", std::mem::take(&mut self.rows).into_iter().collect()),
         ]);
         if let Some(schema) = self.schema.take()
             && schema.len() <= MOST_NAMES
@@ -271,16 +208,8 @@ impl SetWriter {
 /// Adds up the schemas of shards.
 fn merge_schemas(mut all: Object, one: Object) -> Object {
     let parts = |row: &Value| {
-        let content_type = row
-            .get("content_type")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        (
-            content_type.to_owned(),
-            row.get("records")
-                .and_then(Value::as_u64)
-                .unwrap_or_default(),
-        )
+        let content_type = row.get("content_type").and_then(Value::as_str).unwrap_or_default();
+        (content_type.to_owned(), row.get("records").and_then(Value::as_u64).unwrap_or_default())
     };
     for (name, row) in one {
         let (mut content_type, mut records) = parts(&row);
@@ -291,10 +220,7 @@ fn merge_schemas(mut all: Object, one: Object) -> Object {
                 content_type.clear(); // it varies
             }
         }
-        let row = json::object([
-            ("content_type", content_type.into()),
-            ("records", records.into()),
-        ]);
+        let row = json::object([("content_type", content_type.into()), ("records", records.into())]);
         all.insert(name, row.into());
     }
     all

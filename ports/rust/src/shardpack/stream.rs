@@ -38,51 +38,29 @@ impl<R: Read> Stream<R> {
     pub fn with_limits(from: R, limits: &Limits, largest_record: u64) -> Self {
         let origin = Origin::new(None, limits);
         let from = BufReader::with_capacity(BUFFER, from);
-        Self {
-            from,
-            origin,
-            largest_record,
-            position: 0,
-            count: 0,
-            is_done: false,
-        }
+        Self { from, origin, largest_record, position: 0, count: 0, is_done: false }
     }
 
     /// The next record; `None` after a complete index.
     fn read_next(&mut self) -> Result<Option<StoredRecord>> {
         let start = self.read(Vec::new(), BLOCK_START_SIZE as u64)?;
-        let Some((size, marker)) =
-            block_start(&start).filter(|_| start.iter().any(|byte| *byte != 0))
-        else {
+        let Some((size, marker)) = block_start(&start).filter(|_| start.iter().any(|byte| *byte != 0)) else {
             return Err(self.cut("P-FTR-1")); // zeros are space that a writer reserved and did not use
         };
         let refused = |error| Err(at_offset(error, &self.origin, self.position));
         if ![RECORD_MARKER, INDEX_MARKER].contains(&marker) {
             let problem = "neither a record nor the index starts here";
-            return refused(
-                Error::new(Code::BadMagic, "P-REC-2", problem).with_found(marker.escape_ascii()),
-            );
+            return refused(Error::new(Code::BadMagic, "P-REC-2", problem).with_found(marker.escape_ascii()));
         }
         if size < start.len() as u64 {
-            return refused(
-                Error::new(Code::BadOffset, "P-REC-1", "it is smaller than its head")
-                    .with_found(size),
-            );
+            return refused(Error::new(Code::BadOffset, "P-REC-1", "it is smaller than its head").with_found(size));
         }
         if marker == INDEX_MARKER {
             return self.end(start, size).map(|()| None);
         }
         if size > self.largest_record {
-            let error = Error::new(
-                Code::LimitExceeded,
-                "",
-                "it is too large to read from a stream",
-            );
-            return refused(
-                error
-                    .with_expected(format_args!("at most {}", self.largest_record))
-                    .with_found(size),
-            );
+            let error = Error::new(Code::LimitExceeded, "", "it is too large to read from a stream");
+            return refused(error.with_expected(format_args!("at most {}", self.largest_record)).with_found(size));
         }
         let block = self.read(start, size)?;
         if (block.len() as u64) < size {
@@ -104,11 +82,7 @@ impl<R: Read> Stream<R> {
     }
 
     fn cut(&self, rule: &'static str) -> Error {
-        let error = Error::new(
-            Code::Truncated,
-            rule,
-            "the stream ends before the index of the shard",
-        );
+        let error = Error::new(Code::Truncated, rule, "the stream ends before the index of the shard");
         at_offset(error, &self.origin, self.position)
     }
 
@@ -117,9 +91,7 @@ impl<R: Read> Stream<R> {
         let limit = self.origin.limits.max_index_bytes;
         if size > limit {
             let error = Error::new(Code::LimitExceeded, "P-IDX-1", "the index is too large");
-            return Err(error
-                .with_expected(format_args!("at most {limit}"))
-                .with_found(size));
+            return Err(error.with_expected(format_args!("at most {limit}")).with_found(size));
         }
         let data = self.read(start, size)?;
         if (data.len() as u64) < size {
@@ -129,24 +101,14 @@ impl<R: Read> Stream<R> {
         if (footer.index_offset, footer.record_count) != (self.position, self.count) {
             let problem = "the footer does not match the records before it";
             return Err(Error::new(Code::SizeMismatch, "P-IDX-2", problem)
-                .with_expected(format_args!(
-                    "{} records, {} bytes",
-                    footer.record_count, footer.index_offset
-                ))
-                .with_found(format_args!(
-                    "{} records, {} bytes",
-                    self.count, self.position
-                )));
+                .with_expected(format_args!("{} records, {} bytes", footer.record_count, footer.index_offset))
+                .with_found(format_args!("{} records, {} bytes", self.count, self.position)));
         }
         Index::new(data, footer)?;
         if self.read(Vec::new(), 1)?.is_empty() {
             return Ok(());
         }
-        Err(Error::new(
-            Code::TrailingData,
-            "P-FTR-5",
-            "bytes follow the footer",
-        ))
+        Err(Error::new(Code::TrailingData, "P-FTR-5", "bytes follow the footer"))
     }
 }
 

@@ -69,17 +69,11 @@ impl WriterOptions {
             let error = Error::new(Code::InvalidArgument, "P-REC-4", "unknown alignment");
             return Err(error.with_expected("1, 8 or 64").with_found(self.alignment));
         }
-        if !matches!(
-            self.compression,
-            Encoding::None | Encoding::Lz4 | Encoding::Zstd
-        ) {
-            return Err(Error::invalid("entries cannot be written in this encoding")
-                .with_found(self.compression));
+        if !matches!(self.compression, Encoding::None | Encoding::Lz4 | Encoding::Zstd) {
+            return Err(Error::invalid("entries cannot be written in this encoding").with_found(self.compression));
         }
         let text = json::canonical(&self.user);
-        let parsed = text.and_then(|text| {
-            json::parse_object(text.as_bytes(), "it", "P-IDX-8", &Limits::default())
-        });
+        let parsed = text.and_then(|text| json::parse_object(text.as_bytes(), "it", "P-IDX-8", &Limits::default()));
         parsed.map(drop).map_err(|error| {
             let problem = "the fields of the user cannot be stored";
             Error::new(Code::InvalidArgument, "P-IDX-8", problem).with_source(error)
@@ -98,14 +92,11 @@ impl WriterOptions {
 fn creation_time() -> Result<String> {
     let seconds = match std::env::var("SOURCE_DATE_EPOCH") {
         Ok(text) if !text.is_empty() => text.parse().ok(),
-        _ => SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .ok()
-            .map(|since| since.as_secs()),
+        _ => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs()),
     };
-    seconds.and_then(rfc3339).ok_or_else(|| {
-        Error::invalid("SOURCE_DATE_EPOCH is not a number of seconds, or the clock is wrong")
-    })
+    seconds
+        .and_then(rfc3339)
+        .ok_or_else(|| Error::invalid("SOURCE_DATE_EPOCH is not a number of seconds, or the clock is wrong"))
 }
 
 /// A time in UTC, such as `2024-01-01T00:00:00Z`, from the seconds since 1970.
@@ -114,33 +105,18 @@ fn rfc3339(seconds: u64) -> Option<String> {
     // Days since the first of March of the year 0, so that a leap day is the last of its year.
     let days = (seconds / DAY).checked_add(719_468)?;
     let (era, day) = (days / 146_097, days % 146_097);
-    let leaps = (day / 1460)
-        .checked_sub(day / 36_524)?
-        .checked_add(day / 146_096)?;
+    let leaps = (day / 1460).checked_sub(day / 36_524)?.checked_add(day / 146_096)?;
     let year = day.checked_sub(leaps)? / 365;
-    let past = year
-        .checked_mul(365)?
-        .checked_add(year / 4)?
-        .checked_sub(year / 100)?;
+    let past = year.checked_mul(365)?.checked_add(year / 4)?.checked_sub(year / 100)?;
     let day = day.checked_sub(past)?;
     let month = day.checked_mul(5)?.checked_add(2)? / 153; // from March on
-    let day = day
-        .checked_sub(month.checked_mul(153)?.checked_add(2)? / 5)?
-        .checked_add(1)?;
+    let day = day.checked_sub(month.checked_mul(153)?.checked_add(2)? / 5)?.checked_add(1)?;
     let is_next_year = month >= 10;
-    let month = if is_next_year {
-        month.checked_sub(9)?
-    } else {
-        month.checked_add(3)?
-    };
-    let year = era
-        .checked_mul(400)?
-        .checked_add(year)?
-        .checked_add(u64::from(is_next_year))?;
+    let month = if is_next_year { month.checked_sub(9)? } else { month.checked_add(3)? };
+    let year = era.checked_mul(400)?.checked_add(year)?.checked_add(u64::from(is_next_year))?;
     let time = seconds % DAY;
     let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
-    (year <= 9999)
-        .then(|| format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"))
+    (year <= 9999).then(|| format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"))
 }
 
 enum Output {
@@ -232,59 +208,37 @@ impl ShardPackWriter {
     /// Adds a record. After an error about the record itself the shard is unchanged, and you can go on writing.
     pub fn write_record(&mut self, record: &Record) -> Result<()> {
         let encoded = self.encoder.record(record);
-        encoded
-            .and_then(|encoded| self.add(&encoded))
-            .map_err(|error| self.located(error))
+        encoded.and_then(|encoded| self.add(&encoded)).map_err(|error| self.located(error))
     }
 
     /// Adds a record of another shard as it is stored: entries are checked, but not decoded.
     pub fn copy_record(&mut self, record: &StoredRecord) -> Result<()> {
         let encoded = self.encoder.stored(record);
-        encoded
-            .and_then(|encoded| self.add(&encoded))
-            .map_err(|error| self.located(error))
+        encoded.and_then(|encoded| self.add(&encoded)).map_err(|error| self.located(error))
     }
 
     /// Keeps fields of another shard's metadata that a writer does not know.
     pub fn keep_fields(&mut self, metadata: Object) {
-        self.others.extend(
-            metadata
-                .into_iter()
-                .filter(|(key, _)| !OWN_FIELDS.contains(&key.as_str())),
-        );
+        self.others.extend(metadata.into_iter().filter(|(key, _)| !OWN_FIELDS.contains(&key.as_str())));
     }
 
     pub(super) fn add(&mut self, record: &EncodedRecord) -> Result<()> {
         if self.has_failed {
-            return Err(Error::new(
-                Code::IoError,
-                "",
-                "an earlier record could not be written",
-            ));
+            return Err(Error::new(Code::IoError, "", "an earlier record could not be written"));
         }
         if self.records.len() as u64 >= MOST_RECORDS {
-            return Err(Error::new(
-                Code::LimitExceeded,
-                "P-IDX-1",
-                "too many records in one shard",
-            ));
+            return Err(Error::new(Code::LimitExceeded, "P-IDX-1", "too many records in one shard"));
         }
         let end = self.position.checked_add(record.size);
-        let end = end
-            .ok_or_else(|| Error::new(Code::LimitExceeded, "P-REC-7", "the shard is too large"))?;
+        let end = end.ok_or_else(|| Error::new(Code::LimitExceeded, "P-REC-7", "the shard is too large"))?;
         if !self.keys.insert(&record.key) {
-            let error = Error::new(
-                Code::InvalidArgument,
-                "P-REC-10",
-                "the key was written before",
-            );
+            let error = Error::new(Code::InvalidArgument, "P-REC-10", "the key was written before");
             return Err(in_record(error, &record.key));
         }
         self.has_failed = true; // until all is written
         record.write(|piece| self.append(piece))?;
         self.has_failed = false;
-        self.records
-            .push((self.position, xxh64(record.key.as_bytes())));
+        self.records.push((self.position, xxh64(record.key.as_bytes())));
         self.position = end;
         self.schema.add(&record.kinds);
         Ok(())
@@ -299,11 +253,7 @@ impl ShardPackWriter {
             return self.write_all(piece);
         }
         self.buffer.extend_from_slice(piece);
-        if self.buffer.len() >= BATCH {
-            self.write_out()
-        } else {
-            Ok(())
-        }
+        if self.buffer.len() >= BATCH { self.write_out() } else { Ok(()) }
     }
 
     fn write_out(&mut self) -> Result<()> {
@@ -346,13 +296,8 @@ impl ShardPackWriter {
     /// About the size of the file with one more record.
     pub(super) fn size_with(&self, record: u64) -> u64 {
         const ROOM_FOR_METADATA: u64 = 1024;
-        let index = (self.records.len() as u64)
-            .saturating_add(1)
-            .saturating_mul(super::layout::PER_RECORD);
-        self.position
-            .saturating_add(record)
-            .saturating_add(index)
-            .saturating_add(ROOM_FOR_METADATA)
+        let index = (self.records.len() as u64).saturating_add(1).saturating_mul(super::layout::PER_RECORD);
+        self.position.saturating_add(record).saturating_add(index).saturating_add(ROOM_FOR_METADATA)
     }
 
     /// Hands all records to the operating system, so that they survive if this process is killed.
@@ -369,65 +314,37 @@ impl ShardPackWriter {
         let path = self.path().map(PathBuf::from);
         let located = |error: Error| error.with_path(path.as_deref());
         if self.has_failed {
-            return Err(located(Error::new(
-                Code::IoError,
-                "",
-                "a record could not be written",
-            )));
+            return Err(located(Error::new(Code::IoError, "", "a record could not be written")));
         }
         let schema = self.schema.fields();
         let mut fields = std::mem::take(&mut self.others);
-        fields.insert(
-            "created".to_owned(),
-            std::mem::take(&mut self.created).into(),
-        );
-        fields.insert(
-            "user".to_owned(),
-            std::mem::take(&mut self.options.user).into(),
-        );
+        fields.insert("created".to_owned(), std::mem::take(&mut self.created).into());
+        fields.insert("user".to_owned(), std::mem::take(&mut self.options.user).into());
         fields.insert("version".to_owned(), 1.into());
         if let Some(schema) = &schema {
             fields.insert("schema".to_owned(), schema.clone().into());
         }
         let metadata = json::canonical(&fields).map_err(located)?;
-        let (index, footer) =
-            index::build(&self.records, self.position, metadata.as_bytes()).map_err(located)?;
+        let (index, footer) = index::build(&self.records, self.position, metadata.as_bytes()).map_err(located)?;
         self.append(&index)?;
         self.write_out()?;
-        let Self {
-            output,
-            digest,
-            keys,
-            options,
-            ..
-        } = self;
+        let Self { output, digest, keys, options, .. } = self;
         match output {
             Output::File(file) => {
                 check_free(file.path(), options.overwrite).map_err(located)?;
                 file.publish(options.sync)?;
             }
-            Output::Stream(mut stream) => stream
-                .flush()
-                .map_err(|error| Error::io("cannot write", None, error))?,
+            Output::Stream(mut stream) => stream.flush().map_err(|error| Error::io("cannot write", None, error))?,
         }
-        Ok(Finished {
-            footer,
-            sha256: digest.map(Sha256Hex::finish),
-            schema,
-            keys,
-        })
+        Ok(Finished { footer, sha256: digest.map(Sha256Hex::finish), schema, keys })
     }
 }
 
 /// Refuses to replace a file unless that is asked for.
 pub(super) fn check_free(path: &Path, overwrite: bool) -> Result<()> {
     match fs::symlink_metadata(path) {
-        Ok(_) if !overwrite => Err(Error::invalid(
-            "the file exists: set `overwrite` to replace it",
-        )),
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io("cannot write", Some(path), error))
-        }
+        Ok(_) if !overwrite => Err(Error::invalid("the file exists: set `overwrite` to replace it")),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("cannot write", Some(path), error)),
         _ => Ok(()),
     }
 }
@@ -440,12 +357,7 @@ pub(super) struct KeySet(HashSet<[u8; 16]>);
 impl KeySet {
     /// Adds a key; false if it is there already.
     pub(super) fn insert(&mut self, key: &str) -> bool {
-        self.0.insert(
-            Sha256::digest(key.as_bytes())
-                .first_chunk()
-                .copied()
-                .unwrap_or_default(),
-        )
+        self.0.insert(Sha256::digest(key.as_bytes()).first_chunk().copied().unwrap_or_default())
     }
 }
 
@@ -478,8 +390,7 @@ impl SchemaCounter {
                     self.is_too_much = true;
                     return;
                 }
-                self.rows
-                    .insert(name.to_owned(), (content_type.to_owned(), 0));
+                self.rows.insert(name.to_owned(), (content_type.to_owned(), 0));
             }
             if let Some((known, count)) = self.rows.get_mut(name) {
                 if known != content_type {
@@ -494,10 +405,7 @@ impl SchemaCounter {
     fn fields(&mut self) -> Option<Object> {
         self.count();
         let row = |(name, (content_type, records)): (&String, &(String, u64))| {
-            let row = json::object([
-                ("content_type", content_type.as_str().into()),
-                ("records", (*records).into()),
-            ]);
+            let row = json::object([("content_type", content_type.as_str().into()), ("records", (*records).into())]);
             (name.clone(), Value::Object(row))
         };
         (!self.is_too_much).then(|| self.rows.iter().map(row).collect())

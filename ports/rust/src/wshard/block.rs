@@ -46,12 +46,7 @@ impl Block {
     }
 
     pub(crate) fn integers(values: &[i64]) -> Self {
-        Self::memory(
-            values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect::<Vec<u8>>(),
-        )
+        Self::memory(values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())
     }
 
     /// An entry that the file has.
@@ -100,9 +95,7 @@ impl Block {
             Self::Repeated(repeated) => repeated.read().map(Cow::Owned),
             Self::Widened(narrow) => {
                 let wide = DType::F32.floats(&narrow.read()?);
-                Ok(Cow::Owned(
-                    wide.iter().flat_map(|value| value.to_le_bytes()).collect(),
-                ))
+                Ok(Cow::Owned(wide.iter().flat_map(|value| value.to_le_bytes()).collect()))
             }
             _ => self.read_range(0, self.size()),
         }
@@ -116,30 +109,19 @@ impl Block {
         match self {
             Self::Entry(_, _, size) if (start, end) == (0, *size) => self.read(),
             Self::Entry(reader, name, _) => reader.read_range(name, start..end).map(Cow::Owned),
-            Self::Part(whole, first, _) => {
-                whole.read_range(first.saturating_add(start), first.saturating_add(end))
-            }
+            Self::Part(whole, first, _) => whole.read_range(first.saturating_add(start), first.saturating_add(end)),
             Self::Joined(parts) => read_joined(parts, start, end),
             Self::Runs(runs, _) => runs.read_range(start, end).map(Cow::Owned),
             Self::Widened(narrow) if start.is_multiple_of(8) && end.is_multiple_of(8) => {
                 let narrow = narrow.read_range(start / 2, end / 2)?;
-                Ok(Cow::Owned(
-                    DType::F32
-                        .floats(&narrow)
-                        .iter()
-                        .flat_map(|value| value.to_le_bytes())
-                        .collect(),
-                ))
+                Ok(Cow::Owned(DType::F32.floats(&narrow).iter().flat_map(|value| value.to_le_bytes()).collect()))
             }
             Self::Memory(_) | Self::Widened(_) | Self::Repeated(_) | Self::Signs(_) => {
                 let range = to_usize(start)?..to_usize(end)?;
                 let outside = || Error::invalid("the range is outside the block");
                 match self.read()? {
                     Cow::Borrowed(data) => data.get(range).map(Cow::Borrowed).ok_or_else(outside),
-                    Cow::Owned(data) => data
-                        .get(range)
-                        .map(|data| Cow::Owned(data.to_vec()))
-                        .ok_or_else(outside),
+                    Cow::Owned(data) => data.get(range).map(|data| Cow::Owned(data.to_vec())).ok_or_else(outside),
                 }
             }
         }

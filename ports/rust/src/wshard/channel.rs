@@ -182,69 +182,45 @@ impl Channel {
 
     /// A channel of one string for each step.
     pub fn from_strings<S: AsRef<str>>(texts: &[S]) -> Self {
-        let mut channel = Self::from_items(
-            DType::U8,
-            &[],
-            texts.iter().map(|text| text.as_ref().as_bytes()),
-        );
+        let mut channel = Self::from_items(DType::U8, &[], texts.iter().map(|text| text.as_ref().as_bytes()));
         channel.layout = Layout::Text;
         channel
     }
 
     /// A ragged channel: for each step the bytes of its items, each of the given type and shape.
-    pub fn from_items<'a>(
-        dtype: DType,
-        shape: &[u64],
-        items: impl IntoIterator<Item = &'a [u8]>,
-    ) -> Self {
+    pub fn from_items<'a>(dtype: DType, shape: &[u64], items: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let item = step_bytes(dtype, shape).unwrap_or(0);
         let mut offsets = vec![0];
         let (mut data, mut is_whole) = (Vec::new(), true);
         for one in items {
             data.extend_from_slice(one);
             is_whole &= (one.len() as u64).checked_rem(item) == Some(0);
-            offsets.push(
-                (data.len() as u64)
-                    .checked_div(item)
-                    .unwrap_or(0)
-                    .cast_signed(),
-            );
+            offsets.push((data.len() as u64).checked_div(item).unwrap_or(0).cast_signed());
         }
         let length = (offsets.len() as u64).saturating_sub(1);
         let mut channel = Self::new(dtype, shape, length, Block::memory(data));
         channel.layout = Layout::Ragged;
         channel.offsets = Some(Block::integers(&offsets));
-        channel.problem =
-            (!is_whole).then(|| Error::invalid("a step is not a whole number of items"));
+        channel.problem = (!is_whole).then(|| Error::invalid("a step is not a whole number of items"));
         channel
     }
 
     /// A video channel of encoded pictures in the order in which they are decoded. The content type is for example
     /// `image/jpeg`; dtype and shape are those of a decoded picture.
-    pub fn from_packets(
-        content_type: &str,
-        dtype: DType,
-        shape: &[u64],
-        packets: &[Packet],
-    ) -> Self {
+    pub fn from_packets(content_type: &str, dtype: DType, shape: &[u64], packets: &[Packet]) -> Self {
         let mut offsets = vec![0];
         let mut data = Vec::new();
         for one in packets {
             data.extend_from_slice(&one.data);
             offsets.push((data.len() as u64).cast_signed());
         }
-        let frames: Vec<_> = packets
-            .iter()
-            .map(|one| Frame::new(one.step, one.is_keyframe, one.is_hidden))
-            .collect();
+        let frames: Vec<_> = packets.iter().map(|one| Frame::new(one.step, one.is_keyframe, one.is_hidden)).collect();
         let length = packets.iter().filter(|one| !one.is_hidden).count() as u64;
         let mut channel = Self::new(dtype, shape, length, Block::memory(data));
         channel.layout = Layout::Video;
         channel.offsets = Some(Block::integers(&offsets));
         channel.set_frames(&frames);
-        channel
-            .about
-            .insert("content_type".into(), Value::from(content_type));
+        channel.about.insert("content_type".into(), Value::from(content_type));
         channel.problem = check_video(dtype, shape, content_type).err();
         channel
     }
@@ -273,25 +249,14 @@ impl Channel {
     pub(crate) fn describe(&mut self, row: &Row) {
         self.dtype = row.dtype;
         self.shape = row.shape.clone();
-        self.layout = row
-            .fields
-            .get("layout")
-            .and_then(Value::as_str)
-            .map_or(Layout::Dense, Layout::parse);
-        let about = row
-            .fields
-            .iter()
-            .filter(|(field, value)| !is_own_field(field) && !value.is_null());
-        self.about = about
-            .map(|(field, value)| (field.clone(), value.clone()))
-            .collect();
+        self.layout = row.fields.get("layout").and_then(Value::as_str).map_or(Layout::Dense, Layout::parse);
+        let about = row.fields.iter().filter(|(field, value)| !is_own_field(field) && !value.is_null());
+        self.about = about.map(|(field, value)| (field.clone(), value.clone())).collect();
     }
 
     /// Says where in a file an error is.
     pub(crate) fn locate(&self, error: Error) -> Error {
-        error
-            .with_path(self.path.as_deref())
-            .with_entry(&self.names.data)
+        error.with_path(self.path.as_deref()).with_entry(&self.names.data)
     }
 
     // --- facts
@@ -338,10 +303,6 @@ impl Channel {
 
     /// The bytes of an item of a ragged channel, of a character of text, of a packet's unit.
     pub(crate) fn item_bytes(&self) -> u64 {
-        if self.layout == Layout::Ragged {
-            step_bytes(self.dtype, &self.shape).unwrap_or(0)
-        } else {
-            1
-        }
+        if self.layout == Layout::Ragged { step_bytes(self.dtype, &self.shape).unwrap_or(0) } else { 1 }
     }
 }

@@ -23,10 +23,7 @@ pub struct Finding {
 /// Looks for everything that is wrong with an episode: reads all entries, in sidecars and chunks too, and compares hashes.
 /// It returns what it found, in the order in which it looked.
 pub fn check(path: impl AsRef<Path>) -> Vec<Finding> {
-    let mut checker = Checker {
-        found: Vec::new(),
-        options: OpenOptions::default(),
-    };
+    let mut checker = Checker { found: Vec::new(), options: OpenOptions::default() };
     let path = path.as_ref();
     let checked = ShardReader::open(path).and_then(|reader| match reader.role() {
         Role::MANIFEST => checker.chunks(path, &reader),
@@ -44,21 +41,11 @@ struct Checker {
 impl Checker {
     /// Keeps what is wrong; gives what is right.
     fn note<T>(&mut self, result: Result<T>) -> Option<T> {
-        result
-            .map_err(|error| {
-                self.found.push(Finding {
-                    error,
-                    is_warning: false,
-                })
-            })
-            .ok()
+        result.map_err(|error| self.found.push(Finding { error, is_warning: false })).ok()
     }
 
     fn warn(&mut self, error: Error) {
-        self.found.push(Finding {
-            error,
-            is_warning: true,
-        });
+        self.found.push(Finding { error, is_warning: true });
     }
 
     fn episode(&mut self, path: &Path) -> Result<()> {
@@ -74,8 +61,8 @@ impl Checker {
         let manifest = ChunkManifest::read(reader).map_err(|e| e.with_path(Some(path)))?;
         for chunk in &manifest.chunks {
             // Hashes come first: a file that is not the one that was written is not parsed.
-            let opened = check_hash(reader, chunk)
-                .and_then(|()| manifest.open_chunk(reader, chunk, &self.options.reader));
+            let opened =
+                check_hash(reader, chunk).and_then(|()| manifest.open_chunk(reader, chunk, &self.options.reader));
             if let Some(ep) = self.note(opened) {
                 self.lanes(&ep);
             }
@@ -98,10 +85,7 @@ impl Checker {
             self.channel(channel);
         }
         for residual in ep.residuals.values() {
-            for part in [Some(&residual.values), residual.scales.as_ref()]
-                .into_iter()
-                .flatten()
-            {
+            for part in [Some(&residual.values), residual.scales.as_ref()].into_iter().flatten() {
                 self.note(part.data());
             }
         }
@@ -117,8 +101,7 @@ impl Checker {
         }
         let Some(origin) = &ep.origin else { return };
         self.note(
-            check_union(&origin.reader, ep.length)
-                .map_err(|e| e.with_path(origin.reader.path()).with_entry(DONE)),
+            check_union(&origin.reader, ep.length).map_err(|e| e.with_path(origin.reader.path()).with_entry(DONE)),
         );
         if origin.reader.contains(META_IDENTITY) {
             self.note(origin.reader.verify_identity());
@@ -141,26 +124,14 @@ impl Checker {
 
     /// Reports times that run backwards (W-TIM-4).
     fn order(&mut self, channel: &Channel, times: Result<Option<Vec<i64>>>) {
-        if self
-            .note(times)
-            .flatten()
-            .is_some_and(|times| !times.is_sorted())
-        {
-            self.warn(channel.locate(Error::new(
-                Code::BadValue,
-                "W-TIM-4",
-                "the times run backwards",
-            )));
+        if self.note(times).flatten().is_some_and(|times| !times.is_sorted()) {
+            self.warn(channel.locate(Error::new(Code::BadValue, "W-TIM-4", "the times run backwards")));
         }
     }
 
     /// Compares the identities that sidecars state (W-SID-4).
     fn sidecars(&mut self, ep: &Episode) -> Result<()> {
-        let Some(origin) = ep
-            .origin
-            .as_ref()
-            .filter(|origin| !origin.others.is_empty())
-        else {
+        let Some(origin) = ep.origin.as_ref().filter(|origin| !origin.others.is_empty()) else {
             return Ok(());
         };
         let identity = origin.reader.identity()?;
@@ -177,14 +148,8 @@ impl Checker {
 
 pub(crate) fn check_identity(sidecar: &ShardReader, own: &str, identity: &Identity) -> Result<()> {
     let bases = Base::read(sidecar)?;
-    let stated = bases
-        .iter()
-        .find(|base| base.fingerprint == own)
-        .and_then(|base| base.identity.as_ref());
-    let first = Identity {
-        version: 1,
-        ..identity.clone()
-    };
+    let stated = bases.iter().find(|base| base.fingerprint == own).and_then(|base| base.identity.as_ref());
+    let first = Identity { version: 1, ..identity.clone() };
     match stated {
         Some(stated) if *stated != identity.digest() && *stated != first.digest() => {
             let problem = "the sidecar was made for an episode with other content";
@@ -205,21 +170,12 @@ fn check_hash(reader: &ShardReader, chunk: &Chunk) -> Result<()> {
     };
     // Whoever opens it says what is wrong.
     let found = file_digest(&path).unwrap_or_else(|_| stated.clone());
-    if found == *stated {
-        Ok(())
-    } else {
-        Err(other_file(chunk, "SHA-256").with_path(Some(&path)))
-    }
+    if found == *stated { Ok(()) } else { Err(other_file(chunk, "SHA-256").with_path(Some(&path))) }
 }
 
 /// Checks that `done` is the union of the other ends (W-END-3).
 fn check_union(reader: &Arc<ShardReader>, steps: u64) -> Result<()> {
-    let read = |name| {
-        reader
-            .contains(name)
-            .then(|| reader.read(name).ok())
-            .flatten()
-    };
+    let read = |name| reader.contains(name).then(|| reader.read(name).ok()).flatten();
     // Blocks of another size are absent, or were reported with their lanes.
     let ends: Vec<Vec<u8>> = [TERMINATED, TRUNCATED]
         .into_iter()
@@ -230,16 +186,10 @@ fn check_union(reader: &Arc<ShardReader>, steps: u64) -> Result<()> {
         return Ok(());
     };
     if done.len() as u64 != steps {
-        return Err(Error::new(
-            Code::SizeMismatch,
-            "W-END-1",
-            "the block does not have one value for each step",
-        ));
+        return Err(Error::new(Code::SizeMismatch, "W-END-1", "the block does not have one value for each step"));
     }
     for (t, done) in done.iter().enumerate() {
-        let is_ended = ends
-            .iter()
-            .any(|end| end.get(t).is_some_and(|flag| *flag != 0));
+        let is_ended = ends.iter().any(|end| end.get(t).is_some_and(|flag| *flag != 0));
         if (*done != 0) != is_ended {
             return Err(Error::new(
                 Code::BadValue,

@@ -14,12 +14,7 @@ use crate::{Error, Result};
 
 /// Writes an episode into a folder, in chunks of so many steps with a manifest, and gives the manifest's path. An episode of
 /// the same id that is there is replaced in one step: its manifest.
-pub fn save_chunked(
-    folder: impl AsRef<Path>,
-    ep: &Episode,
-    steps: u64,
-    options: &SaveOptions,
-) -> Result<PathBuf> {
+pub fn save_chunked(folder: impl AsRef<Path>, ep: &Episode, steps: u64, options: &SaveOptions) -> Result<PathBuf> {
     let folder = folder.as_ref();
     check_name(&ep.id)?;
     if steps == 0 {
@@ -72,15 +67,11 @@ fn check_name(id: &str) -> Result<()> {
     let scheme = id.split_once(':').map(|(scheme, _)| scheme);
     let is_scheme = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_alphabetic())
-            && text
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "+.-".contains(c))
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "+.-".contains(c))
     };
     if id.contains(['/', '\\', '\0']) || scheme.is_some_and(is_scheme) {
         let problem = Error::invalid("a manifest cannot name chunks of this name");
-        return Err(
-            problem.with_expected("a name without a slash and without 'scheme:' at its start")
-        );
+        return Err(problem.with_expected("a name without a slash and without 'scheme:' at its start"));
     }
     Ok(())
 }
@@ -101,13 +92,8 @@ fn old_chunks(manifest: &Path) -> Vec<PathBuf> {
     let Ok(reader) = ShardReader::open(manifest) else {
         return Vec::new();
     };
-    let chunks = ChunkManifest::read(&reader)
-        .map(|manifest| manifest.chunks)
-        .unwrap_or_default();
-    chunks
-        .iter()
-        .filter_map(|chunk| reader.resolve_uri(&chunk.uri).ok())
-        .collect()
+    let chunks = ChunkManifest::read(&reader).map(|manifest| manifest.chunks).unwrap_or_default();
+    chunks.iter().filter_map(|chunk| reader.resolve_uri(&chunk.uri).ok()).collect()
 }
 
 /// Removes the observation after the last step: only the last chunk has it.

@@ -13,9 +13,7 @@ impl DType {
             Self::F64 => each(data, f64::from_le_bytes),
             Self::F32 => each(data, |b| f64::from(f32::from_le_bytes(b))),
             Self::F16 => each(data, |b| half(u16::from_le_bytes(b))),
-            Self::Bf16 => each(data, |b| {
-                f64::from(f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16))
-            }),
+            Self::Bf16 => each(data, |b| f64::from(f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16))),
             Self::I64 => each(data, |b| i64::from_le_bytes(b) as f64),
             Self::I32 => each(data, |b| f64::from(i32::from_le_bytes(b))),
             Self::I16 => each(data, |b| f64::from(i16::from_le_bytes(b))),
@@ -34,21 +32,14 @@ impl DType {
             Self::I64 => each(data, |b| i64::from_le_bytes(b) as f32),
             Self::U64 => each(data, |b| u64::from_le_bytes(b) as f32),
             Self::F32 => each(data, f32::from_le_bytes),
-            _ => self
-                .floats(data)
-                .into_iter()
-                .map(|value| value as f32)
-                .collect(),
+            _ => self.floats(data).into_iter().map(|value| value as f32).collect(),
         }
     }
 }
 
 /// Each group of N bytes as a value; bytes that are left over at the end are none.
 pub(crate) fn each<const N: usize, T>(data: &[u8], make: impl Fn([u8; N]) -> T) -> Vec<T> {
-    data.chunks_exact(N)
-        .filter_map(|group| group.try_into().ok())
-        .map(make)
-        .collect()
+    data.chunks_exact(N).filter_map(|group| group.try_into().ok()).map(make).collect()
 }
 
 /// The value of a 16-bit float.
@@ -68,13 +59,10 @@ pub(crate) fn step_bytes(dtype: DType, shape: &[u64]) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);
     }
-    shape
-        .iter()
-        .try_fold(dtype.size() as u64, |size, one| times(size, *one))
+    shape.iter().try_fold(dtype.size() as u64, |size, one| times(size, *one))
 }
 
 /// The product of two numbers; `None` if it does not fit into 63 bits.
 pub(crate) fn times(a: u64, b: u64) -> Option<u64> {
-    a.checked_mul(b)
-        .filter(|product| *product <= i64::MAX as u64)
+    a.checked_mul(b).filter(|product| *product <= i64::MAX as u64)
 }

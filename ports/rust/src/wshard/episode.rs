@@ -30,13 +30,7 @@ pub(crate) const EPISODE_FIELDS: [&str; 10] = [
     "total_chunks",
     "timestep_range",
 ];
-pub(crate) const WSHARD_FIELDS: [&str; 5] = [
-    "endianness",
-    "format",
-    "residual_edges",
-    "version",
-    "timebase",
-];
+pub(crate) const WSHARD_FIELDS: [&str; 5] = ["endianness", "format", "residual_edges", "version", "timebase"];
 
 /// One episode: what happened step by step, and what models predicted.
 ///
@@ -110,19 +104,11 @@ pub struct Extra {
 impl Extra {
     /// An entry of some bytes.
     pub fn new(data: Vec<u8>, content_type: ContentType) -> Self {
-        Self {
-            content_type,
-            ..Self::of(Block::memory(data))
-        }
+        Self { content_type, ..Self::of(Block::memory(data)) }
     }
 
     pub(crate) fn of(data: Block) -> Self {
-        Self {
-            content_type: ContentType::UNKNOWN,
-            tag_bits: 0,
-            data,
-            channel: None,
-        }
+        Self { content_type: ContentType::UNKNOWN, tag_bits: 0, data, channel: None }
     }
 
     /// The bytes of the entry.
@@ -169,8 +155,7 @@ impl LabelLane {
             Self::Here(label) => Ok(label.clone()),
             Self::Stored(stored) => {
                 let fields = stored.reader.read_json(&stored.name, "W-LAB-1")?;
-                Label::parse(&fields)
-                    .map_err(|e| e.with_path(stored.reader.path()).with_entry(&stored.name))
+                Label::parse(&fields).map_err(|e| e.with_path(stored.reader.path()).with_entry(&stored.name))
             }
             Self::Joined(joined) => joined.read(),
         }
@@ -180,11 +165,7 @@ impl LabelLane {
 impl Episode {
     /// An episode without channels.
     pub fn new(id: impl Into<String>, length: u64) -> Self {
-        Self {
-            id: id.into(),
-            length,
-            ..Self::default()
-        }
+        Self { id: id.into(), length, ..Self::default() }
     }
 
     /// Puts a channel into a lane.
@@ -206,20 +187,13 @@ impl Episode {
 
     /// A model's prediction of a channel.
     pub fn omen(&self, channel: &str, model: &str) -> Option<&Channel> {
-        self.lanes.get(&Lane::Omen {
-            channel: channel.to_owned(),
-            model: model.to_owned(),
-        })
+        self.lanes.get(&Lane::Omen { channel: channel.to_owned(), model: model.to_owned() })
     }
 
     /// The uncertainty of a prediction.
     pub fn uncert(&self, channel: &str, model: &str, kind: &str) -> Option<&Channel> {
         let (channel, model, kind) = (channel.to_owned(), model.to_owned(), kind.to_owned());
-        self.lanes.get(&Lane::Uncert {
-            channel,
-            model,
-            kind,
-        })
+        self.lanes.get(&Lane::Uncert { channel, model, kind })
     }
 
     /// The rewards.
@@ -250,60 +224,38 @@ impl Episode {
         kind: ResidualKind,
         window: Option<u64>,
     ) -> Result<()> {
-        let missing = || {
-            Error::invalid(format!(
-                "there is no observation {channel:?}, or no prediction of it"
-            ))
-        };
+        let missing = || Error::invalid(format!("there is no observation {channel:?}, or no prediction of it"));
         // The observation after the last step has no residual.
         let cut = |found: &Channel| {
-            if found.length > self.length {
-                found.window(0, self.length)
-            } else {
-                Ok(found.clone())
-            }
+            if found.length > self.length { found.window(0, self.length) } else { Ok(found.clone()) }
         };
         let signal = cut(self.observation(channel).ok_or_else(missing)?)?;
-        let omen = model
-            .map(|model| cut(self.omen(channel, model).ok_or_else(missing)?))
-            .transpose()?;
+        let omen = model.map(|model| cut(self.omen(channel, model).ok_or_else(missing)?)).transpose()?;
         let window = window.unwrap_or(DEFAULT_WINDOW);
         let mut found = Residual::compute(&signal, omen.as_ref(), kind, window, self.overlaps)?;
         found.channel = channel.to_owned();
         found.model = model.unwrap_or("").to_owned();
-        let kind = if kind == ResidualKind::DeltaQ {
-            kind.name()
-        } else {
-            ""
-        };
-        self.residuals
-            .insert(join_keys(channel, &[&found.model, kind]), found);
+        let kind = if kind == ResidualKind::DeltaQ { kind.name() } else { "" };
+        self.residuals.insert(join_keys(channel, &[&found.model, kind]), found);
         Ok(())
     }
 
     /// What the file says about its recording (W-PRV-1).
     pub fn read_provenance(&self) -> Result<Option<Provenance>> {
-        let Some(origin) = self
-            .origin
-            .as_ref()
-            .filter(|origin| self.provenance.is_none() && origin.reader.contains(META_PROVENANCE))
+        let Some(origin) =
+            self.origin.as_ref().filter(|origin| self.provenance.is_none() && origin.reader.contains(META_PROVENANCE))
         else {
             return Ok(self.provenance.clone());
         };
         let fields = origin.reader.read_json(META_PROVENANCE, "W-PRV-1")?;
         let found = Provenance::parse(&fields);
-        found.map(Some).map_err(|e| {
-            e.with_path(origin.reader.path())
-                .with_entry(META_PROVENANCE)
-        })
+        found.map(Some).map_err(|e| e.with_path(origin.reader.path()).with_entry(META_PROVENANCE))
     }
 
     /// An episode of what `meta/episode` and `meta/wshard` state (W-EPI-1 to W-EPI-4, W-TIM-1).
     pub(crate) fn parse(episode: &Object, wshard: &Object) -> Result<Self> {
         let mut found = Self::default();
-        found
-            .parse_fields(episode)
-            .map_err(|e| e.with_entry(META_EPISODE))?;
+        found.parse_fields(episode).map_err(|e| e.with_entry(META_EPISODE))?;
         found.timebase = Timebase::parse(episode, wshard)?;
         found.overlaps = wshard.get("residual_edges").and_then(Value::as_str) == Some("overlap");
         found.fields = others(episode, &EPISODE_FIELDS);
@@ -316,22 +268,12 @@ impl Episode {
             Some(Value::String(text)) => Ok(text.clone()),
             other => Err(wrong("W-EPI-1", field, "a string", other)),
         };
-        self.id = text(
-            fields.get("episode_id").or_else(|| fields.get("id")),
-            "episode_id",
-        )?;
+        self.id = text(fields.get("episode_id").or_else(|| fields.get("id")), "episode_id")?;
         if fields.contains_key("env_id") {
             self.env_id = text(fields.get("env_id"), "env_id")?;
         }
         let length = fields.get("length_T").or_else(|| fields.get("length_t"));
-        let bad_length = || {
-            wrong(
-                "W-EPI-2",
-                "length_T",
-                "an integer from 0 to 2**63 - 1",
-                length,
-            )
-        };
+        let bad_length = || wrong("W-EPI-2", "length_T", "an integer from 0 to 2**63 - 1", length);
         self.length = length.and_then(as_count).ok_or_else(bad_length)?;
         match given(fields, "metadata") {
             None => {}
@@ -340,31 +282,20 @@ impl Episode {
         }
         let count = |field| match given(fields, field) {
             None => Ok(None),
-            Some(value) => as_count(value)
-                .map(Some)
-                .ok_or_else(|| wrong("W-EPI-4", field, "an integer of 0 or more", Some(value))),
+            Some(value) => {
+                as_count(value).map(Some).ok_or_else(|| wrong("W-EPI-4", field, "an integer of 0 or more", Some(value)))
+            }
         };
         (self.chunk_index, self.total_chunks) = (count("chunk_index")?, count("total_chunks")?);
         if let (Some(index), Some(total @ 1..)) = (self.chunk_index, self.total_chunks)
             && index >= total
         {
-            return Err(wrong(
-                "W-EPI-4",
-                "chunk_index",
-                "below total_chunks",
-                fields.get("chunk_index"),
-            ));
+            return Err(wrong("W-EPI-4", "chunk_index", "below total_chunks", fields.get("chunk_index")));
         }
         if let Some(value) = given(fields, "timestep_range") {
             let range = as_pair(value).filter(|(first, last)| first <= last);
-            let range = range.ok_or_else(|| {
-                wrong(
-                    "W-EPI-4",
-                    "timestep_range",
-                    "a list of two integers in order",
-                    Some(value),
-                )
-            })?;
+            let range = range
+                .ok_or_else(|| wrong("W-EPI-4", "timestep_range", "a list of two integers in order", Some(value)))?;
             // [0, 0] is what some writers store where nothing was set.
             self.timestep_range = (range != (0, 0) || self.length == 1).then_some(range);
         }

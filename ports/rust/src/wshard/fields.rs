@@ -27,12 +27,7 @@ pub(crate) fn given<'a>(fields: &'a Object, field: &str) -> Option<&'a Value> {
 }
 
 /// The error for a field that is not what it must be.
-pub(crate) fn wrong(
-    rule: &'static str,
-    field: &str,
-    expected: &str,
-    found: Option<&Value>,
-) -> Error {
+pub(crate) fn wrong(rule: &'static str, field: &str, expected: &str, found: Option<&Value>) -> Error {
     bad_metadata(rule, format!("'{field:.60}' is not {expected}")).with_found(short(found))
 }
 
@@ -46,9 +41,7 @@ pub(crate) fn size_mismatch(
     expected: impl Display,
     found: impl Display,
 ) -> Error {
-    Error::new(Code::SizeMismatch, rule, problem)
-        .with_expected(expected)
-        .with_found(found)
+    Error::new(Code::SizeMismatch, rule, problem).with_expected(expected).with_found(found)
 }
 
 /// Names a value in an error.

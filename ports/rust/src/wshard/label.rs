@@ -60,19 +60,14 @@ impl Label {
             other => return Err(wrong("W-LAB-2", "unit", "steps or ns", other)),
         };
         let list = fields.get("intervals").and_then(Value::as_list);
-        let list =
-            list.ok_or_else(|| wrong("W-LAB-1", "intervals", "a list", fields.get("intervals")))?;
+        let list = list.ok_or_else(|| wrong("W-LAB-1", "intervals", "a list", fields.get("intervals")))?;
         let intervals = list.iter().map(Interval::parse).collect::<Result<_>>()?;
         Ok(Self { unit, intervals })
     }
 
     /// The label as it is stored.
     pub(crate) fn fields(&self) -> Object {
-        let list = self
-            .intervals
-            .iter()
-            .map(|one| Value::Object(one.fields()))
-            .collect();
+        let list = self.intervals.iter().map(|one| Value::Object(one.fields())).collect();
         Object::from_iter([
             ("intervals".to_owned(), Value::List(list)),
             ("unit".to_owned(), Value::from(self.unit.name())),
@@ -82,23 +77,14 @@ impl Label {
 
 impl Interval {
     pub(crate) fn parse(value: &Value) -> Result<Self> {
-        let row = value
-            .as_object()
-            .ok_or_else(|| wrong("W-LAB-1", "an interval", "an object", Some(value)))?;
+        let row = value.as_object().ok_or_else(|| wrong("W-LAB-1", "an interval", "an object", Some(value)))?;
         let bad = |field, expected| wrong("W-LAB-1", field, expected, row.get(field));
-        let number = |field| {
-            row.get(field)
-                .and_then(as_int)
-                .ok_or_else(|| bad(field, "an integer within 2**63"))
-        };
+        let number = |field| row.get(field).and_then(as_int).ok_or_else(|| bad(field, "an integer within 2**63"));
         let (start, end) = (number("start")?, number("end")?);
         if start > end {
             return Err(bad("start", "at or before its end"));
         }
-        let text = row
-            .get("text")
-            .and_then(Value::as_str)
-            .ok_or_else(|| bad("text", "a string"))?;
+        let text = row.get("text").and_then(Value::as_str).ok_or_else(|| bad("text", "a string"))?;
         let source = match row.get("source") {
             None => "",
             Some(source) => source.as_str().ok_or_else(|| bad("source", "a string"))?,
@@ -108,14 +94,7 @@ impl Interval {
             Some(value) => Some(as_float(value).ok_or_else(|| bad("confidence", "a number"))?),
         };
         let fields = others(row, &["start", "end", "text", "source", "confidence"]);
-        Ok(Self {
-            start,
-            end,
-            text: text.to_owned(),
-            source: source.to_owned(),
-            confidence,
-            fields,
-        })
+        Ok(Self { start, end, text: text.to_owned(), source: source.to_owned(), confidence, fields })
     }
 
     fn fields(&self) -> Object {

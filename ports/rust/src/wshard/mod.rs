@@ -45,8 +45,8 @@ pub use chunks::save_chunked;
 pub use episode::{Episode, Extra, LabelLane};
 pub use join::join;
 pub use journal::{
-    ChannelDef, Ends, OnPartial, PartialEpisode, RecordOptions, Recorder, Recovery, Step,
-    SyncPolicy, open_partial, recover, recover_with,
+    ChannelDef, Ends, OnPartial, PartialEpisode, RecordOptions, Recorder, Recovery, Step, SyncPolicy, open_partial,
+    recover, recover_with,
 };
 pub use label::{Interval, Label, Unit};
 pub use manifest::{Chunk, ChunkManifest};

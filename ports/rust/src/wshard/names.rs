@@ -13,15 +13,8 @@ pub(crate) const META_IDENTITY: &str = "meta/identity";
 pub(crate) const META_SIDECAR: &str = "meta/sidecar";
 pub(crate) const META_EDIT: &str = "meta/edit";
 /// The `meta/` entries that the format defines.
-pub(crate) const KNOWN_META: [&str; 7] = [
-    META_WSHARD,
-    META_EPISODE,
-    META_CHANNELS,
-    META_PROVENANCE,
-    META_IDENTITY,
-    META_SIDECAR,
-    META_EDIT,
-];
+pub(crate) const KNOWN_META: [&str; 7] =
+    [META_WSHARD, META_EPISODE, META_CHANNELS, META_PROVENANCE, META_IDENTITY, META_SIDECAR, META_EDIT];
 
 pub(crate) const REWARD: &str = "reward";
 pub(crate) const REWARD_EXACT: &str = "reward/exact";
@@ -77,11 +70,7 @@ impl Lane {
         let (lane, rest) = cut(block);
         let said = |field: &str, otherwise: &str| {
             let text = row.map_or("", |row| row.text(field));
-            if text.is_empty() {
-                otherwise.to_owned()
-            } else {
-                text.to_owned()
-            }
+            if text.is_empty() { otherwise.to_owned() } else { text.to_owned() }
         };
         let id = || row.map_or_else(|| rest.to_owned(), |row| row.id.clone());
         let (channel, after) = cut(rest);
@@ -94,16 +83,8 @@ impl Lane {
             }
             "uncert" => {
                 let (model, kind) = cut_last(after);
-                let (channel, model, kind) = (
-                    said("channel", channel),
-                    said("model", model),
-                    said("type", kind),
-                );
-                (!channel.is_empty() && !kind.is_empty()).then_some(Self::Uncert {
-                    channel,
-                    model,
-                    kind,
-                })
+                let (channel, model, kind) = (said("channel", channel), said("model", model), said("type", kind));
+                (!channel.is_empty() && !kind.is_empty()).then_some(Self::Uncert { channel, model, kind })
             }
             _ => None,
         }
@@ -120,20 +101,13 @@ impl Lane {
             Self::Ticks => TICKS.to_owned(),
             Self::Timestamps => TIMESTAMPS.to_owned(),
             Self::Omen { channel, model } => join_keys("omen", &[channel, model]),
-            Self::Uncert {
-                channel,
-                model,
-                kind,
-            } => join_keys("uncert", &[channel, model, kind]),
+            Self::Uncert { channel, model, kind } => join_keys("uncert", &[channel, model, kind]),
         }
     }
 
     /// Whether the lane holds one value for each step.
     pub(crate) fn is_of_steps(&self) -> bool {
-        matches!(
-            self,
-            Self::Reward | Self::Terminated | Self::Truncated | Self::Ticks | Self::Timestamps
-        )
+        matches!(self, Self::Reward | Self::Terminated | Self::Truncated | Self::Ticks | Self::Timestamps)
     }
 
     /// Checks the ids of a lane that is written (W-NAM-1).
@@ -141,18 +115,10 @@ impl Lane {
         match self {
             Self::Signal(id) | Self::Action(id) => check_id(id),
             Self::Omen { channel, model } => check_id(channel).and_then(|()| check_id(model)),
-            Self::Uncert {
-                channel,
-                model,
-                kind,
-            } => {
+            Self::Uncert { channel, model, kind } => {
                 check_id(channel)?;
                 check_id(kind)?;
-                if model.is_empty() {
-                    Ok(())
-                } else {
-                    check_id(model)
-                }
+                if model.is_empty() { Ok(()) } else { check_id(model) }
             }
             _ => Ok(()),
         }
@@ -225,17 +191,12 @@ const FILE_ORDER: [&str; 23] = [
 fn place_of(name: &str) -> usize {
     let find = |wanted: &str| FILE_ORDER.iter().position(|one| *one == wanted);
     let lane = cut(name).0;
-    find(name)
-        .or_else(|| find(&format!("{lane}/")))
-        .or_else(|| find(""))
-        .unwrap_or(FILE_ORDER.len())
+    find(name).or_else(|| find(&format!("{lane}/"))).or_else(|| find("")).unwrap_or(FILE_ORDER.len())
 }
 
 /// Whether the format defines nothing about the entry, so that its content type is the caller's.
 pub(crate) fn is_extra(name: &str) -> bool {
-    FILE_ORDER
-        .get(place_of(name))
-        .is_none_or(|place| place.is_empty())
+    FILE_ORDER.get(place_of(name)).is_none_or(|place| place.is_empty())
 }
 
 /// Orders entries as a new file has them.
@@ -247,8 +208,5 @@ pub(crate) fn compare_in_file(a: &str, b: &str) -> Ordering {
 pub(crate) fn row_place(block: &str) -> usize {
     const ORDER: [&str; 6] = ["signal", "action", "reward", "omen", "uncert", "residual"];
     let lane = cut(block).0;
-    ORDER
-        .iter()
-        .position(|one| *one == lane)
-        .unwrap_or(ORDER.len())
+    ORDER.iter().position(|one| *one == lane).unwrap_or(ORDER.len())
 }

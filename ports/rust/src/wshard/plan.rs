@@ -8,8 +8,8 @@ use super::channel::{Channel, Layout};
 use super::dtype::{step_bytes, times};
 use super::episode::{EPISODE_FIELDS, Episode, Origin, WSHARD_FIELDS};
 use super::names::{
-    Lane, META_CHANNELS, META_EPISODE, META_PROVENANCE, META_WSHARD, REWARD, STEP_BLOCKS, TICKS,
-    TIMESTAMPS, compare_in_file, is_extra, join_keys, may_have_one_more,
+    Lane, META_CHANNELS, META_EPISODE, META_PROVENANCE, META_WSHARD, REWARD, STEP_BLOCKS, TICKS, TIMESTAMPS,
+    compare_in_file, is_extra, join_keys, may_have_one_more,
 };
 use super::rows::{Row, is_known_field, is_own_field, row_id};
 use super::video::Frame;
@@ -39,17 +39,8 @@ pub(crate) struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     fn new(ep: &'a Episode) -> Self {
-        let origin = ep
-            .origin
-            .as_deref()
-            .filter(|origin| origin.reader.role() == Role::WSHARD);
-        Self {
-            ep,
-            origin,
-            entries: BTreeMap::new(),
-            rows: BTreeMap::new(),
-            clocks: BTreeMap::new(),
-        }
+        let origin = ep.origin.as_deref().filter(|origin| origin.reader.role() == Role::WSHARD);
+        Self { ep, origin, entries: BTreeMap::new(), rows: BTreeMap::new(), clocks: BTreeMap::new() }
     }
 
     /// Checks an episode and gives the entries of its file, in order, without `meta/identity`.
@@ -77,38 +68,17 @@ impl<'a> Plan<'a> {
         if ep.id.is_empty() && self.origin.is_none() && !ep.is_recorded {
             return Err(Error::invalid("an episode needs an id"));
         }
-        if ep
-            .timebase
-            .tick_hz
-            .is_some_and(|rate| !(rate.is_finite() && rate > 0.0))
-        {
-            return Err(Error::invalid(
-                "the rate of the timebase is not a number above 0",
-            ));
+        if ep.timebase.tick_hz.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
+            return Err(Error::invalid("the rate of the timebase is not a number above 0"));
         }
-        let known = ep
-            .fields
-            .keys()
-            .filter(|key| EPISODE_FIELDS.contains(&key.as_str()));
-        let known = known.chain(
-            ep.format_fields
-                .keys()
-                .filter(|key| WSHARD_FIELDS.contains(&key.as_str())),
-        );
+        let known = ep.fields.keys().filter(|key| EPISODE_FIELDS.contains(&key.as_str()));
+        let known = known.chain(ep.format_fields.keys().filter(|key| WSHARD_FIELDS.contains(&key.as_str())));
         if let Some(key) = known.into_iter().next() {
-            return Err(Error::invalid(format!(
-                "fields or format_fields has '{key}', which an episode has already"
-            )));
+            return Err(Error::invalid(format!("fields or format_fields has '{key}', which an episode has already")));
         }
         // What is written must be what readers accept.
-        let refused = |e| {
-            Error::invalid("readers would refuse the episode")
-                .with_entry(META_EPISODE)
-                .with_source(e)
-        };
-        Episode::parse(&ep.episode_fields(), &Object::new())
-            .map(drop)
-            .map_err(refused)
+        let refused = |e| Error::invalid("readers would refuse the episode").with_entry(META_EPISODE).with_source(e);
+        Episode::parse(&ep.episode_fields(), &Object::new()).map(drop).map_err(refused)
     }
 
     // --- entries
@@ -117,9 +87,7 @@ impl<'a> Plan<'a> {
         let name = entry.name.clone();
         match self.entries.insert(name.clone(), entry) {
             None => Ok(()),
-            Some(_) => {
-                Err(Error::invalid("two lanes give a block of the same name").with_entry(&name))
-            }
+            Some(_) => Err(Error::invalid("two lanes give a block of the same name").with_entry(&name)),
         }
     }
 
@@ -180,16 +148,11 @@ impl<'a> Plan<'a> {
         let mut names: Vec<String> = self.entries.keys().cloned().collect();
         names.sort_by(|a, b| compare_in_file(a, b));
         if let Some(origin) = self.origin {
-            let mut before: Vec<String> = origin
-                .reader
-                .names()
-                .filter(|name| self.entries.contains_key(*name))
-                .map(str::to_owned)
-                .collect();
+            let mut before: Vec<String> =
+                origin.reader.names().filter(|name| self.entries.contains_key(*name)).map(str::to_owned).collect();
             for name in &before {
                 let is_defined = !is_extra(name) && !name.starts_with("meta/");
-                if let (Some(row), Some(entry)) =
-                    (origin.reader.index_entry(name), self.entries.get_mut(name))
+                if let (Some(row), Some(entry)) = (origin.reader.index_entry(name), self.entries.get_mut(name))
                     && is_defined
                     && entry.is_compressible
                 {
@@ -197,21 +160,13 @@ impl<'a> Plan<'a> {
                 }
             }
             let there: BTreeSet<&String> = before.iter().collect();
-            let added: Vec<String> = names
-                .iter()
-                .filter(|name| !there.contains(name))
-                .cloned()
-                .collect();
-            let last = before.len().saturating_sub(usize::from(
-                before.last().is_some_and(|name| name == META_PROVENANCE),
-            ));
+            let added: Vec<String> = names.iter().filter(|name| !there.contains(name)).cloned().collect();
+            let last =
+                before.len().saturating_sub(usize::from(before.last().is_some_and(|name| name == META_PROVENANCE)));
             before.splice(last..last, added);
             names = before;
         }
-        names
-            .iter()
-            .filter_map(|name| self.entries.remove(name))
-            .collect()
+        names.iter().filter_map(|name| self.entries.remove(name)).collect()
     }
 
     // --- channels
@@ -241,20 +196,13 @@ impl<'a> Plan<'a> {
             keep(&format!("residual/{key}"), self.add_residual(residual))?;
         }
         for (name, extra) in &ep.extras {
-            let described = extra
-                .channel
-                .as_ref()
-                .filter(|channel| channel.names.data == *name);
+            let described = extra.channel.as_ref().filter(|channel| channel.names.data == *name);
             let planned = match described {
                 Some(channel) if !name.starts_with("residual/") => {
                     self.add_channel(name, row_id(name), channel, Object::new())
                 }
                 _ => {
-                    if let Some(row) = extra
-                        .channel
-                        .as_ref()
-                        .and_then(|channel| channel.row.as_ref())
-                    {
+                    if let Some(row) = extra.channel.as_ref().and_then(|channel| channel.row.as_ref()) {
                         self.rows.insert(name.clone(), row.fields.clone());
                     }
                     self.add_block(name, extra.data.clone())
@@ -270,16 +218,9 @@ impl<'a> Plan<'a> {
 
     fn add_lane(&mut self, lane: &Lane, channel: &Channel, name: &str) -> Result<()> {
         let own = &channel.names.data;
-        let own_row = self
-            .origin
-            .and_then(|origin| origin.rows.get(own))
-            .map(Arc::as_ref);
+        let own_row = self.origin.and_then(|origin| origin.rows.get(own)).map(Arc::as_ref);
         let is_same = self.is_here(channel) && Lane::of(own, own_row).as_ref() == Some(lane);
-        let block = if is_same {
-            own.clone()
-        } else {
-            name.to_owned()
-        };
+        let block = if is_same { own.clone() } else { name.to_owned() };
         if !is_same {
             lane.check()?;
         }
@@ -288,21 +229,14 @@ impl<'a> Plan<'a> {
             Lane::Signal(id) | Lane::Action(id) => id.as_str(),
             _ => &block,
         };
-        if !matches!(lane, Lane::Signal(_) | Lane::Action(_))
-            && Lane::of(&block, None).as_ref() != Some(lane)
-        {
+        if !matches!(lane, Lane::Signal(_) | Lane::Action(_)) && Lane::of(&block, None).as_ref() != Some(lane) {
             let (channel, model, kind) = match lane {
-                Lane::Uncert {
-                    channel,
-                    model,
-                    kind,
-                } => (channel.as_str(), model.as_str(), kind.as_str()),
+                Lane::Uncert { channel, model, kind } => (channel.as_str(), model.as_str(), kind.as_str()),
                 Lane::Omen { channel, model } => (channel.as_str(), model.as_str(), ""),
                 _ => ("", "", ""),
             };
-            let keys = [("channel", channel), ("model", model), ("type", kind)]
-                .into_iter()
-                .filter(|(_, key)| !key.is_empty());
+            let keys =
+                [("channel", channel), ("model", model), ("type", kind)].into_iter().filter(|(_, key)| !key.is_empty());
             about.extend(keys.map(|(field, key)| (field.to_owned(), Value::from(key))));
         }
         self.add_channel(&block, id, channel, about)
@@ -314,18 +248,11 @@ impl<'a> Plan<'a> {
     }
 
     pub(super) fn holds(&self, block: &Block, name: &str) -> bool {
-        self.origin
-            .is_some_and(|origin| block.is_entry(&origin.reader, name))
+        self.origin.is_some_and(|origin| block.is_entry(&origin.reader, name))
     }
 
     /// Plans the blocks of a channel and its row.
-    pub(super) fn add_channel(
-        &mut self,
-        block: &str,
-        id: &str,
-        channel: &Channel,
-        about: Object,
-    ) -> Result<()> {
+    pub(super) fn add_channel(&mut self, block: &str, id: &str, channel: &Channel, about: Object) -> Result<()> {
         let is_here = self.is_here(channel) && channel.names.data == block;
         if channel.problem.is_some() || matches!(channel.times, Some(Err(_))) {
             if let Some(row) = channel.row.as_ref().filter(|_| is_here) {
@@ -334,10 +261,7 @@ impl<'a> Plan<'a> {
                 let names = &channel.names;
                 return self.keep_blocks(&[block, &names.offsets, &names.frames, &names.times]);
             }
-            let clock = channel
-                .times
-                .as_ref()
-                .and_then(|times| times.as_ref().err());
+            let clock = channel.times.as_ref().and_then(|times| times.as_ref().err());
             if let Some(problem) = channel.problem.as_ref().or(clock) {
                 return Err(channel.locate(problem.clone()));
             }
@@ -370,51 +294,36 @@ impl<'a> Plan<'a> {
         let steps = self.ep.length;
         let is_half_clock = channel.start_ns().is_some() && channel.sampling_rate_hz().is_none();
         if is_half_clock && channel.row.is_none() {
-            return Err(Error::invalid(
-                "a regular clock needs a rate: set sampling_rate_hz together with start_ns",
-            ));
+            return Err(Error::invalid("a regular clock needs a rate: set sampling_rate_hz together with start_ns"));
         }
         if channel.layout == Layout::Dense {
-            let wanted = step_bytes(channel.dtype, &channel.shape)
-                .and_then(|step| times(channel.length, step));
+            let wanted = step_bytes(channel.dtype, &channel.shape).and_then(|step| times(channel.length, step));
             if wanted != Some(channel.data.size()) {
-                return Err(Error::invalid(
-                    "the data does not have the size that its type, shape and length make",
-                )
-                .with_expected(format_args!(
-                    "{} times {} {:?}",
-                    channel.length,
-                    channel.dtype.name(),
-                    channel.shape
-                ))
-                .with_found(format_args!("{} bytes", channel.data.size())));
+                return Err(Error::invalid("the data does not have the size that its type, shape and length make")
+                    .with_expected(format_args!(
+                        "{} times {} {:?}",
+                        channel.length,
+                        channel.dtype.name(),
+                        channel.shape
+                    ))
+                    .with_found(format_args!("{} bytes", channel.data.size())));
             }
         }
-        let is_more = channel.length == steps.saturating_add(1)
-            && (may_have_one_more(block) || is_extra(block));
+        let is_more = channel.length == steps.saturating_add(1) && (may_have_one_more(block) || is_extra(block));
         if channel.has_own_clock() || channel.length == steps || is_more || channel.has_any_length {
             return Ok(());
         }
         let problem = "the channel has another length than the episode, and no clock of its own";
-        Err(Error::invalid(problem)
-            .with_expected(steps)
-            .with_found(channel.length))
+        Err(Error::invalid(problem).with_expected(steps).with_found(channel.length))
     }
 
     /// Plans the offsets and frames of a ragged, text or video channel.
-    fn add_index(
-        &mut self,
-        block: &str,
-        channel: &Channel,
-        fields: &mut Object,
-        is_here: bool,
-    ) -> Result<()> {
+    fn add_index(&mut self, block: &str, channel: &Channel, fields: &mut Object, is_here: bool) -> Result<()> {
         let names = &channel.names;
         if is_here {
-            for (field, name, stored) in [
-                ("offsets_block", &names.offsets, &channel.offsets),
-                ("frames_block", &names.frames, &channel.frames),
-            ] {
+            for (field, name, stored) in
+                [("offsets_block", &names.offsets, &channel.offsets), ("frames_block", &names.frames, &channel.frames)]
+            {
                 if let Some(stored) = stored {
                     fields.insert(field.into(), name.as_str().into());
                     if !self.entries.contains_key(name) {
@@ -439,19 +348,11 @@ impl<'a> Plan<'a> {
     }
 
     /// Plans the clock of a channel and gives its name. Channels with equal timestamps share one.
-    fn add_own_clock(
-        &mut self,
-        block: &str,
-        channel: &Channel,
-        clock: &Block,
-        is_here: bool,
-    ) -> Result<String> {
+    fn add_own_clock(&mut self, block: &str, channel: &Channel, clock: &Block, is_here: bool) -> Result<String> {
         let data = clock.read()?.into_owned();
         if Some(data.len() as u64) != times(channel.length, 8) {
             let problem = "the channel has another number of timestamps than entries";
-            return Err(Error::invalid(problem)
-                .with_expected(channel.length)
-                .with_found(data.len() / 8));
+            return Err(Error::invalid(problem).with_expected(channel.length).with_found(data.len() / 8));
         }
         let mut name = join_keys("time", &[block]);
         let own = &channel.names.times;
@@ -494,20 +395,12 @@ impl<'a> Plan<'a> {
 /// The row that a writer stores for a channel, without the names of its other blocks.
 pub(crate) fn row_for(channel: &Channel, id: &str, block: &str, steps: u64) -> Result<Object> {
     if let Some(field) = channel.about.keys().find(|field| is_own_field(field)) {
-        return Err(Error::invalid(format!(
-            "the channel has the field '{field}' already"
-        )));
+        return Err(Error::invalid(format!("the channel has the field '{field}' already")));
     }
-    let is_empty = |field: &str, value: &Value| {
-        is_known_field(field) && (value.is_null() || value.as_str() == Some(""))
-    };
-    let about = channel
-        .about
-        .iter()
-        .filter(|(field, value)| !is_empty(field, value));
-    let mut fields: Object = about
-        .map(|(field, value)| (field.clone(), value.clone()))
-        .collect();
+    let is_empty =
+        |field: &str, value: &Value| is_known_field(field) && (value.is_null() || value.as_str() == Some(""));
+    let about = channel.about.iter().filter(|(field, value)| !is_empty(field, value));
+    let mut fields: Object = about.map(|(field, value)| (field.clone(), value.clone())).collect();
     fields.extend(json::object([
         ("dtype", channel.dtype.name().into()),
         ("id", id.into()),
@@ -525,18 +418,13 @@ pub(crate) fn row_for(channel: &Channel, id: &str, block: &str, steps: u64) -> R
 
 /// Makes sure that readers accept a row.
 pub(crate) fn check_row(fields: &Object) -> Result<()> {
-    let refused =
-        |e| Error::invalid("readers would refuse the description of the channel").with_source(e);
-    Row::parse(&Value::Object(fields.clone()), None)
-        .map(drop)
-        .map_err(refused)
+    let refused = |e| Error::invalid("readers would refuse the description of the channel").with_source(e);
+    Row::parse(&Value::Object(fields.clone()), None).map(drop).map_err(refused)
 }
 
 /// `time/ticks` of steps from a first one on; `None` if they do not fit.
 pub(crate) fn number_steps(first: i64, count: u64) -> Option<Vec<u8>> {
     let first = i32::try_from(first).ok().filter(|first| *first >= 0)?;
-    let end = i32::try_from(count)
-        .ok()
-        .and_then(|count| first.checked_add(count))?;
+    let end = i32::try_from(count).ok().and_then(|count| first.checked_add(count))?;
     Some((first..end).flat_map(i32::to_le_bytes).collect())
 }

@@ -35,10 +35,7 @@ impl Provenance {
     pub(crate) fn parse(fields: &Object) -> Result<Self> {
         let bad = |field, expected| wrong("W-PRV-1", field, expected, fields.get(field));
         let text = |field| {
-            let text = fields
-                .get(field)
-                .and_then(Value::as_str)
-                .ok_or_else(|| bad(field, "a string"))?;
+            let text = fields.get(field).and_then(Value::as_str).ok_or_else(|| bad(field, "a string"))?;
             Ok(text.to_owned())
         };
         let state = |field| {
@@ -51,20 +48,14 @@ impl Provenance {
             }
         };
         let number = |field| {
-            let number = fields
-                .get(field)
-                .and_then(Value::as_i64)
-                .filter(|number| number.unsigned_abs() <= LARGEST_EXACT);
+            let number =
+                fields.get(field).and_then(Value::as_i64).filter(|number| number.unsigned_abs() <= LARGEST_EXACT);
             number.ok_or_else(|| bad(field, "an integer within 2**53"))
         };
-        let source = fields
-            .get("source")
-            .and_then(Value::as_object)
-            .ok_or_else(|| bad("source", "an object of strings"))?;
+        let source =
+            fields.get("source").and_then(Value::as_object).ok_or_else(|| bad("source", "an object of strings"))?;
         let source = source.iter().map(|(key, value)| {
-            let text = value
-                .as_str()
-                .ok_or_else(|| bad("source", "an object of strings"))?;
+            let text = value.as_str().ok_or_else(|| bad("source", "an object of strings"))?;
             Ok((key.clone(), text.to_owned()))
         });
         let found = Self {
@@ -81,21 +72,15 @@ impl Provenance {
             return Err(bad("v", "1"));
         }
         if fields.len() != found.fields().len() {
-            return Err(bad_metadata(
-                "W-PRV-1",
-                "meta/provenance has a field that it must not have",
-            ));
+            return Err(bad_metadata("W-PRV-1", "meta/provenance has a field that it must not have"));
         }
         Ok(found)
     }
 
     /// The provenance as it is stored.
     pub(crate) fn fields(&self) -> Object {
-        let source = self
-            .source
-            .iter()
-            .map(|(key, value)| (key.clone(), Value::from(value.as_str())))
-            .collect::<Object>();
+        let source =
+            self.source.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect::<Object>();
         object([
             ("end_state", self.end_state.as_str().into()),
             ("epoch", self.epoch.into()),

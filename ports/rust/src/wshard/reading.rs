@@ -39,9 +39,7 @@ impl Channel {
         if let Some(problem) = &self.problem {
             return Err(self.locate(problem.clone()));
         }
-        let index = self
-            .index
-            .get_or_init(|| self.parse_index().map_err(|e| self.locate(e)));
+        let index = self.index.get_or_init(|| self.parse_index().map_err(|e| self.locate(e)));
         index.as_ref().map_err(Clone::clone)
     }
 
@@ -54,29 +52,17 @@ impl Channel {
             return Ok(index);
         };
         index.offsets = block.read_integers()?;
-        let rule = if self.layout == Layout::Video {
-            "W-VID-1"
-        } else {
-            "W-RAG-2"
-        };
+        let rule = if self.layout == Layout::Video { "W-VID-1" } else { "W-RAG-2" };
         if index.offsets.first() != Some(&0) || !index.offsets.is_sorted() {
-            return Err(Error::new(
-                Code::BadValue,
-                rule,
-                "the offsets do not start with 0, or they fall",
-            ));
+            return Err(Error::new(Code::BadValue, rule, "the offsets do not start with 0, or they fall"));
         }
         let last = index.offsets.last().copied().unwrap_or(0);
         if let Some(items) = self.data.size().checked_div(self.item_bytes())
             && items != last.cast_unsigned()
         {
-            return Err(Error::new(
-                Code::BadValue,
-                rule,
-                "the last offset is not the end of the block",
-            )
-            .with_expected(items.to_string())
-            .with_found(last.to_string()));
+            return Err(Error::new(Code::BadValue, rule, "the last offset is not the end of the block")
+                .with_expected(items.to_string())
+                .with_found(last.to_string()));
         }
         if self.layout == Layout::Video {
             let count = (index.offsets.len() as u64).saturating_sub(1);
@@ -91,27 +77,16 @@ impl Channel {
 
     /// The index of a channel that was joined of several.
     fn join_index(&self) -> Result<Index> {
-        let mut index = Index {
-            offsets: vec![0],
-            ..Index::default()
-        };
+        let mut index = Index { offsets: vec![0], ..Index::default() };
         let (mut items, mut steps) = (0i64, 0i64);
         for part in &self.parts {
             let own = part.check()?;
-            index.offsets.extend(
-                own.offsets
-                    .iter()
-                    .skip(1)
-                    .map(|offset| items.saturating_add(*offset)),
-            );
+            index.offsets.extend(own.offsets.iter().skip(1).map(|offset| items.saturating_add(*offset)));
             items = index.offsets.last().copied().unwrap_or(0);
-            let moved = own.frames.iter().map(|frame| {
-                Frame::new(
-                    steps.saturating_add(frame.step),
-                    frame.is_keyframe(),
-                    frame.is_hidden(),
-                )
-            });
+            let moved = own
+                .frames
+                .iter()
+                .map(|frame| Frame::new(steps.saturating_add(frame.step), frame.is_keyframe(), frame.is_hidden()));
             index.frames.extend(moved);
             steps = steps.saturating_add_unsigned(part.length);
         }
@@ -125,10 +100,7 @@ impl Channel {
         if layout.contains(&self.layout) || self.problem.is_some() {
             return Ok(());
         }
-        Err(self.locate(Error::invalid(format!(
-            "this channel has no {what}: its layout is {}",
-            self.layout.name()
-        ))))
+        Err(self.locate(Error::invalid(format!("this channel has no {what}: its layout is {}", self.layout.name()))))
     }
 
     /// The values of a dense channel as they are stored; `T` must be the type of its dtype.
@@ -137,11 +109,7 @@ impl Channel {
         let data = self.data()?;
         if T::DTYPE != self.dtype {
             let problem = Error::invalid("the values have another type");
-            return Err(self.locate(
-                problem
-                    .with_expected(T::DTYPE.name())
-                    .with_found(self.dtype.name()),
-            ));
+            return Err(self.locate(problem.with_expected(T::DTYPE.name()).with_found(self.dtype.name())));
         }
         Ok(T::read(&data))
     }
@@ -158,21 +126,13 @@ impl Channel {
             return Err(self.locate(problem.clone()));
         }
         if let Some(times) = &self.times {
-            let times = times
-                .as_ref()
-                .map_err(Clone::clone)
-                .and_then(Block::read_integers);
-            return times.map(Some).map_err(|e| {
-                e.with_path(self.path.as_deref())
-                    .with_entry(&self.names.times)
-            });
+            let times = times.as_ref().map_err(Clone::clone).and_then(Block::read_integers);
+            return times.map(Some).map_err(|e| e.with_path(self.path.as_deref()).with_entry(&self.names.times));
         }
         let (Some(start), Some(rate)) = (self.start_ns(), self.sampling_rate_hz()) else {
             return Ok(None);
         };
-        let times = (0..self.length)
-            .map(|i| regular_time(start, i, rate))
-            .collect::<Result<Vec<_>>>();
+        let times = (0..self.length).map(|i| regular_time(start, i, rate)).collect::<Result<Vec<_>>>();
         times.map(Some).map_err(|e| self.locate(e))
     }
 
@@ -185,17 +145,10 @@ impl Channel {
     /// The string of each step of a text channel.
     pub fn strings(&self) -> Result<Vec<String>> {
         self.expect_layout(&[Layout::Text], "strings")?;
-        let not_text = |t: usize| {
-            Error::new(
-                Code::BadValue,
-                "W-RAG-4",
-                format!("the text of step {t} is not valid UTF-8"),
-            )
-        };
+        let not_text =
+            |t: usize| Error::new(Code::BadValue, "W-RAG-4", format!("the text of step {t} is not valid UTF-8"));
         let items = self.items()?.into_iter().enumerate();
-        items
-            .map(|(t, item)| String::from_utf8(item).map_err(|_| self.locate(not_text(t))))
-            .collect()
+        items.map(|(t, item)| String::from_utf8(item).map_err(|_| self.locate(not_text(t)))).collect()
     }
 
     /// The encoded pictures of a video channel, in the order in which they are decoded.
@@ -215,19 +168,11 @@ impl Channel {
     /// Cuts the data at the offsets.
     fn pieces(&self, data: &[u8]) -> Result<Vec<Vec<u8>>> {
         let item = to_usize(self.item_bytes())?;
-        let at = |offset: &i64| {
-            usize::try_from(*offset)
-                .unwrap_or(usize::MAX)
-                .saturating_mul(item)
-        };
-        let pairs = self
-            .check()?
-            .offsets
-            .windows(2)
-            .filter_map(|pair| match pair {
-                [start, end] => data.get(at(start)..at(end)),
-                _ => None,
-            });
+        let at = |offset: &i64| usize::try_from(*offset).unwrap_or(usize::MAX).saturating_mul(item);
+        let pairs = self.check()?.offsets.windows(2).filter_map(|pair| match pair {
+            [start, end] => data.get(at(start)..at(end)),
+            _ => None,
+        });
         Ok(pairs.map(<[u8]>::to_vec).collect())
     }
 
@@ -241,16 +186,11 @@ impl Channel {
         for (i, packet) in self.packets()?.iter().enumerate() {
             let found = picture_size(kind, &packet.data);
             if found.is_none_or(|(height, width)| self.shape.get(..2) != Some(&[height, width])) {
-                let problem = Error::new(
-                    Code::BadValue,
-                    "W-VID-6",
-                    format!("packet {i} is not a picture of the stated size"),
+                let problem =
+                    Error::new(Code::BadValue, "W-VID-6", format!("packet {i} is not a picture of the stated size"));
+                return Err(
+                    self.locate(problem.with_expected(format!("{:?}", self.shape)).with_found(format!("{found:?}")))
                 );
-                return Err(self.locate(
-                    problem
-                        .with_expected(format!("{:?}", self.shape))
-                        .with_found(format!("{found:?}")),
-                ));
             }
         }
         Ok(true)
@@ -261,9 +201,8 @@ impl Channel {
     pub fn window(&self, start: u64, end: u64) -> Result<Self> {
         if start > end || end > self.length {
             let problem = Error::invalid("the window is outside the channel");
-            let problem = problem
-                .with_expected(format!("0 to {}", self.length))
-                .with_found(format!("{start} to {end}"));
+            let problem =
+                problem.with_expected(format!("0 to {}", self.length)).with_found(format!("{start} to {end}"));
             return Err(self.locate(problem));
         }
         let index = self.check()?;
@@ -271,9 +210,7 @@ impl Channel {
         (window.length, window.row, window.parts) = (end.saturating_sub(start), None, Vec::new());
         window.index = Arc::default();
         if let Some(Ok(times)) = &self.times {
-            window.times = Some(Ok(
-                times.part(start.saturating_mul(8), end.saturating_mul(8))
-            ));
+            window.times = Some(Ok(times.part(start.saturating_mul(8), end.saturating_mul(8))));
         } else if let (Some(first), Some(rate)) = (self.start_ns(), self.sampling_rate_hz()) {
             let first = regular_time(first, start, rate).map_err(|e| self.locate(e))?;
             window.about.insert("start_ns".into(), Value::from(first));
@@ -285,9 +222,8 @@ impl Channel {
         if self.layout == Layout::Dense {
             let step = step_bytes(self.dtype, &self.shape).unwrap_or(0);
             let part = times(start, step).zip(times(end, step));
-            window.data = part
-                .map(|(start, end)| self.data.part(start, end))
-                .ok_or_else(|| Error::invalid("too many bytes"))?;
+            window.data =
+                part.map(|(start, end)| self.data.part(start, end)).ok_or_else(|| Error::invalid("too many bytes"))?;
             return Ok(window);
         }
         let offsets = index.offsets.get(first..=last).unwrap_or(&[0]);
@@ -295,18 +231,11 @@ impl Channel {
         let finish = offsets.last().copied().unwrap_or(begin);
         let byte = |offset: i64| offset.cast_unsigned().saturating_mul(self.item_bytes());
         window.data = self.data.part(byte(begin), byte(finish));
-        window.offsets = Some(Block::integers(
-            &offsets
-                .iter()
-                .map(|offset| offset.saturating_sub(begin))
-                .collect::<Vec<_>>(),
-        ));
+        window.offsets =
+            Some(Block::integers(&offsets.iter().map(|offset| offset.saturating_sub(begin)).collect::<Vec<_>>()));
         if self.layout == Layout::Video {
             let frames = index.frames.get(first..last).unwrap_or(&[]);
-            let frames: Vec<_> = frames
-                .iter()
-                .map(|frame| frame.moved(start, window.length))
-                .collect();
+            let frames: Vec<_> = frames.iter().map(|frame| frame.moved(start, window.length)).collect();
             window.set_frames(&frames);
         }
         Ok(window)
@@ -317,10 +246,7 @@ impl Channel {
         if is_base64(self.text("extradata")) {
             Ok(())
         } else {
-            Err(bad_metadata(
-                "W-VID-5",
-                "'extradata' of a video is not Base64",
-            ))
+            Err(bad_metadata("W-VID-5", "'extradata' of a video is not Base64"))
         }
     }
 }
@@ -344,7 +270,5 @@ fn is_base64(text: &str) -> bool {
         _ => return false,
     };
     let last = digits.bytes().last().and_then(digit).unwrap_or(0);
-    text.len().is_multiple_of(4)
-        && digits.bytes().all(|byte| digit(byte).is_some())
-        && last & left_over == 0
+    text.len().is_multiple_of(4) && digits.bytes().all(|byte| digit(byte).is_some()) && last & left_over == 0
 }

@@ -28,9 +28,7 @@ impl ResidualKind {
     }
 
     pub(crate) fn parse(name: &str) -> Option<Self> {
-        [Self::Sign2ndDiff, Self::DeltaQ]
-            .into_iter()
-            .find(|kind| kind.name() == name)
+        [Self::Sign2ndDiff, Self::DeltaQ].into_iter().find(|kind| kind.name() == name)
     }
 }
 
@@ -97,9 +95,7 @@ impl Residual {
                     predicted.len()
                 )));
             }
-            x.iter_mut()
-                .zip(predicted)
-                .for_each(|(value, predicted)| *value -= predicted);
+            x.iter_mut().zip(predicted).for_each(|(value, predicted)| *value -= predicted);
         }
         let columns = to_usize(signal.shape.iter().product())?;
         let (values, scales) = match kind {
@@ -153,24 +149,15 @@ impl Residual {
     /// itself has no omen.
     pub fn reconstruct(&self, omen: Option<&Channel>) -> Result<Vec<f64>> {
         let Some(scales) = &self.scales else {
-            return Err(Error::invalid(
-                "only a delta_q residual can be reconstructed",
-            ));
+            return Err(Error::invalid("only a delta_q residual can be reconstructed"));
         };
         let (codes, scales) = (self.values.values::<i8>()?, scales.values::<f32>()?);
-        let predicted = omen
-            .map(Channel::to_f64)
-            .transpose()?
-            .unwrap_or_else(|| vec![0.0; codes.len()]);
+        let predicted = omen.map(Channel::to_f64).transpose()?.unwrap_or_else(|| vec![0.0; codes.len()]);
         if predicted.len() != codes.len() {
-            return Err(Error::invalid(
-                "the prediction and the residual have different numbers of values",
-            ));
+            return Err(Error::invalid("the prediction and the residual have different numbers of values"));
         }
         let columns = to_usize(self.values.shape.iter().product())?.max(1);
-        let windows = codes
-            .chunks(columns.saturating_mul(to_usize(self.window)?).max(1))
-            .zip(scales.chunks(columns));
+        let windows = codes.chunks(columns.saturating_mul(to_usize(self.window)?).max(1)).zip(scales.chunks(columns));
         let steps = windows.flat_map(|(window, scales)| window.iter().zip(scales.iter().cycle()));
         Ok(steps
             .zip(predicted)
@@ -184,18 +171,12 @@ impl Residual {
         let row = to_usize(packed_bytes(self.steps))?.max(1);
         let (start, end) = (to_usize(start)?, to_usize(end)?);
         let rows = packed.chunks(row);
-        Ok(rows
-            .flat_map(|bits| pack_bits((start..end).map(|t| bit_at(bits, t))))
-            .collect())
+        Ok(rows.flat_map(|bits| pack_bits((start..end).map(|t| bit_at(bits, t)))).collect())
     }
 
     /// The dimensions of a `sign2nddiff` residual.
     pub(crate) fn dimensions(&self) -> u64 {
-        self.values
-            .data
-            .size()
-            .checked_div(packed_bytes(self.steps))
-            .unwrap_or(0)
+        self.values.data.size().checked_div(packed_bytes(self.steps)).unwrap_or(0)
     }
 
     /// The scales for windows of a divisor of the residual's own.
@@ -204,12 +185,7 @@ impl Residual {
         let step = step_bytes(DType::F32, &scales.shape)?;
         let times = self.window.checked_div(window)?;
         let size = self.steps.div_ceil(window).checked_mul(step)?;
-        Some(Block::Repeated(std::sync::Arc::new(Repeated {
-            from: scales.data.clone(),
-            step,
-            times,
-            size,
-        })))
+        Some(Block::Repeated(std::sync::Arc::new(Repeated { from: scales.data.clone(), step, times, size })))
     }
 }
 
@@ -225,10 +201,7 @@ fn signs(x: &[f64], columns: usize, overlaps: bool) -> Vec<i8> {
         let [before, here, after] = three else {
             continue;
         };
-        let out = found
-            .chunks_exact_mut(columns.max(1))
-            .nth(at.saturating_add(1))
-            .unwrap_or_default();
+        let out = found.chunks_exact_mut(columns.max(1)).nth(at.saturating_add(1)).unwrap_or_default();
         for (((sign, here), before), after) in out.iter_mut().zip(*here).zip(*before).zip(*after) {
             let bend = (2.0 * here - before) - after;
             *sign = i8::from(bend > 0.0).wrapping_sub(i8::from(bend < 0.0));
@@ -245,15 +218,7 @@ fn signs(x: &[f64], columns: usize, overlaps: bool) -> Vec<i8> {
 /// One bit for each step that is above 0, least significant bit first, dimension after dimension.
 fn pack_signs(signs: &[i8], columns: usize) -> Vec<u8> {
     (0..columns)
-        .flat_map(|column| {
-            pack_bits(
-                signs
-                    .iter()
-                    .skip(column)
-                    .step_by(columns.max(1))
-                    .map(|sign| *sign > 0),
-            )
-        })
+        .flat_map(|column| pack_bits(signs.iter().skip(column).step_by(columns.max(1)).map(|sign| *sign > 0)))
         .collect()
 }
 
@@ -276,26 +241,17 @@ fn quantize(d: &[f64], columns: usize, window: usize) -> Result<(Vec<i8>, Vec<f3
         return Err(Error::invalid("a window has at least one step"));
     }
     if d.iter().any(|value| !value.is_finite()) {
-        return Err(Error::invalid(
-            "a difference is NaN or infinite: it cannot be quantised",
-        ));
+        return Err(Error::invalid("a difference is NaN or infinite: it cannot be quantised"));
     }
     let mut codes = Vec::with_capacity(d.len());
     let mut all = Vec::new();
     for part in d.chunks(columns.saturating_mul(window).max(1)) {
         let scales: Vec<f32> = (0..columns)
-            .map(|column| {
-                part.iter()
-                    .skip(column)
-                    .step_by(columns)
-                    .fold(0.0, |peak: f64, value| peak.max(value.abs()))
-            })
+            .map(|column| part.iter().skip(column).step_by(columns).fold(0.0, |peak: f64, value| peak.max(value.abs())))
             .map(scale_for)
             .collect();
         if scales.iter().any(|scale| scale.is_infinite()) {
-            return Err(Error::invalid(
-                "a difference is too large for 32-bit scales",
-            ));
+            return Err(Error::invalid("a difference is too large for 32-bit scales"));
         }
         codes.extend(
             part.iter()
@@ -313,11 +269,7 @@ fn scale_for(peak: f64) -> f32 {
         return 1.0;
     }
     let scale = (peak / LARGEST_CODE) as f32;
-    if f64::from(scale) * LARGEST_CODE < peak {
-        scale.next_up()
-    } else {
-        scale
-    }
+    if f64::from(scale) * LARGEST_CODE < peak { scale.next_up() } else { scale }
 }
 
 /// The packed bits of the residuals of several parts, dimension by dimension.
@@ -342,10 +294,7 @@ impl JoinedSigns {
         let mut packed = Vec::new();
         for d in 0..to_usize(self.dimensions)? {
             let bits = stored.iter().flat_map(|(bits, steps)| {
-                let row = bits
-                    .chunks(steps.div_ceil(8).max(1))
-                    .nth(d)
-                    .unwrap_or_default();
+                let row = bits.chunks(steps.div_ceil(8).max(1)).nth(d).unwrap_or_default();
                 (0..*steps).map(move |t| bit_at(row, t))
             });
             packed.extend(pack_bits(bits));

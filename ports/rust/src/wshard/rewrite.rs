@@ -23,28 +23,18 @@ pub(crate) fn row_list<'a>(
         }
     }
     list.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
-    list.into_iter()
-        .map(|(_, _, row)| row.clone().into())
-        .collect()
+    list.into_iter().map(|(_, _, row)| row.clone().into()).collect()
 }
 
 /// Plans `meta/wshard`, `meta/episode` and `meta/channels` of an episode that was loaded.
 pub(crate) fn keep_descriptions(plan: &mut Plan<'_>, origin: &Origin) -> Result<()> {
     // What was true is what the file says when it is read again.
     let before = open_file(&origin.reader, None)?;
-    let mut wshard = merged(
-        &origin.wshard,
-        &before.wshard_fields(),
-        &plan.ep.wshard_fields(),
-    );
+    let mut wshard = merged(&origin.wshard, &before.wshard_fields(), &plan.ep.wshard_fields());
     if before.timebase != plan.ep.timebase {
         wshard.remove("timebase");
     }
-    let episode = merged(
-        &origin.episode,
-        &before.episode_fields(),
-        &plan.ep.episode_fields(),
-    );
+    let episode = merged(&origin.episode, &before.episode_fields(), &plan.ep.episode_fields());
     let channels = changed_rows(plan, origin, &before)?;
     for (name, old, now) in [
         (META_WSHARD, &origin.wshard, wshard),
@@ -109,10 +99,8 @@ fn changed_rows(plan: &Plan<'_>, origin: &Origin, before: &Episode) -> Result<Ob
         let is_gone = origin.reader.contains(&row.block) && !plan.entries.contains_key(&row.block);
         if !is_gone && is_true(&row.block) {
             // An older map has the block as its key.
-            let mut fields = json::object([
-                ("id", row.id.as_str().into()),
-                ("signal_block", row.block.as_str().into()),
-            ]);
+            let mut fields =
+                json::object([("id", row.id.as_str().into()), ("signal_block", row.block.as_str().into())]);
             if row.fields.contains_key("id") {
                 fields.clear();
             }
@@ -122,30 +110,20 @@ fn changed_rows(plan: &Plan<'_>, origin: &Origin, before: &Episode) -> Result<Ob
         }
         is_changed = true;
         if let Some(mine) = plan.rows.get(&row.block).filter(|_| !is_gone) {
-            let unknown = row
-                .fields
-                .iter()
-                .filter(|(field, _)| !is_known_field(field));
-            let mut fields: Object = unknown
-                .map(|(field, value)| (field.clone(), value.clone()))
-                .collect();
+            let unknown = row.fields.iter().filter(|(field, _)| !is_known_field(field));
+            let mut fields: Object = unknown.map(|(field, value)| (field.clone(), value.clone())).collect();
             fields.extend(mine.clone());
             kept.push(fields.into());
         }
     }
     let known: BTreeSet<&String> = listed.iter().map(|row| &row.block).collect();
     // What another description than a row says need not be said again.
-    let is_said =
-        |block: &String| known.contains(block) || (origin.reader.contains(block) && is_true(block));
+    let is_said = |block: &String| known.contains(block) || (origin.reader.contains(block) && is_true(block));
     let added: Vec<&String> = plan.rows.keys().filter(|block| !is_said(block)).collect();
     if added.is_empty() && !is_changed {
         return Ok(origin.channels.clone());
     }
-    let mut fields = if origin.channels.contains_key("channels") {
-        origin.channels.clone()
-    } else {
-        Object::new()
-    };
+    let mut fields = if origin.channels.contains_key("channels") { origin.channels.clone() } else { Object::new() };
     fields.remove("modality_groups"); // derived by older writers, and no longer right
     kept.extend(row_list(&plan.rows, added));
     fields.insert("channels".into(), Value::List(kept));

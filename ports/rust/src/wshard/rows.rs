@@ -68,10 +68,7 @@ const FIELDS: [(&str, Kind); 23] = [
 
 impl Kind {
     fn is_own(self) -> bool {
-        matches!(
-            self,
-            Self::Own | Self::OwnText | Self::OwnCount | Self::OwnPositive
-        )
+        matches!(self, Self::Own | Self::OwnText | Self::OwnCount | Self::OwnPositive)
     }
 
     /// What is expected, if a value is something else.
@@ -80,14 +77,9 @@ impl Kind {
             Self::Own => (true, ""),
             Self::Text | Self::OwnText => (value.as_str().is_some(), "a string"),
             Self::OwnCount => (as_count(value).is_some(), "an integer of 0 or more"),
-            Self::Positive | Self::OwnPositive => {
-                (as_count(value).is_some_and(|n| n > 0), "an integer above 0")
-            }
+            Self::Positive | Self::OwnPositive => (as_count(value).is_some_and(|n| n > 0), "an integer above 0"),
             Self::Integer => (as_int(value).is_some(), "an integer within 2**63"),
-            Self::Rate => (
-                as_float(value).is_some_and(|rate| rate > 0.0),
-                "a number above 0",
-            ),
+            Self::Rate => (as_float(value).is_some_and(|rate| rate > 0.0), "a number above 0"),
             Self::Object => (value.as_object().is_some(), "an object"),
         };
         (!fits).then_some(expected)
@@ -96,9 +88,7 @@ impl Kind {
 
 /// Whether a channel keeps this field of its row in a field of its own.
 pub(crate) fn is_own_field(field: &str) -> bool {
-    FIELDS
-        .iter()
-        .any(|(name, kind)| *name == field && kind.is_own())
+    FIELDS.iter().any(|(name, kind)| *name == field && kind.is_own())
 }
 
 /// Whether the format defines this field of a row.
@@ -119,10 +109,7 @@ impl Row {
 
     /// Whether the row says nothing of another layout.
     pub(crate) fn is_dense(&self) -> bool {
-        matches!(
-            self.fields.get("layout").and_then(Value::as_str),
-            None | Some("dense")
-        )
+        matches!(self.fields.get("layout").and_then(Value::as_str), None | Some("dense"))
     }
 
     /// Checks one row (W-CHN-1 to W-CHN-4, W-CHN-8). In older files the block is the key of the row.
@@ -133,11 +120,7 @@ impl Row {
         let (id, block) = match key {
             Some(block) => (row_id(block).to_owned(), block.to_owned()),
             None => {
-                let id = fields
-                    .get("id")
-                    .and_then(Value::as_str)
-                    .unwrap_or("")
-                    .to_owned();
+                let id = fields.get("id").and_then(Value::as_str).unwrap_or("").to_owned();
                 let block = match given(fields, "signal_block") {
                     None => format!("signal/{id}"),
                     Some(Value::String(block)) => block.clone(),
@@ -153,12 +136,8 @@ impl Row {
     }
 
     fn check(id: String, block: &str, fields: &Object) -> Result<Self> {
-        let dtype = fields
-            .get("dtype")
-            .and_then(Value::as_str)
-            .and_then(DType::parse);
-        let dtype = dtype
-            .ok_or_else(|| wrong("W-CHN-3", "dtype", "a known data type", fields.get("dtype")))?;
+        let dtype = fields.get("dtype").and_then(Value::as_str).and_then(DType::parse);
+        let dtype = dtype.ok_or_else(|| wrong("W-CHN-3", "dtype", "a known data type", fields.get("dtype")))?;
         let shape = parse_shape(fields.get("shape"))?;
         for (field, kind) in FIELDS {
             if let Some(value) = given(fields, field)
@@ -167,13 +146,7 @@ impl Row {
                 return Err(wrong("W-CHN-2", field, expected, Some(value)));
             }
         }
-        let row = Self {
-            id,
-            block: block.to_owned(),
-            dtype,
-            shape,
-            fields: fields.clone(),
-        };
+        let row = Self { id, block: block.to_owned(), dtype, shape, fields: fields.clone() };
         if let Some(horizon) = row.count("horizon")
             && (row.shape.first() != Some(&horizon) || !row.is_dense())
         {
@@ -210,10 +183,7 @@ fn parse_shape(value: Option<&Value>) -> Result<Vec<u64>> {
     if shape.len() > MOST_DIMENSIONS {
         return Err(bad("W-CHN-4", "a list of at most 31 integers"));
     }
-    let others = shape
-        .iter()
-        .filter(|size| **size != 0)
-        .try_fold(1u64, |product, size| product.checked_mul(*size));
+    let others = shape.iter().filter(|size| **size != 0).try_fold(1u64, |product, size| product.checked_mul(*size));
     if shape.contains(&0) && others.is_none_or(|product| product > MOST_BESIDE_ZERO) {
         return Err(bad("W-CHN-4", "at most 2**31 - 1 in all beside its 0"));
     }
@@ -237,10 +207,7 @@ pub(crate) fn parse_rows(fields: &Object) -> Result<Vec<Row>> {
     for value in list {
         let row = Row::parse(value, None)?;
         if !seen.insert(row.block.clone()) {
-            return Err(bad_metadata(
-                "W-CHN-5",
-                format!("two rows describe the block {:.80?}", row.block),
-            ));
+            return Err(bad_metadata("W-CHN-5", format!("two rows describe the block {:.80?}", row.block)));
         }
         rows.push(row);
     }

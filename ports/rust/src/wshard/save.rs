@@ -29,12 +29,7 @@ pub struct SaveOptions {
 
 impl Default for SaveOptions {
     fn default() -> Self {
-        Self {
-            compression: Codec::None,
-            level: 3,
-            identity: false,
-            sync: true,
-        }
+        Self { compression: Codec::None, level: 3, identity: false, sync: true }
     }
 }
 
@@ -55,8 +50,7 @@ pub(crate) fn lock(path: &Path) -> Result<Option<File>> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file.map_err(|e| Error::io("cannot open", Some(path), e))?,
         };
-        file.lock()
-            .map_err(|e| Error::io("cannot lock", Some(path), e))?;
+        file.lock().map_err(|e| Error::io("cannot lock", Some(path), e))?;
         if is_still(&file, path) {
             return Ok(Some(file));
         }
@@ -67,9 +61,7 @@ pub(crate) fn lock(path: &Path) -> Result<Option<File>> {
 #[cfg(unix)]
 pub(crate) fn is_still(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let id = |status: io::Result<std::fs::Metadata>| {
-        status.ok().map(|status| (status.dev(), status.ino()))
-    };
+    let id = |status: io::Result<std::fs::Metadata>| status.ok().map(|status| (status.dev(), status.ino()));
     id(file.metadata()) == id(std::fs::metadata(path))
 }
 
@@ -142,11 +134,7 @@ fn write_entry(
     origin: Option<&Arc<ShardReader>>,
     options: &SaveOptions,
 ) -> Result<()> {
-    let codec = if entry.is_compressible {
-        options.compression
-    } else {
-        Codec::None
-    };
+    let codec = if entry.is_compressible { options.compression } else { Codec::None };
     let form = EntryOptions {
         content_type: entry.content_type,
         tag_bits: entry.tag_bits,
@@ -154,9 +142,7 @@ fn write_entry(
         ..EntryOptions::default()
     };
     match &entry.content {
-        Block::Entry(reader, name, _)
-            if options.compression == Codec::None && *name == entry.name =>
-        {
+        Block::Entry(reader, name, _) if options.compression == Codec::None && *name == entry.name => {
             match origin.filter(|origin| Arc::ptr_eq(origin, reader)) {
                 Some(origin) => writer.copy(origin, name),
                 None => writer.write_with(&entry.name, &entry.content.read()?, &form),
@@ -166,11 +152,7 @@ fn write_entry(
             if runs.write_stored(writer, &entry.name, *size)? {
                 return Ok(());
             }
-            let mut content = BlockReader {
-                block: &entry.content,
-                at: 0,
-                piece: Vec::new().into_iter(),
-            };
+            let mut content = BlockReader { block: &entry.content, at: 0, piece: Vec::new().into_iter() };
             writer.write_stream(&entry.name, *size, &mut content, &form)
         }
         content => writer.write_with(&entry.name, &content.read()?, &form),
@@ -190,10 +172,7 @@ impl Read for BlockReader<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.piece.as_slice().is_empty() {
             let end = self.at.saturating_add(PIECE).min(self.block.size());
-            let piece = self
-                .block
-                .read_range(self.at, end)
-                .map_err(io::Error::other)?;
+            let piece = self.block.read_range(self.at, end).map_err(io::Error::other)?;
             (self.at, self.piece) = (end, piece.into_owned().into_iter());
         }
         let mut rest = self.piece.as_slice();

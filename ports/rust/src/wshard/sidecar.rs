@@ -28,22 +28,10 @@ const NEW: &str = ".new~";
 /// Adds lanes to an episode on disk without rewriting it: all channels, residuals, labels and extra entries of `lanes`, of
 /// which nothing else counts. They are in the sidecar of that name, whose path is returned, and are read with the episode from
 /// then on.
-pub fn add_lanes(
-    path: impl AsRef<Path>,
-    name: &str,
-    lanes: &Episode,
-    options: &SaveOptions,
-) -> Result<PathBuf> {
+pub fn add_lanes(path: impl AsRef<Path>, name: &str, lanes: &Episode, options: &SaveOptions) -> Result<PathBuf> {
     let path = path.as_ref();
-    if check_id(name).is_err()
-        || name.contains(['/', '\\', '\0'])
-        || name.starts_with('.')
-        || name == EDIT
-    {
-        return Err(
-            Error::invalid(format!("{name:.80?} cannot be the name of a sidecar"))
-                .with_path(Some(path)),
-        );
+    if check_id(name).is_err() || name.contains(['/', '\\', '\0']) || name.starts_with('.') || name == EDIT {
+        return Err(Error::invalid(format!("{name:.80?} cannot be the name of a sidecar")).with_path(Some(path)));
     }
     let target = sidecar(path, name);
     let (base, _lock) = open_base(path)?;
@@ -56,8 +44,7 @@ pub fn add_lanes(
     side.labels.clone_from(&lanes.labels);
     side.extras.clone_from(&lanes.extras);
     side.overlaps = lanes.overlaps;
-    side.extras
-        .insert(META_SIDECAR.into(), text_entry(&binding(&base, true)?)?);
+    side.extras.insert(META_SIDECAR.into(), text_entry(&binding(&base, true)?)?);
     check_added(&side, &base, path).map_err(|e| e.with_path(Some(path)))?;
     write_sidecar(&target, &side, options)?;
     Ok(target)
@@ -74,42 +61,27 @@ pub fn edit(
     let path = path.as_ref();
     let target = sidecar(path, EDIT);
     let (base, _lock) = open_base(path)?;
-    let mut fields = json::object([
-        ("labels", Object::new().into()),
-        ("metadata", Object::new().into()),
-        ("v", 1.into()),
-    ]);
+    let mut fields =
+        json::object([("labels", Object::new().into()), ("metadata", Object::new().into()), ("v", 1.into())]);
     if exists(&target) {
         // It must fit the episode, or its edits are not for this content.
-        open_with(
-            path,
-            &OpenOptions {
-                sidecars: Sidecars::Strict,
-                ..OpenOptions::default()
-            },
-        )?;
+        open_with(path, &OpenOptions { sidecars: Sidecars::Strict, ..OpenOptions::default() })?;
         fields.extend(ShardReader::open(&target)?.read_json(META_EDIT, "W-SID-5")?);
     }
     let labels = labels.into_iter().map(|(name, label)| {
         check_id(&name)?;
         let fields = label.map(|label| label.fields());
-        fields
-            .as_ref()
-            .map_or(Ok(()), |fields| Label::parse(fields).map(drop))?;
+        fields.as_ref().map_or(Ok(()), |fields| Label::parse(fields).map(drop))?;
         Ok((name, fields.into()))
     });
-    for (field, changes) in [
-        ("metadata", metadata),
-        ("labels", labels.collect::<Result<Object>>()?),
-    ] {
+    for (field, changes) in [("metadata", metadata), ("labels", labels.collect::<Result<Object>>()?)] {
         if let Some(Value::Object(before)) = fields.get_mut(field) {
             before.extend(changes);
         }
     }
     let mut side = side_of(&base);
     side.extras.insert(META_EDIT.into(), text_entry(&fields)?);
-    side.extras
-        .insert(META_SIDECAR.into(), text_entry(&binding(&base, false)?)?);
+    side.extras.insert(META_SIDECAR.into(), text_entry(&binding(&base, false)?)?);
     write_sidecar(&target, &side, options)
 }
 
@@ -119,10 +91,7 @@ pub fn remove_lanes(path: impl AsRef<Path>, name: &str) -> Result<()> {
     let _lock = lock(path)?;
     let target = sidecar(path, name);
     if check_id(name).is_err() || name.contains('/') || !exists(&target) {
-        return Err(
-            Error::new(Code::EntryNotFound, "", "there is no such sidecar")
-                .with_path(Some(&target)),
-        );
+        return Err(Error::new(Code::EntryNotFound, "", "there is no such sidecar").with_path(Some(&target)));
     }
     remove(path, &[target])
 }
@@ -132,26 +101,16 @@ pub fn fold_sidecars(path: impl AsRef<Path>, options: &SaveOptions) -> Result<()
     let path = path.as_ref();
     let _lock = lock(path)?;
     let files = sidecar_files(path)?;
-    let ep = open_with(
-        path,
-        &OpenOptions {
-            sidecars: Sidecars::Strict,
-            ..OpenOptions::default()
-        },
-    )?;
+    let ep = open_with(path, &OpenOptions { sidecars: Sidecars::Strict, ..OpenOptions::default() })?;
     let Some(origin) = ep.origin.clone().filter(|_| !files.is_empty()) else {
         return Ok(());
     };
     if origin.reader.role() == Role::MANIFEST {
-        return Err(
-            Error::invalid("sidecars of an episode in chunks cannot be folded in")
-                .with_path(Some(path)),
-        );
+        return Err(Error::invalid("sidecars of an episode in chunks cannot be folded in").with_path(Some(path)));
     }
     let (identity, own) = (origin.reader.identity()?, fingerprint(&origin.reader)?);
     for side in &origin.others {
-        check_identity(side, &own, &identity)
-            .map_err(|e| e.with_path(side.path()).with_entry(META_SIDECAR))?;
+        check_identity(side, &own, &identity).map_err(|e| e.with_path(side.path()).with_entry(META_SIDECAR))?;
     }
     let beside = with(path, NEW);
     let replaced = write_file(&beside, &ep, options).and_then(|()| {
@@ -164,11 +123,7 @@ pub fn fold_sidecars(path: impl AsRef<Path>, options: &SaveOptions) -> Result<()
             fs::set_permissions(&beside, status.permissions()).map_err(failed)?; // who may read the old file may read the new one
         }
         fs::rename(&beside, path).map_err(failed)?;
-        if options.sync {
-            sync_folder(folder_of(path)).map_err(failed)
-        } else {
-            Ok(())
-        }
+        if options.sync { sync_folder(folder_of(path)).map_err(failed) } else { Ok(()) }
     });
     if let Err(e) = replaced {
         let _ = fs::remove_file(&beside); // the first error counts
@@ -181,24 +136,12 @@ pub fn fold_sidecars(path: impl AsRef<Path>, options: &SaveOptions) -> Result<()
 /// that finds the old file and one that finds the new file see the same episode.
 fn bind_to_both(edits: &Path, beside: &Path, ep: &Episode, options: &SaveOptions) -> Result<()> {
     let reader = ShardReader::open(edits)?;
-    let base = open_with(
-        beside,
-        &OpenOptions {
-            sidecars: Sidecars::Ignore,
-            ..OpenOptions::default()
-        },
-    )?;
+    let base = open_with(beside, &OpenOptions { sidecars: Sidecars::Ignore, ..OpenOptions::default() })?;
     let mut bound = binding(&base, false)?;
     let old = reader.read_json(META_SIDECAR, "W-SID-1")?;
-    bound.insert(
-        "before".into(),
-        old.get("base").cloned().unwrap_or_default(),
-    );
+    bound.insert("before".into(), old.get("base").cloned().unwrap_or_default());
     let mut side = side_of(ep);
-    side.extras.insert(
-        META_EDIT.into(),
-        text_entry(&reader.read_json(META_EDIT, "W-SID-5")?)?,
-    );
+    side.extras.insert(META_EDIT.into(), text_entry(&reader.read_json(META_EDIT, "W-SID-5")?)?);
     side.extras.insert(META_SIDECAR.into(), text_entry(&bound)?);
     write_sidecar(edits, &side, options)
 }
@@ -210,13 +153,7 @@ fn sidecar(path: &Path, name: &str) -> PathBuf {
 /// Opens an episode without its sidecars while no other writer can change them (W-SID-7).
 fn open_base(path: &Path) -> Result<(Episode, Option<fs::File>)> {
     let lock = lock(path)?;
-    let ep = open_with(
-        path,
-        &OpenOptions {
-            sidecars: Sidecars::Ignore,
-            ..OpenOptions::default()
-        },
-    )?;
+    let ep = open_with(path, &OpenOptions { sidecars: Sidecars::Ignore, ..OpenOptions::default() })?;
     Ok((ep, lock))
 }
 
@@ -240,10 +177,7 @@ fn binding(base: &Episode, with_identity: bool) -> Result<Object> {
         ("length_T", base.length.into()),
     ]);
     if reader.contains(META_IDENTITY) {
-        fields.insert(
-            "identity".into(),
-            sha256_hex(&reader.read(META_IDENTITY)?).into(),
-        );
+        fields.insert("identity".into(), sha256_hex(&reader.read(META_IDENTITY)?).into());
     } else if with_identity {
         fields.insert("identity".into(), reader.identity()?.digest().into());
     }
@@ -251,10 +185,7 @@ fn binding(base: &Episode, with_identity: bool) -> Result<Object> {
 }
 
 fn text_entry(fields: &Object) -> Result<Extra> {
-    Ok(Extra::new(
-        json::canonical(fields)?.into_bytes(),
-        ContentType::JSON,
-    ))
+    Ok(Extra::new(json::canonical(fields)?.into_bytes(), ContentType::JSON))
 }
 
 /// Checks that neither the episode nor another sidecar holds what is added (W-SID-3).
@@ -264,33 +195,19 @@ fn check_added(side: &Episode, base: &Episode, path: &Path) -> Result<()> {
     };
     let mut taken: BTreeSet<String> = BTreeSet::new();
     // A sidecar that cannot be opened is reported by whoever reads the episode.
-    let sidecars = sidecar_files(path)?
-        .into_iter()
-        .filter_map(|file| ShardReader::open(file).ok().map(Arc::new));
-    for reader in origin
-        .others
-        .iter()
-        .cloned()
-        .chain([Arc::clone(&origin.reader)])
-        .chain(sidecars)
-    {
+    let sidecars = sidecar_files(path)?.into_iter().filter_map(|file| ShardReader::open(file).ok().map(Arc::new));
+    for reader in origin.others.iter().cloned().chain([Arc::clone(&origin.reader)]).chain(sidecars) {
         taken.extend(reader.names().map(str::to_owned));
     }
-    let added: Vec<String> = Plan::entries(side)?
-        .into_iter()
-        .map(|entry| entry.name)
-        .filter(|name| !name.starts_with("meta/"))
-        .collect();
+    let added: Vec<String> =
+        Plan::entries(side)?.into_iter().map(|entry| entry.name).filter(|name| !name.starts_with("meta/")).collect();
     if added.is_empty() {
         return Err(Error::invalid("there is no lane to add"));
     }
     match added.iter().find(|name| taken.contains(*name)) {
-        Some(name) => Err(Error::new(
-            Code::DuplicateName,
-            "W-SID-3",
-            "the episode has this lane already",
-        )
-        .with_entry(name)),
+        Some(name) => {
+            Err(Error::new(Code::DuplicateName, "W-SID-3", "the episode has this lane already").with_entry(name))
+        }
         None => Ok(()),
     }
 }

@@ -22,12 +22,7 @@ impl Episode {
                 .with_found(format_args!("{start} to {end}")));
         }
         let mut part = self.clone();
-        (
-            part.origin,
-            part.chunk_index,
-            part.total_chunks,
-            part.timestep_range,
-        ) = (None, None, None, None);
+        (part.origin, part.chunk_index, part.total_chunks, part.timestep_range) = (None, None, None, None);
         part.length = end.saturating_sub(start);
         part.warnings.clear();
         if start > 0
@@ -36,33 +31,21 @@ impl Episode {
         {
             part.timebase.epoch_ns = first;
         }
-        let mut slicer = Slicer {
-            ep: self,
-            start,
-            end,
-            times: None,
-        };
+        let mut slicer = Slicer { ep: self, start, end, times: None };
         for (lane, channel) in &mut part.lanes {
-            *channel = slicer
-                .channel(channel)
-                .map_err(|e| e.with_entry(&lane.block_name()))?;
+            *channel = slicer.channel(channel).map_err(|e| e.with_entry(&lane.block_name()))?;
         }
         if start > 0
             && !self.lanes.contains_key(&Lane::Ticks)
             && let Some(ticks) = number_steps(start.cast_signed(), part.length)
         {
-            part.lanes
-                .insert(Lane::Ticks, Channel::from_bytes(DType::I32, &[], ticks));
+            part.lanes.insert(Lane::Ticks, Channel::from_bytes(DType::I32, &[], ticks));
         }
         for (key, residual) in &mut part.residuals {
-            *residual = slicer
-                .residual(residual)
-                .map_err(|e| e.with_entry(&format!("residual/{key}")))?;
+            *residual = slicer.residual(residual).map_err(|e| e.with_entry(&format!("residual/{key}")))?;
         }
         for (key, label) in &mut part.labels {
-            let cut = slicer
-                .label(&label.read()?)
-                .map_err(|e| e.with_entry(&format!("label/{key}")))?;
+            let cut = slicer.label(&label.read()?).map_err(|e| e.with_entry(&format!("label/{key}")))?;
             *label = cut.into();
         }
         Ok(part)
@@ -83,11 +66,7 @@ impl Slicer<'_> {
         if self.times.is_none() {
             self.times = self.ep.times_ns()?;
         }
-        let missing = || {
-            Error::invalid(
-                "the steps have no times, so channels and labels with times cannot be cut",
-            )
-        };
+        let missing = || Error::invalid("the steps have no times, so channels and labels with times cannot be cut");
         let times = self.times.as_ref().ok_or_else(missing)?;
         let at = usize::try_from(step).unwrap_or(usize::MAX);
         let after_last = || times.last().map_or(i64::MIN, |last| last.saturating_add(1));
@@ -96,16 +75,10 @@ impl Slicer<'_> {
 
     fn channel(&mut self, channel: &Channel) -> Result<Channel> {
         let length = self.ep.length;
-        let Some(own) = (if channel.has_own_clock() {
-            channel.timestamps()?
-        } else {
-            None
-        }) else {
+        let Some(own) = (if channel.has_own_clock() { channel.timestamps()? } else { None }) else {
             return match channel.length {
                 own if own == length => channel.window(self.start, self.end),
-                own if own == length.saturating_add(1) => {
-                    channel.window(self.start, self.end.saturating_add(1))
-                }
+                own if own == length.saturating_add(1) => channel.window(self.start, self.end.saturating_add(1)),
                 _ => Ok(channel.clone()), // without a time for each step: every part has all of it
             };
         };
@@ -115,11 +88,7 @@ impl Slicer<'_> {
             Ok(own.partition_point(|one| *one < time) as u64)
         };
         let first = if start == 0 { 0 } else { border(start)? };
-        let last = if end == length {
-            own.len() as u64
-        } else {
-            border(end)?
-        };
+        let last = if end == length { own.len() as u64 } else { border(end)? };
         channel.window(first, last.max(first))
     }
 
@@ -128,8 +97,7 @@ impl Slicer<'_> {
         let mut cut = residual.clone();
         cut.steps = self.end.saturating_sub(self.start);
         if residual.kind == ResidualKind::Sign2ndDiff {
-            cut.values =
-                Channel::from_bytes(DType::U8, &[], residual.packed_part(self.start, self.end)?);
+            cut.values = Channel::from_bytes(DType::U8, &[], residual.packed_part(self.start, self.end)?);
             return Ok(cut);
         }
         cut.values = residual.values.window(self.start, self.end)?;
@@ -138,13 +106,10 @@ impl Slicer<'_> {
             cut.window = divisor(residual.window, self.start);
         }
         let window = cut.window.max(1);
-        if let (Some(mut scales), Some(data)) =
-            (residual.scales.clone(), residual.scales_for(window))
-        {
+        if let (Some(mut scales), Some(data)) = (residual.scales.clone(), residual.scales_for(window)) {
             (scales.data, scales.length) = (data, residual.steps.div_ceil(window));
             let first = self.start.checked_div(window).unwrap_or(0);
-            cut.scales =
-                Some(scales.window(first, first.saturating_add(cut.steps.div_ceil(window)))?);
+            cut.scales = Some(scales.window(first, first.saturating_add(cut.steps.div_ceil(window)))?);
         }
         Ok(cut)
     }
@@ -163,17 +128,13 @@ impl Slicer<'_> {
             high = i64::MAX;
         }
         // Half-open; an interval without length is an event at its start.
-        let is_here = |one: &&Interval| {
-            one.start < high && (one.end > low || (one.start == one.end && one.start == low))
-        };
+        let is_here =
+            |one: &&Interval| one.start < high && (one.end > low || (one.start == one.end && one.start == low));
         let moved = |one: &Interval| Interval {
             start: one.start.max(low).saturating_sub(shift),
             end: one.end.min(high).saturating_sub(shift),
             ..one.clone()
         };
-        Ok(Label {
-            unit: label.unit,
-            intervals: label.intervals.iter().filter(is_here).map(moved).collect(),
-        })
+        Ok(Label { unit: label.unit, intervals: label.intervals.iter().filter(is_here).map(moved).collect() })
     }
 }

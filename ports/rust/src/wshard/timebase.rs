@@ -22,42 +22,29 @@ pub struct Timebase {
 impl Timebase {
     /// A fixed rate that starts at time 0.
     pub fn at_rate(tick_hz: f64) -> Self {
-        Self {
-            tick_hz: Some(tick_hz),
-            ..Self::default()
-        }
+        Self { tick_hz: Some(tick_hz), ..Self::default() }
     }
 
     /// The type, as it is stored.
     pub fn type_name(&self) -> &'static str {
-        if self.has_timestamps {
-            "timestamps_ns"
-        } else {
-            "ticks"
-        }
+        if self.has_timestamps { "timestamps_ns" } else { "ticks" }
     }
 
     /// The nanoseconds of one step, at most 2**63 - 1; `None` without a rate.
     pub fn dt_ns(&self) -> Option<i64> {
         // A cast from float to integer keeps to the range of the integer.
-        self.tick_hz
-            .map(|rate| (NANOSECONDS / rate).round_ties_even() as i64)
+        self.tick_hz.map(|rate| (NANOSECONDS / rate).round_ties_even() as i64)
     }
 
     /// The time of step t at the rate; `None` without a rate.
     pub fn time_ns(&self, t: u64) -> Result<Option<i64>> {
-        self.tick_hz
-            .map(|rate| regular_time(self.epoch_ns, t, rate))
-            .transpose()
+        self.tick_hz.map(|rate| regular_time(self.epoch_ns, t, rate)).transpose()
     }
 
     /// The timebase as it is stored.
     pub(crate) fn fields(&self) -> Object {
         let mut fields = Object::new();
-        fields.insert(
-            "tick_hz".into(),
-            self.tick_hz.map_or(Value::Null, Value::from),
-        );
+        fields.insert("tick_hz".into(), self.tick_hz.map_or(Value::Null, Value::from));
         fields.insert("type".into(), Value::from(self.type_name()));
         if let Some(dt) = self.dt_ns() {
             fields.insert("dt_ns".into(), Value::from(dt));
@@ -82,9 +69,7 @@ impl Timebase {
                 }
             };
             let given = |field: &str| base.get(field).filter(|value| **value != Value::Null);
-            let bad = |field, expected| {
-                wrong("W-TIM-1", field, expected, base.get(field)).with_entry(entry)
-            };
+            let bad = |field, expected| wrong("W-TIM-1", field, expected, base.get(field)).with_entry(entry);
             match given("type") {
                 None => {}
                 Some(Value::String(text)) => match text.as_str() {
@@ -95,8 +80,7 @@ impl Timebase {
                 Some(_) => return Err(bad("type", "a string")),
             }
             if let Some(epoch) = given("epoch_ns") {
-                found.epoch_ns =
-                    as_int(epoch).ok_or_else(|| bad("epoch_ns", "an integer within 2**63"))?;
+                found.epoch_ns = as_int(epoch).ok_or_else(|| bad("epoch_ns", "an integer within 2**63"))?;
             }
             let rate = match given("tick_hz") {
                 None => None,
@@ -104,16 +88,9 @@ impl Timebase {
             };
             let period = match given("dt_ns") {
                 None => None,
-                Some(dt) => {
-                    Some(as_int(dt).ok_or_else(|| bad("dt_ns", "an integer within 2**63"))?)
-                }
+                Some(dt) => Some(as_int(dt).ok_or_else(|| bad("dt_ns", "an integer within 2**63"))?),
             };
-            let stated = [
-                rate,
-                period
-                    .filter(|dt| *dt > 0)
-                    .map(|dt| NANOSECONDS / dt as f64),
-            ];
+            let stated = [rate, period.filter(|dt| *dt > 0).map(|dt| NANOSECONDS / dt as f64)];
             for (place, rate) in rates.iter_mut().skip(rank).step_by(2).zip(stated) {
                 *place = rate.filter(|rate| *rate > 0.0);
             }
@@ -121,11 +98,7 @@ impl Timebase {
         // A writer of today says null for a rate that it does not know; those before it left the field out (W-TIM-5).
         let base = episode.get("timebase").and_then(Value::as_object);
         let is_unknown = base.and_then(|base| base.get("tick_hz")) == Some(&Value::Null);
-        let otherwise = if is_unknown {
-            None
-        } else {
-            Some(DEFAULT_RATE_HZ)
-        };
+        let otherwise = if is_unknown { None } else { Some(DEFAULT_RATE_HZ) };
         found.tick_hz = rates.into_iter().flatten().next().or(otherwise);
         Ok(found)
     }
@@ -135,9 +108,7 @@ impl Timebase {
 pub(crate) fn regular_time(start: i64, i: u64, rate: f64) -> Result<i64> {
     let passed = (i as f64 * NANOSECONDS / rate).round_ties_even();
     let fits = passed.abs() < 9_223_372_036_854_775_808.0;
-    fits.then(|| start.checked_add(passed as i64))
-        .flatten()
-        .ok_or_else(overflow)
+    fits.then(|| start.checked_add(passed as i64)).flatten().ok_or_else(overflow)
 }
 
 pub(crate) fn add_time(a: i64, b: i64) -> Result<i64> {
@@ -145,9 +116,5 @@ pub(crate) fn add_time(a: i64, b: i64) -> Result<i64> {
 }
 
 fn overflow() -> Error {
-    Error::new(
-        Code::BadValue,
-        "W-TIM-2",
-        "a time does not fit into 64 bits",
-    )
+    Error::new(Code::BadValue, "W-TIM-2", "a time does not fit into 64 bits")
 }

@@ -33,10 +33,7 @@ pub(crate) struct Frame {
 
 impl Frame {
     pub(crate) fn new(step: i64, is_keyframe: bool, is_hidden: bool) -> Self {
-        Self {
-            step,
-            flags: u8::from(is_keyframe) | (u8::from(is_hidden) << 1),
-        }
+        Self { step, flags: u8::from(is_keyframe) | (u8::from(is_hidden) << 1) }
     }
 
     pub(crate) fn is_keyframe(self) -> bool {
@@ -49,20 +46,12 @@ impl Frame {
 
     /// Packet i is step i, and a keyframe.
     pub(crate) fn plain(count: u64) -> Vec<Self> {
-        (0..count.cast_signed())
-            .map(|step| Self {
-                step,
-                flags: KEYFRAME,
-            })
-            .collect()
+        (0..count.cast_signed()).map(|step| Self { step, flags: KEYFRAME }).collect()
     }
 
     /// Frames as they are stored.
     pub(crate) fn table(frames: &[Self]) -> Vec<i64> {
-        frames
-            .iter()
-            .flat_map(|frame| [frame.step, i64::from(frame.flags)])
-            .collect()
+        frames.iter().flat_map(|frame| [frame.step, i64::from(frame.flags)]).collect()
     }
 
     /// Frames of a stored table of as many packets (W-VID-3).
@@ -70,14 +59,8 @@ impl Frame {
         let pairs = table.chunks_exact(2).enumerate();
         pairs
             .map(|(i, pair)| match *pair {
-                [step, flags @ 0..=3] => Ok(Self {
-                    step,
-                    flags: flags as u8,
-                }),
-                _ => Err(bad_value(
-                    "W-VID-3",
-                    format!("packet {i} has unknown flags"),
-                )),
+                [step, flags @ 0..=3] => Ok(Self { step, flags: flags as u8 }),
+                _ => Err(bad_value("W-VID-3", format!("packet {i} has unknown flags"))),
             })
             .collect()
     }
@@ -86,10 +69,7 @@ impl Frame {
     pub(crate) fn moved(self, start: u64, length: u64) -> Self {
         let step = self.step.saturating_sub(start.cast_signed());
         let is_outside = step < 0 || step.cast_unsigned() >= length;
-        Self {
-            step,
-            flags: self.flags | if is_outside { HIDDEN } else { 0 },
-        }
+        Self { step, flags: self.flags | if is_outside { HIDDEN } else { 0 } }
     }
 }
 
@@ -106,18 +86,11 @@ impl Needs {
         let shown = frames.iter().filter(|frame| !frame.is_hidden()).count() as u64;
         // Counted before memory is made for a length that the file merely claims.
         if shown != length {
-            return Err(
-                bad_value("W-VID-3", "the frames are not the steps of the channel")
-                    .with_expected(format!("{length} frames that are not hidden"))
-                    .with_found(shown.to_string()),
-            );
+            return Err(bad_value("W-VID-3", "the frames are not the steps of the channel")
+                .with_expected(format!("{length} frames that are not hidden"))
+                .with_found(shown.to_string()));
         }
-        let mut steps = vec![
-            None;
-            frames
-                .len()
-                .min(usize::try_from(length).unwrap_or(usize::MAX))
-        ];
+        let mut steps = vec![None; frames.len().min(usize::try_from(length).unwrap_or(usize::MAX))];
         // The last two keyframes: a frame that follows one and precedes it in time needs the one before.
         let (mut before, mut last) = (None, None);
         for (i, frame) in frames.iter().enumerate() {
@@ -130,31 +103,19 @@ impl Needs {
             let step = frame.step;
             let place = usize::try_from(step).ok().and_then(|at| steps.get_mut(at));
             let place = place.ok_or_else(|| {
-                bad_value(
-                    "W-VID-3",
-                    format!("packet {i} is step {step}, which the channel does not have"),
-                )
+                bad_value("W-VID-3", format!("packet {i} is step {step}, which the channel does not have"))
             })?;
             if place.is_some() {
                 return Err(bad_value("W-VID-3", format!("step {step} is there twice")));
             }
-            let start = last
-                .filter(|(_, at)| *at <= step)
-                .or_else(|| before.filter(|(_, at)| *at <= step));
-            let (start, _) = start.ok_or_else(|| {
-                bad_value(
-                    "W-VID-4",
-                    format!("step {step} has no keyframe to start from"),
-                )
-            })?;
+            let start = last.filter(|(_, at)| *at <= step).or_else(|| before.filter(|(_, at)| *at <= step));
+            let (start, _) =
+                start.ok_or_else(|| bad_value("W-VID-4", format!("step {step} has no keyframe to start from")))?;
             *place = Some((i, start));
         }
         let steps: Vec<_> = steps.into_iter().flatten().collect();
         if !steps.is_sorted_by_key(|(_, start)| *start) {
-            return Err(bad_value(
-                "W-VID-4",
-                "a step needs an earlier keyframe than the step before it",
-            ));
+            return Err(bad_value("W-VID-4", "a step needs an earlier keyframe than the step before it"));
         }
         Ok(Self { steps })
     }
@@ -176,31 +137,15 @@ fn bad_value(rule: &'static str, problem: impl Into<Cow<'static, str>>) -> Error
 
 /// Checks what the row of a video says about its pictures (W-VID-5).
 pub(crate) fn check_video(dtype: DType, shape: &[u64], content_type: &str) -> Result<()> {
-    let is_known = matches!(
-        (dtype, shape),
-        (DType::U8 | DType::U16, [_, _] | [_, _, 1]) | (DType::U8, [_, _, 3 | 4])
-    );
-    if !is_known
-        || !shape
-            .iter()
-            .take(2)
-            .all(|side| (1..=LONGEST_SIDE).contains(side))
-    {
-        return Err(bad_metadata(
-            "W-VID-5",
-            "a video does not have pictures of this type and shape",
-        )
-        .with_expected("u8 [H, W], [H, W, 1], [H, W, 3] or [H, W, 4], or u16 [H, W] or [H, W, 1]")
-        .with_found(format!("{} {shape:?}", dtype.name())));
+    let is_known = matches!((dtype, shape), (DType::U8 | DType::U16, [_, _] | [_, _, 1]) | (DType::U8, [_, _, 3 | 4]));
+    if !is_known || !shape.iter().take(2).all(|side| (1..=LONGEST_SIDE).contains(side)) {
+        return Err(bad_metadata("W-VID-5", "a video does not have pictures of this type and shape")
+            .with_expected("u8 [H, W], [H, W, 1], [H, W, 3] or [H, W, 4], or u16 [H, W] or [H, W, 1]")
+            .with_found(format!("{} {shape:?}", dtype.name())));
     }
     let kind = content_type.to_ascii_lowercase();
     if !kind.starts_with("video/") && !kind.starts_with("image/") {
-        return Err(wrong(
-            "W-VID-5",
-            "content_type",
-            "one of video/ or image/",
-            Some(&Value::from(content_type)),
-        ));
+        return Err(wrong("W-VID-5", "content_type", "one of video/ or image/", Some(&Value::from(content_type))));
     }
     Ok(())
 }
@@ -209,12 +154,9 @@ pub(crate) fn check_video(dtype: DType, shape: &[u64], content_type: &str) -> Re
 pub(crate) fn picture_size(content_type: &str, data: &[u8]) -> Option<(u64, u64)> {
     match content_type.to_ascii_lowercase().as_str() {
         "image/png" => {
-            let is_png =
-                data.starts_with(b"\x89PNG\r\n\x1a\n") && data.get(12..16) == Some(b"IHDR");
+            let is_png = data.starts_with(b"\x89PNG\r\n\x1a\n") && data.get(12..16) == Some(b"IHDR");
             let side = |at: usize| {
-                data.get(at..)
-                    .and_then(|rest| rest.first_chunk())
-                    .map(|side| u64::from(u32::from_be_bytes(*side)))
+                data.get(at..).and_then(|rest| rest.first_chunk()).map(|side| u64::from(u32::from_be_bytes(*side)))
             };
             is_png.then(|| Some((side(20)?, side(16)?))).flatten()
         }
@@ -237,11 +179,8 @@ fn jpeg_size(data: &[u8]) -> Option<(u64, u64)> {
                 let length = usize::from(u16::from_be_bytes(*body.first_chunk()?));
                 // A frame header; C4, C8 and CC are tables.
                 if (0xC0..=0xCF).contains(&marker) && !matches!(marker, 0xC4 | 0xC8 | 0xCC) {
-                    let side = |at: usize| {
-                        body.get(at..)?
-                            .first_chunk()
-                            .map(|side| u64::from(u16::from_be_bytes(*side)))
-                    };
+                    let side =
+                        |at: usize| body.get(at..)?.first_chunk().map(|side| u64::from(u16::from_be_bytes(*side)));
                     return Some((side(3)?, side(5)?));
                 }
                 rest = body.get(length.max(2)..)?;
@@ -252,8 +191,5 @@ fn jpeg_size(data: &[u8]) -> Option<(u64, u64)> {
 
 /// Whether the packets of a content type state their sizes in a form that is known here.
 pub(crate) fn states_size(content_type: &str) -> bool {
-    matches!(
-        content_type.to_ascii_lowercase().as_str(),
-        "image/png" | "image/jpeg"
-    )
+    matches!(content_type.to_ascii_lowercase().as_str(), "image/png" | "image/jpeg")
 }

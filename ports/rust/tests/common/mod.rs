@@ -30,11 +30,7 @@ pub fn files(folders: &[&str], ending: &str) -> Vec<PathBuf> {
 }
 
 pub fn read_json(path: &Path) -> Object {
-    let limits = Limits {
-        max_json_bytes: u64::MAX,
-        max_json_nodes: u64::MAX,
-        ..Limits::default()
-    };
+    let limits = Limits { max_json_bytes: u64::MAX, max_json_nodes: u64::MAX, ..Limits::default() };
     json::parse_object(&std::fs::read(path).unwrap(), "the vector", "", &limits).unwrap()
 }
 

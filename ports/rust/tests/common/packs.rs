@@ -27,19 +27,13 @@ impl Write for Memory {
 }
 
 pub fn options() -> WriterOptions {
-    WriterOptions {
-        created: Some("2024-01-01T00:00:00Z".to_owned()),
-        sync: false,
-        ..WriterOptions::default()
-    }
+    WriterOptions { created: Some("2024-01-01T00:00:00Z".to_owned()), sync: false, ..WriterOptions::default() }
 }
 
 pub fn packed(records: &[Record], options: WriterOptions) -> Result<Vec<u8>> {
     let memory = Memory::default();
     let mut writer = ShardPackWriter::to_stream(memory.clone(), options)?;
-    records
-        .iter()
-        .try_for_each(|record| writer.write_record(record))?;
+    records.iter().try_for_each(|record| writer.write_record(record))?;
     writer.finalize()?;
     Ok(memory.bytes())
 }
@@ -49,22 +43,12 @@ pub fn open(bytes: &[u8]) -> Result<ShardPackReader> {
 }
 
 pub fn record(key: &str, entries: &[(&str, &[u8])]) -> Record {
-    let file_entries = entries
-        .iter()
-        .map(|(name, data)| FileEntry::new(*name, *data))
-        .collect();
-    Record {
-        key: key.to_owned(),
-        file_entries,
-        ..Record::default()
-    }
+    let file_entries = entries.iter().map(|(name, data)| FileEntry::new(*name, *data)).collect();
+    Record { key: key.to_owned(), file_entries, ..Record::default() }
 }
 
 /// A record whose entries do not say how they are stored.
 pub fn plain(mut record: Record) -> Record {
-    record
-        .file_entries
-        .iter_mut()
-        .for_each(|entry| entry.compressed = false);
+    record.file_entries.iter_mut().for_each(|entry| entry.compressed = false);
     record
 }

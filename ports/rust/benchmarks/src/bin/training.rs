@@ -16,27 +16,16 @@ const WINDOW: usize = 64;
 const BATCH: usize = 16;
 const ROUNDS: usize = 200;
 /// Entries, and their bytes of a step.
-const CHANNELS: [(&str, usize); 5] = [
-    ("signal/rgb", 64 * 64 * 3),
-    ("signal/state", 14 * 4),
-    ("action/ctrl", 7 * 4),
-    ("reward", 4),
-    ("done", 1),
-];
+const CHANNELS: [(&str, usize); 5] =
+    [("signal/rgb", 64 * 64 * 3), ("signal/state", 14 * 4), ("action/ctrl", 7 * 4), ("reward", 4), ("done", 1)];
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let folder = PathBuf::from(arguments.next().expect("a folder of episodes"));
     let threads = arguments.next().map_or(2, |text| text.parse().unwrap());
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|one| one.unwrap().path())
-        .collect();
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|one| one.unwrap().path()).collect();
     paths.sort();
-    let readers: Vec<ShardReader> = paths
-        .iter()
-        .map(|path| ShardReader::open(path).unwrap())
-        .collect();
+    let readers: Vec<ShardReader> = paths.iter().map(|path| ShardReader::open(path).unwrap()).collect();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     let pool = pool.unwrap();
     let mut random = 18_u64;
@@ -58,17 +47,13 @@ fn main() {
         })
         .collect();
     times.sort();
-    let [best, median] =
-        [times[0], times[ROUNDS / 2]].map(|time| time.as_secs_f64() * 1e6 / BATCH as f64);
+    let [best, median] = [times[0], times[ROUNDS / 2]].map(|time| time.as_secs_f64() * 1e6 / BATCH as f64);
     println!("{threads} threads: best {best:.1} µs per window, median {median:.1}");
 }
 
 /// One array for each channel.
 fn read_batch(readers: &[ShardReader], windows: &[(usize, usize)]) -> Vec<Vec<u8>> {
-    let mut batch: Vec<Vec<u8>> = CHANNELS
-        .iter()
-        .map(|(_, step)| vec![0; step * WINDOW * BATCH])
-        .collect();
+    let mut batch: Vec<Vec<u8>> = CHANNELS.iter().map(|(_, step)| vec![0; step * WINDOW * BATCH]).collect();
     let mut parts: Vec<_> = batch
         .iter_mut()
         .zip(CHANNELS)
@@ -77,13 +62,9 @@ fn read_batch(readers: &[ShardReader], windows: &[(usize, usize)]) -> Vec<Vec<u8
             rows.map(move |(row, (episode, start))| (row, name, *episode, start * step))
         })
         .collect();
-    parts
-        .par_iter_mut()
-        .for_each(|(row, name, episode, start)| {
-            readers[*episode]
-                .decode_window_into(name, *start as u64, row)
-                .unwrap();
-        });
+    parts.par_iter_mut().for_each(|(row, name, episode, start)| {
+        readers[*episode].decode_window_into(name, *start as u64, row).unwrap();
+    });
     drop(parts);
     batch
 }

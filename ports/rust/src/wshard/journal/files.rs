@@ -20,23 +20,15 @@ impl ChunkNames {
     pub(crate) fn of(path: &Path) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let stem = name.strip_suffix(SUFFIX).unwrap_or(&name).to_owned();
-        Self {
-            folder: path.parent().unwrap_or(Path::new("")).to_path_buf(),
-            stem,
-        }
+        Self { folder: path.parent().unwrap_or(Path::new("")).to_path_buf(), stem }
     }
 
     pub(crate) fn folder(&self) -> &Path {
-        if self.folder.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            &self.folder
-        }
+        if self.folder.as_os_str().is_empty() { Path::new(".") } else { &self.folder }
     }
 
     pub(crate) fn chunk(&self, index: u64) -> PathBuf {
-        self.folder
-            .join(format!("{}_chunk_{index:04}{SUFFIX}", self.stem))
+        self.folder.join(format!("{}_chunk_{index:04}{SUFFIX}", self.stem))
     }
 
     pub(crate) fn manifest(&self) -> PathBuf {
@@ -45,9 +37,7 @@ impl ChunkNames {
 
     /// The manifest or the first chunk of an episode that has these names.
     pub(crate) fn existing(&self) -> Option<PathBuf> {
-        [self.manifest(), self.chunk(0)]
-            .into_iter()
-            .find(|path| exists(path))
+        [self.manifest(), self.chunk(0)].into_iter().find(|path| exists(path))
     }
 }
 
@@ -65,23 +55,15 @@ impl RecordingFiles {
     /// The recording of a journal, a chunk, a manifest, or the file that it was begun for.
     pub(crate) fn of(path: &Path) -> Self {
         let text = path.to_string_lossy();
-        let path = text
-            .strip_suffix(PARTIAL)
-            .map_or_else(|| path.to_path_buf(), PathBuf::from);
+        let path = text.strip_suffix(PARTIAL).map_or_else(|| path.to_path_buf(), PathBuf::from);
         let names = ChunkNames::of(&path);
         if let Some(stem) = names.stem.strip_suffix("_manifest") {
             return Self::begun_for(&names.folder.join(stem));
         }
-        let numbered = names
-            .stem
-            .rsplit_once("_chunk_")
-            .filter(|(_, number)| (4..=9).contains(&number.len()));
-        let numbered =
-            numbered.and_then(|(stem, number)| Some((stem, number.parse::<u64>().ok()?)));
+        let numbered = names.stem.rsplit_once("_chunk_").filter(|(_, number)| (4..=9).contains(&number.len()));
+        let numbered = numbered.and_then(|(stem, number)| Some((stem, number.parse::<u64>().ok()?)));
         match numbered {
-            Some((stem, index)) if is_chunk(&path, index) => {
-                Self::begun_for(&names.folder.join(stem))
-            }
+            Some((stem, index)) if is_chunk(&path, index) => Self::begun_for(&names.folder.join(stem)),
             _ => Self { path },
         }
     }
@@ -89,13 +71,9 @@ impl RecordingFiles {
     /// The recording whose chunks have names that begin so.
     fn begun_for(stem: &Path) -> Self {
         if exists(&with(stem, PARTIAL)) {
-            return Self {
-                path: stem.to_path_buf(),
-            }; // the episode was to have a name without a suffix
+            return Self { path: stem.to_path_buf() }; // the episode was to have a name without a suffix
         }
-        Self {
-            path: with(stem, SUFFIX),
-        }
+        Self { path: with(stem, SUFFIX) }
     }
 
     pub(crate) fn names(&self) -> ChunkNames {
@@ -104,14 +82,7 @@ impl RecordingFiles {
 
     /// The journal of a chunk.
     pub(crate) fn journal(&self, index: u64) -> PathBuf {
-        with(
-            &if index == 0 {
-                self.path.clone()
-            } else {
-                self.names().chunk(index)
-            },
-            PARTIAL,
-        )
+        with(&if index == 0 { self.path.clone() } else { self.names().chunk(index) }, PARTIAL)
     }
 
     /// Whether a chunk has a journal that is not empty.

@@ -13,10 +13,7 @@ use crate::wshard::save::{SaveOptions, write_file};
 use crate::{Code, Error, Result};
 
 /// Gives the episode of a journal that this process has recorded and ended to a function that saves it.
-pub(crate) fn save_recorded(
-    journal: &JournalWriter,
-    save: impl FnOnce(&Episode) -> Result<()>,
-) -> Result<Episode> {
+pub(crate) fn save_recorded(journal: &JournalWriter, save: impl FnOnce(&Episode) -> Result<()>) -> Result<Episode> {
     let read = Journal::open(&journal.path, false, true)?;
     if !read.has_end {
         let problem = "the journal has changed since it was written";
@@ -68,19 +65,14 @@ impl Finisher {
         }
         let names = self.files.names();
         let path = names.chunk(self.manifest.chunks.len() as u64);
-        let options = SaveOptions {
-            sync: self.sync,
-            ..SaveOptions::default()
-        };
+        let options = SaveOptions { sync: self.sync, ..SaveOptions::default() };
         let episode = save_recorded(journal, |episode| write_file(&path, episode, &options))?;
         let mut manifest = self.manifest.clone();
         manifest.add_metadata(&episode.metadata);
         manifest.add_chunk(&path, episode.length, None)?;
         manifest.write(&names.manifest(), self.sync)?;
         self.manifest = manifest;
-        self.unfinished
-            .pop_front()
-            .map_or(Ok(()), JournalWriter::remove)
+        self.unfinished.pop_front().map_or(Ok(()), JournalWriter::remove)
     }
 
     /// Finishes all chunks and the last ones, and gives the manifest.
@@ -96,9 +88,7 @@ impl Finisher {
     pub(crate) fn remove(&mut self, last: Vec<JournalWriter>) -> Result<()> {
         self.unfinished.extend(last);
         self.files.remove_chunks()?;
-        std::mem::take(&mut self.unfinished)
-            .into_iter()
-            .try_for_each(JournalWriter::remove)
+        std::mem::take(&mut self.unfinished).into_iter().try_for_each(JournalWriter::remove)
     }
 }
 
@@ -112,11 +102,7 @@ impl RecordingFiles {
         let names = self.names();
         let journals = (1..=last).rev().map(|index| self.journal(index));
         let chunks = (0..=last).rev().map(|index| names.chunk(index));
-        for path in journals
-            .chain([names.manifest()])
-            .chain(chunks)
-            .filter(|path| exists(path))
-        {
+        for path in journals.chain([names.manifest()]).chain(chunks).filter(|path| exists(path)) {
             std::fs::remove_file(&path).map_err(|e| Error::io("cannot remove", Some(&path), e))?;
         }
         Ok(())
@@ -157,16 +143,12 @@ impl RecordingFiles {
 
     /// Recovers a recording under a free name. Journals without a complete start are copied as they are.
     fn recover_beside(&self, sync: bool) -> Result<()> {
-        let ending = self.path.extension().map_or_else(String::new, |ending| {
-            format!(".{}", ending.to_string_lossy())
-        });
+        let ending = self.path.extension().map_or_else(String::new, |ending| format!(".{}", ending.to_string_lossy()));
         let stem = self.path.with_extension("");
-        let beside = (1u64..).map(|number| Self {
-            path: super::files::with(&stem, &format!(".recovered-{number}{ending}")),
-        });
-        let is_free = |files: &Self| {
-            !exists(&files.path) && !exists(&files.journal(0)) && !exists(&files.names().manifest())
-        };
+        let beside =
+            (1u64..).map(|number| Self { path: super::files::with(&stem, &format!(".recovered-{number}{ending}")) });
+        let is_free =
+            |files: &Self| !exists(&files.path) && !exists(&files.journal(0)) && !exists(&files.names().manifest());
         let Some(beside) = beside.into_iter().find(is_free) else {
             return Ok(());
         };
@@ -175,8 +157,7 @@ impl RecordingFiles {
                 let mut index = 0u64;
                 while self.has_journal(index) {
                     let (from, to) = (self.journal(index), beside.journal(index));
-                    std::fs::copy(&from, &to)
-                        .map_err(|e| Error::io("cannot copy", Some(&to), e))?;
+                    std::fs::copy(&from, &to).map_err(|e| Error::io("cannot copy", Some(&to), e))?;
                     index = index.saturating_add(1);
                 }
                 Ok(())

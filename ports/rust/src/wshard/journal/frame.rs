@@ -46,12 +46,7 @@ impl Head {
         out.extend(MAGIC);
         out.extend([self.kind as u8, u8::from(self.is_compressed)]);
         out.extend(self.channel.to_le_bytes());
-        for number in [
-            self.entries,
-            self.stored_size,
-            self.content_size,
-            self.content_crc,
-        ] {
+        for number in [self.entries, self.stored_size, self.content_size, self.content_crc] {
             out.extend(number.to_le_bytes());
         }
         out.extend(self.sequence.to_le_bytes());
@@ -69,11 +64,7 @@ impl Head {
         }
         let u32_at = |at: usize| u32::from_le_bytes(bytes_at(data, at));
         if u32_at(COVERED) != crc32c(data.split_at(COVERED).0) {
-            return broken(
-                Code::ChecksumMismatch,
-                "J-FRM-3",
-                "the head of a frame is damaged",
-            );
+            return broken(Code::ChecksumMismatch, "J-FRM-3", "the head of a frame is damaged");
         }
         let [kind] = bytes_at(data, 4);
         let kind = match kind {
@@ -87,11 +78,7 @@ impl Head {
             ([0], _) => false,
             ([1], Kind::Run) => true,
             _ => {
-                return broken(
-                    Code::UnknownCodec,
-                    "J-FRM-5",
-                    "a frame has a codec that its kind does not have",
-                );
+                return broken(Code::UnknownCodec, "J-FRM-5", "a frame has a codec that its kind does not have");
             }
         };
         let head = Self {
@@ -120,18 +107,10 @@ impl Head {
             ));
         }
         if !is_compressed && head.stored_crc != head.content_crc {
-            return broken(
-                Code::ChecksumMismatch,
-                "J-FRM-8",
-                "a raw frame has two different checksums",
-            );
+            return broken(Code::ChecksumMismatch, "J-FRM-8", "a raw frame has two different checksums");
         }
         if is_compressed && head.stored_size.max(head.content_size) > LARGEST_RUN {
-            return broken(
-                Code::LimitExceeded,
-                "J-FRM-9",
-                "a compressed run is larger than 1 GiB",
-            );
+            return broken(Code::LimitExceeded, "J-FRM-9", "a compressed run is larger than 1 GiB");
         }
         let reachable = u64::from(head.stored_size).saturating_mul(LARGEST_RATIO);
         if is_compressed && u64::from(head.content_size) > reachable {
@@ -149,10 +128,7 @@ impl Head {
 
 /// Some bytes at an offset that the head has.
 fn bytes_at<const N: usize>(data: &[u8; HEAD], at: usize) -> [u8; N] {
-    data.get(at..)
-        .and_then(|rest| rest.first_chunk())
-        .copied()
-        .unwrap_or([0; N])
+    data.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
 }
 
 /// A complete frame, and where its stored bytes are.
@@ -175,13 +151,7 @@ pub(crate) struct Frames {
 
 impl Frames {
     pub(crate) fn new(source: Arc<dyn Source>) -> Self {
-        Self {
-            source,
-            position: 0,
-            sequence: 0,
-            is_ended: false,
-            is_trusted: false,
-        }
+        Self { source, position: 0, sequence: 0, is_ended: false, is_trusted: false }
     }
 
     /// The next frame; `None` after the last. It counts once it was accepted.
@@ -191,25 +161,14 @@ impl Frames {
             return Ok(None);
         }
         if left < HEAD as u64 {
-            return Err(Error::new(
-                Code::Truncated,
-                "J-FRM-1",
-                "the head of a frame is cut off",
-            ));
+            return Err(Error::new(Code::Truncated, "J-FRM-1", "the head of a frame is cut off"));
         }
         let mut data = [0; HEAD];
         read_at(&*self.source, self.position, &mut data)?;
         let head = Head::parse(&data, self.sequence)?;
-        let frame = Frame {
-            head,
-            offset: self.position.saturating_add(HEAD as u64),
-        };
+        let frame = Frame { head, offset: self.position.saturating_add(HEAD as u64) };
         if u64::from(head.stored_size) > self.source.len().saturating_sub(frame.offset) {
-            return Err(Error::new(
-                Code::Truncated,
-                "J-FRM-11",
-                "a frame is cut off",
-            ));
+            return Err(Error::new(Code::Truncated, "J-FRM-11", "a frame is cut off"));
         }
         if !self.is_trusted || head.kind != Kind::Run {
             let mut checksum = 0;
@@ -218,54 +177,32 @@ impl Frames {
                 Ok(())
             })?;
             if checksum != head.stored_crc {
-                return Err(Error::new(
-                    Code::ChecksumMismatch,
-                    "J-FRM-12",
-                    "the stored bytes of a frame are damaged",
-                ));
+                return Err(Error::new(Code::ChecksumMismatch, "J-FRM-12", "the stored bytes of a frame are damaged"));
             }
         }
         let broken = |code, rule, problem: &'static str| Err(Error::new(code, rule, problem));
         match (self.sequence == 0, head.kind == Kind::Start) {
-            (true, false) => broken(
-                Code::BadProfile,
-                "J-ORD-1",
-                "the first frame is not a start frame",
-            ),
+            (true, false) => broken(Code::BadProfile, "J-ORD-1", "the first frame is not a start frame"),
             (false, true) => broken(Code::BadProfile, "J-ORD-2", "there is a second start frame"),
-            _ if self.is_ended => broken(
-                Code::TrailingData,
-                "J-ORD-3",
-                "there is a frame after the end",
-            ),
+            _ if self.is_ended => broken(Code::TrailingData, "J-ORD-3", "there is a frame after the end"),
             _ => Ok(Some(frame)),
         }
     }
 
     /// Counts the frame that `next` gave last.
     pub(crate) fn accept(&mut self, frame: &Frame) {
-        self.position = frame
-            .offset
-            .saturating_add(u64::from(frame.head.stored_size));
+        self.position = frame.offset.saturating_add(u64::from(frame.head.stored_size));
         self.sequence = self.sequence.saturating_add(1);
         self.is_ended = frame.head.kind == Kind::End;
     }
 
     /// Calls a function with the stored bytes of a frame, some at a time.
-    pub(crate) fn pieces(
-        &self,
-        frame: &Frame,
-        mut each: impl FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let end = frame
-            .offset
-            .saturating_add(u64::from(frame.head.stored_size));
+    pub(crate) fn pieces(&self, frame: &Frame, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let end = frame.offset.saturating_add(u64::from(frame.head.stored_size));
         let mut at = frame.offset;
         let mut room = vec![0; PIECE.min(frame.head.stored_size as usize)];
         while at < end {
-            let count = usize::try_from(end.saturating_sub(at))
-                .unwrap_or(PIECE)
-                .min(room.len());
+            let count = usize::try_from(end.saturating_sub(at)).unwrap_or(PIECE).min(room.len());
             let piece = room.get_mut(..count).unwrap_or_default();
             read_at(&*self.source, at, piece)?;
             each(piece)?;
@@ -285,11 +222,7 @@ impl Frames {
 /// Reads bytes. A file that has become shorter is a frame that is cut off.
 pub(crate) fn read_at(source: &dyn Source, offset: u64, data: &mut [u8]) -> Result<()> {
     source.read_at(offset, data).map_err(|e| match e.kind() {
-        std::io::ErrorKind::UnexpectedEof => Error::new(
-            Code::Truncated,
-            "J-FRM-11",
-            "the journal has become shorter",
-        ),
+        std::io::ErrorKind::UnexpectedEof => Error::new(Code::Truncated, "J-FRM-11", "the journal has become shorter"),
         _ => Error::io("cannot read the journal", source.path(), e),
     })
 }

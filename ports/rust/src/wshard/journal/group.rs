@@ -36,14 +36,7 @@ pub struct ChannelDef {
 impl ChannelDef {
     fn new(lane: Lane, dtype: DType, shape: &[u64]) -> Self {
         let shape = shape.to_vec();
-        Self {
-            lane,
-            dtype,
-            shape,
-            layout: Layout::Dense,
-            has_own_clock: false,
-            about: Object::new(),
-        }
+        Self { lane, dtype, shape, layout: Layout::Dense, has_own_clock: false, about: Object::new() }
     }
 
     /// An observation; the shape is that of one step.
@@ -58,28 +51,19 @@ impl ChannelDef {
 
     /// An observation that is one string for each step.
     pub fn text(id: &str) -> Self {
-        Self {
-            layout: Layout::Text,
-            ..Self::signal(id, DType::U8, &[])
-        }
+        Self { layout: Layout::Text, ..Self::signal(id, DType::U8, &[]) }
     }
 
     /// Any number of items for each step, each of the type and shape.
     #[must_use]
     pub fn ragged(self) -> Self {
-        Self {
-            layout: Layout::Ragged,
-            ..self
-        }
+        Self { layout: Layout::Ragged, ..self }
     }
 
     /// Entries have times of their own: record them with [`write`](super::Recorder::write).
     #[must_use]
     pub fn with_own_clock(self) -> Self {
-        Self {
-            has_own_clock: true,
-            ..self
-        }
+        Self { has_own_clock: true, ..self }
     }
 
     /// Sets a field of the channel's row, such as `unit`.
@@ -126,15 +110,11 @@ impl Writing {
     fn of(def: &ChannelDef, block: &str) -> Result<Self> {
         def.lane.check()?;
         let (Lane::Signal(id) | Lane::Action(id)) = &def.lane else {
-            return Err(Error::invalid(
-                "only observations and actions are declared as channels",
-            ));
+            return Err(Error::invalid("only observations and actions are declared as channels"));
         };
-        let size = step_bytes(def.dtype, &def.shape)
-            .filter(|size| (1..=u64::from(LARGEST_RUN)).contains(size));
+        let size = step_bytes(def.dtype, &def.shape).filter(|size| (1..=u64::from(LARGEST_RUN)).contains(size));
         let entry = size.and_then(|size| usize::try_from(size).ok());
-        let entry = entry
-            .ok_or_else(|| Error::invalid("one step of this channel is empty or too large"))?;
+        let entry = entry.ok_or_else(|| Error::invalid("one step of this channel is empty or too large"))?;
         if !matches!(def.layout, Layout::Dense | Layout::Ragged | Layout::Text) {
             return Err(Error::invalid("this layout cannot be recorded"));
         }
@@ -148,11 +128,7 @@ impl Writing {
             row.insert("time_block".into(), format!("time/{block}").into());
         }
         check_row(&row)?;
-        Ok(Self {
-            id: id.clone(),
-            layout: def.layout.clone(),
-            ..Self::with_row(block, def.dtype, entry, row)
-        })
+        Ok(Self { id: id.clone(), layout: def.layout.clone(), ..Self::with_row(block, def.dtype, entry, row) })
     }
 
     /// A field of a step that has no name of its own.
@@ -193,13 +169,8 @@ impl Writing {
     pub(crate) fn check(&self, value: &[u8]) -> Result<()> {
         let fits = match self.layout {
             Layout::Dense => value.len() == self.entry,
-            Layout::Text => {
-                value.len() <= LARGEST_LIMITED as usize / 2 && std::str::from_utf8(value).is_ok()
-            }
-            _ => {
-                value.len().checked_rem(self.entry) == Some(0)
-                    && value.len() <= LARGEST_RUN as usize / 2
-            }
+            Layout::Text => value.len() <= LARGEST_LIMITED as usize / 2 && std::str::from_utf8(value).is_ok(),
+            _ => value.len().checked_rem(self.entry) == Some(0) && value.len() <= LARGEST_RUN as usize / 2,
         };
         if fits {
             return Ok(());
@@ -210,49 +181,29 @@ impl Writing {
             _ => format!("a multiple of {} bytes, at most 512 MiB", self.entry),
         };
         let problem = Error::invalid("a value does not fit its channel").with_entry(&self.block);
-        Err(problem
-            .with_expected(expected)
-            .with_found(format_args!("{} bytes", value.len())))
+        Err(problem.with_expected(expected).with_found(format_args!("{} bytes", value.len())))
     }
 
     pub(crate) fn add(&mut self, value: &[u8]) {
         self.values.extend_from_slice(value);
         if self.is_ragged() {
-            self.sizes
-                .push(value.len().checked_div(self.entry).unwrap_or(0) as u64);
+            self.sizes.push(value.len().checked_div(self.entry).unwrap_or(0) as u64);
         }
     }
 
     /// Forgets what the journal knew: another one follows.
     pub(crate) fn move_on(&mut self) {
-        (
-            self.items,
-            self.has_offsets,
-            self.is_announced,
-            self.compressed,
-        ) = (0, false, false, 0);
+        (self.items, self.has_offsets, self.is_announced, self.compressed) = (0, false, false, 0);
     }
 
     /// Writes the first entries that wait, as the next run.
-    pub(crate) fn write(
-        &mut self,
-        journal: &mut JournalWriter,
-        count: usize,
-        compression: Option<i32>,
-    ) -> Result<()> {
+    pub(crate) fn write(&mut self, journal: &mut JournalWriter, count: usize, compression: Option<i32>) -> Result<()> {
         let items: u64 = self.sizes.iter().take(count).sum();
-        let items = if self.is_ragged() {
-            usize::try_from(items).unwrap_or(usize::MAX)
-        } else {
-            count
-        };
-        let rest = self
-            .values
-            .split_off(items.saturating_mul(self.entry).min(self.values.len()));
+        let items = if self.is_ragged() { usize::try_from(items).unwrap_or(usize::MAX) } else { count };
+        let rest = self.values.split_off(items.saturating_mul(self.entry).min(self.values.len()));
         let content = std::mem::replace(&mut self.values, rest);
         if !content.is_empty() {
-            self.add_run(journal, &content, items, compression)
-                .map_err(|e| e.with_entry(&self.block))?;
+            self.add_run(journal, &content, items, compression).map_err(|e| e.with_entry(&self.block))?;
         }
         if !self.is_ragged() {
             return Ok(());
@@ -294,12 +245,7 @@ impl Writing {
             self.is_announced = true;
         }
         let mut stored = Vec::new();
-        frames::append_frame(
-            &mut stored,
-            content,
-            compression.unwrap_or(3),
-            filters.as_ref(),
-        )?;
+        frames::append_frame(&mut stored, content, compression.unwrap_or(3), filters.as_ref())?;
         self.compressed = self.compressed.saturating_add(content.len() as u64);
         journal.add_run(self.number, entries, content, Some(&stored))
     }
@@ -309,21 +255,11 @@ impl Writing {
     fn choose(&self, content: &[u8], level: i32) -> Result<(bool, Option<Filters>)> {
         let held = content.len().checked_div(self.entry).unwrap_or(0);
         let is_small = self.entry <= LARGEST_LIMITED as usize / 2;
-        let is_camera = matches!(self.dtype, DType::U8 | DType::U16)
-            && !self.is_ragged()
-            && held > 1
-            && is_small;
+        let is_camera = matches!(self.dtype, DType::U8 | DType::U16) && !self.is_ragged() && held > 1 && is_small;
         // Differences need two steps.
         let least = if is_camera { 2 } else { 1 };
-        let entries = usize::try_from(TRIED)
-            .unwrap_or(0)
-            .checked_div(self.entry)
-            .unwrap_or(0)
-            .max(least)
-            .min(held);
-        let tried = content
-            .get(..entries.saturating_mul(self.entry))
-            .unwrap_or(content);
+        let entries = usize::try_from(TRIED).unwrap_or(0).checked_div(self.entry).unwrap_or(0).max(least).min(held);
+        let tried = content.get(..entries.saturating_mul(self.entry)).unwrap_or(content);
         let size = |filters: Option<&Filters>| {
             let mut out = Vec::new();
             frames::append_frame(&mut out, tried, level, filters).map(|()| out.len())
@@ -331,15 +267,8 @@ impl Writing {
         let plain = size(None)?;
         let mut best = (plain, None);
         if is_camera {
-            let delta = Delta {
-                order: 1,
-                width: self.dtype.size(),
-                row: self.entry,
-            };
-            let filters = Filters {
-                delta: Some(delta),
-                planes: None,
-            };
+            let delta = Delta { order: 1, width: self.dtype.size(), row: self.entry };
+            let filters = Filters { delta: Some(delta), planes: None };
             let smaller = size(Some(&filters))?;
             if smaller < plain {
                 best = (smaller, Some(filters));
@@ -366,66 +295,35 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    pub(crate) fn new(
-        channels: Vec<Writing>,
-        named: usize,
-        flush_steps: usize,
-        max_bytes: Option<u64>,
-    ) -> Self {
-        let largest = max_bytes.map_or(LARGEST_BUFFER, |most| {
-            (most / RUNS_IN_FILE).clamp(1, LARGEST_BUFFER)
-        });
-        let step = channels
-            .iter()
-            .filter(|one| !one.is_ragged())
-            .fold(1u64, |sum, one| sum.saturating_add(one.entry as u64));
+    pub(crate) fn new(channels: Vec<Writing>, named: usize, flush_steps: usize, max_bytes: Option<u64>) -> Self {
+        let largest = max_bytes.map_or(LARGEST_BUFFER, |most| (most / RUNS_IN_FILE).clamp(1, LARGEST_BUFFER));
+        let step =
+            channels.iter().filter(|one| !one.is_ragged()).fold(1u64, |sum, one| sum.saturating_add(one.entry as u64));
         let most = usize::try_from(largest.checked_div(step).unwrap_or(1)).unwrap_or(usize::MAX);
-        Self {
-            channels,
-            named,
-            most: flush_steps.min(most).max(1),
-            largest,
-            count: 0,
-            since: None,
-            last_time: None,
-        }
+        Self { channels, named, most: flush_steps.min(most).max(1), largest, count: 0, since: None, last_time: None }
     }
 
     /// Gives the channels their numbers in the journal, and adds their rows to others.
     pub(crate) fn number(&mut self, rows: &mut Vec<Value>) -> Result<()> {
         for channel in &mut self.channels {
             let too_many = |_| Error::invalid("too many channels for a journal");
-            channel.number = u16::try_from(rows.len().saturating_add(1))
-                .map_err(too_many)?
-                .saturating_sub(1);
+            channel.number = u16::try_from(rows.len().saturating_add(1)).map_err(too_many)?.saturating_sub(1);
             rows.push(channel.row.clone().into());
             if channel.is_ragged() {
-                rows.push(
-                    Writing::flat(&offsets_name(&channel.block), DType::I64)
-                        .row
-                        .into(),
-                );
+                rows.push(Writing::flat(&offsets_name(&channel.block), DType::I64).row.into());
             }
         }
         Ok(())
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        let ragged = self
-            .channels
-            .iter()
-            .filter(|one| one.is_ragged())
-            .map(|one| one.values.len() as u64)
-            .sum::<u64>();
+        let ragged = self.channels.iter().filter(|one| one.is_ragged()).map(|one| one.values.len() as u64).sum::<u64>();
         self.count >= self.most || ragged >= self.largest
     }
 
     /// The bytes that wait.
     pub(crate) fn bytes(&self) -> u64 {
-        self.channels
-            .iter()
-            .map(|one| one.values.len() as u64)
-            .sum()
+        self.channels.iter().map(|one| one.values.len() as u64).sum()
     }
 
     pub(crate) fn check_time(&self, time: i64) -> Result<()> {

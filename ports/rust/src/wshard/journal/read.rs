@@ -18,14 +18,7 @@ use crate::wshard::rows::Row;
 use crate::{Code, DType, Error, Limits, Result};
 
 /// The blocks that follow the steps and are not in a lane with names.
-pub(crate) const FLAT_BLOCKS: [&str; 6] = [
-    REWARD,
-    REWARD_EXACT,
-    DONE,
-    TERMINATED,
-    TRUNCATED,
-    TIMESTAMPS,
-];
+pub(crate) const FLAT_BLOCKS: [&str; 6] = [REWARD, REWARD_EXACT, DONE, TERMINATED, TRUNCATED, TIMESTAMPS];
 const LARGEST_ENTRY: u64 = u32::MAX as u64;
 
 pub(crate) fn offsets_name(block: &str) -> String {
@@ -95,8 +88,7 @@ impl Journal {
     /// Reads the journal at a path and checks all of it; one that this process wrote can be trusted.
     pub(crate) fn open(path: &Path, decodes: bool, is_trusted: bool) -> Result<Self> {
         let source: Arc<dyn Source> = Arc::new(FileSource::open(path)?);
-        let mut journal =
-            Self::parse(source, decodes, is_trusted).map_err(|e| e.with_path(Some(path)))?;
+        let mut journal = Self::parse(source, decodes, is_trusted).map_err(|e| e.with_path(Some(path)))?;
         journal.path = Some(path.to_path_buf());
         journal.reason = journal.reason.map(|reason| reason.with_path(Some(path)));
         Ok(journal)
@@ -117,9 +109,9 @@ impl Journal {
                 Ok(journal)
             }
             (None, Some(reason)) => Err(reason),
-            (None, None) => Err(Error::invalid("nothing was recorded yet")
-                .with_rule("J-1")
-                .with_found("an empty file")),
+            (None, None) => {
+                Err(Error::invalid("nothing was recorded yet").with_rule("J-1").with_found("an empty file"))
+            }
         }
     }
 
@@ -150,9 +142,7 @@ impl Journal {
     fn read(&mut self, bad: Option<(u64, &Error)>) -> Result<()> {
         loop {
             let taken = self.frames.next().and_then(|frame| match (frame, bad) {
-                (Some(frame), Some((offset, error))) if frame.offset == offset => {
-                    Err(error.clone())
-                }
+                (Some(frame), Some((offset, error))) if frame.offset == offset => Err(error.clone()),
                 (Some(frame), _) => self.take(&frame).map(|()| Some(frame)),
                 (None, _) => Ok(None),
             });
@@ -175,10 +165,7 @@ impl Journal {
 
     /// The bytes after them.
     pub(crate) fn lost_bytes(&self) -> u64 {
-        self.frames
-            .source
-            .len()
-            .saturating_sub(self.frames.position)
+        self.frames.source.len().saturating_sub(self.frames.position)
     }
 
     /// Whether the recorder has ended the recording.
@@ -193,25 +180,10 @@ impl Journal {
         }
         let limits = Limits::default();
         if u64::from(frame.head.content_size) > limits.max_json_bytes {
-            return Err(Error::new(
-                Code::LimitExceeded,
-                "J-TXT-2",
-                "the JSON of a frame is longer than 16 MiB",
-            ));
+            return Err(Error::new(Code::LimitExceeded, "J-TXT-2", "the JSON of a frame is longer than 16 MiB"));
         }
-        let fields = parse_object(
-            &self.frames.stored(frame)?,
-            "the content of a frame",
-            "J-TXT-1",
-            &limits,
-        );
-        let fields = fields.map_err(|e| {
-            if e.code() == Code::LimitExceeded {
-                e.with_rule("J-TXT-2")
-            } else {
-                e
-            }
-        })?;
+        let fields = parse_object(&self.frames.stored(frame)?, "the content of a frame", "J-TXT-1", &limits);
+        let fields = fields.map_err(|e| if e.code() == Code::LimitExceeded { e.with_rule("J-TXT-2") } else { e })?;
         if frame.head.kind == Kind::Start {
             return self.take_start(&fields);
         }
@@ -224,33 +196,18 @@ impl Journal {
 
     fn take_start(&mut self, fields: &Object) -> Result<()> {
         if fields.get("v") != Some(&Value::Int(1)) {
-            return Err(wrong("J-STA-1", "v", "the integer 1", fields.get("v"))
-                .with_code(Code::UnsupportedVersion));
+            return Err(wrong("J-STA-1", "v", "the integer 1", fields.get("v")).with_code(Code::UnsupportedVersion));
         }
         let Some(Value::Object(episode)) = fields.get("episode") else {
-            return Err(wrong(
-                "J-STA-2",
-                "episode",
-                "an object",
-                fields.get("episode"),
-            ));
+            return Err(wrong("J-STA-2", "episode", "an object", fields.get("episode")));
         };
-        Episode::parse(&with_length(episode, 0), &Object::new())
-            .map_err(|e| as_rule(e, "J-STA-2"))?;
+        Episode::parse(&with_length(episode, 0), &Object::new()).map_err(|e| as_rule(e, "J-STA-2"))?;
         let (index, first_step) = match fields.get("chunk") {
             None | Some(Value::Null) => (0, 0),
             Some(chunk) => {
                 let count = |field| chunk.get(field).and_then(as_count);
-                let bad = || {
-                    bad_metadata(
-                        "J-STA-3",
-                        "'chunk' does not say which part of a recording this is",
-                    )
-                };
-                (
-                    count("index").filter(|index| *index > 0).ok_or_else(bad)?,
-                    count("first_step").ok_or_else(bad)?,
-                )
+                let bad = || bad_metadata("J-STA-3", "'chunk' does not say which part of a recording this is");
+                (count("index").filter(|index| *index > 0).ok_or_else(bad)?, count("first_step").ok_or_else(bad)?)
             }
         };
         let added = self.new_channels(fields.get("channels"))?;
@@ -274,10 +231,7 @@ impl Journal {
             if self.by_block.contains_key(&row.block) || !names.insert(row.block.clone()) {
                 return Err(bad_metadata(
                     "J-CHN-2",
-                    format!(
-                        "two rows of the journal describe the block {:.80?}",
-                        row.block
-                    ),
+                    format!("two rows of the journal describe the block {:.80?}", row.block),
                 ));
             }
             let number = self.channels.len().saturating_add(added.len());
@@ -286,8 +240,7 @@ impl Journal {
                 before.offsets = Some(number);
                 owner = Some((number.saturating_sub(1), before.row.block.clone()));
             }
-            let Some(step) = recordable_step(&row, owner.as_ref().map(|(_, block)| block.as_str()))
-            else {
+            let Some(step) = recordable_step(&row, owner.as_ref().map(|(_, block)| block.as_str())) else {
                 return Err(bad_metadata(
                     "J-CHN-3",
                     format!("the row of the block {:.80?} cannot be recorded", row.block),
@@ -305,21 +258,16 @@ impl Journal {
             });
         }
         match added.last() {
-            Some(last) if last.is_ragged() => Err(bad_metadata(
-                "J-CHN-3",
-                format!(
-                    "the offsets of {:.80?} are not the next row",
-                    last.row.block
-                ),
-            )),
+            Some(last) if last.is_ragged() => {
+                Err(bad_metadata("J-CHN-3", format!("the offsets of {:.80?} are not the next row", last.row.block)))
+            }
             _ => Ok(added),
         }
     }
 
     fn add_channels(&mut self, added: Vec<Recorded>) {
         for one in added {
-            self.by_block
-                .insert(one.row.block.clone(), self.channels.len());
+            self.by_block.insert(one.row.block.clone(), self.channels.len());
             self.channels.push(one);
         }
     }
@@ -332,14 +280,11 @@ impl Journal {
             Some(Value::Object(object)) => Ok(object.clone()),
             other => Err(wrong("J-NOT-1", field, "an object", other)),
         };
-        let (metadata, dropped, filters) =
-            (object("metadata")?, object("dropped")?, object("filters")?);
+        let (metadata, dropped, filters) = (object("metadata")?, object("dropped")?, object("filters")?);
         // Those above 2**63 - 1 count as that.
         let count = |field| match fields.get(field) {
             None => Ok(None),
-            Some(value) if value.is_natural() => {
-                Ok(Some(as_count(value).unwrap_or(i64::MAX as u64)))
-            }
+            Some(value) if value.is_natural() => Ok(Some(as_count(value).unwrap_or(i64::MAX as u64))),
             other => Err(wrong("J-NOT-1", field, "an integer of 0 or more", other)),
         };
         let (length, filled) = (count("length_T")?, count("filled")?);
@@ -355,24 +300,15 @@ impl Journal {
         };
         let filters = self.note_filters(&filters, &added)?;
         // From here on nothing can fail.
-        added
-            .iter_mut()
-            .for_each(|one| one.filled = filled.unwrap_or(0));
+        added.iter_mut().for_each(|one| one.filled = filled.unwrap_or(0));
         self.add_channels(added);
         for (block, filters) in filters {
-            if let Some(channel) = self
-                .by_block
-                .get(&block)
-                .and_then(|number| self.channels.get_mut(*number))
-            {
+            if let Some(channel) = self.by_block.get(&block).and_then(|number| self.channels.get_mut(*number)) {
                 channel.runs.filters = Some(filters);
             }
         }
         if let Some((name, label)) = label {
-            let known = self.labels.entry(name).or_insert_with(|| Label {
-                unit: label.unit,
-                intervals: Vec::new(),
-            });
+            let known = self.labels.entry(name).or_insert_with(|| Label { unit: label.unit, intervals: Vec::new() });
             known.intervals.extend(label.intervals);
         }
         self.length = length.or(self.length);
@@ -387,33 +323,16 @@ impl Journal {
         let Some(interval) = fields.get("interval") else {
             return Ok(None);
         };
-        let name = fields
-            .get("label")
-            .and_then(Value::as_str)
-            .filter(|name| !name.is_empty());
-        let name = name.ok_or_else(|| {
-            wrong(
-                "J-NOT-1",
-                "label",
-                "a string with something in it",
-                fields.get("label"),
-            )
-        })?;
-        let mut lane =
-            Object::from([("intervals".to_owned(), Value::List(vec![interval.clone()]))]);
+        let name = fields.get("label").and_then(Value::as_str).filter(|name| !name.is_empty());
+        let name =
+            name.ok_or_else(|| wrong("J-NOT-1", "label", "a string with something in it", fields.get("label")))?;
+        let mut lane = Object::from([("intervals".to_owned(), Value::List(vec![interval.clone()]))]);
         if let Some(unit) = fields.get("unit") {
             lane.insert("unit".into(), unit.clone());
         }
         let label = Label::parse(&lane).map_err(|e| as_rule(e, "J-NOT-1"))?;
-        if self
-            .labels
-            .get(name)
-            .is_some_and(|known| known.unit != label.unit)
-        {
-            return Err(bad_metadata(
-                "J-NOT-1",
-                format!("the intervals of the label {name:.80?} have two units"),
-            ));
+        if self.labels.get(name).is_some_and(|known| known.unit != label.unit) {
+            return Err(bad_metadata("J-NOT-1", format!("the intervals of the label {name:.80?} have two units")));
         }
         Ok(Some((name.to_owned(), label)))
     }
@@ -422,24 +341,15 @@ impl Journal {
     fn note_filters(&self, listed: &Object, added: &[Recorded]) -> Result<Vec<(String, Filters)>> {
         let mut found = Vec::new();
         for (block, list) in listed {
-            let known = self
-                .by_block
-                .get(block)
-                .and_then(|number| self.channels.get(*number));
+            let known = self.by_block.get(block).and_then(|number| self.channels.get(*number));
             let known = known.or_else(|| added.iter().find(|one| one.row.block == *block));
-            let Some(known) =
-                known.filter(|one| one.runs.list.is_empty() && one.runs.filters.is_none())
-            else {
-                let problem =
-                    format!("a note has filters for {block:.80?}, which is unknown or has begun");
+            let Some(known) = known.filter(|one| one.runs.list.is_empty() && one.runs.filters.is_none()) else {
+                let problem = format!("a note has filters for {block:.80?}, which is unknown or has begun");
                 return Err(bad_metadata("J-FLT-1", problem));
             };
-            let filters =
-                Filters::from_json(list).map_err(|e| e.with_rule("J-FLT-2").with_entry(block))?;
+            let filters = Filters::from_json(list).map_err(|e| e.with_rule("J-FLT-2").with_entry(block))?;
             let size = usize::try_from(known.step).unwrap_or(usize::MAX);
-            filters
-                .check_frame(size)
-                .map_err(|e| e.with_rule("J-FLT-3").with_entry(block))?;
+            filters.check_frame(size).map_err(|e| e.with_rule("J-FLT-3").with_entry(block))?;
             found.push((block.clone(), filters));
         }
         Ok(found)
@@ -454,16 +364,7 @@ impl Journal {
             return Err(Error::new(Code::BadHeader, "J-RUN-1", problem));
         };
         let locate = |e: Error| e.with_entry(&channel.row.block);
-        channel
-            .runs
-            .check(
-                &self.frames,
-                frame,
-                channel.step,
-                channel.is_text(),
-                self.decodes,
-            )
-            .map_err(locate)?;
+        channel.runs.check(&self.frames, frame, channel.step, channel.is_text(), self.decodes).map_err(locate)?;
         let mut last_offset = 0;
         if let Some(owner) = channel.owner.and_then(|owner| self.channels.get(owner)) {
             last_offset = self.check_offsets(channel, owner, frame).map_err(locate)?;
@@ -480,30 +381,23 @@ impl Journal {
     fn check_offsets(&self, channel: &Recorded, owner: &Recorded, frame: &Frame) -> Result<u64> {
         let bad = |rule, problem: String| Error::new(Code::BadValue, rule, problem);
         if frame.head.is_compressed {
-            return Err(Error::new(
-                Code::BadHeader,
-                "J-RAG-1",
-                "a run of offsets is compressed",
-            ));
+            return Err(Error::new(Code::BadHeader, "J-RAG-1", "a run of offsets is compressed"));
         }
-        let (mut last, mut is_first) = (
-            channel.last_offset.cast_signed(),
-            channel.runs.list.is_empty(),
-        );
+        let (mut last, mut is_first) = (channel.last_offset.cast_signed(), channel.runs.list.is_empty());
         self.frames.pieces(frame, |piece| {
             for offset in each(piece, i64::from_le_bytes) {
                 if (is_first && offset != 0) || offset < last {
-                    return Err(bad("J-RAG-2", format!("the first offset is not 0, or offsets run backwards: {offset} after {last}")));
+                    return Err(bad(
+                        "J-RAG-2",
+                        format!("the first offset is not 0, or offsets run backwards: {offset} after {last}"),
+                    ));
                 }
                 (last, is_first) = (offset, false);
             }
             Ok(())
         })?;
         if last.cast_unsigned() > owner.held {
-            return Err(bad(
-                "J-RAG-3",
-                format!("an offset counts {last} items of {}", owner.held),
-            ));
+            return Err(bad("J-RAG-3", format!("an offset counts {last} items of {}", owner.held)));
         }
         Ok(last.cast_unsigned())
     }
@@ -518,8 +412,8 @@ impl Journal {
             if let Some(offset) = self.bad_text_of(channel)?
                 && first.as_ref().is_none_or(|(before, _)| offset < *before)
             {
-                let error = Error::new(Code::BadValue, "J-RAG-4", "a string is not UTF-8")
-                    .with_entry(&channel.row.block);
+                let error =
+                    Error::new(Code::BadValue, "J-RAG-4", "a string is not UTF-8").with_entry(&channel.row.block);
                 first = Some((offset, error));
             }
         }
@@ -527,10 +421,7 @@ impl Journal {
     }
 
     fn bad_text_of(&self, channel: &Recorded) -> Result<Option<u64>> {
-        let Some(offsets) = channel
-            .offsets
-            .and_then(|offsets| self.channels.get(offsets))
-        else {
+        let Some(offsets) = channel.offsets.and_then(|offsets| self.channels.get(offsets)) else {
             return Ok(None);
         };
         let mut text = TextCheck::new(&channel.runs);
@@ -556,10 +447,7 @@ fn recordable_step(row: &Row, owner: Option<&str>) -> Option<u64> {
     let is_flat = row.shape.is_empty();
     let is_placed = match owner {
         Some(owner) => {
-            row.block == offsets_name(owner)
-                && row.text("time_block").is_empty()
-                && row.dtype == DType::I64
-                && is_flat
+            row.block == offsets_name(owner) && row.text("time_block").is_empty() && row.dtype == DType::I64 && is_flat
         }
         None => {
             let is_clock = row.block.starts_with("time/");
@@ -572,14 +460,11 @@ fn recordable_step(row: &Row, owner: Option<&str>) -> Option<u64> {
     let is_known = match row.text("layout") {
         _ if row.is_dense() => offsets.is_empty(),
         "ragged" => has_name && offsets == offsets_name(&row.block),
-        "text" => {
-            has_name && offsets == offsets_name(&row.block) && row.dtype == DType::U8 && is_flat
-        }
+        "text" => has_name && offsets == offsets_name(&row.block) && row.dtype == DType::U8 && is_flat,
         _ => false,
     };
     let is_given = |field| row.fields.get(field).is_some_and(|value| !value.is_null());
-    let step =
-        step_bytes(row.dtype, &row.shape).filter(|step| (1..=LARGEST_ENTRY).contains(step))?;
+    let step = step_bytes(row.dtype, &row.shape).filter(|step| (1..=LARGEST_ENTRY).contains(step))?;
     (is_placed && is_known && !is_given("length") && !is_given("start_ns")).then_some(step)
 }
 

@@ -124,16 +124,11 @@ impl RecordOptions {
     /// The content of the start frame, without channels.
     fn start(&self) -> Result<Object> {
         let mut ep = Episode::new(self.episode_id.as_str(), 0);
-        (ep.env_id, ep.timebase, ep.metadata) = (
-            self.env_id.clone(),
-            self.timebase.clone(),
-            self.metadata.clone(),
-        );
-        if self.episode_id.is_empty()
-            || !matches!(self.compression, Codec::None | Codec::Zstd)
-            || self.flush_steps == 0
+        (ep.env_id, ep.timebase, ep.metadata) = (self.env_id.clone(), self.timebase.clone(), self.metadata.clone());
+        if self.episode_id.is_empty() || !matches!(self.compression, Codec::None | Codec::Zstd) || self.flush_steps == 0
         {
-            let problem = "a recording needs an id and runs of at least one step, and is compressed with zstd or not at all";
+            let problem =
+                "a recording needs an id and runs of at least one step, and is compressed with zstd or not at all";
             return Err(Error::invalid(problem));
         }
         let mut fields = ep.episode_fields();
@@ -189,10 +184,7 @@ impl Recorder {
         let mut start = options.start().map_err(located)?;
         let (mut steps, mut clocked) = groups(&options).map_err(located)?;
         let mut rows = Vec::new();
-        clocked
-            .iter_mut()
-            .try_for_each(|group| group.number(&mut rows))
-            .map_err(located)?;
+        clocked.iter_mut().try_for_each(|group| group.number(&mut rows)).map_err(located)?;
         start.insert("channels".into(), Value::List(rows.clone()));
         let in_start = rows.len();
         steps.number(&mut rows).map_err(located)?;
@@ -202,16 +194,9 @@ impl Recorder {
         let begun = journal.add_text(Kind::Start, &start).and_then(|()| {
             let later = rows.get(in_start..).unwrap_or_default();
             if !later.is_empty() {
-                journal.add_text(
-                    Kind::Note,
-                    &json::object([("channels", later.to_vec().into())]),
-                )?;
+                journal.add_text(Kind::Note, &json::object([("channels", later.to_vec().into())]))?;
             }
-            if options.sync == SyncPolicy::Never {
-                journal.flush()
-            } else {
-                journal.sync_with_name()
-            }
+            if options.sync == SyncPolicy::Never { journal.flush() } else { journal.sync_with_name() }
         });
         if let Err(e) = begun {
             let _ = journal.remove(); // the first error counts
@@ -221,70 +206,48 @@ impl Recorder {
         let finisher = Finisher::new(files.clone(), &options);
         let interval = options.flush_interval.min(SYNC_INTERVAL).div_f32(2.0);
         let journal_path = path.clone();
-        let tape = Arc::new(Mutex::new(Tape::new(
-            files, options, start, journal, steps, clocked,
-        )));
+        let tape = Arc::new(Mutex::new(Tape::new(files, options, start, journal, steps, clocked)));
         let finisher = Arc::new(Mutex::new(finisher));
         let (stop, stopped) = mpsc::channel();
         let (tape_of_helper, finisher_of_helper) = (Arc::clone(&tape), Arc::clone(&finisher));
-        let helper = std::thread::Builder::new()
-            .name("shard-recorder".into())
-            .spawn(move || {
-                while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                    let full = held(&tape_of_helper).tend();
-                    held(&finisher_of_helper).take(full);
-                    let unsynced = held(&tape_of_helper).due_for_sync();
-                    if let Some(Err(e)) = unsynced.map(|file| file.sync_data()) {
-                        let failed = Error::io("cannot record", Some(&journal_path), e);
-                        held(&tape_of_helper).fail(failed);
-                    }
+        let helper = std::thread::Builder::new().name("shard-recorder".into()).spawn(move || {
+            while stopped.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                let full = held(&tape_of_helper).tend();
+                held(&finisher_of_helper).take(full);
+                let unsynced = held(&tape_of_helper).due_for_sync();
+                if let Some(Err(e)) = unsynced.map(|file| file.sync_data()) {
+                    let failed = Error::io("cannot record", Some(&journal_path), e);
+                    held(&tape_of_helper).fail(failed);
                 }
-            });
+            }
+        });
         let helper = helper.map_err(|e| Error::io("cannot record", Some(&path), e))?;
-        Ok(Self {
-            path,
-            tape,
-            finisher,
-            helper: Some((stop, helper)),
-        })
+        Ok(Self { path, tape, finisher, helper: Some((stop, helper)) })
     }
 
     /// Records one step: a value for every channel without a clock of its own. If a value does not fit, the step is not
     /// recorded, the error names the channel, and you can continue.
     pub fn write_step(&self, step: &Step<'_>) -> Result<()> {
-        held(&self.tape)
-            .write_step(step)
-            .map_err(|e| e.with_path(Some(&self.path)))
+        held(&self.tape).write_step(step).map_err(|e| e.with_path(Some(&self.path)))
     }
 
     /// Records one entry of a channel that has a clock of its own.
     pub fn write(&self, channel: &str, value: &[u8], timestamp_ns: i64) -> Result<()> {
-        held(&self.tape)
-            .write(channel, value, timestamp_ns)
-            .map_err(|e| e.with_path(Some(&self.path)))
+        held(&self.tape).write(channel, value, timestamp_ns).map_err(|e| e.with_path(Some(&self.path)))
     }
 
     /// Records observations after the last step. No step can follow.
     pub fn write_final(&self, values: &[(&str, &[u8])]) -> Result<()> {
-        held(&self.tape)
-            .write_final(values)
-            .map_err(|e| e.with_path(Some(&self.path)))
+        held(&self.tape).write_final(values).map_err(|e| e.with_path(Some(&self.path)))
     }
 
     /// Adds an interval to a label, in steps of the whole recording.
     pub fn annotate(&self, label: &str, interval: Interval) -> Result<()> {
         check_id(label)?;
-        let lane = Label {
-            intervals: vec![interval],
-            ..Label::default()
-        };
+        let lane = Label { intervals: vec![interval], ..Label::default() };
         let fields = lane.fields();
         Label::parse(&fields)?;
-        let interval = fields
-            .get("intervals")
-            .and_then(Value::as_list)
-            .and_then(<[Value]>::first)
-            .cloned();
+        let interval = fields.get("intervals").and_then(Value::as_list).and_then(<[Value]>::first).cloned();
         let note = json::object([
             ("interval", interval.unwrap_or_default()),
             ("label", label.into()),
@@ -324,10 +287,7 @@ impl Recorder {
         let full = tape.take_journals();
         if !tape.has_rolled() {
             check_target(&self.path, overwrite)?;
-            let options = SaveOptions {
-                sync: tape.options.sync != SyncPolicy::Never,
-                ..SaveOptions::default()
-            };
+            let options = SaveOptions { sync: tape.options.sync != SyncPolicy::Never, ..SaveOptions::default() };
             for journal in full {
                 save_recorded(&journal, |episode| save_over(&self.path, episode, &options))?;
                 journal.remove()?;
@@ -337,8 +297,7 @@ impl Recorder {
         let manifest = held(&self.finisher).finish_all(full)?;
         if overwrite && exists(&self.path) {
             refuse_sidecars(&self.path)?;
-            std::fs::remove_file(&self.path)
-                .map_err(|e| Error::io("cannot remove", Some(&self.path), e))?; // the chunks replace it
+            std::fs::remove_file(&self.path).map_err(|e| Error::io("cannot remove", Some(&self.path), e))?; // the chunks replace it
         }
         Ok(manifest)
     }
@@ -350,11 +309,7 @@ impl Recorder {
         let has_rolled = tape.has_rolled();
         let full = tape.take_journals();
         let mut finisher = held(&self.finisher);
-        if has_rolled {
-            finisher.remove(full)
-        } else {
-            full.into_iter().try_for_each(JournalWriter::remove)
-        }
+        if has_rolled { finisher.remove(full) } else { full.into_iter().try_for_each(JournalWriter::remove) }
     }
 
     /// Stops the helper.
@@ -377,14 +332,7 @@ impl Drop for Recorder {
 
 /// The channels of the steps, and those with clocks of their own.
 fn groups(options: &RecordOptions) -> Result<(Group, Vec<Group>)> {
-    let group = |channels, named| {
-        Group::new(
-            channels,
-            named,
-            options.flush_steps,
-            options.max_bytes_per_file,
-        )
-    };
+    let group = |channels, named| Group::new(channels, named, options.flush_steps, options.max_bytes_per_file);
     let (mut channels, mut clocked): (Vec<Writing>, Vec<Group>) = (Vec::new(), Vec::new());
     let mut names = std::collections::HashSet::new();
     for def in &options.channels {
@@ -408,10 +356,7 @@ fn groups(options: &RecordOptions) -> Result<(Group, Vec<Group>)> {
         (options.timestamps, TIMESTAMPS, DType::I64),
     ];
     channels.extend(
-        fields
-            .iter()
-            .filter(|(is_there, _, _)| *is_there)
-            .map(|(_, block, dtype)| Writing::flat(block, *dtype)),
+        fields.iter().filter(|(is_there, _, _)| *is_there).map(|(_, block, dtype)| Writing::flat(block, *dtype)),
     );
     Ok((group(channels, named), clocked))
 }
@@ -432,10 +377,7 @@ fn check_target(path: &Path, overwrite: bool) -> Result<()> {
 fn open_first(files: &RecordingFiles, options: &RecordOptions) -> Result<JournalWriter> {
     let mut journal = JournalWriter::open(&files.journal(0))?;
     let old = journal.old_size()?;
-    match files
-        .resolve_earlier(options.on_partial, options.sync != SyncPolicy::Never)
-        .and_then(|()| journal.clear())
-    {
+    match files.resolve_earlier(options.on_partial, options.sync != SyncPolicy::Never).and_then(|()| journal.clear()) {
         Ok(()) => Ok(journal),
         Err(e) => {
             if old == 0 {

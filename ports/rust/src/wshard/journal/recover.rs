@@ -71,11 +71,7 @@ pub struct PartialEpisode {
 pub fn open_partial(path: impl AsRef<Path>) -> Result<PartialEpisode> {
     let path = path.as_ref();
     let is_journal = path.to_string_lossy().ends_with(PARTIAL);
-    let location = if is_journal {
-        path.to_path_buf()
-    } else {
-        with(path, PARTIAL)
-    };
+    let location = if is_journal { path.to_path_buf() } else { with(path, PARTIAL) };
     let journal = Journal::open(&location, false, false)?;
     PartialEpisode::of(journal).map_err(|e| e.with_path(Some(&location)))
 }
@@ -90,12 +86,7 @@ impl PartialEpisode {
         let episode = journal.episode()?;
         let (episode_id, steps) = (episode.id.clone(), episode.length);
         let location = journal.path.clone().unwrap_or_default();
-        let mut state = Recovery {
-            episode_id,
-            steps,
-            journal: location,
-            ..Recovery::default()
-        };
+        let mut state = Recovery { episode_id, steps, journal: location, ..Recovery::default() };
         state.add_losses(&mut journal);
         Ok(Self { episode, state })
     }
@@ -114,10 +105,7 @@ pub fn recover(path: impl AsRef<Path>, out: Option<&Path>) -> Result<Recovery> {
 #[doc(hidden)]
 pub fn recover_with(path: &Path, out: Option<&Path>, sync: bool) -> Result<Recovery> {
     let files = RecordingFiles::of(path);
-    let options = SaveOptions {
-        sync,
-        ..SaveOptions::default()
-    };
+    let options = SaveOptions { sync, ..SaveOptions::default() };
     if files.is_rolled() {
         return ChunkRecovery::new(files, out, options).run();
     }
@@ -131,9 +119,7 @@ pub fn recover_with(path: &Path, out: Option<&Path>, sync: bool) -> Result<Recov
         return Err(Error::invalid("cannot save over the journal itself").with_path(Some(target)));
     }
     let mut journal = Journal::open(&location, true, false)?;
-    let episode = journal
-        .episode()
-        .map_err(|e| e.with_path(Some(&location)))?;
+    let episode = journal.episode().map_err(|e| e.with_path(Some(&location)))?;
     save_over(target, &episode, &options)?;
     let mut found = Recovery {
         episode_id: episode.id.clone(),
@@ -170,28 +156,15 @@ struct ChunkRecovery {
 impl ChunkRecovery {
     fn new(files: RecordingFiles, out: Option<&Path>, options: SaveOptions) -> Self {
         let names = out.map_or_else(|| files.names(), ChunkNames::of);
-        let found = Recovery {
-            journal: files.journal(0),
-            out: names.manifest(),
-            ..Recovery::default()
-        };
-        Self {
-            files,
-            names,
-            options,
-            manifest: None,
-            found,
-            next_step: 0,
-        }
+        let found = Recovery { journal: files.journal(0), out: names.manifest(), ..Recovery::default() };
+        Self { files, names, options, manifest: None, found, next_step: 0 }
     }
 
     fn run(mut self) -> Result<Recovery> {
         let is_elsewhere = self.names != self.files.names();
         if is_elsewhere {
             if let Some(path) = self.names.existing() {
-                return Err(
-                    Error::invalid("an episode with this name exists").with_path(Some(&path))
-                );
+                return Err(Error::invalid("an episode with this name exists").with_path(Some(&path)));
             }
             let folder = self.names.folder();
             fs::create_dir_all(folder).map_err(|e| Error::io("cannot write", Some(folder), e))?;
@@ -200,9 +173,7 @@ impl ChunkRecovery {
         let (mut missing, mut is_new) = (None, is_elsewhere);
         for index in 0u64.. {
             let path = self.files.names().chunk(index);
-            let known = usize::try_from(index)
-                .ok()
-                .and_then(|index| listed.get(index));
+            let known = usize::try_from(index).ok().and_then(|index| listed.get(index));
             if let Some(known) = known {
                 // Also if it is missing, so that those after it keep their numbers.
                 if !exists(&path) && missing.is_none() {
@@ -221,15 +192,12 @@ impl ChunkRecovery {
             }
         }
         if let Some(missing) = missing {
-            let problem =
-                "a finished chunk of the recording is missing; the journals were saved as chunks";
+            let problem = "a finished chunk of the recording is missing; the journals were saved as chunks";
             return Err(Error::new(Code::MissingFile, "W-CHK-7", problem).with_path(Some(&missing)));
         }
         let Some(manifest) = self.manifest.filter(|manifest| !manifest.chunks.is_empty()) else {
             let problem = "nothing can be recovered: the journal has no complete start";
-            return Err(Error::invalid(problem)
-                .with_rule("J-1")
-                .with_path(Some(&self.found.journal)));
+            return Err(Error::invalid(problem).with_rule("J-1").with_path(Some(&self.found.journal)));
         };
         if is_new {
             manifest.write(&self.names.manifest(), self.options.sync)?;
@@ -244,27 +212,17 @@ impl ChunkRecovery {
         if !exists(&path) {
             return Ok(Vec::new());
         }
-        let known = ChunkManifest::read(&ShardReader::open(&path)?)
-            .map_err(|e| e.with_path(Some(&path)))?;
-        self.begin(
-            &known.episode_id,
-            &known.env_id,
-            &known.metadata.unwrap_or_default(),
-        )?;
+        let known = ChunkManifest::read(&ShardReader::open(&path)?).map_err(|e| e.with_path(Some(&path)))?;
+        self.begin(&known.episode_id, &known.env_id, &known.metadata.unwrap_or_default())?;
         Ok(known.chunks)
     }
 
     /// Takes note of the recording that one of the files belongs to, and of its metadata.
     fn begin(&mut self, episode_id: &str, env_id: &str, metadata: &Object) -> Result<()> {
-        let manifest = self
-            .manifest
-            .get_or_insert_with(|| ChunkManifest::new(episode_id, env_id));
+        let manifest = self.manifest.get_or_insert_with(|| ChunkManifest::new(episode_id, env_id));
         if manifest.episode_id != episode_id {
-            let problem = Error::invalid("the files belong to two recordings")
-                .with_path(Some(&self.found.journal));
-            return Err(problem
-                .with_expected(&manifest.episode_id)
-                .with_found(episode_id));
+            let problem = Error::invalid("the files belong to two recordings").with_path(Some(&self.found.journal));
+            return Err(problem.with_expected(&manifest.episode_id).with_found(episode_id));
         }
         manifest.add_metadata(metadata);
         Ok(())
@@ -277,16 +235,9 @@ impl ChunkRecovery {
 
     /// Checks a finished chunk that the manifest does not name yet, and gives its steps.
     fn adopt(&mut self, path: &Path, index: u64, steps: Option<u64>) -> Result<u64> {
-        let chunk = open_with(
-            path,
-            &OpenOptions {
-                sidecars: Sidecars::Ignore,
-                ..OpenOptions::default()
-            },
-        )?;
+        let chunk = open_with(path, &OpenOptions { sidecars: Sidecars::Ignore, ..OpenOptions::default() })?;
         if chunk.chunk_index != Some(index) || steps.is_some_and(|steps| steps != chunk.length) {
-            let problem =
-                "a file that is not this chunk of the recording is in the way; move it away";
+            let problem = "a file that is not this chunk of the recording is in the way; move it away";
             return Err(Error::invalid(problem).with_path(Some(path)));
         }
         ShardReader::open(path)?.verify()?;
@@ -309,8 +260,7 @@ impl ChunkRecovery {
         };
         // Not a start and nothing more.
         if index == 0 || journal.kept().values().any(|count| *count > 0) {
-            self.save(&journal)
-                .map_err(|e| e.with_path(Some(&location)))?;
+            self.save(&journal).map_err(|e| e.with_path(Some(&location)))?;
         }
         self.found.add_losses(&mut journal);
         Ok(())
@@ -320,9 +270,7 @@ impl ChunkRecovery {
         let lost = journal.first_step.saturating_sub(self.next_step);
         self.found.lost_steps = self.found.lost_steps.saturating_add(lost);
         let before = self.manifest.as_ref();
-        let (start, index) = before.map_or((0, 0), |manifest| {
-            (manifest.total_timesteps, manifest.chunks.len() as u64)
-        });
+        let (start, index) = before.map_or((0, 0), |manifest| (manifest.total_timesteps, manifest.chunks.len() as u64));
         let mut ep = journal.episode_from(start)?;
         self.next_step = journal.first_step.saturating_add(ep.length);
         self.begin(&ep.id, &ep.env_id, &Object::new())?;
@@ -345,8 +293,7 @@ impl ChunkRecovery {
         };
         let target = self.names.chunk(manifest.chunks.len() as u64);
         if path != target && exists(path) {
-            let copied =
-                fs::hard_link(path, &target).or_else(|_| fs::copy(path, &target).map(drop));
+            let copied = fs::hard_link(path, &target).or_else(|_| fs::copy(path, &target).map(drop));
             copied.map_err(|e| Error::io("cannot copy", Some(&target), e))?;
         }
         manifest.add_chunk(&target, length, known)?;

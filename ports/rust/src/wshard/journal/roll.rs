@@ -93,10 +93,7 @@ impl Tape {
     }
 
     /// Does a part of the work; what fails once fails from then on.
-    fn attempt(
-        &mut self,
-        work: impl FnOnce(&mut Self, &mut JournalWriter) -> Result<()>,
-    ) -> Result<()> {
+    fn attempt(&mut self, work: impl FnOnce(&mut Self, &mut JournalWriter) -> Result<()>) -> Result<()> {
         self.check_open()?;
         let Some(mut journal) = self.journal.take() else {
             return Err(over());
@@ -143,11 +140,7 @@ impl Tape {
         self.steps.count = self.steps.count.saturating_add(1);
         self.steps.since.get_or_insert_with(Instant::now);
         self.written = self.written.saturating_add(1);
-        if self.steps.is_full() {
-            self.flush_steps()
-        } else {
-            Ok(())
-        }
+        if self.steps.is_full() { self.flush_steps() } else { Ok(()) }
     }
 
     /// Checks the fields of a step that are not channels.
@@ -157,37 +150,20 @@ impl Tape {
             (step.reward != 0.0 && !options.rewards, "a reward"),
             (step.timestamp_ns != 0 && !options.timestamps, "a time"),
             (step.done && options.ends == Ends::None, "an end"),
-            (
-                (step.terminated || step.truncated) && options.ends != Ends::Both,
-                "an end",
-            ),
+            ((step.terminated || step.truncated) && options.ends != Ends::Both, "an end"),
         ];
         if let Some((_, what)) = undeclared.iter().find(|(is_wrong, _)| *is_wrong) {
-            return Err(Error::invalid(format!(
-                "a step has {what}, which the options do not declare"
-            )));
+            return Err(Error::invalid(format!("a step has {what}, which the options do not declare")));
         }
-        if options.timestamps {
-            self.steps.check_time(step.timestamp_ns)
-        } else {
-            Ok(())
-        }
+        if options.timestamps { self.steps.check_time(step.timestamp_ns) } else { Ok(()) }
     }
 
     pub(crate) fn write(&mut self, channel: &str, value: &[u8], time: i64) -> Result<()> {
         self.check_open()?;
-        let is_it = |group: &Group| {
-            group
-                .channels
-                .first()
-                .is_some_and(|one| one.id == channel || one.block == channel)
-        };
+        let is_it = |group: &Group| group.channels.first().is_some_and(|one| one.id == channel || one.block == channel);
         let at = self.clocked.iter().position(is_it);
-        let unknown =
-            || Error::invalid("no channel of this name has a clock of its own").with_entry(channel);
-        let group = at
-            .and_then(|at| self.clocked.get_mut(at))
-            .ok_or_else(unknown)?;
+        let unknown = || Error::invalid("no channel of this name has a clock of its own").with_entry(channel);
+        let group = at.and_then(|at| self.clocked.get_mut(at)).ok_or_else(unknown)?;
         let [values, times] = group.channels.as_mut_slice() else {
             return Err(unknown());
         };
@@ -202,11 +178,7 @@ impl Tape {
         times.add(&time.to_le_bytes());
         group.count = group.count.saturating_add(1);
         group.since.get_or_insert_with(Instant::now);
-        if group.is_full() {
-            at.map_or(Ok(()), |at| self.flush_clocked(at))
-        } else {
-            Ok(())
-        }
+        if group.is_full() { at.map_or(Ok(()), |at| self.flush_clocked(at)) } else { Ok(()) }
     }
 
     /// Says that no more steps will come, and adds the observations after the last.
@@ -214,17 +186,12 @@ impl Tape {
         if self.is_final {
             return Err(Error::invalid("the final observation is recorded already"));
         }
-        let found: Vec<(usize, Vec<u8>)> = find_values(&self.steps, values, true)?
-            .into_iter()
-            .map(|(at, value)| (at, value.to_vec()))
-            .collect();
+        let found: Vec<(usize, Vec<u8>)> =
+            find_values(&self.steps, values, true)?.into_iter().map(|(at, value)| (at, value.to_vec())).collect();
         self.flush_steps()?;
         self.is_final = true;
         self.attempt(|tape, journal| {
-            journal.add_text(
-                Kind::Note,
-                &json::object([("length_T", tape.in_file.into())]),
-            )?;
+            journal.add_text(Kind::Note, &json::object([("length_T", tape.in_file.into())]))?;
             for (at, value) in found {
                 if let Some(channel) = tape.steps.channels.get_mut(at) {
                     channel.add(&value);
@@ -263,9 +230,10 @@ impl Tape {
             let count = std::mem::take(&mut group.count);
             group.since = None;
             if count > 0 {
-                group.channels.iter_mut().try_for_each(|channel| {
-                    channel.write(journal, count, tape.options.compression())
-                })?;
+                group
+                    .channels
+                    .iter_mut()
+                    .try_for_each(|channel| channel.write(journal, count, tape.options.compression()))?;
             }
             tape.settle(journal)
         })
@@ -304,13 +272,8 @@ impl Tape {
 
     /// The journal, if it is time to sync it. The caller does that without holding up those who record.
     pub(crate) fn due_for_sync(&mut self) -> Option<std::fs::File> {
-        let is_due =
-            self.options.sync == SyncPolicy::EverySecond && self.synced.elapsed() >= SYNC_INTERVAL;
-        let file = self
-            .journal
-            .as_mut()
-            .filter(|journal| is_due && journal.is_unsynced)?
-            .sync_handle()?;
+        let is_due = self.options.sync == SyncPolicy::EverySecond && self.synced.elapsed() >= SYNC_INTERVAL;
+        let file = self.journal.as_mut().filter(|journal| is_due && journal.is_unsynced)?.sync_handle()?;
         self.synced = Instant::now();
         Some(file)
     }
@@ -358,11 +321,7 @@ impl Tape {
     fn room(&self) -> usize {
         let most = self.options.max_steps_per_file.unwrap_or(u64::MAX).max(1);
         let left = most.saturating_sub(self.in_file);
-        let room = if left > 0 && !self.is_last {
-            left
-        } else {
-            most
-        };
+        let room = if left > 0 && !self.is_last { left } else { most };
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 
@@ -372,48 +331,27 @@ impl Tape {
         }
         let steps = self.in_file.saturating_add(count as u64);
         let position = self.journal.as_ref().map_or(0, |journal| journal.position);
-        let bytes = position
-            .saturating_add(self.steps.bytes())
-            .saturating_add(steps.saturating_mul(ADDED));
-        self.options
-            .max_steps_per_file
-            .is_some_and(|most| steps > most)
-            || self
-                .options
-                .max_bytes_per_file
-                .is_some_and(|most| bytes > most)
-            || self
-                .steps
-                .channels
-                .iter()
-                .any(|channel| channel.compressed >= NEARLY_FULL)
+        let bytes = position.saturating_add(self.steps.bytes()).saturating_add(steps.saturating_mul(ADDED));
+        self.options.max_steps_per_file.is_some_and(|most| steps > most)
+            || self.options.max_bytes_per_file.is_some_and(|most| bytes > most)
+            || self.steps.channels.iter().any(|channel| channel.compressed >= NEARLY_FULL)
     }
 
     /// Continues in the next journal, which exists before the current one gets its end (J-9). If it cannot be opened, the
     /// recording stays where it is.
     fn roll(&mut self) -> Result<()> {
-        let (index, first_step) = (
-            self.index.saturating_add(1),
-            self.first_step.saturating_add(self.in_file),
-        );
+        let (index, first_step) = (self.index.saturating_add(1), self.first_step.saturating_add(self.in_file));
         let Ok(next) = self.open_next(index, first_step) else {
             self.is_last = true;
             return Ok(());
         };
         self.attempt(|tape, journal| {
             journal.add_text(Kind::End, &json::object([("continues", true.into())]))?;
-            if tape.options.sync == SyncPolicy::EveryRun {
-                journal.sync()
-            } else {
-                journal.flush()
-            }
+            if tape.options.sync == SyncPolicy::EveryRun { journal.sync() } else { journal.flush() }
         })?;
         self.full.extend(self.journal.replace(next));
         for group in self.clocked.iter_mut().chain([&mut self.steps]) {
-            group
-                .channels
-                .iter_mut()
-                .for_each(super::group::Writing::move_on);
+            group.channels.iter_mut().for_each(super::group::Writing::move_on);
         }
         (self.index, self.first_step, self.in_file) = (index, first_step, 0);
         self.labels = labels_from(&self.labels, first_step);
@@ -423,10 +361,8 @@ impl Tape {
     /// Makes the next journal, with its start frame and the labels that reach into it.
     fn open_next(&self, index: u64, first_step: u64) -> Result<JournalWriter> {
         let names = self.files.names();
-        let taken = names
-            .existing()
-            .filter(|_| index == 1)
-            .or_else(|| Some(names.chunk(index)).filter(|path| exists(path)));
+        let taken =
+            names.existing().filter(|_| index == 1).or_else(|| Some(names.chunk(index)).filter(|path| exists(path)));
         let in_the_way = |path: &Path| Error::invalid("a file is in the way").with_path(Some(path));
         if let Some(path) = taken {
             return Err(in_the_way(&path));
@@ -440,14 +376,8 @@ impl Tape {
         start.insert("chunk".into(), chunk.into());
         let mut begin = || {
             journal.add_text(Kind::Start, &start)?;
-            labels_from(&self.labels, first_step)
-                .iter()
-                .try_for_each(|note| journal.add_text(Kind::Note, note))?;
-            if self.options.sync == SyncPolicy::Never {
-                journal.flush()
-            } else {
-                journal.sync_with_name()
-            }
+            labels_from(&self.labels, first_step).iter().try_for_each(|note| journal.add_text(Kind::Note, note))?;
+            if self.options.sync == SyncPolicy::Never { journal.flush() } else { journal.sync_with_name() }
         };
         match begin() {
             Ok(()) => Ok(journal),
@@ -467,11 +397,7 @@ impl RecordOptions {
 }
 
 /// The channels that values belong to. All named channels need one, except in a final observation, which has only signals.
-fn find_values<'v>(
-    group: &Group,
-    values: &[(&str, &'v [u8])],
-    is_final: bool,
-) -> Result<Vec<(usize, &'v [u8])>> {
+fn find_values<'v>(group: &Group, values: &[(&str, &'v [u8])], is_final: bool) -> Result<Vec<(usize, &'v [u8])>> {
     let named = group.channels.get(..group.named).unwrap_or_default();
     let mut found = Vec::with_capacity(values.len());
     for (at, channel) in named.iter().enumerate() {
@@ -491,9 +417,7 @@ fn find_values<'v>(
         }
     }
     if found.len() != values.len() {
-        return Err(Error::invalid(
-            "there is a value for a channel that was not declared, or two for one",
-        ));
+        return Err(Error::invalid("there is a value for a channel that was not declared, or two for one"));
     }
     Ok(found)
 }

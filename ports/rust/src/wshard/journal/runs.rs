@@ -43,12 +43,7 @@ impl std::fmt::Debug for Runs {
 
 impl Runs {
     pub(crate) fn new(source: &Arc<dyn Source>) -> Self {
-        Self {
-            source: Arc::clone(source),
-            is_compressed: false,
-            filters: None,
-            list: Vec::new(),
-        }
+        Self { source: Arc::clone(source), is_compressed: false, filters: None, list: Vec::new() }
     }
 
     fn size(&self) -> u64 {
@@ -56,29 +51,16 @@ impl Runs {
     }
 
     /// Checks a run (J-RUN-2, J-RUN-3). `decodes` tells whether its content is checked, too (J-RUN-4).
-    pub(crate) fn check(
-        &self,
-        frames: &Frames,
-        frame: &Frame,
-        step: u64,
-        is_text: bool,
-        decodes: bool,
-    ) -> Result<()> {
+    pub(crate) fn check(&self, frames: &Frames, frame: &Frame, step: u64, is_text: bool, decodes: bool) -> Result<()> {
         let head = frame.head;
         let is_other = !self.list.is_empty() && head.is_compressed != self.is_compressed;
         if is_other || (self.filters.is_some() && !head.is_compressed) {
-            let problem =
-                "a run has another codec than the runs before it, or than its filters need";
+            let problem = "a run has another codec than the runs before it, or than its filters need";
             return Err(Error::new(Code::BadHeader, "J-RUN-2", problem));
         }
         let size = u64::from(head.entries).saturating_mul(step);
         if head.entries == 0 || size != u64::from(head.content_size) {
-            return Err(size_mismatch(
-                "J-RUN-3",
-                "a run does not hold its entries",
-                size,
-                head.content_size,
-            ));
+            return Err(size_mismatch("J-RUN-3", "a run does not hold its entries", size, head.content_size));
         }
         if (self.filters.is_some() || is_text) && head.content_size > LARGEST_LIMITED {
             return Err(size_mismatch(
@@ -89,12 +71,7 @@ impl Runs {
             ));
         }
         if decodes && head.is_compressed {
-            decode(
-                &frames.stored(frame)?,
-                head.content_size,
-                head.content_crc,
-                self.filters.as_ref(),
-            )?;
+            decode(&frames.stored(frame)?, head.content_size, head.content_crc, self.filters.as_ref())?;
         }
         Ok(())
     }
@@ -103,20 +80,12 @@ impl Runs {
         let head = frame.head;
         self.is_compressed = head.is_compressed;
         let end = self.size().saturating_add(u64::from(head.content_size));
-        self.list.push(Run {
-            offset: frame.offset,
-            end,
-            stored: head.stored_size,
-            crc: head.content_crc,
-        });
+        self.list.push(Run { offset: frame.offset, end, stored: head.stored_size, crc: head.content_crc });
     }
 
     /// Where the content of a run starts.
     fn start(&self, number: usize) -> u64 {
-        number
-            .checked_sub(1)
-            .and_then(|before| self.list.get(before))
-            .map_or(0, |run| run.end)
+        number.checked_sub(1).and_then(|before| self.list.get(before)).map_or(0, |run| run.end)
     }
 
     /// The bytes from start to end.
@@ -151,12 +120,7 @@ impl Runs {
         let mut stored = vec![0; run.stored as usize];
         read_at(&*self.source, run.offset, &mut stored)?;
         let size = run.end.saturating_sub(self.start(number));
-        let mut content = decode(
-            &stored,
-            u32::try_from(size).unwrap_or(u32::MAX),
-            run.crc,
-            self.filters.as_ref(),
-        )?;
+        let mut content = decode(&stored, u32::try_from(size).unwrap_or(u32::MAX), run.crc, self.filters.as_ref())?;
         content.truncate(count(to));
         content.drain(..count(from).min(content.len()));
         Ok(content)
@@ -164,19 +128,11 @@ impl Runs {
 
     /// Writes the first bytes of the content as an entry of the stored runs, the last of them compressed again if the entry
     /// ends within it. It tells whether an entry may hold them (S-CMP-2, S-CMP-10).
-    pub(crate) fn write_stored(
-        &self,
-        writer: &mut ShardWriter,
-        name: &str,
-        size: u64,
-    ) -> Result<bool> {
+    pub(crate) fn write_stored(&self, writer: &mut ShardWriter, name: &str, size: u64) -> Result<bool> {
         if !self.is_compressed || !(SMALLEST_COMPRESSED..=u64::from(LARGEST_RUN)).contains(&size) {
             return Ok(false);
         }
-        let count = self
-            .list
-            .partition_point(|run| run.end < size)
-            .saturating_add(1);
+        let count = self.list.partition_point(|run| run.end < size).saturating_add(1);
         let whole = self.list.get(..count).unwrap_or_default();
         let mut again: Arc<[u8]> = Arc::default();
         let mut last_crc = 0;
@@ -199,13 +155,7 @@ impl Runs {
             let is_again = is_cut && number.saturating_add(1) == count;
             runs.push(if is_again {
                 let stored_size = u32::try_from(again.len()).unwrap_or(u32::MAX);
-                StoredRun {
-                    source: &again,
-                    offset: 0,
-                    stored_size,
-                    content_size,
-                    crc32c: last_crc,
-                }
+                StoredRun { source: &again, offset: 0, stored_size, content_size, crc32c: last_crc }
             } else {
                 StoredRun {
                     source: &*self.source,
@@ -216,13 +166,9 @@ impl Runs {
                 }
             });
         }
-        let mut total = runs.iter().fold(0u64, |sum, run| {
-            sum.saturating_add(u64::from(run.stored_size))
-        });
+        let mut total = runs.iter().fold(0u64, |sum, run| sum.saturating_add(u64::from(run.stored_size)));
         if count > 1 {
-            total = total
-                .saturating_add(SEEK_TABLE)
-                .saturating_add(SEEK_ROW.saturating_mul(count as u64));
+            total = total.saturating_add(SEEK_TABLE).saturating_add(SEEK_ROW.saturating_mul(count as u64));
         }
         if let Some(filters) = &self.filters {
             let mut description = Vec::new();
@@ -232,10 +178,7 @@ impl Runs {
         if total >= size {
             return Ok(false);
         }
-        let options = EntryOptions {
-            filters: self.filters,
-            ..EntryOptions::default()
-        };
+        let options = EntryOptions { filters: self.filters, ..EntryOptions::default() };
         writer.write_runs(name, &runs, &options)?;
         Ok(true)
     }
@@ -248,11 +191,7 @@ fn decode(stored: &[u8], size: u32, crc: u32, filters: Option<&Filters>) -> Resu
     let mut content = vec![0; size as usize];
     frames::decode_frame_into(stored, &mut content, filters).map_err(as_run)?;
     if crc32c(&content) != crc {
-        return Err(Error::new(
-            Code::ChecksumMismatch,
-            "J-RUN-4",
-            "a run decodes to other bytes",
-        ));
+        return Err(Error::new(Code::ChecksumMismatch, "J-RUN-4", "a run decodes to other bytes"));
     }
     Ok(content)
 }

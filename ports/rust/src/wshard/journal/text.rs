@@ -14,12 +14,7 @@ pub(super) struct TextCheck<'a> {
 
 impl<'a> TextCheck<'a> {
     pub(super) fn new(runs: &'a Runs) -> Self {
-        Self {
-            runs,
-            number: 0,
-            at: 0,
-            rest: Vec::new().into_iter(),
-        }
+        Self { runs, number: 0, at: 0, rest: Vec::new().into_iter() }
     }
 
     /// Whether the string from the last end to the next one is valid. It may lie in several runs.

@@ -33,23 +33,15 @@ impl JournalWriter {
         let failed = |e| cannot_record(path, e);
         fs::create_dir_all(folder_of(path)).map_err(failed)?;
         loop {
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(path)
-                .map_err(failed)?;
+            let file =
+                OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
             if !file.metadata().map_err(failed)?.is_file() {
-                return Err(
-                    Error::invalid("cannot record: not a regular file").with_path(Some(path))
-                ); // a pipe would fill up
+                return Err(Error::invalid("cannot record: not a regular file").with_path(Some(path))); // a pipe would fill up
             }
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
-                    let problem =
-                        "another writer is recording to this file; use one writer for each";
+                    let problem = "another writer is recording to this file; use one writer for each";
                     return Err(Error::invalid(problem).with_path(Some(path)));
                 }
                 Err(TryLockError::Error(e)) => return Err(failed(e)),
@@ -57,31 +49,19 @@ impl JournalWriter {
             // Otherwise the other writer finished, and removed the file after it was opened here.
             if is_still(&file, path) {
                 let path = path.to_path_buf();
-                return Ok(Self {
-                    path,
-                    file,
-                    sequence: 0,
-                    position: 0,
-                    gathered: Vec::new(),
-                    is_unsynced: false,
-                });
+                return Ok(Self { path, file, sequence: 0, position: 0, gathered: Vec::new(), is_unsynced: false });
             }
         }
     }
 
     /// The size of what an earlier recording has left.
     pub(crate) fn old_size(&self) -> Result<u64> {
-        self.file
-            .metadata()
-            .map(|status| status.len())
-            .map_err(|e| cannot_record(&self.path, e))
+        self.file.metadata().map(|status| status.len()).map_err(|e| cannot_record(&self.path, e))
     }
 
     /// Removes what an earlier recording has left.
     pub(crate) fn clear(&mut self) -> Result<()> {
-        self.file
-            .set_len(0)
-            .map_err(|e| cannot_record(&self.path, e))
+        self.file.set_len(0).map_err(|e| cannot_record(&self.path, e))
     }
 
     /// Adds a start, note or end frame.
@@ -89,34 +69,18 @@ impl JournalWriter {
         let text = json::canonical(fields).map_err(|e| e.with_path(Some(&self.path)))?;
         if text.len() as u64 > Limits::default().max_json_bytes {
             let problem = "this is longer than 16 MiB of JSON";
-            return Err(
-                Error::new(Code::LimitExceeded, "J-TXT-2", problem).with_path(Some(&self.path))
-            );
+            return Err(Error::new(Code::LimitExceeded, "J-TXT-2", problem).with_path(Some(&self.path)));
         }
         self.add(kind, 0, 0, text.as_bytes(), None)
     }
 
     /// Adds a run; `stored` is its compressed form, if it has one.
-    pub(crate) fn add_run(
-        &mut self,
-        channel: u16,
-        entries: u32,
-        content: &[u8],
-        stored: Option<&[u8]>,
-    ) -> Result<()> {
+    pub(crate) fn add_run(&mut self, channel: u16, entries: u32, content: &[u8], stored: Option<&[u8]>) -> Result<()> {
         self.add(Kind::Run, channel, entries, content, stored)
     }
 
-    fn add(
-        &mut self,
-        kind: Kind,
-        channel: u16,
-        entries: u32,
-        content: &[u8],
-        stored: Option<&[u8]>,
-    ) -> Result<()> {
-        let too_long =
-            || Error::invalid("a run is too large for a journal").with_path(Some(&self.path));
+    fn add(&mut self, kind: Kind, channel: u16, entries: u32, content: &[u8], stored: Option<&[u8]>) -> Result<()> {
+        let too_long = || Error::invalid("a run is too large for a journal").with_path(Some(&self.path));
         let size = |data: &[u8]| u32::try_from(data.len()).map_err(|_| too_long());
         let content_crc = crc32c(content);
         let bytes = stored.unwrap_or(content);
@@ -160,18 +124,14 @@ impl JournalWriter {
 
     fn write(&mut self, data: &[u8]) -> Result<()> {
         self.is_unsynced = true;
-        self.file
-            .write_all(data)
-            .map_err(|e| cannot_record(&self.path, e))
+        self.file.write_all(data).map_err(|e| cannot_record(&self.path, e))
     }
 
     /// Waits until the disk has everything.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.flush()?;
         if self.is_unsynced {
-            self.file
-                .sync_data()
-                .map_err(|e| cannot_record(&self.path, e))?;
+            self.file.sync_data().map_err(|e| cannot_record(&self.path, e))?;
             self.is_unsynced = false;
         }
         Ok(())
