@@ -1,10 +1,9 @@
-"""What README and docs/languages.md show in Go and TypeScript runs, and so does the example that needs all three languages."""
+"""What README and docs/languages.md show in other languages runs, and so does the example that needs three of them."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +11,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GO, TYPESCRIPT = ROOT / "ports" / "go", ROOT / "ports" / "typescript"
+PORTS = ROOT / "ports"
+GO, TYPESCRIPT = PORTS / "go", PORTS / "typescript"
+RUST, C = PORTS / "rust" / "target" / "debug", PORTS / "c" / "build" / "release"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not (shutil.which("go") and (TYPESCRIPT / "dist").exists()),
-        reason="needs Go and Node; `make ports` builds what is tested",
+        not all(
+            (PORTS / one / "conformance" / "run").exists()
+            for one in ("go", "typescript", "rust", "c")
+        ),
+        reason="`make ports` builds what is tested, where the tools of all languages are installed",
     ),
 ]
 
@@ -71,6 +75,34 @@ def test_the_typescript_block_of_a_page_runs(page: str, tmp_path: Path) -> None:
     source = tmp_path / "main.mjs"
     source.write_text(blocks(page, "js") + "\nconsole.log(`${values.length} values`);\n", "utf-8")
     assert f"{64 * 7} values" in run("node", source, cwd=tmp_path)
+
+
+def test_the_rust_block_of_a_page_runs(page: str, tmp_path: Path) -> None:
+    source = tmp_path / "main.rs"
+    source.write_text(
+        "fn main() -> shard_format::Result<()> {\n"
+        + blocks(page, "rust")
+        + '\nprintln!("{} values", values.len());\nOk(())\n}\n',
+        "utf-8",
+    )
+    library = f"shard_format={RUST / 'libshard_format.rlib'}"
+    options = ("--edition", "2024", "--extern", library, "-L", f"dependency={RUST / 'deps'}")
+    run("rustc", *options, "-o", tmp_path / "program", source, cwd=tmp_path)
+    assert f"{64 * 7} values" in run(tmp_path / "program", cwd=tmp_path)
+
+
+def test_the_c_block_of_a_page_runs(page: str, tmp_path: Path) -> None:
+    source = tmp_path / "main.c"
+    source.write_text(
+        '#include <stdio.h>\n#include "shard.h"\nint main(void) {\n'
+        + blocks(page, "c")
+        + '\nprintf("%zu values\\n", values.size / 4);\nreturn 0;\n}\n',
+        "utf-8",
+    )
+    libraries = (C / "libshard.a", "-lzstd", "-llz4", "-lm")
+    include = f"-I{PORTS / 'c' / 'include'}"
+    run("cc", "-std=c11", include, source, *libraries, "-o", tmp_path / "program", cwd=tmp_path)
+    assert f"{64 * 7} values" in run(tmp_path / "program", cwd=tmp_path)
 
 
 def test_go_records_python_annotates_and_typescript_shows(tmp_path: Path) -> None:
