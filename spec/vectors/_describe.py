@@ -56,7 +56,7 @@ def warnings_of(file: File) -> list[str]:
         "nonzero_padding": any(any(gap) for gap in gaps),
         "misaligned": any(e["disk_size"] and e["data_offset"] % alignment for e in entries),
         "no_checksum": not header["flags"] & FLAG_CHECKSUMS
-        and any(e["crc32c"] == 0 for e in entries),
+        and any(e["crc32c"] == 0 and e["orig_size"] for e in entries),
         "not_ascending": any(b["data_offset"] < a["data_offset"] for a, b in pairwise(entries)),
         "nonzero_reserved": header["reserved"] != 0
         or header["flags"] & ~KNOWN_HEADER_FLAGS != 0

@@ -338,6 +338,12 @@ def _flags_and_roles() -> Iterator[Valid]:
         warnings=("no_checksum",),
     )
     yield valid(
+        "no_checksum_of_nothing",
+        "The flags field is 0; only an empty entry has no checksum, which nobody needs to know.",
+        ("S-CRC-2",),
+        Container((Entry("a", b"first"), Entry("empty", b"")), flags=0),
+    )
+    yield valid(
         "flags_unknown",
         "All header flags that mean nothing today are set, and 0x0001.",
         ("S-HDR-13",),

@@ -142,6 +142,23 @@ def _hand_made() -> Iterator[Valid]:
             )
         ),
     )
+    last = len(block) - 13
+    yield valid(
+        "lz4_last_token",
+        "The last token of each block states a match that does not follow.",
+        ("S-CMP-9",),
+        Container(
+            tuple(
+                Entry(
+                    f"bits/{bits}",
+                    repeated,
+                    flags=LZ4,
+                    stored=block[:last] + bytes([block[last] | bits]) + block[last + 1 :],
+                )
+                for bits in (1, 15)
+            )
+        ),
+    )
     yield valid(
         "default_codec_zstd",
         "Flag 1 without a codec bit, and compression_default 1.",

@@ -64,7 +64,7 @@ shard_code shard_reader_warnings(const shard_reader *reader, unsigned *warnings,
         shard_entry entry = shard_reader_entry(reader, i);
         if (shard_xxh64(entry.name, entry.name_size, 0) != entry.name_hash) *warnings |= SHARD_WARN_NAME_HASH_MISMATCH;
         if (entry.disk_size && h->alignment && entry.data_offset % h->alignment) *warnings |= SHARD_WARN_MISALIGNED;
-        if (!shardi_has_checksum(reader, &entry)) *warnings |= SHARD_WARN_NO_CHECKSUM;
+        if (entry.orig_size > 0 && !shardi_has_checksum(reader, &entry)) *warnings |= SHARD_WARN_NO_CHECKSUM;
         if (entry.data_offset < before) *warnings |= SHARD_WARN_NOT_ASCENDING;
         if (entry.flags & ~SHARDI_KNOWN_ENTRY_FLAGS) *warnings |= SHARD_WARN_NONZERO_RESERVED;
         before = entry.data_offset;

@@ -20,7 +20,7 @@ func (r *ShardReader) Warnings() ([]Code, error) {
 		if e.DiskSize > 0 && e.DataOffset%alignment != 0 {
 			found[WarnMisaligned] = true
 		}
-		if !r.hasChecksum(e) {
+		if e.OrigSize > 0 && !r.hasChecksum(e) {
 			found[WarnNoChecksum] = true
 		}
 		if e.DataOffset < before {

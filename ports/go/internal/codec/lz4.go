@@ -58,7 +58,7 @@ func DecodeLZ4(stored, out []byte) error {
 		done += copy(out[done:], stored[at:at+literals])
 		at += literals
 		if at == len(stored) {
-			if token&15 != 0 || (matchEnd > 0 && done-matchEnd < lz4LastBytes) {
+			if matchEnd > 0 && done-matchEnd < lz4LastBytes {
 				return broken(BadCompression, "S-CMP-9", "the lz4 block does not end with five literals")
 			}
 			return Exactly(done, len(out))

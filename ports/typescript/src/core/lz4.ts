@@ -39,7 +39,7 @@ export function decodeLz4(stored: Uint8Array, size: number): Uint8Array {
       done += literals;
     }
     if (at === end) {
-      if ((token & 15) !== 0 || (matchEnd > 0 && done - matchEnd < lastLiterals)) {
+      if (matchEnd > 0 && done - matchEnd < lastLiterals) {
         throw broken("bad_compression", "S-CMP-9", "the lz4 block does not end with five literals");
       }
       checkSize(done, size);

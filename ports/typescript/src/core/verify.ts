@@ -38,7 +38,7 @@ export async function findWarnings(reader: ShardReader): Promise<WarningCode[]> 
     if (xxh64(encodeUtf8(index.names[i]) as Uint8Array) !== index.nameHash(i)) found.add("name_hash_mismatch");
     const isMisaligned = header.alignment > 0 && entry.dataOffset % header.alignment !== 0;
     if (entry.diskSize > 0 && isMisaligned) found.add("misaligned");
-    if (!hasChecksum(entry, header)) found.add("no_checksum");
+    if (entry.origSize > 0 && !hasChecksum(entry, header)) found.add("no_checksum");
     if (entry.dataOffset < before) found.add("not_ascending");
     if (entry.flags & ~knownEntryFlags) found.add("nonzero_reserved");
     before = entry.dataOffset;
