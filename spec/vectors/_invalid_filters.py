@@ -110,9 +110,14 @@ def _leading_frames() -> Iterator[Invalid]:
     for name, (what, data) in stored.items():
         also = ("bad_compression",) if name in cut else ()
         yield _bad(name, what, "S-FLT-1", _file(data), also=also)
-    frames, _ = filtered_frames(CHAIN, CONTENT, 28 * 8)
+    frames, parts = filtered_frames(CHAIN, CONTENT, 28 * 8)
+    table = seek_table(seek_rows(frames, parts))
     several = {
         "frames_without_table": ("Three frames without a seek table.", b"".join(frames)),
+        "table_counts_1": (
+            "Three frames and a seek table whose footer counts one, so that it is none.",
+            b"".join(frames) + table[:-9] + (1).to_bytes(4, "little") + table[-5:],
+        ),
         "skippable_after_frame": (
             "A skippable frame follows the frame.",
             BODY + skippable_frame(b"x"),

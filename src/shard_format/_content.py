@@ -322,8 +322,7 @@ class Content:
 
     def _check_run(self, stored: bytes | memoryview, leading: int) -> None:
         """Makes sure that one frame follows the description of the filters, or a run with a seek table (S-FLT-1)."""
-        footer = bytes(stored[-seekable.FOOTER.size :])
-        if seekable.seek_table_size(footer, len(stored)) is not None:
+        if seekable.has_seek_table(stored):
             return
         frames = list(iter_frames(stored[leading:], self._limits.max_zstd_window_bytes))
         size = len(stored) - leading

@@ -65,6 +65,15 @@ def seek_table_size(footer: bytes, disk_size: int) -> int | None:
     return size if size <= disk_size else None
 
 
+def has_seek_table(stored: bytes | memoryview) -> bool:
+    """Whether the last bytes of an entry are a seek table: a footer, and the frame that it announces."""
+    size = seek_table_size(bytes(stored[-FOOTER.size :]), len(stored))
+    if size is None:
+        return False
+    head = _SKIPPABLE_HEADER.unpack_from(stored, len(stored) - size)
+    return head == (_SKIPPABLE_MAGIC, size - _SKIPPABLE_HEADER.size)
+
+
 @dataclass(frozen=True, slots=True)
 class SeekTable:
     """Where each frame of an entry starts, stored and decoded. Arrays have one element per frame."""
