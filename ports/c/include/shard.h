@@ -124,7 +124,7 @@ SHARD_API shard_code shard_json_parse(const void *text, size_t size, const shard
 SHARD_API const shard_json *shard_document_root(const shard_document *document);
 SHARD_API void shard_document_free(shard_document *document);
 
-/* The member of an object; NULL if value is NULL, is no object or has no such member. */
+/* The member of an object; NULL if value is NULL, is not an object or has no such member. */
 SHARD_API const shard_json *shard_json_get(const shard_json *value, const char *key);
 /* 1 and the integer if the value is one that fits; otherwise 0. */
 SHARD_API int shard_json_int64(const shard_json *value, int64_t *integer);

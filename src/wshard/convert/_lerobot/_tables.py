@@ -228,7 +228,7 @@ class DataFile:
             try:
                 table = self._file.read_row_groups(range(first, end), numeric)
             except (self._arrow.ArrowException, OSError, ValueError):
-                # Perhaps only rows that nobody asked for are damaged.
+                # The damage may be in the rows that were read ahead.
                 return None
             self._kept = (starts[first], starts[end], table)
         return self._kept[2].slice(start - self._kept[0], stop - start)
