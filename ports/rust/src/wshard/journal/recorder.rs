@@ -81,7 +81,7 @@ pub struct RecordOptions {
     pub compression: Codec,
     /// The level of zstd.
     pub level: i32,
-    /// A run is written after so many steps.
+    /// A run is written every `flush_steps` steps.
     pub flush_steps: usize,
     /// A run is written after this time, if that is earlier.
     pub flush_interval: Duration,
@@ -91,9 +91,9 @@ pub struct RecordOptions {
     pub on_partial: OnPartial,
     /// Whether a finished episode of the same name is replaced; it stays until the new one is complete.
     pub overwrite: bool,
-    /// After so many steps the recording continues in another file, so that it becomes an episode in chunks.
+    /// The recording continues in another file after this number of steps, so that it becomes an episode in chunks.
     pub max_steps_per_file: Option<u64>,
-    /// After so many bytes it does. A file may exceed them by one run.
+    /// The same after this number of bytes. A file may exceed it by one run.
     pub max_bytes_per_file: Option<u64>,
 }
 
