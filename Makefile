@@ -188,7 +188,7 @@ test-all-go: ports
 test-all-typescript: ports
 	cd ports/typescript && $(NPM) run --silent check
 
-# The oldest compiler only where it is installed or can be.
+# The oldest compiler and Miri only where they are installed or can be.
 test-all-rust: ports
 	cd ports/rust && for features in '' zstd lz4,mmap,sign; do \
 		$(CARGO) clippy --quiet --locked --no-default-features --features "$$features" -- -D warnings || exit 1; done
@@ -197,6 +197,9 @@ test-all-rust: ports
 	cd ports/rust && if rustup toolchain install --profile minimal $(RUST_OLDEST) >/dev/null 2>&1; \
 		then rustup run $(RUST_OLDEST) cargo check --quiet --locked --all-features --target-dir target/oldest; \
 		else echo "left out: Rust $(RUST_OLDEST), which cannot be installed here"; fi
+	cd ports/rust && if rustup component add --toolchain nightly miri rust-src >/dev/null 2>&1; \
+		then MIRIFLAGS=-Zmiri-disable-isolation $(CARGO) +nightly miri test --quiet --locked --no-default-features --test parsers --target-dir target/miri; \
+		else echo "left out: Miri, which cannot be installed here"; fi
 	ports/rust/fuzz/run.sh 5
 
 test-all-c: ports
@@ -233,7 +236,7 @@ bench: $(ENV)/bench/.ready
 	$(ENV)/bench/bin/python -m benchmarks $(BENCH)
 
 # Each language beside libraries of its own. The programs print Markdown; the file is replaced when all are done.
-bench-ports: $(LANGUAGES:%=benchmarks/.%.md)
+bench-ports: $(patsubst %,benchmarks/.%.md,$(filter-out c,$(LANGUAGES)))
 	@{ printf '# Results of the other languages\n\nWritten by `make bench-ports`. Medians of interleaved rounds; files in the page cache.\n'; \
 		printf '%s, %s processors. Load averages at the end:%s.\n' "$$(uname -sm)" "$$(getconf _NPROCESSORS_ONLN)" "$$(uptime | sed 's/.*://')"; cat $^; } > benchmarks/.ports.md
 	@mv benchmarks/.ports.md benchmarks/RESULTS_PORTS.md && rm $^
@@ -244,6 +247,12 @@ benchmarks/.go.md: always
 benchmarks/.typescript.md: ports/typescript/node_modules/.ready always
 	@cd ports/typescript && $(NPM) run --silent build && cd benchmarks && $(NPM) install --silent --no-save --no-audit --no-fund
 	@{ printf '\n## TypeScript\n\n'; cd ports/typescript/benchmarks && $(NPM) run --silent bench; } > $@
+
+# The same windows with Rust and with Python, which writes the episodes.
+benchmarks/.rust.md: $(ENV)/bench/.ready always
+	@cd ports/rust/benchmarks && $(CARGO) build --quiet --release --locked
+	@{ printf '\n## Rust\n\n%s\n\n' "$$(rustc --version)"; ports/rust/benchmarks/target/release/shard-benchmarks; \
+		$(ENV)/bench/bin/python -m benchmarks.ports_windows ports/rust/benchmarks/target/release/training; } > $@
 
 # Each library by itself, and then the same damaged files through the programs of all languages.
 fuzz: fuzz-files $(ENV)/test/.ready ports
