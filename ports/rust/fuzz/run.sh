@@ -24,6 +24,7 @@ cp "$vectors"/canonical/*.json corpus/json/
 find "$vectors/valid" -name '*.wshard' -size -64k -exec cp {} corpus/episode/ \;
 find "$vectors/valid_journals" "$vectors/invalid_journals" -name '*.partial' -size -64k -exec cp {} corpus/journal/ \;
 for target in $targets; do
-    "target/$host/release/$target" -max_total_time="$seconds" -max_len=65536 -rss_limit_mb=1024 -timeout=10 -verbosity=0 "corpus/$target"
+    "target/$host/release/$target" -max_total_time="$seconds" -max_len=65536 -rss_limit_mb=1024 -timeout=10 -verbosity=0 \
+        -print_final_stats=0 "corpus/$target" 2>"corpus/$target.log" || { cat "corpus/$target.log"; exit 1; }
 done
 echo "fuzzed the Rust library: no target failed"

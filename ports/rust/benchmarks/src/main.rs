@@ -1,4 +1,4 @@
-//! Compares the library with others that do the same work: the best of many rounds, each in turn.
+//! Compares the library with others that do the same work: medians of many rounds, each in turn, as Markdown.
 //!
 //!     cargo run --release [words]     only where the title contains all these words
 
@@ -20,21 +20,24 @@ fn compare(title: &str, rounds: usize, mut works: Vec<Work<'_>>) {
     if !words.iter().all(|word| title.contains(word.as_str())) {
         return;
     }
-    let mut best = vec![Duration::MAX; works.len()];
+    let mut times: Vec<Vec<Duration>> = vec![Vec::with_capacity(rounds); works.len()];
     for _ in 0..rounds {
-        for (best, (_, work)) in best.iter_mut().zip(&mut works) {
+        for (times, (_, work)) in times.iter_mut().zip(&mut works) {
             let start = Instant::now();
             work();
-            *best = (*best).min(start.elapsed());
+            times.push(start.elapsed());
         }
     }
-    println!("{title}");
-    let last = best.last().copied().unwrap_or_default();
-    for (best, (name, _)) in best.iter().zip(&works) {
-        let micros = best.as_secs_f64() * 1e6;
-        let ratio = best.as_secs_f64() / last.as_secs_f64();
-        println!("    {name:40} {micros:12.2} µs {ratio:6.2}");
+    println!("### {title}\n\n| | median | relative | best |\n|---|---:|---:|---:|");
+    for times in &mut times {
+        times.sort();
     }
+    let first = times[0][rounds / 2].as_secs_f64();
+    for (times, (name, _)) in times.iter().zip(&works) {
+        let [median, best] = [times[rounds / 2], times[0]].map(|time| time.as_secs_f64());
+        println!("| {name} | {:.1} µs | {:.2} | {:.1} µs |", median * 1e6, median / first, best * 1e6);
+    }
+    println!();
 }
 
 fn write(path: &Path, alignment: u8, entries: impl Iterator<Item = (String, Vec<u8>)>, given: &EntryOptions) {
@@ -73,25 +76,25 @@ fn open_and_fetch(folder: &Path) {
         .collect();
     safetensors::serialize_to_file(views, None, &theirs).unwrap();
     compare(
-        "open a file of 50 MB and copy 28 KB",
+        "Open a file of 50 MB, copy an entry of 28 KB",
         3000,
         vec![
             (
-                "shard: read, with checksum",
+                "shard, read, with checksum",
                 Box::new(|| {
                     let reader = ShardReader::open(&ours).unwrap();
                     black_box(reader.read("wanted").unwrap());
                 }),
             ),
             (
-                "shard: view, with checksum",
+                "shard, view, with checksum",
                 Box::new(|| {
                     let reader = ShardReader::open(&ours).unwrap();
                     black_box(reader.view("wanted").unwrap().to_vec());
                 }),
             ),
             (
-                "safetensors: mmap, without checksum",
+                "safetensors, mmap, without checksum",
                 Box::new(|| {
                     let file = File::open(&theirs).unwrap();
                     let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
@@ -110,22 +113,21 @@ fn decode(folder: &Path) {
     write(&path, 64, std::iter::once(("a".to_owned(), content.clone())), &zstd);
     let reader = ShardReader::open(&path).unwrap();
     let stored = reader.read_stored("a").unwrap();
-    println!("ratio {:.2}", content.len() as f64 / stored.len() as f64);
     let mut decoder = zstd_safe::DCtx::create();
     let mut bare = vec![0u8; content.len()];
     let mut ours = vec![0u8; content.len()];
     compare(
-        "decode 1 MiB of zstd",
+        "Decode an entry of 1 MiB, one zstd frame",
         400,
         vec![
             (
-                "shard: read_into, with checksum",
+                "shard, read_into, with checksum",
                 Box::new(|| {
                     reader.read_into("a", black_box(&mut ours)).unwrap();
                 }),
             ),
             (
-                "shard: read, with checksum",
+                "shard, read, with checksum",
                 Box::new(|| {
                     black_box(reader.read("a").unwrap());
                 }),
@@ -160,17 +162,17 @@ fn windows(folder: &Path) {
     let mut bare = vec![0u8; 28 << 10];
     let mut ours = vec![0u8; 28 << 10];
     compare(
-        "one window of 28 KB",
+        "Decode a window of 28 KB, one zstd frame",
         3000,
         vec![
             (
-                "shard: decode_window_into",
+                "shard, decode_window_into",
                 Box::new(|| {
                     reader.decode_window_into("a", 0, black_box(&mut ours)).unwrap();
                 }),
             ),
             (
-                "libzstd: the same frame in memory",
+                "libzstd, the same frame in memory",
                 Box::new(|| {
                     decoder.decompress(black_box(&mut bare[..]), frame).unwrap();
                 }),
@@ -186,18 +188,18 @@ fn many_entries(folder: &Path) {
         let name = |i: u32| format!("sample/{:010}", i.wrapping_mul(scramble));
         write(&path, 0, (0..COUNT).map(|i| (name(i), i.to_le_bytes().to_vec())), &EntryOptions::default());
         compare(
-            &format!("open 1 000 000 entries with names {title}"),
+            &format!("Open a file of 1 000 000 entries, names {title}"),
             12,
             vec![
                 (
-                    "shard: open and find one",
+                    "shard, open and find one",
                     Box::new(|| {
                         let reader = ShardReader::open(&path).unwrap();
                         assert!(black_box(reader.contains("sample/0000000000")));
                     }),
                 ),
                 (
-                    "bare: read the head",
+                    "read the head of the file",
                     Box::new(|| {
                         let mut head = vec![0; 66 << 20];
                         File::open(&path).unwrap().read_exact(&mut head).unwrap();

@@ -1,59 +1,48 @@
-//! Batches of random windows of episodes, which `wshard` of Python has saved with the profile `training`.
+//! Batches of windows of episodes that the Python library saved with the profile `training`: the Rust side of
+//! `benchmarks/ports_windows.py`, which says what to read and measures the time.
 //!
-//!     cargo run --release --bin training FOLDER [THREADS]
+//!     cargo run --release --bin training FOLDER THREADS
 //!
-//! `benchmarks/bench_training_windows.py` measures the same with Python: each batch goes into new arrays, all files are
-//! open, and rewards and ends are read, too.
+//! Each line on standard input lists windows, such as `0:17 3:120`: an episode and its first step. The program reads them
+//! into new arrays and answers with a line: the CRC-32C of each array after the word `check`, else nothing.
 
+use std::io::{BufRead, Write, stdin, stdout};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use shard_format::ShardReader;
+use shard_format::{ShardReader, hash};
 
-const STEPS: usize = 640;
 const WINDOW: usize = 64;
-const BATCH: usize = 16;
-const ROUNDS: usize = 200;
-/// Entries, and their bytes of a step.
+/// Entries, and their bytes of a step. `EpisodeDataset` of Python also reads rewards and ends.
 const CHANNELS: [(&str, usize); 5] =
     [("signal/rgb", 64 * 64 * 3), ("signal/state", 14 * 4), ("action/ctrl", 7 * 4), ("reward", 4), ("done", 1)];
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let folder = PathBuf::from(arguments.next().expect("a folder of episodes"));
-    let threads = arguments.next().map_or(2, |text| text.parse().unwrap());
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|one| one.unwrap().path()).collect();
-    paths.sort();
-    let readers: Vec<ShardReader> = paths.iter().map(|path| ShardReader::open(path).unwrap()).collect();
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    let pool = pool.unwrap();
-    let mut random = 18_u64;
-    let mut times: Vec<Duration> = (0..ROUNDS)
-        .map(|_| {
-            let windows: Vec<(usize, usize)> = (0..BATCH)
-                .map(|_| {
-                    random ^= random << 13;
-                    random ^= random >> 7;
-                    random ^= random << 17;
-                    let number = random as usize;
-                    (number % readers.len(), number / 1000 % (STEPS - WINDOW + 1))
-                })
-                .collect();
-            let start = Instant::now();
-            let batch = pool.install(|| read_batch(&readers, &windows));
-            std::hint::black_box(batch);
-            start.elapsed()
-        })
-        .collect();
-    times.sort();
-    let [best, median] = [times[0], times[ROUNDS / 2]].map(|time| time.as_secs_f64() * 1e6 / BATCH as f64);
-    println!("{threads} threads: best {best:.1} µs per window, median {median:.1}");
+    let threads = arguments.next().expect("a number of threads").parse().unwrap();
+    let count = std::fs::read_dir(&folder).unwrap().count();
+    let readers: Vec<ShardReader> =
+        (0..count).map(|number| ShardReader::open(folder.join(format!("{number}.wshard"))).unwrap()).collect();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    for line in stdin().lock().lines() {
+        let line = line.unwrap();
+        let (check, list) = line.strip_prefix("check ").map_or((false, line.as_str()), |list| (true, list));
+        let windows: Vec<(usize, usize)> = list
+            .split(' ')
+            .map(|window| window.split_once(':').unwrap())
+            .map(|(episode, start)| (episode.parse().unwrap(), start.parse().unwrap()))
+            .collect();
+        let batch = pool.install(|| read_batch(&readers, &windows));
+        let sums: Vec<String> = batch.iter().filter(|_| check).map(|array| hash::crc32c(array).to_string()).collect();
+        println!("{}", sums.join(" "));
+        stdout().flush().unwrap();
+    }
 }
 
 /// One array for each channel.
 fn read_batch(readers: &[ShardReader], windows: &[(usize, usize)]) -> Vec<Vec<u8>> {
-    let mut batch: Vec<Vec<u8>> = CHANNELS.iter().map(|(_, step)| vec![0; step * WINDOW * BATCH]).collect();
+    let mut batch: Vec<Vec<u8>> = CHANNELS.iter().map(|(_, step)| vec![0; step * WINDOW * windows.len()]).collect();
     let mut parts: Vec<_> = batch
         .iter_mut()
         .zip(CHANNELS)
@@ -62,7 +51,8 @@ fn read_batch(readers: &[ShardReader], windows: &[(usize, usize)]) -> Vec<Vec<u8
             rows.map(move |(row, (episode, start))| (row, name, *episode, start * step))
         })
         .collect();
-    parts.par_iter_mut().for_each(|(row, name, episode, start)| {
+    // One by one: the windows of the camera take nearly all the time, and come first.
+    parts.par_iter_mut().with_max_len(1).for_each(|(row, name, episode, start)| {
         readers[*episode].decode_window_into(name, *start as u64, row).unwrap();
     });
     drop(parts);
