@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shard_format._kernels import filled_bytes
-from shard_format.errors import AccessDenied, Closed, FileMissing, FileThere, ShardIOError
+from shard_format.errors import (
+    AccessDenied,
+    Closed,
+    FileMissing,
+    FileThere,
+    ShardIOError,
+    TransportError,
+)
 from shard_format.parallel import for_each
 from shard_format.sources import truncated
 
@@ -257,8 +264,7 @@ def io_failure(
     hint: str | None = None,
 ) -> ShardIOError:
     """The error about something behind a URL, of the class that fits the `errno`."""
-    kinds = {errno.ENOENT: FileMissing, errno.EACCES: AccessDenied, errno.EEXIST: FileThere}
-    kind = kinds.get(number, ShardIOError)
+    kind = _KINDS.get(number, TransportError)
     error = kind(problem, path=name, expected=expected, found=found, hint=hint)
     error.errno, error.strerror, error.filename = number, os.strerror(number), name
     return error

@@ -18,7 +18,6 @@ from shard_format.errors import (
     EntryNotFound,
     InvalidArgument,
     ReferenceMismatch,
-    ShardError,
     shorten,
 )
 from shard_format.registry import Role
@@ -231,7 +230,7 @@ def _open_in_pack(record: AnyRecord, entry: str, options: dict[str, Any]) -> Epi
     try:
         # A batch spreads its windows over threads: one window needs no more of them.
         return open_episode_entry(record, entry, **{"threads": 1, **options})
-    except ShardError as error:
+    except DATA_ERRORS as error:
         if _is_manifest(record, entry):
             raise InvalidArgument(
                 "a chunked episode cannot be opened in a pack: its manifest names files",

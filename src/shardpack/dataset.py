@@ -16,6 +16,7 @@ from xxhash import xxh64_intdigest
 from shard_format import display
 from shard_format.cache import open_with_room
 from shard_format.errors import (
+    DATA_ERRORS,
     Closed,
     DuplicateName,
     EntryNotFound,
@@ -596,7 +597,7 @@ def find_repeated_keys(
             for number in numbers:
                 try:
                     key = reader.record(number).key
-                except ShardError:  # damaged; checking the record shows it
+                except DATA_ERRORS:  # damaged; checking the record shows it
                     continue
                 other = seen.setdefault(key, path)
                 if other != path:
