@@ -1,6 +1,6 @@
 """A bucket of an object store (S3, Google Cloud Storage, Azure) through obstore, the extra `remote`.
 
-`Bucket` has the five calls that the family makes of a store. obstore's threads do not follow into a forked
+`Bucket` has the six calls that the family makes of a store. obstore's threads do not follow into a forked
 process, so there the calls go to a process that is started for them (`_store_relay`).
 """
 
@@ -115,6 +115,10 @@ class Bucket:
         """Uploads a file. The object appears complete or not at all; a failed upload in parts is aborted."""
         return self._call("put", key, path, overwrite)
 
+    def copy(self, key: str, target: str) -> None:
+        """Copies an object within the bucket; the store does it."""
+        self._call("copy", key, target)
+
     def delete(self, key: str) -> None:
         """Removes an object."""
         self._call("delete", key)
@@ -172,6 +176,10 @@ def _put(obstore: Any, store: Any, key: str, path: str, overwrite: bool) -> Vers
     return Version(size, answer.get("e_tag"), None)
 
 
+def _copy(obstore: Any, store: Any, key: str, target: str) -> None:  # noqa: ANN401
+    obstore.copy(store, key, target)
+
+
 def _delete(obstore: Any, store: Any, key: str) -> None:  # noqa: ANN401
     obstore.delete(store, key)
 
@@ -181,6 +189,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "head": _head,
     "list": _list,
     "put": _put,
+    "copy": _copy,
     "delete": _delete,
 }
 

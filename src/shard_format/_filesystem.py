@@ -64,6 +64,10 @@ class Filesystem:
             self._filesystem.makedirs(inner.rpartition("/")[0], exist_ok=True)
             self._filesystem.put_file(path, inner)
 
+    def copy(self, url: str, target: str) -> None:
+        with _our_errors(url):
+            self._filesystem.cp_file(*(_path(self._filesystem, one) for one in (url, target)))
+
     def delete(self, url: str) -> None:
         with _our_errors(url):
             inner = _path(self._filesystem, url)

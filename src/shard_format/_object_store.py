@@ -64,6 +64,15 @@ class ObjectStores:
         except StoreError as error:
             _raise(url, error)
 
+    def copy(self, url: str, target: str) -> None:
+        (root, key), (other, new) = _split_object(url), _split_object(target)
+        if root != other:
+            raise InvalidArgument("objects can be copied within a bucket only", path=shown(target))
+        try:
+            self._bucket(root).copy(key, new)
+        except StoreError as error:
+            _raise(url, error)
+
     def delete(self, url: str) -> None:
         root, key = _split_object(url)
         try:

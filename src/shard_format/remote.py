@@ -50,6 +50,7 @@ __all__ = [
     "RemoteSource",
     "RequestStats",
     "Version",
+    "copy_url",
     "delete_url",
     "exists",
     "is_store_url",
@@ -139,6 +140,16 @@ def upload(
     _place_of(url, storage_options).upload(path, url, overwrite=overwrite)
 
 
+def copy_url(url: str, target: str, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Copies a file to another URL of the same store, without bringing it here.
+
+    Raises:
+        InvalidArgument: the URL cannot be written, or is in another bucket.
+        ShardIOError: the store refuses.
+    """
+    _place_of(url, storage_options).copy(url, target)
+
+
 def delete_url(url: str, storage_options: Mapping[str, Any] | None = None) -> None:
     """Removes the file at a URL. A missing file is not an error.
 
@@ -178,6 +189,8 @@ class _Place(Protocol):
     def list(self, folder: str) -> list[ListedUrl]: ...
 
     def upload(self, path: str, url: str, *, overwrite: bool) -> None: ...
+
+    def copy(self, url: str, target: str) -> None: ...
 
     def delete(self, url: str) -> None: ...
 
@@ -257,6 +270,10 @@ class _Web:
         del path, overwrite
         self._refuse(url)
 
+    def copy(self, url: str, target: str) -> None:
+        del url
+        self._refuse(target)
+
     def delete(self, url: str) -> None:
         self._refuse(url)
 
@@ -293,6 +310,9 @@ class _Memory:
         if not overwrite and url in self._files:
             raise io_failure(shown(url), errno.EEXIST, "there is a file here")
         self._files[url] = read_file(path)
+
+    def copy(self, url: str, target: str) -> None:
+        self._files[target] = self._files[url]
 
     def delete(self, url: str) -> None:
         self._files.pop(url, None)
