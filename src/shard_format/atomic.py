@@ -194,10 +194,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     """A path for a new file, which takes the place of `path` at the end of the block, so that you can check it first.
 
     What stood at the path gives the new file its permissions and goes; readers that have it open or mapped keep
-    it. A link keeps pointing where it did. Until then the file is in a hidden folder, locked like a temporary file.
+    it. A link keeps pointing where it did. Until then the file is in a hidden folder, locked like a temporary file. A file
+    for a URL is uploaded at the end.
     """
     name = os.fspath(path)
-    target = _replaceable(name)
+    target, upload = _spooled(name, None) if is_url(name) else (_replaceable(name), None)
     try:
         make_parent(target)
         folder, lock = make_locked_folder(lambda: _temporary_beside(target))
@@ -206,6 +207,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     staged = os.path.join(folder, "new")
     try:
         yield staged
+        if upload is not None:
+            upload(staged)
+            return
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.chmod(staged, os.stat(target).st_mode & 0o777)
@@ -373,8 +377,19 @@ def _temporary_beside(target: str) -> str:
 
 
 def make_parent(path: str | os.PathLike[str]) -> None:
-    """Creates the folder that a file goes into, with its parents, if it is missing."""
-    folder = os.path.dirname(os.fspath(path))
+    """Creates the folder that a file goes into, with its parents, if it is missing.
+
+    Raises:
+        InvalidArgument: the path is a URL, and this file must be local.
+    """
+    if is_url(name := os.fspath(path)):
+        raise InvalidArgument(
+            "this file must be on a local disk",
+            path=name,
+            expected="a path",
+            hint="write it there first, then upload it",
+        )
+    folder = os.path.dirname(name)
     if folder:
         os.makedirs(folder, exist_ok=True)
 

@@ -57,6 +57,7 @@ __all__ = [
     "list_url",
     "local_path",
     "open_url",
+    "options_of_environment",
     "plan_ranges",
     "upload",
 ]
@@ -206,7 +207,7 @@ def _place_of(url: str, storage_options: Mapping[str, Any] | None) -> _Place:
             hint=did_you_mean(scheme, _SCHEMES)
             or "for a local file whose path looks like a URL, pass a pathlib.Path",
         )
-    options = _from_environment() if storage_options is None else dict(storage_options)
+    options = options_of_environment() if storage_options is None else dict(storage_options)
     if "filesystem" in options:
         filesystem = options.pop("filesystem")
         _refuse_options(url, options, ("filesystem",))
@@ -219,7 +220,12 @@ def _place_of(url: str, storage_options: Mapping[str, Any] | None) -> _Place:
     return _MEMORY if scheme == "memory" else _Web(options)
 
 
-def _from_environment() -> dict[str, Any]:
+def options_of_environment() -> dict[str, Any]:
+    """The storage options of SHARD_STORAGE_OPTIONS.
+
+    Raises:
+        InvalidArgument: they are not a JSON object.
+    """
     text = os.environ.get(ENVIRONMENT)
     if not text:
         return {}
