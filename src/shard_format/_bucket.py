@@ -101,40 +101,40 @@ class Bucket:
             where: first byte and end, or `{"suffix": count}`.
             etag: if given, an object with another tag is an error (ESTALE).
         """
-        return self._call("get", key, where, etag)
+        return self._call(_get, key, where, etag)
 
     def head(self, key: str) -> Version:
         """The version of an object."""
-        return self._call("head", key)
+        return self._call(_head, key)
 
     def list(self, prefix: str) -> list[StoredObject]:
         """The objects whose keys begin with a folder's name, `""` for all; by key."""
-        return self._call("list", prefix)
+        return self._call(_list, prefix)
 
     def put(self, key: str, path: str, *, overwrite: bool = True) -> Version:
         """Uploads a file. The object appears complete or not at all; a failed upload in parts is aborted."""
-        return self._call("put", key, path, overwrite)
+        return self._call(_put, key, path, overwrite)
 
     def copy(self, key: str, target: str) -> None:
         """Copies an object within the bucket; the store does it."""
-        self._call("copy", key, target)
+        self._call(_copy, key, target)
 
     def delete(self, key: str) -> None:
         """Removes an object."""
-        self._call("delete", key)
+        self._call(_delete, key)
 
-    def _call(self, operation: str, *arguments: Any) -> Any:  # noqa: ANN401 - as the operation
+    def _call(self, operation: Callable[..., Result], *arguments: Any) -> Result:  # noqa: ANN401
         if not _is_usable():
             from shard_format._store_relay import relay
 
             return relay().call(self, operation, arguments)
         return self.call_here(operation, arguments)
 
-    def call_here(self, operation: str, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    def call_here(self, operation: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
         """Does one of the calls above in this process."""
         obstore = require("obstore", "remote")
         store = _open_store(self.root, self._arguments)
-        return _guarded(lambda: _OPERATIONS[operation](obstore, store, *arguments))
+        return _guarded(lambda: operation(obstore, store, *arguments))
 
 
 def _get(
@@ -182,16 +182,6 @@ def _copy(obstore: Any, store: Any, key: str, target: str) -> None:  # noqa: ANN
 
 def _delete(obstore: Any, store: Any, key: str) -> None:  # noqa: ANN401
     obstore.delete(store, key)
-
-
-_OPERATIONS: dict[str, Callable[..., Any]] = {
-    "get": _get,
-    "head": _head,
-    "list": _list,
-    "put": _put,
-    "copy": _copy,
-    "delete": _delete,
-}
 
 
 def _version(meta: Mapping[str, Any]) -> Version:

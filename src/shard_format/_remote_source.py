@@ -177,9 +177,9 @@ class RemoteSource(ABC):
         start = max(0, stop - _BLOCK)
         if start < last <= offset:
             start = last
-        block = self._fetch(start, stop - start)
-        self._recent = (start, block)
-        return block[offset - start :]
+        data = self._fetch(start, stop - start)
+        self._recent = (start, data)
+        return data[offset - start :]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes of each `(offset, length)`, in the asked order; near ones share a request."""

@@ -17,12 +17,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 from multiprocessing.connection import Connection
 from multiprocessing.spawn import get_executable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shard_format._bucket import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shard_format._bucket import Bucket
+
+Result = TypeVar("Result")
 
 _THREADS = 16
 
@@ -50,9 +54,11 @@ class Relay:
         self.has_ended = False
         threading.Thread(target=self._receive, daemon=True).start()
 
-    def call(self, bucket: Bucket, operation: str, arguments: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    def call(
+        self, bucket: Bucket, operation: Callable[..., Result], arguments: tuple[Any, ...]
+    ) -> Result:
         """What the call of the bucket returns or raises."""
-        answer: Future[Any] = Future()
+        answer: Future[Result] = Future()
         with self._sending:
             number = next(self._numbers)
             self._waiting[number] = answer
@@ -111,11 +117,11 @@ def serve(descriptor: int) -> None:
     connection = Connection(descriptor)
     sending = threading.Lock()
 
-    def answer(number: int, bucket: Bucket, operation: str, arguments: tuple[Any, ...]) -> None:
+    def answer(
+        number: int, bucket: Bucket, operation: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> None:
         try:
             value, is_error = bucket.call_here(operation, arguments), False
-            if operation == "get":  # obstore's bytes do not pickle
-                value = (*value[:2], bytes(value[2]))
         except Exception as error:  # noqa: BLE001 - raised in the process that asked
             value, is_error = error, True
         with sending:
