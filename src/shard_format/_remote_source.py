@@ -254,6 +254,15 @@ class RemoteSource(ABC):
         return f"{type(self).__name__}({self.name!r})"
 
 
+_KINDS: dict[int, type[ShardIOError]] = {
+    errno.ENOENT: FileMissing,
+    errno.EACCES: AccessDenied,
+    errno.EEXIST: FileThere,
+    errno.ESTALE: ShardIOError,
+}
+"""What says something about the file; every other failure is one of the network or the server."""
+
+
 def io_failure(
     name: str,
     number: int,
