@@ -15,6 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shard_format._credentials import find_credentials
 from shard_format._remote_source import Version, printable
 from shard_format.errors import InvalidArgument
 from shard_format.extras import require
@@ -79,7 +80,7 @@ class Bucket:
     Args:
         root: such as `s3://bucket`.
         options: for `obstore.store.from_url`. `allow_http`, `timeout` and other options of the client may stand beside the
-            rest, and times may be numbers of seconds. Also `anonymous`, `deadline` and `retries`.
+            rest, and times may be numbers of seconds. Also `deadline` and `retries`, and those of `find_credentials`.
     """
 
     def __init__(self, root: str, options: Mapping[str, Any]) -> None:
@@ -229,9 +230,10 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """What `obstore.store.from_url` takes for these options.
 
     Raises:
+        AccessDenied: there are no credentials.
         InvalidArgument: an option has a wrong type.
     """
-    rest = dict(options)
+    rest = find_credentials(root, options)
     client = dict(rest.pop("client_options", None) or {})
     client |= {name: rest.pop(name) for name in _CLIENT_OPTIONS & rest.keys()}
     deadline = _seconds(root, "deadline", rest.pop("deadline", DEADLINE_S))
@@ -261,8 +263,6 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
                 hint="pass allow_http=True in storage_options if that is what you want",
                 command="give --storage-option allow_http=true if that is what you want",
             )
-    if rest.pop("anonymous", False):
-        rest["skip_signature"] = True
     rest["client_options"], rest["retry_config"] = client, retry
     return rest
 
