@@ -185,9 +185,13 @@ def _run(arguments: list[str], program: Program) -> int:
     )
     if args.command is None:
         return _wrong_use("a command is missing", parser.format_help(), console)
+    before = _requests()
     code = _run_command(args, console)
     if args.requests:
-        _print_requests()
+        from shard_cli.text import count, size
+
+        made, received = (now - then for now, then in zip(_requests(), before, strict=True))
+        print(f"{count(made, 'request')}, {size(received)} received", file=sys.stderr)
     return code
 
 
@@ -216,12 +220,10 @@ def _set_storage_options(pairs: Sequence[str]) -> None:
     os.environ[ENVIRONMENT] = json.dumps(options)
 
 
-def _print_requests() -> None:
-    from shard_cli.text import count, size
-
+def _requests() -> tuple[int, int]:
+    """Requests and bytes of this process."""
     remote = sys.modules.get("shard_format.remote")
-    requests, received = (remote.TOTAL.requests, remote.TOTAL.bytes) if remote else (0, 0)
-    print(f"{count(requests, 'request')}, {size(received)} received", file=sys.stderr)
+    return (0, 0) if remote is None else (remote.TOTAL.requests, remote.TOTAL.bytes)
 
 
 def _run_command(args: argparse.Namespace, console: Console) -> int:

@@ -310,13 +310,11 @@ class TestClosing:
             def _fetch_into(self, offset: int, out: memoryview) -> None:
                 raise AssertionError("everything is here")
 
-        for read, expected in (
-            (lambda source: source.read_at(2, 5), b"23456"),
-            (lambda source: source.read_ranges([(0, 4), (6, 4)]), [b"0123", b"6789"]),
-        ):
-            source = Remote("remote")
-            source._opened = (0, b"0123456789")
-            assert read(source) == expected
+        source = Remote("remote")
+        source._opened = (0, b"0123456789")
+        assert source.read_at(2, 5) == b"23456"
+        source._opened = (0, b"0123456789")
+        assert source.read_ranges([(0, 4), (6, 4)]) == [b"0123", b"6789"]
 
     def test_a_file_object_stays_the_callers(self) -> None:
         file = io.BytesIO(CONTENT)
