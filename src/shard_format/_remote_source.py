@@ -121,7 +121,7 @@ class RequestStats:
             TOTAL.add(received)
 
     def __repr__(self) -> str:
-        return f"<RequestStats: {self.requests} requests, {self.bytes} bytes>"
+        return f"RequestStats(requests={self.requests}, bytes={self.bytes})"
 
 
 TOTAL = RequestStats()
