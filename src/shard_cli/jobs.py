@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from shard_cli.text import count
-from shard_format.executors import Executor, LocalExecutor, make_executor
 from shard_format.parallel import available_processors
 
 if TYPE_CHECKING:
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from shard_cli.console import Console
+    from shard_format.executors import Executor
     from shard_cli.kinds.model import Progress, Target
 
 Result = TypeVar("Result")
@@ -27,6 +27,8 @@ _SMALL_FILE: Final = 1 << 20
 
 def executor_of(args: argparse.Namespace) -> Executor:
     """What `--engine`, `--address` and `--jobs` say."""
+    from shard_format.executors import make_executor
+
     return make_executor(args.engine, jobs=args.jobs, address=args.address)
 
 
@@ -66,6 +68,8 @@ def in_order(
         executor: does the work elsewhere, instead of `jobs`.
     """
     from concurrent.futures import ThreadPoolExecutor
+
+    from shard_format.executors import LocalExecutor
 
     if not targets:
         return
