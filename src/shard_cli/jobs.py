@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from shard_cli.console import Console
-    from shard_format.executors import Executor
     from shard_cli.kinds.model import Progress, Target
+    from shard_format.executors import Executor
 
 Result = TypeVar("Result")
 

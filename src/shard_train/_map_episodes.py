@@ -11,6 +11,7 @@ import pickle
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from shard_format.atomic import make_parent, write_file
@@ -177,10 +178,12 @@ def _job_of(fn: Callable[..., object], save: Mapping[str, Any] | None) -> str:
 def _output_names(paths: Sequence[str], target: str) -> list[str]:
     """A name for each output: the path of its input below the folder that all have in common."""
     plain = [path.partition("?")[0] if is_url(path) else os.path.abspath(path) for path in paths]
-    folders = [path.rpartition("/")[0] + "/" for path in plain]
-    common = os.path.commonprefix(folders)
-    common = common[: common.rfind("/") + 1]
-    if not is_url(target) and os.path.abspath(target) + "/" in (common, *folders):
+    folders = {path.rpartition("/")[0] + "/" for path in plain}
+    # What the first and the last in order have in common, all have.
+    ends = [one.split("/") for one in (min(folders, default=""), max(folders, default=""))]
+    same = list(takewhile(lambda pair: pair[0] == pair[1], zip(*ends, strict=False)))
+    common = "".join(f"{part}/" for part, _ in same if len(folders) > 1) or min(folders, default="")
+    if target + "/" in folders:
         raise InvalidArgument(
             "the outputs would replace their inputs", path=target, hint="choose another folder"
         )
@@ -256,7 +259,11 @@ class _MapRun:
                 f"the function failed: {failure.summary}",
                 path=path,
                 hint="the next call continues with the episodes that are left"
-                + ("; on_error='skip' leaves such episodes out" if self._on_error == "raise" else ""),
+                + (
+                    "; on_error='skip' leaves such episodes out"
+                    if self._on_error == "raise"
+                    else ""
+                ),
             ) from cause
 
     def save_report(self) -> None:
