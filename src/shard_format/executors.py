@@ -21,7 +21,7 @@ import uuid
 from abc import ABC, abstractmethod
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from multiprocessing.connection import wait as wait_for_connections
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar
@@ -489,7 +489,7 @@ class _RayWorkers:
         self._ray = ray
         self._task = ray.remote(num_cpus=1, max_retries=_RETRIES)(_work_there)
         # In a list, so that a process loads it once and not for every run.
-        self._work = (uuid.uuid4().hex, [ray.put(work)])
+        self._work = (uuid.uuid4().hex, [ray.put(work)], os.getcwd())
         self._runs: set[Any] = set()
 
     def submit(self, items: list[Any]) -> Any:  # noqa: ANN401 - a reference
@@ -525,8 +525,10 @@ _loaded: tuple[str, Any] = ("", None)
 """In a process of Ray: the name of its work, and the work."""
 
 
-def _work_there(name: str, work: list[Any], items: list[Any]) -> _RunResult:
+def _work_there(name: str, work: list[Any], folder: str, items: list[Any]) -> _RunResult:
     global _loaded
     if _loaded[0] != name:
+        with suppress(OSError):  # relative paths mean the same if all machines have the folder
+            os.chdir(folder)
         _loaded = (name, require("ray", "ray").get(work[0]))
     return _run_items(_loaded[1], items)

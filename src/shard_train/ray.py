@@ -52,10 +52,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shard_train._episodes.store import Files
     from shardpack.dataset import Shards
     from wshard import Episode
-    from wshard.catalogue import EpisodeTable, Where
+    from wshard.catalogue import EpisodeTable, Files, Where
 
 data: Any = require("ray.data", "ray")
 _block: Any = require("ray.data.block", "ray")

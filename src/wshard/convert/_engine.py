@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from contextlib import closing, suppress
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from xxhash import xxh3_128
 
-from shard_format.atomic import write_file
+from shard_format.atomic import make_parent
 from shard_format.errors import (
     DATA_ERRORS,
     BadValue,
@@ -37,6 +36,7 @@ from wshard.convert._model import (
     WriteOptions,
 )
 from wshard.convert._own import SUFFIX, file_name
+from wshard.convert._parts import part_folder, part_of
 from wshard.convert._registry import detect, format_named, format_of
 from wshard.convert._work import WorkFolder
 
@@ -83,6 +83,9 @@ class ConvertOptions:
     """For files without a known layout, which field becomes what; see docs/formats.md."""
     compression: str | None = None
     """Of WShard files, as `save_wshard` takes it; None for the training profile."""
+    part: tuple[int, int] | None = None
+    """`(3, 16)` converts only the third of 16 parts of the episodes, to a folder beside the target; `commit_parts` makes
+    the target when all parts are there. Several machines can so work on one conversion."""
     executor: Executor | None = None
     """Makes WShard files instead of `jobs` processes: `shard_format.executors.make_executor("ray")`."""
 
@@ -159,6 +162,15 @@ def convert(
         # A name without an ending is a folder of our own files.
         to = format_of(final).name if os.path.splitext(final)[1] and pack is None else _OWN
     wanted = format_named(to)
+    if chosen.part is not None:
+        if wanted.name != _OWN or pack is not None or final.endswith(SUFFIX):
+            raise InvalidArgument(
+                "only a folder of WShard files can be made in parts",
+                path=final,
+                hint="make the folder in parts, and convert or pack it then",
+            )
+        final = part_folder(final, chosen.part)
+        make_parent(final)
     if chosen.verify and not wanted.reads:
         raise InvalidArgument(f"{wanted.title} can be written, not read: nothing to verify with")
     if not chosen.resume:
@@ -177,7 +189,7 @@ def convert(
             else:
                 run.to_other_format(wanted)
         # Before the work folder goes: after a kill here, `resume` still has the report.
-        _write_reports(report)
+        report.save()
     return report
 
 
@@ -235,7 +247,7 @@ class _Conversion:
 
     def from_source(self, source: DatasetReader) -> Iterator[ConvertedEpisode]:
         names = source.names()
-        numbers = range(len(names))[self._options.episodes]
+        numbers = self._numbers(names)
         is_meant = _condition(self._options.where)
         for done, number in enumerate(numbers):
             self._progress(done, len(numbers))
@@ -251,6 +263,12 @@ class _Conversion:
             self.report.add(episode.changes)
             yield episode
         self._progress(len(numbers), len(numbers))
+
+    def _numbers(self, names: Sequence[str]) -> range:
+        """Which episodes to convert."""
+        numbers = range(len(names))[self._options.episodes]
+        part = self._options.part
+        return numbers if part is None else numbers[part_of(len(numbers), part)]
 
     def _from_files(self, files: Sequence[str]) -> Iterator[Episode]:
         for done, file in enumerate(files):
@@ -306,7 +324,7 @@ class _Conversion:
     def _make_files(self, source: DatasetReader, *, passes: int = 1) -> list[str]:
         """Converts each episode to a file, in several processes, unless an earlier run did; returns their names."""
         work, names = self._work, list(source.names())
-        numbers = range(len(names))[self._options.episodes]
+        numbers = self._numbers(names)
         # From all names: the file of an episode does not depend on which others are chosen.
         all_files = _file_names(names)
         done: dict[str, _Done] = {}
@@ -513,12 +531,3 @@ def _is_there(path: str, done: _Done) -> bool:
         return os.path.getsize(path) == done.nbytes
     except OSError:
         return False
-
-
-def _write_reports(report: ConversionReport) -> None:
-    """The report as JSON and as text, beside the target."""
-    for ending, text in (
-        ("json", json.dumps(report.as_json(), indent=1)),
-        ("txt", report.as_text()),
-    ):
-        write_file(f"{report.target}.report.{ending}", [f"{text}\n".encode()], fsync=False)
