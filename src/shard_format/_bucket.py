@@ -12,11 +12,12 @@ import re
 import threading
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shard_format._credentials import find_credentials
-from shard_format._remote_source import Version, printable
+from shard_format._remote_source import StoreError, Version, printable
 from shard_format.errors import InvalidArgument
 from shard_format.extras import require
 
@@ -49,19 +50,6 @@ _CLIENT_OPTIONS = frozenset(
 )
 _DURATIONS = frozenset({"connect_timeout", "pool_idle_timeout", "timeout"})
 _SECONDS = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|)")
-
-
-class StoreError(Exception):
-    """A store refuses or cannot be reached. The caller raises an error of its own with these words.
-
-    Args:
-        number: the `errno` that fits best.
-        line: what the store says, in one line without secrets.
-    """
-
-    def __init__(self, number: int, line: str) -> None:
-        super().__init__(number, line)
-        self.number, self.line = number, line
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +116,7 @@ class Bucket:
         if not _is_usable():
             from shard_format._store_relay import relay
 
-            return relay().call(self, operation, arguments)
+            return relay().call(partial(self.call_here, operation, arguments))
         return self.call_here(operation, arguments)
 
     def call_here(self, operation: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:

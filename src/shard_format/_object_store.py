@@ -6,12 +6,13 @@ import errno
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, unquote, urlsplit
 
-from shard_format._bucket import Bucket, StoreError
+from shard_format._bucket import Bucket
 from shard_format._remote_source import (
     OPEN_BYTES,
     TOTAL,
     ListedUrl,
     RemoteSource,
+    StoreError,
     io_failure,
     reopen,
     shown,
