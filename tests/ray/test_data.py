@@ -106,7 +106,7 @@ def test_estimates_come_before_anything_is_read(packs: Path) -> None:
     from shard_train.ray import read_packs
 
     records = read_packs(packs, override_num_blocks=4)
-    tasks = records._logical_plan.dag.datasource.get_read_tasks(4)  # noqa: SLF001 - what Ray asks
+    tasks = records._logical_plan.dag.datasource.get_read_tasks(4)
     assert sum(task.metadata.num_rows for task in tasks) == EPISODES
     sizes = [shard.stat().st_size for shard in packs.parent.glob("*.shardpack")]
     assert sum(task.metadata.size_bytes for task in tasks) == sum(sizes)
