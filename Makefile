@@ -25,13 +25,14 @@ DEMO_EXTRAS := gym,hdf5,plot
 TEST_EXTRAS := dev,convert,converters,rerun
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo conformance ports always test test-ports $(foreach language,go typescript rust c,test-$(language) test-all-$(language)) test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench bench-ports fuzz fuzz-files clean
+.PHONY: help environments demo conformance ports always test test-ports $(foreach language,go typescript rust c,test-$(language) test-all-$(language)) test-quick test-convert test-bridges test-ray test-pythons test-all lint lint-types lint-files vectors docs bench bench-ports fuzz fuzz-files clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (about a minute)"
 	@echo "make test      lint, types and all tests that need only light packages (a few minutes)"
 	@echo "make test-all  the rest: exhaustive tests, oldest dependencies, wheel, bounded fuzzing"
 	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
+	@echo "make test-ray      jobs and datasets on a Ray cluster of two nodes, in an environment that has it"
 	@echo "make test-convert  converters, with files that the libraries of other formats wrote"
 	@echo "make test-pythons  the core tests on every other Python that this machine has or can get"
 	@echo "make test-ports    the tests of the Go, TypeScript, Rust and C libraries, where their tools are installed"
@@ -73,6 +74,9 @@ $(ENV)/bridges/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/bridges,-c constraints.txt -e '.[bridges]')
 	$(call add_streaming,$(ENV)/bridges)
 
+$(ENV)/ray/.ready: $(INPUTS)
+	$(call make_environment,$(ENV)/ray,-c constraints.txt -e '.[ray]' hypothesis pytest pytest-timeout)
+
 $(ENV)/bench/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/bench,-c constraints.txt -e '.[bench]')
 	$(call add_streaming,$(ENV)/bench)
@@ -87,7 +91,7 @@ $(ENV)/newer-pythons/.ready: tests/packaging/newer_pythons
 	@mkdir -p $(ENV)/newer-pythons && touch $@
 
 # All environments of the tests. Each takes one processor: `make -j 2 environments` creates two at a time.
-environments: $(foreach name,newer-pythons bridges test oldest fuzz,$(ENV)/$(name)/.ready)
+environments: $(foreach name,newer-pythons bridges ray test oldest fuzz,$(ENV)/$(name)/.ready)
 
 # $(1): what it shows, $(2): the example, $(3): its arguments. One thread for matrix products: the matrices of the
 # examples are so small that threads would wait for one another.
@@ -169,12 +173,16 @@ test-bridges: $(ENV)/bridges/.ready
 	$(ENV)/bridges/bin/python -m pytest -n $(TEST_PROCESSES) tests/bridges --ignore=tests/bridges/test_grain.py
 	$(ENV)/bridges/bin/python -m pytest tests/bridges/test_grain.py tests/architecture -k "grain or lists_its_names"
 
+# In one process: all tests share one cluster.
+test-ray: $(ENV)/ray/.ready
+	$(ENV)/ray/bin/python -m pytest tests/ray
+
 # PYTHONS='python3.10 python3.13' tests these instead of those that are found.
 test-pythons: $(ENV)/test/.ready $(ENV)/newer-pythons/.ready
 	$(ENV)/test/bin/python tests/packaging/check_pythons.py $(PYTHONS)
 	tests/packaging/newer_pythons test $(ENV)/newer-pythons
 
-test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-pythons test-convert test-bridges $(LANGUAGES:%=test-all-%)
+test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-pythons test-convert test-bridges test-ray $(LANGUAGES:%=test-all-%)
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --ignore=tests/convert
 	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/conformance
 	$(ENV)/test/bin/python tests/packaging/check_wheel.py
