@@ -82,18 +82,18 @@ class HttpSource(RemoteSource):
     ) -> None:
         super().__init__(shown(url))
         self._first = Address.parse(url)
-        if not timeout > 0 or not deadline > 0 or retries < 0:
-            raise InvalidArgument(
-                "timeout and deadline must be above 0, and retries at least 0",
-                found=f"{timeout}, {deadline}, {retries}",
-            )
+        numbers: dict[str, Any] = {"timeout": timeout, "deadline": deadline, "retries": retries}
+        for option, value in numbers.items():
+            least = -1 if option == "retries" else 0
+            if not isinstance(value, (int, float)) or not value > least:
+                raise InvalidArgument(
+                    f"the storage option {option!r} cannot be used",
+                    path=self.name,
+                    expected=f"a number above {least}",
+                    found=repr(value),
+                )
         sent = _checked_headers(headers or {}, self.name)
-        self._options = {
-            "headers": dict(headers or {}),
-            "timeout": timeout,
-            "retries": retries,
-            "deadline": deadline,
-        }
+        self._options = {"headers": dict(headers or {}), **numbers}
         self._retries, self._deadline_s = retries, deadline
         self._tail = tail
         # Where redirects led last time.
@@ -237,12 +237,12 @@ class HttpSource(RemoteSource):
 
     def _refusal(self, answer: Answer) -> ShardIOError | TryAgain:
         status = answer.status
-        number, hint = _STATUS_HINTS.get(status, (errno.EIO, None))
+        number, hint = _STATUS_HINTS.get(status, (errno.EIO, _OTHER_HINT))
         line = f"{status} {printable(answer.reason)}".rstrip()
         error = self._failure(number, f"the server answered {line}", hint=hint)
         if status not in _TRY_AGAIN:
             return error
-        error.hint = error.hint or "try again later"
+        error.hint = "try again later"
         return TryAgain(error, answer.retry_after_s())
 
     # --- requests
@@ -276,13 +276,14 @@ class HttpSource(RemoteSource):
             raise error from broken.__cause__
 
 
+_OTHER_HINT = "check the URL"
 _STATUS_HINTS: dict[int, tuple[int, str]] = {
     401: (errno.EACCES, "pass credentials: headers={'Authorization': …}"),
     403: (errno.EACCES, "check the credentials, or whether a signed URL has expired"),
     404: (errno.ENOENT, "check the URL"),
     407: (errno.EACCES, "the proxy wants credentials: put them into its URL"),
     410: (errno.ENOENT, "check the URL"),
-    429: (errno.EAGAIN, "the server is asked too often: try again later"),
+    429: (errno.EAGAIN, _OTHER_HINT),
 }
 
 

@@ -104,8 +104,10 @@ def retrying(
                 continue
             if failures > 1:
                 error.problem += f", in {failures} tries"
-            if trouble.pause_s > left_s:
-                error.hint = f"the server asks you to wait for {trouble.pause_s:g} s"
+            if failures <= retries:  # the deadline ends it
+                wish = f"the server asks you to wait for {trouble.pause_s:g} s"
+                other = "try again later, or raise the storage option 'deadline'"
+                error.hint = wish if trouble.pause_s else other
             raise error from trouble.__cause__
 
 
