@@ -221,5 +221,7 @@ def _raise(url: str, error: StoreError) -> NoReturn:
     problem, hint = _PROBLEMS.get(error.number, ("the store fails", "try again later"))
     if _EXPIRED.search(error.line):
         hint = "the credentials have expired: renew them, then open the file again"
-    found = None if error.number in (errno.ENOENT, errno.EEXIST) else error.line
+    # The bucket may be missing, or, for some stores, the user.
+    is_plain = error.number == errno.EEXIST or error.line.endswith(("Not Found", "NoSuchKey"))
+    found = None if is_plain else error.line
     raise io_failure(shown(url), error.number, problem, found=found, hint=hint) from error.__cause__
