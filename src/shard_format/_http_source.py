@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # The largest file that is read whole from a server that knows no ranges.
 _MOST_WHOLE = 1 << 26
 _MOST_REDIRECTS = 5
+# What a server answers to a suffix of the file if it knows only other ranges, or none; 206 is the right answer.
+_MAY_NOT_KNOW_SUFFIXES = frozenset({200, 206, 400, 416, 501})
 _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 # What a signed address answers after its time.
 _EXPIRED = frozenset({400, 401, 403, 404, 410})
@@ -50,6 +52,8 @@ class HttpSource(RemoteSource):
             added for each 64 KiB that are transferred.
         retries: how often one read tries again after a broken connection, a timeout, or an answer that
             means "later" (408, 425, 429, 500, 502, 503, 504), with growing pauses.
+        tail: True brings the last 64 KiB when it opens, in place of the first, unless the server does not know
+            such ranges.
 
     Raises:
         ShardIOError: the server cannot be reached, refuses, or breaks the protocol; `errno` is ENOENT
@@ -65,8 +69,10 @@ class HttpSource(RemoteSource):
         headers: Mapping[str, str] | None = None,
         timeout: float = 30.0,
         retries: int = 4,
+        tail: bool = False,
     ) -> None:
         self._first = Address.parse(url)
+        self._is_tail = tail
         self.name = shown(url)
         if not timeout > 0 or retries < 0:
             raise InvalidArgument(
@@ -91,12 +97,14 @@ class HttpSource(RemoteSource):
         self._client.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (reopen, (HttpSource, self._first.url, self._options))
+        return (reopen, (HttpSource, self._first.url, {**self._options, "tail": self._is_tail}))
 
     # --- what is asked and answered
 
     def _open(self) -> None:
-        with self._answer(0, HEAD_BYTES) as answer:
+        if self._is_tail and self._open_tail():
+            return
+        with self._answer(_span(0, HEAD_BYTES)) as answer:
             if answer.status == 206:
                 self._version = self._content_range(answer, 0, HEAD_BYTES, opened=None)
                 length = min(HEAD_BYTES, self._version.size)
@@ -111,12 +119,31 @@ class HttpSource(RemoteSource):
             else:
                 raise self._refusal(answer)
 
+    def _open_tail(self) -> bool:
+        """Opens the file with its last bytes; False if the server answers anything but these."""
+        with self._answer(f"bytes=-{HEAD_BYTES}") as answer:
+            match = _CONTENT_RANGE.fullmatch(answer.header("Content-Range"))
+            if answer.status not in _MAY_NOT_KNOW_SUFFIXES:
+                raise self._refusal(answer)
+            if answer.status != 206 or match is None:
+                return False
+            size = int(match[3])
+            start = max(0, size - HEAD_BYTES)
+            if (int(match[1]), int(match[2]) + 1) != (start, size):
+                return False
+            version = self._content_range(answer, start, size, opened=None)
+            tail = b"".join(answer.pieces(size - start))
+            if len(tail) < size - start:
+                raise cut_off(size - start, len(tail))
+            self._version, self._tail = version, (start, tail)
+            return True
+
     def _fetch_into(self, offset: int, out: memoryview) -> None:
         done, length = 0, len(out)
 
         def attempt() -> None:
             nonlocal done
-            with self._answer(offset + done, offset + length) as answer:
+            with self._answer(_span(offset + done, offset + length)) as answer:
                 if answer.status == 416:
                     raise self._changed(f"{self.size()} bytes", "fewer")
                 if answer.status == 200:
@@ -215,11 +242,11 @@ class HttpSource(RemoteSource):
     # --- requests
 
     @contextmanager
-    def _answer(self, start: int, stop: int) -> Iterator[Answer]:
+    def _answer(self, span: str) -> Iterator[Answer]:
         """The answer to a request for these bytes, after redirects."""
         if self._closed:
             raise Closed("the source is closed", path=self.name)
-        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        headers = {"Range": span, "Accept-Encoding": "identity"}
         try:
             for address in dict.fromkeys((self._address, self._first)):
                 with self._client.request("GET", address, headers) as answer:
@@ -240,6 +267,10 @@ class HttpSource(RemoteSource):
             if broken.may_pass:
                 raise TryAgain(error) from broken.__cause__
             raise error from broken.__cause__
+
+
+def _span(start: int, stop: int) -> str:
+    return f"bytes={start}-{stop - 1}"
 
 
 _STATUS_HINTS: dict[int, tuple[int, str]] = {

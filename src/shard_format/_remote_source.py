@@ -87,12 +87,13 @@ class Version:
 class RemoteSource(ABC):
     """Reads over a subclass that can fetch ranges; serves from memory what is already here.
 
-    Owns: the first bytes of the file, and the block around the last small read.
+    Owns: the first or the last bytes of the file, and the block around the last small read.
     """
 
     name: str
     _version: Version
     _head = b""
+    _tail = (0, b"")
     _recent = (0, b"")
     _closed = False
 
@@ -105,39 +106,39 @@ class RemoteSource(ABC):
 
     def read_at(self, offset: int, length: int) -> bytes:
         self._check(offset, length)
+        kept = self._kept(offset, length)
+        if kept is not None:
+            return kept
         stop = offset + length
-        head = self._head  # another thread may close the source and drop it
-        known = len(head)
-        if stop <= known or not length:
-            return head[offset:stop]
-        start, block = self._recent
-        if start <= offset and stop <= start + len(block):
-            return block[offset - start : stop - start]
-        if offset >= known:
-            if length >= _SMALL:
-                return self._fetch(offset, length)
+        head, (tail_at, tail) = self._head, self._tail  # another thread may close the source
+        known, end = len(head), tail_at if tail else self._version.size
+        if length < _SMALL and known <= offset and stop <= end:
             start = max(known, stop - _BLOCK)
             block = self._fetch(start, stop - start)
             self._recent = (start, block)
             return block[offset - start :]
+        first, last = max(offset, known), min(stop, end)
 
         def fill(out: memoryview) -> None:
-            out[: known - offset] = head[offset:]
-            self._fetch_into(known, out[known - offset :])
+            out[: first - offset] = head[offset:first]
+            self._fetch_into(first, out[first - offset : last - offset])
+            out[last - offset :] = tail[: stop - last]
 
         return filled_bytes(length, fill)
+
+    def _kept(self, offset: int, length: int) -> bytes | None:
+        """These bytes, if they are here."""
+        for start, block in ((0, self._head), self._tail, self._recent):
+            if start <= offset and offset + length <= start + len(block):
+                return block[offset - start : offset - start + length]
+        return None if length else b""
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes of each `(offset, length)`, in the asked order; near ones share a request."""
         for offset, length in ranges:
             self._check(offset, length)
-        head = self._head
-        known = len(head)
-        here = [offset + length <= known for offset, length in ranges]
-        results = [
-            head[offset : offset + length] if inside else b""
-            for (offset, length), inside in zip(ranges, here, strict=True)
-        ]
+        kept = [self._kept(offset, length) for offset, length in ranges]
+        results = [block or b"" for block in kept]
 
         def fetch(part: Fetch) -> None:
             data = self._fetch(part.start, part.stop - part.start)
@@ -146,14 +147,17 @@ class RemoteSource(ABC):
                 results[position] = data[offset - part.start : offset - part.start + length]
 
         plan = plan_ranges(
-            [(0, 0) if inside else wanted for wanted, inside in zip(ranges, here, strict=True)]
+            [
+                wanted if block is None else (0, 0)
+                for wanted, block in zip(ranges, kept, strict=True)
+            ]
         )
         for_each(plan, fetch, min(CONNECTIONS, len(plan)))
         return results
 
     def close(self) -> None:
         self._closed = True
-        self._head, self._recent = b"", (0, b"")
+        self._head, self._tail, self._recent = b"", (0, b""), (0, b"")
 
     def _fetch(self, offset: int, length: int) -> bytes:
         return filled_bytes(length, lambda out: self._fetch_into(offset, out))

@@ -38,7 +38,7 @@ from shard_format.writer import ShardWriter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from shard_format.sources import SourceLike
+    from shard_format.sources import ByteSource, SourceLike
 
 __all__ = ["MANIFEST_ENTRY", "FileReference", "Manifest"]
 
@@ -291,13 +291,34 @@ class Manifest:
         if reference.sha256 is not None and expected in (None, found):
             what, expected, found = "SHA-256", reference.sha256, _hash_file(path)[0]
         if expected not in (None, found):
-            raise ReferenceMismatch(
-                f"the {what} is not what the manifest says",
-                path=path,
-                expected=expected,
-                found=found,
-                rule="S-MAN-5",
-            )
+            raise _other_file(what, expected, found, path)
+
+    def verify_source(self, source: ByteSource, reference: FileReference) -> None:
+        """The same for a file that is open, wherever it is.
+
+        Raises:
+            ReferenceMismatch: it is not the same.
+        """
+        expected: object
+        found: object
+        what, expected, found = "size", reference.size, source.size()
+        if reference.sha256 is not None and expected in (None, found):
+            digest = hashlib.sha256()
+            for start in range(0, source.size(), _HASH_BYTES):
+                digest.update(source.read_at(start, min(_HASH_BYTES, source.size() - start)))
+            what, expected, found = "SHA-256", reference.sha256, digest.hexdigest()
+        if expected not in (None, found):
+            raise _other_file(what, expected, found, source.name)
+
+
+def _other_file(what: str, expected: object, found: object, path: str) -> ReferenceMismatch:
+    return ReferenceMismatch(
+        f"the {what} is not what the manifest says",
+        path=path,
+        expected=expected,
+        found=found,
+        rule="S-MAN-5",
+    )
 
 
 def _manifest_fields(reader: ShardReader) -> dict[str, Any]:

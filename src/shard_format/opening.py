@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from weakref import ref
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from shard_format.sources import Result, SourceLike
 
-__all__ = ["open_source", "sharing_files"]
+__all__ = ["copying_urls", "open_source", "sharing_files"]
 
 # At most this many files of a group stay open; fewer if the process is short of descriptors.
 _MOST_OPEN = 1024
@@ -36,6 +36,7 @@ def open_source(
     storage_options: Mapping[str, Any] | None = None,
     *,
     read_whole: int = -1,
+    tail: bool = False,
 ) -> ByteSource:
     """The `ByteSource` for a path, URL, bytes, an open binary file, or a source, returned as is.
 
@@ -43,11 +44,18 @@ def open_source(
         source: what to read.
         storage_options: for a URL, as `remote.open_url` takes them.
         read_whole: a local file of at most this many bytes is read at once, so that none stays open.
+        tail: of a URL, bring the last bytes with the request that opens it, in place of the first.
     """
     if isinstance(source, str) and is_url(source):
         from shard_format.remote import open_url  # imports what HTTP needs
 
-        return open_url(source, storage_options)
+        opened = open_url(source, storage_options, tail=tail)
+        if not _COPYING.get() or isinstance(opened, FileSource):
+            return opened
+        from shard_format.sequential import local_copy  # imports threads
+
+        with closing(opened):
+            return local_copy(opened)
     if isinstance(source, (FileSource, BytesSource)) and not storage_options:
         return source
     if storage_options:
@@ -91,6 +99,20 @@ def open_source(
 
 
 @contextmanager
+def copying_urls() -> Iterator[None]:
+    """URLs that are opened within the block, in this thread and in those that help it, are copied first.
+
+    For someone who reads all of a file, perhaps several times and in any order: the file is fetched once, in large blocks,
+    into a temporary file that has no name and vanishes when it is closed. Errors still name the URL.
+    """
+    token = _COPYING.set(True)
+    try:
+        yield
+    finally:
+        _COPYING.reset(token)
+
+
+@contextmanager
 def sharing_files() -> Iterator[None]:
     """Local files that this thread opens by path within the block share the descriptors that there are.
 
@@ -126,4 +148,5 @@ def _release(reference: ref[FileSource]) -> None:
         source.release()
 
 
+_COPYING: ContextVar[bool] = ContextVar("_COPYING", default=False)
 _SHARED: ContextVar[_Group | None] = ContextVar("_SHARED", default=None)

@@ -1,6 +1,6 @@
 """Files behind a URL: HTTP(S) ranges through urllib3, object stores through obstore (the extra `remote`).
 
-Opening takes one request, which also brings the first 64 KiB; reading an entry takes one more. Every
+Opening takes one request, which also brings the first 64 KiB, or the last; reading an entry takes one more. Every
 answer is held against the version that was opened, so that bytes of two versions are never mixed.
 Names and error messages leave out what may be secret in a URL: user, password and query.
 """
@@ -40,13 +40,16 @@ __all__ = ["Fetch", "HttpSource", "ObjectStoreSource", "open_url", "plan_ranges"
 _STORE_SCHEMES = ("abfs", "abfss", "az", "gs", "s3")
 
 
-def open_url(url: str, storage_options: Mapping[str, Any] | None = None) -> ByteSource:
+def open_url(
+    url: str, storage_options: Mapping[str, Any] | None = None, *, tail: bool = False
+) -> ByteSource:
     """The source behind a URL.
 
     Args:
         url: `http(s)://`, `s3://`, `gs://`, `az://`, `abfs(s)://` or `file://`.
         storage_options: for HTTP the keyword arguments of `HttpSource`, for object stores what
             `obstore.store.from_url` takes.
+        tail: True brings the last 64 KiB when it opens, in place of the first, if the server can do that.
 
     Raises:
         InvalidArgument: the scheme or an option is not known.
@@ -55,7 +58,7 @@ def open_url(url: str, storage_options: Mapping[str, Any] | None = None) -> Byte
     scheme = url.partition("://")[0].lower()
     options = dict(storage_options or {})
     if scheme in _STORE_SCHEMES:
-        return ObjectStoreSource(url, storage_options=options)
+        return ObjectStoreSource(url, storage_options=options, tail=tail)
     known = ("headers", "retries", "timeout") if scheme in WEB_SCHEMES else ()
     unknown = sorted(options.keys() - set(known))
     if scheme in (*WEB_SCHEMES, "file") and unknown:
@@ -66,7 +69,7 @@ def open_url(url: str, storage_options: Mapping[str, Any] | None = None) -> Byte
             found=", ".join(unknown),
         )
     if scheme in WEB_SCHEMES:
-        return HttpSource(url, **options)
+        return HttpSource(url, **options, tail=tail)
     if scheme == "file":
         return FileSource(_local_path(url))
     raise InvalidArgument(
@@ -108,10 +111,14 @@ class ObjectStoreSource(RemoteSource):
             `abfs(s)://container@account.dfs.core.windows.net/key`.
         storage_options: passed on to `obstore.store.from_url`; what is not given is taken from the
             environment, as obstore does.
+        tail: True brings the last 64 KiB when it opens, in place of the first.
     """
 
-    def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, url: str, *, storage_options: Mapping[str, Any] | None = None, tail: bool = False
+    ) -> None:
         self.name = shown(url)
+        self._is_tail = tail
         self._url = url
         self._options = dict(storage_options or {})
         folder, _, key = url.rpartition("/")
@@ -141,23 +148,35 @@ class ObjectStoreSource(RemoteSource):
         self._store = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options = {"storage_options": self._options}
+        options = {"storage_options": self._options, "tail": self._is_tail}
         return (reopen, (ObjectStoreSource, self._url, options))
 
     def _open(self) -> None:
+        if self._is_tail:
+            tail = self._open_with({"suffix": HEAD_BYTES})
+            if tail is not None:
+                self._tail = (self._version.size - len(tail), tail)
+                return
+        self._head = self._open_with((0, HEAD_BYTES)) or b""
+
+    def _open_with(self, part: tuple[int, int] | dict[str, int]) -> bytes | None:
+        """Opens the object with a request for a part of it; returns the part, or None if the store has no suffixes."""
         try:
-            result = self._obstore.get(self._store, self._key, options={"range": (0, HEAD_BYTES)})
+            result = self._obstore.get(self._store, self._key, options={"range": part})
             self._version = _object_version(result.meta)
-            self._head = bytes(result.bytes())
+            data = bytes(result.bytes())
         except (self._errors.BaseError, OSError) as error:
+            if isinstance(part, dict) and _knows_no_suffix(error):
+                return None
             # An empty object has no range.
             if isinstance(error, self._errors.GenericError) and "416" in str(error):
                 with suppress(self._errors.BaseError, OSError):
                     self._version = _object_version(self._obstore.head(self._store, self._key))
                     if self._version.size == 0:
-                        return
+                        return b""
             raise self._store_failure(error) from error
-        self._check_count(min(HEAD_BYTES, self._version.size), len(self._head))
+        self._check_count(min(HEAD_BYTES, self._version.size), len(data))
+        return data
 
     def _fetch_into(self, offset: int, out: memoryview) -> None:
         self._check_process()
@@ -219,6 +238,12 @@ _obstore_process: int | None = None
 
 def _object_version(meta: Mapping[str, Any]) -> Version:
     return Version(meta["size"], meta.get("e_tag"), str(meta.get("last_modified") or "") or None)
+
+
+def _knows_no_suffix(error: Exception) -> bool:
+    """Whether a store refuses the last bytes of an object: Azure does, and some answer with all of it."""
+    text = str(error)
+    return "NotSupported" in type(error).__name__ or "non-partial" in text or "416" in text
 
 
 def _first_line(error: Exception) -> str:

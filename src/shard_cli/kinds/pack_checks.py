@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from shard_cli.files import known_size
 from shard_cli.kinds.model import Checked, Problem
 from shard_cli.text import count, size
 from shard_format.errors import BadOffset, ShardError, shorten
+from shard_format.opening import copying_urls, open_source
 from shard_format.sources import is_url
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from shard_cli.kinds.model import Progress, Target
     from shard_format import Limits
+    from shard_format.sources import SourceLike
     from shardpack import ShardPackReader, ShardSet
     from shardpack.reader import Footer
 
@@ -85,19 +87,26 @@ def check_shard(target: Target, progress: Progress, *, limits: Limits) -> ShardC
     """Reads all of a shard; that it does not open is a result, too. Can run in another process."""
     found = ShardCheck(target.path)
     listed = target.listed
-    with found.noting():
+    source: SourceLike = target.path
+    with found.noting(), copying_urls(), ExitStack() as opened:
         # First: a file that is another one need not be read as a shard.
-        if listed is not None and target.is_hashed and not is_url(target.path):
+        if is_url(target.path):
+            copy = source = opened.enter_context(closing(open_source(target.path)))
+            if listed is not None and target.is_hashed:
+                listed.manifest.verify_source(copy, listed.manifest.files[0])
+        elif listed is not None and target.is_hashed:
             listed.check_place(0, target.path)
             listed.manifest.verify_file(target.path, listed.manifest.files[0])
-        _check_content(found, progress, limits)
+        _check_content(found, source, progress, limits)
         if listed is not None and found.footer is not None:
             listed.check_footer(0, found.footer, target.path)
     return found
 
 
-def _check_content(found: ShardCheck, progress: Progress, limits: Limits) -> None:
-    with shardpack.ShardPackReader(found.file, limits=limits) as reader:
+def _check_content(
+    found: ShardCheck, source: SourceLike, progress: Progress, limits: Limits
+) -> None:
+    with shardpack.ShardPackReader(source, limits=limits) as reader:
         found.opens = True
         found.footer = reader.footer
         found.bytes = reader.footer.total_size
