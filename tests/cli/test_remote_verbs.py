@@ -176,4 +176,4 @@ def test_a_remote_episode_is_checked_and_compared(
     result = wshard("diff", url, path)
     assert result.code == Exit.OK
     check_traffic(server, size)
-    assert "remote" in wshard("info", url).out
+    assert "remote" in wshard("inspect", url).out

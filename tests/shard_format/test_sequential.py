@@ -216,8 +216,8 @@ class TestCopies:
     def test_a_full_disk_names_the_folder_and_the_url(
         self, server: RangeServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # A disk without room, as Linux has one for tests.
-        monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "wb", 0))
+        full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb", buffering=0)
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: full)
         source = open_source(server.put("file", noise(1000)))
         with pytest.raises(ShardIOError, match="TMPDIR") as caught:
             local_copy(source)
