@@ -86,12 +86,13 @@ class OutputName(NamedTuple):
         """The shards that exist, from the first one on without a gap."""
         if self.is_stdout:
             return []
-        if self.pattern is None:
-            return [self.name] if os.path.lexists(self.name) else []
-        found: list[str] = []
-        while os.path.lexists(path := self.path_of(self.first + len(found))):
-            found.append(path)
-        return found
+        from shard_format.listing import is_there
+        from shardpack.sets import numbered_files
+
+        pattern = self.part or self.pattern
+        if pattern is None:
+            return [self.name] if is_there(self.name) else []
+        return numbered_files(pattern, self.first)
 
     def is_own(self, path: str) -> bool:
         """Whether a file is one of these shards, their set file, or in the folder of their parts."""
@@ -270,8 +271,8 @@ def written_facts(
     if console.out_is_data:
         return {"shards": [], "records": records, "size": 0}, f"stdout: {count(records, what)}"
     shards: list[dict[str, Any]] = [
-        {"file": path, "records": read_footer(path).record_count, "size": os.stat(path).st_size}
-        for path in paths
+        {"file": path, "records": footer.record_count, "size": footer.total_size}
+        for path, footer in zip(paths, map(read_footer, paths), strict=True)
     ]
     total = sum(shard["size"] for shard in shards)
     text = f"{shown_paths(paths)}: {count(records, what)} in {count(len(shards), 'shard')}"

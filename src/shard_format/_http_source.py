@@ -7,7 +7,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from shard_format._remote_source import HEAD_BYTES, RemoteSource, Version, printable, reopen, shown
+from shard_format._remote_source import OPEN_BYTES, RemoteSource, Version, printable, reopen, shown
 from shard_format.errors import Closed, InvalidArgument, ShardIOError
 from shard_format.http import Address, Broken, Client, TryAgain, cut_off, retrying
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 # The largest file that is read whole from a server that knows no ranges.
 _MOST_WHOLE = 1 << 26
 _MOST_REDIRECTS = 5
-# What a server answers to a suffix of the file if it knows only other ranges, or none; 206 is the right answer.
-_MAY_NOT_KNOW_SUFFIXES = frozenset({200, 206, 400, 416, 501})
+# What a server answers to a request for the last bytes if it knows only other ranges, or none.
+_NO_SUFFIXES = frozenset({200, 400, 416, 501})
 _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 # What a signed address answers after its time.
 _EXPIRED = frozenset({400, 401, 403, 404, 410})
@@ -52,8 +52,7 @@ class HttpSource(RemoteSource):
             added for each 64 KiB that are transferred.
         retries: how often one read tries again after a broken connection, a timeout, or an answer that
             means "later" (408, 425, 429, 500, 502, 503, 504), with growing pauses.
-        tail: True brings the last 64 KiB when it opens, in place of the first, unless the server does not know
-            such ranges.
+        tail: opening brings the last 64 KiB of the file instead of the first.
 
     Raises:
         ShardIOError: the server cannot be reached, refuses, or breaks the protocol; `errno` is ENOENT
@@ -71,9 +70,8 @@ class HttpSource(RemoteSource):
         retries: int = 4,
         tail: bool = False,
     ) -> None:
+        super().__init__(shown(url))
         self._first = Address.parse(url)
-        self._is_tail = tail
-        self.name = shown(url)
         if not timeout > 0 or retries < 0:
             raise InvalidArgument(
                 "timeout must be above 0 and retries at least 0", found=f"{timeout}, {retries}"
@@ -81,6 +79,7 @@ class HttpSource(RemoteSource):
         sent = _checked_headers(headers or {}, self.name)
         self._options = {"headers": dict(headers or {}), "timeout": timeout, "retries": retries}
         self._retries = retries
+        self._tail = tail
         # Where redirects led last time.
         self._address = self._first
         self._client = Client(
@@ -97,60 +96,47 @@ class HttpSource(RemoteSource):
         self._client.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (reopen, (HttpSource, self._first.url, {**self._options, "tail": self._is_tail}))
+        return (reopen, (HttpSource, self._first.url, {**self._options, "tail": self._tail}))
 
     # --- what is asked and answered
 
     def _open(self) -> None:
-        if self._is_tail and self._open_tail():
-            return
-        with self._answer(_span(0, HEAD_BYTES)) as answer:
-            if answer.status == 206:
-                self._version = self._content_range(answer, 0, HEAD_BYTES, opened=None)
-                length = min(HEAD_BYTES, self._version.size)
-                self._head = b"".join(answer.pieces(length))
-                if len(self._head) < length:
-                    raise cut_off(length, len(self._head))
+        asked = f"-{OPEN_BYTES}" if self._tail else f"0-{OPEN_BYTES - 1}"
+        with self._answer(asked) as answer:
+            if self._tail and answer.status in _NO_SUFFIXES:
+                # The next try asks for the beginning.
+                self._tail = False
+            elif answer.status == 206:
+                self._version = self._content_range(answer, None)
+                length = min(OPEN_BYTES, self._version.size)
+                data = b"".join(answer.pieces(length))
+                if len(data) < length:
+                    raise cut_off(length, len(data))
+                self._keep(self._version.size - length if self._tail else 0, data)
             elif answer.status == 200:
-                self._head = self._whole(answer)
-                self._version = Version(len(self._head), None, None)
+                self._keep(0, self._whole(answer))
+                self._version = Version(len(self._opened[1]), None, None)
             elif answer.status == 416 and _EMPTY.fullmatch(answer.header("Content-Range")):
                 self._version = Version(0, None, None)
+                self._keep(0, b"")
             else:
                 raise self._refusal(answer)
-
-    def _open_tail(self) -> bool:
-        """Opens the file with its last bytes; False if the server answers anything but these."""
-        with self._answer(f"bytes=-{HEAD_BYTES}") as answer:
-            match = _CONTENT_RANGE.fullmatch(answer.header("Content-Range"))
-            if answer.status not in _MAY_NOT_KNOW_SUFFIXES:
-                raise self._refusal(answer)
-            if answer.status != 206 or match is None:
-                return False
-            size = int(match[3])
-            start = max(0, size - HEAD_BYTES)
-            if (int(match[1]), int(match[2]) + 1) != (start, size):
-                return False
-            version = self._content_range(answer, start, size, opened=None)
-            tail = b"".join(answer.pieces(size - start))
-            if len(tail) < size - start:
-                raise cut_off(size - start, len(tail))
-            self._version, self._tail = version, (start, tail)
-            return True
+        if not self._tail and asked.startswith("-"):
+            self._open()
 
     def _fetch_into(self, offset: int, out: memoryview) -> None:
         done, length = 0, len(out)
 
         def attempt() -> None:
             nonlocal done
-            with self._answer(_span(offset + done, offset + length)) as answer:
+            with self._answer(f"{offset + done}-{offset + length - 1}") as answer:
                 if answer.status == 416:
                     raise self._changed(f"{self.size()} bytes", "fewer")
                 if answer.status == 200:
                     raise self._no_ranges("the server answered with the whole file")
                 if answer.status != 206:
                     raise self._refusal(answer)
-                self._content_range(answer, offset + done, offset + length, self._version)
+                self._content_range(answer, (offset + done, offset + length))
                 for piece in answer.pieces(length - done):
                     out[done : done + len(piece)] = piece
                     # After a break reading goes on here.
@@ -160,10 +146,13 @@ class HttpSource(RemoteSource):
 
         retrying(attempt, self._retries)
 
-    def _content_range(
-        self, answer: Answer, start: int, stop: int, opened: Version | None
-    ) -> Version:
-        """What a partial answer is a part of; refuses one of another version or to another request."""
+    def _content_range(self, answer: Answer, wanted: tuple[int, int] | None) -> Version:
+        """What a partial answer is a part of; refuses one of another version or to another request.
+
+        Args:
+            answer: with status 206.
+            wanted: first byte and end; None while the file is opened.
+        """
         text = answer.header("Content-Range")
         match = _CONTENT_RANGE.fullmatch(text)
         if match is None:
@@ -173,9 +162,12 @@ class HttpSource(RemoteSource):
         self._check_encoding(answer)
         first, last, size = (int(number) for number in match.groups())
         version = Version(size, answer.header("ETag"), answer.header("Last-Modified"))
-        if opened is None:  # opening asks for more than there may be
-            stop = min(stop, size)
+        if wanted is None:  # opening asks for more than there may be
+            start, stop = 0, min(OPEN_BYTES, size)
+            if self._tail:
+                start, stop = size - stop, size
         else:
+            start, stop = wanted
             self._compare(version)
         if (first, last + 1) != (start, stop):
             raise self._contradiction(f"bytes {start} to {stop}", f"bytes {first} to {last + 1}")
@@ -242,11 +234,11 @@ class HttpSource(RemoteSource):
     # --- requests
 
     @contextmanager
-    def _answer(self, span: str) -> Iterator[Answer]:
+    def _answer(self, asked: str) -> Iterator[Answer]:
         """The answer to a request for these bytes, after redirects."""
         if self._closed:
             raise Closed("the source is closed", path=self.name)
-        headers = {"Range": span, "Accept-Encoding": "identity"}
+        headers = {"Range": f"bytes={asked}", "Accept-Encoding": "identity"}
         try:
             for address in dict.fromkeys((self._address, self._first)):
                 with self._client.request("GET", address, headers) as answer:
@@ -267,10 +259,6 @@ class HttpSource(RemoteSource):
             if broken.may_pass:
                 raise TryAgain(error) from broken.__cause__
             raise error from broken.__cause__
-
-
-def _span(start: int, stop: int) -> str:
-    return f"bytes={start}-{stop - 1}"
 
 
 _STATUS_HINTS: dict[int, tuple[int, str]] = {

@@ -33,12 +33,12 @@ from shard_format.registry import ContentType, Role
 from shard_format.safe_paths import too_long
 from shard_format.sources import open_regular
 from shard_format.verify import PROFILE_CHECKS, as_profile_error
-from shard_format.writer import ShardWriter
+from shard_format.writer import ShardWriter, WriterOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from shard_format.sources import ByteSource, SourceLike
+    from shard_format.sources import SourceLike
 
 __all__ = ["MANIFEST_ENTRY", "FileReference", "Manifest"]
 
@@ -183,8 +183,14 @@ class Manifest:
         references = [_parse_reference(number, row) for number, row in enumerate(rows)]
         return cls(references, others, folder, list_key)
 
-    def write(self, path: str | os.PathLike[str], *, fsync: bool = True) -> None:
-        """Writes the manifest as a file of role 4.
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        fsync: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes the manifest as a file of role 4. Arguments as for `ShardWriter`.
 
         Raises:
             InvalidArgument: a reference has no `sha256` or `size` (S-MAN-6).
@@ -199,7 +205,10 @@ class Manifest:
         text = canonical(
             {**self.fields, self.list_key: [reference.to_fields() for reference in self.files]}
         )
-        with ShardWriter(path, role=Role.MANIFEST, reserve=[MANIFEST_ENTRY], fsync=fsync) as writer:
+        options = WriterOptions(storage_options=storage_options)
+        with ShardWriter(
+            path, role=Role.MANIFEST, reserve=[MANIFEST_ENTRY], fsync=fsync, options=options
+        ) as writer:
             writer.write_entry(MANIFEST_ENTRY, text, content_type=ContentType.JSON)
 
     # --- the files behind it
@@ -291,34 +300,13 @@ class Manifest:
         if reference.sha256 is not None and expected in (None, found):
             what, expected, found = "SHA-256", reference.sha256, _hash_file(path)[0]
         if expected not in (None, found):
-            raise _other_file(what, expected, found, path)
-
-    def verify_source(self, source: ByteSource, reference: FileReference) -> None:
-        """The same for a file that is open, wherever it is.
-
-        Raises:
-            ReferenceMismatch: it is not the same.
-        """
-        expected: object
-        found: object
-        what, expected, found = "size", reference.size, source.size()
-        if reference.sha256 is not None and expected in (None, found):
-            digest = hashlib.sha256()
-            for start in range(0, source.size(), _HASH_BYTES):
-                digest.update(source.read_at(start, min(_HASH_BYTES, source.size() - start)))
-            what, expected, found = "SHA-256", reference.sha256, digest.hexdigest()
-        if expected not in (None, found):
-            raise _other_file(what, expected, found, source.name)
-
-
-def _other_file(what: str, expected: object, found: object, path: str) -> ReferenceMismatch:
-    return ReferenceMismatch(
-        f"the {what} is not what the manifest says",
-        path=path,
-        expected=expected,
-        found=found,
-        rule="S-MAN-5",
-    )
+            raise ReferenceMismatch(
+                f"the {what} is not what the manifest says",
+                path=path,
+                expected=expected,
+                found=found,
+                rule="S-MAN-5",
+            )
 
 
 def _manifest_fields(reader: ShardReader) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from shard_format.sources import (
     BytesSource,
     FileObjectSource,
     FileSource,
+    can_view,
     is_url,
     open_file,
 )
@@ -44,18 +45,18 @@ def open_source(
         source: what to read.
         storage_options: for a URL, as `remote.open_url` takes them.
         read_whole: a local file of at most this many bytes is read at once, so that none stays open.
-        tail: of a URL, bring the last bytes with the request that opens it, in place of the first.
+        tail: opening a URL brings the end of the file instead of its beginning.
     """
     if isinstance(source, str) and is_url(source):
         from shard_format.remote import open_url  # imports what HTTP needs
 
         opened = open_url(source, storage_options, tail=tail)
-        if not _COPYING.get() or isinstance(opened, FileSource):
+        if not _COPYING.get() or can_view(opened):
             return opened
-        from shard_format.sequential import local_copy  # imports threads
+        from shard_format.sequential import temporary_copy
 
         with closing(opened):
-            return local_copy(opened)
+            return temporary_copy(opened)
     if isinstance(source, (FileSource, BytesSource)) and not storage_options:
         return source
     if storage_options:

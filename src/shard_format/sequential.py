@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from shard_format.sources import ByteSource
 
-__all__ = ["BLOCK_BYTES", "SequentialSource", "local_copy"]
+__all__ = ["BLOCK_BYTES", "SequentialSource", "temporary_copy"]
 
 BLOCK_BYTES: Final = 8 << 20
 """How much is fetched with one request."""
@@ -125,7 +125,7 @@ class _Block(NamedTuple):
     data: Future[bytes]
 
 
-def local_copy(source: ByteSource) -> FileSource:
+def temporary_copy(source: ByteSource) -> FileSource:
     """All of a source in a temporary file without a name, which vanishes when it is closed. It has the name of the source.
 
     Raises:

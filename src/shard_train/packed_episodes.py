@@ -18,10 +18,10 @@ from shard_format.errors import (
     EntryNotFound,
     InvalidArgument,
     ReferenceMismatch,
-    ShardError,
     shorten,
 )
 from shard_format.registry import Role
+from shard_format.transfer import local_copy
 from shardpack import ShardPackReader
 from shardpack.files import InputFile, walk
 from shardpack.writer_set import ShardWriterSet
@@ -80,7 +80,7 @@ def pack_episodes(
     records; its manifest names files, so unpack the shards before you open it.
 
     Args:
-        folder: searched with all folders in it.
+        folder: searched with all folders in it. One of an object store is fetched first.
         output: `"train-%06d.shardpack"` for a set of shards, or one file: a path, or an open file.
         progress: called with the size of each episode after it is written.
         options: what `shardpack.ShardWriterSet` takes: `append`, `overwrite`, `max_bytes`, `metadata` and so on. With
@@ -90,10 +90,16 @@ def pack_episodes(
         InvalidArgument: the folder holds no episode, or a file's name cannot be a key.
         ShardIOError: a file cannot be read, or changed while it was read.
     """
-    root = os.fspath(folder)
-    if not os.path.isdir(root):
-        raise InvalidArgument("not a folder", path=root)
-    options.setdefault("alignment", _ALIGNMENT)
+    with local_copy(folder, options.get("storage_options")) as root:
+        if not os.path.isdir(root):
+            raise InvalidArgument("not a folder", path=os.fspath(folder))
+        options.setdefault("alignment", _ALIGNMENT)
+        return _pack_folder(root, output, progress, options)
+
+
+def _pack_folder(
+    root: str, output: Output, progress: Callable[[int], None] | None, options: dict[str, Any]
+) -> PackedEpisodes:
     episodes, left_out = _find(root)
     if not episodes:
         raise InvalidArgument(
@@ -231,7 +237,7 @@ def _open_in_pack(record: AnyRecord, entry: str, options: dict[str, Any]) -> Epi
     try:
         # A batch spreads its windows over threads: one window needs no more of them.
         return open_episode_entry(record, entry, **{"threads": 1, **options})
-    except ShardError as error:
+    except DATA_ERRORS as error:
         if _is_manifest(record, entry):
             raise InvalidArgument(
                 "a chunked episode cannot be opened in a pack: its manifest names files",

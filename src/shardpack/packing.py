@@ -29,7 +29,7 @@ from itertools import islice
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
-from shard_format.errors import InvalidArgument, ShardError, ShardIOError, is_shortage, shorten
+from shard_format.errors import InvalidArgument, ShardError, ShardIOError, must_stop, shorten
 from shardpack._record_encoder import EncodedRecord, RecordEncoder
 from shardpack.dataset import Dataset
 from shardpack.writer import output_name
@@ -153,7 +153,7 @@ def pack(
             are left out and counted.
         on_error: `"raise"`, or `"skip"` to leave out items for which `make` raises an error or returns what cannot
             be stored. They are counted, listed in the result, and reported to the logger `shardpack`. A lack of
-            memory or of file descriptors is always raised: it is not about the item.
+            memory or of file descriptors, and a `TransportError`, are always raised: they are not about the item.
         progress: called with the number of items that are done since the last call: `tqdm.update` fits.
         multiprocessing_context: how processes are started: `"fork"`, `"spawn"` or `"forkserver"`; None for Python's
             default.
@@ -329,10 +329,10 @@ class _PackRun:
 
     def _fail(self, work: _Work, failure: MakeFailure, samples: int) -> None:
         cause = failure.cause
-        if is_shortage(cause) and isinstance(cause, OSError):
+        if must_stop(cause) and isinstance(cause, OSError):
             raise ShardIOError.wrap(cause, f"make failed for {work}", self._name) from cause
-        if self._on_error == "raise" or is_shortage(cause):
-            skipping = "" if is_shortage(cause) else "on_error='skip' leaves such items out; "
+        if self._on_error == "raise" or must_stop(cause):
+            skipping = "" if must_stop(cause) else "on_error='skip' leaves such items out; "
             raise ShardError(
                 f"make failed for {work}: {failure.summary}",
                 path=self._name,

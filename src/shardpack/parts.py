@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from shard_format.errors import InvalidArgument, LimitExceeded
+from shard_format.listing import list_names
 from shard_format.manifest import FileReference
+from shard_format.sources import is_url
 from shardpack._switch import finish_replacements, move_into_place
 from shardpack.dataset import find_repeated_keys
 from shardpack.reader import ShardPackReader, read_footer
@@ -27,7 +29,6 @@ from shardpack.sets import (
     WrittenShards,
     can_be_listed,
     count_numbers,
-    list_names,
     merge_schemas,
     numbered_files,
     parts_folder,
@@ -52,7 +53,8 @@ def commit(
 ) -> WrittenShards:
     """Make a set of the parts that several writers have written.
 
-    The shards get their names in the set, in the order of the parts; no shard is copied. Readers find the set that was
+    The shards get their names in the set, in the order of the parts; no shard is copied, except within an object store, which
+    cannot rename. Readers find the set that was
     there before until all of the new one is in place, even if this process dies: then the next one that opens the set
     finishes the work. Call it again if you are not sure.
 
@@ -76,16 +78,22 @@ def commit(
     folder = os.path.dirname(name % 0)
     staging = parts_folder(name)
     target = set_path(name)
-    was_unfinished = finish_replacements([folder, staging])
+    was_unfinished = not is_url(name) and finish_replacements([folder, staging])
     found = _read_parts(staging)
     earlier = read_own_set(target, os.path.basename(name))
     if earlier is not None and (_are_committed(found, earlier) if found else was_unfinished):
-        for part in found:
-            with contextlib.suppress(OSError):
-                os.unlink(part.path)
+        _remove_parts(found)
         return WrittenShards(earlier.locations(), earlier.fields["records"])
     parts = _check_parts(found, staging, os.path.basename(name))
     existing = numbered_files(name)
+    if is_url(name) and earlier is None:
+        existing = []  # what a killed call has copied is copied again
+    if existing and is_url(name):
+        raise InvalidArgument(
+            "a set in an object store cannot be replaced: readers would see parts of both",
+            path=existing[0],
+            hint="write the new set under another name, then delete the old one",
+        )
     if existing and not overwrite:
         raise InvalidArgument(
             "there are shards of this name already",
@@ -103,7 +111,7 @@ def commit(
             rule="P-SET-5",
         )
     for path in (name % number for number in range(len(existing), len(rows))):
-        if os.path.lexists(path):  # after a gap in the numbers
+        if not is_url(path) and os.path.lexists(path):  # after a gap in the numbers
             raise InvalidArgument("another shard is in the way", path=path, hint="remove it")
     schema = merge_schemas(part.fields.get("schema") for part in parts)
     fields = {
@@ -113,6 +121,14 @@ def commit(
         "user": parts[0].fields["user"],
         **({} if schema is None else {"schema": schema}),
     }
+    if is_url(name):
+        from shard_format.remote import copy_url
+
+        for staged, new in moves:
+            copy_url(f"{staging}/{staged}", f"{folder}/{new}")
+        write_set_file(target, rows, fields, fsync=fsync)
+        _remove_parts(parts)
+        return WrittenShards([name % number for number in range(len(rows))], records_of(rows))
     staged = os.path.join(staging, "set" + SUFFIX)
     write_set_file(staged, rows, fields, fsync=fsync)
     moved = {staged for staged, _ in moves}
@@ -127,6 +143,19 @@ def commit(
         fsync=fsync,
     )
     return WrittenShards([name % number for number in range(len(rows))], records_of(rows))
+
+
+def _remove_parts(parts: Sequence[ShardSet]) -> None:
+    """Delete what is left of parts that are in their set."""
+    for part in parts:
+        if is_url(part.path):
+            from shard_format.remote import delete_url
+
+            for location in (*part.locations(), part.path):
+                delete_url(location)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(part.path)
 
 
 def _read_parts(folder: str) -> list[ShardSet]:
@@ -147,7 +176,8 @@ def _are_committed(parts: list[ShardSet], earlier: ShardSet) -> bool:
         if reference.extra["records"]
     ]
     return bool(shards) and all(
-        sha256 in known and not os.path.exists(location) for location, sha256 in shards
+        sha256 in known and (is_url(location) or not os.path.exists(location))
+        for location, sha256 in shards
     )
 
 

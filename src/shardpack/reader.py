@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from itertools import islice, pairwise
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any, Final
@@ -216,6 +217,21 @@ class ShardPackReader:
     def get_index(self) -> Sequence[int]:
         """Where each record starts: one integer per record, a view of the file."""
         return self._bounds()[: self._count]
+
+    def pieces(self, stop: int) -> Iterator[bytes | memoryview]:
+        """The bytes of the file from its beginning to `stop`, in pieces of 8 MiB."""
+        self._open_index()
+        view, slices = self._shard.view, self._shard.slices
+        for start in range(0, stop, BLOCK_BYTES):
+            end = min(stop, start + BLOCK_BYTES)
+            yield slices[start:end] if view is None else view[start:end]
+
+    def sha256(self) -> str:
+        """The SHA-256 of the file, which is read whole."""
+        digest = hashlib.sha256()
+        for piece in self.pieces(self.footer.total_size):
+            digest.update(piece)
+        return digest.hexdigest()
 
     def read_record_at_offset(self, offset: int) -> Record:
         """The record that starts at this byte."""

@@ -10,9 +10,9 @@ import pytest
 from shard_cli.exits import Exit
 from shard_format import ShardWriter
 from shardpack import ShardWriterSet
-from tests.counting_servers import RangeServer, range_server
 from tests.shard_format.support import noise
 from tests.shardpack.support import write_pack
+from tests.stores.counting import RangeServer, range_server
 from wshard import Channel, Episode, save_wshard
 
 if TYPE_CHECKING:

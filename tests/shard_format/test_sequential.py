@@ -15,10 +15,10 @@ from shard_format.errors import ShardIOError
 from shard_format.opening import copying_urls, open_source
 from shard_format.parallel import map_in_order
 from shard_format.remote import HttpSource, open_url
-from shard_format.sequential import BLOCK_BYTES, SequentialSource, local_copy
+from shard_format.sequential import BLOCK_BYTES, SequentialSource, temporary_copy
 from shard_format.sources import FileSource
-from tests.counting_servers import Bucket, RangeServer, Traffic, range_server, s3_server
 from tests.shard_format.support import noise
+from tests.stores.counting import CountedBucket, RangeServer, Traffic, range_server, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,15 +34,15 @@ def server() -> Iterator[RangeServer]:
 
 
 @pytest.fixture(scope="module")
-def bucket() -> Iterator[Bucket]:
+def bucket() -> Iterator[CountedBucket]:
     with s3_server() as bucket:
         yield bucket
 
 
 @pytest.fixture(params=["http", "s3"])
-def store(request: pytest.FixtureRequest) -> RangeServer | Bucket:
+def store(request: pytest.FixtureRequest) -> RangeServer | CountedBucket:
     """Each kind of server."""
-    found: RangeServer | Bucket = request.getfixturevalue(
+    found: RangeServer | CountedBucket = request.getfixturevalue(
         "server" if request.param == "http" else "bucket"
     )
     return found
@@ -140,7 +140,9 @@ class TestForward:
 class TestTail:
     """Opening with the last bytes."""
 
-    def test_one_request_opens_it_and_brings_the_end(self, store: RangeServer | Bucket) -> None:
+    def test_one_request_opens_it_and_brings_the_end(
+        self, store: RangeServer | CountedBucket
+    ) -> None:
         content = noise(300 * KIB)
         url = store.put("file", content)
         source = open_url(url, store.options, tail=True)
@@ -157,13 +159,15 @@ class TestTail:
             opened.close()
 
     @pytest.mark.parametrize("size", [1, 100, 64 * KIB])
-    def test_a_small_file_is_here_at_once(self, store: RangeServer | Bucket, size: int) -> None:
+    def test_a_small_file_is_here_at_once(
+        self, store: RangeServer | CountedBucket, size: int
+    ) -> None:
         source = open_url(store.put("small", noise(size)), store.options, tail=True)
         assert source.read_at(0, size) == noise(size)
         assert store.counter.taken() == Traffic(1, size)
         source.close()
 
-    def test_an_empty_file_opens(self, store: RangeServer | Bucket) -> None:
+    def test_an_empty_file_opens(self, store: RangeServer | CountedBucket) -> None:
         source = open_url(store.put("empty", b""), store.options, tail=True)
         assert source.size() == 0
         source.close()
@@ -189,7 +193,7 @@ class TestCopies:
     """All of a remote file on the local disk."""
 
     def test_a_copy_takes_a_request_per_block_and_has_the_name_of_the_url(
-        self, store: RangeServer | Bucket
+        self, store: RangeServer | CountedBucket
     ) -> None:
         url = store.put("file", LARGE)
         with copying_urls():
@@ -220,7 +224,7 @@ class TestCopies:
         monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: full)
         source = open_source(server.put("file", noise(1000)))
         with pytest.raises(ShardIOError, match="TMPDIR") as caught:
-            local_copy(source)
+            temporary_copy(source)
         assert caught.value.errno == errno.ENOSPC
         assert source.name in str(caught.value)
         source.close()
@@ -230,7 +234,7 @@ class TestCopies:
     ) -> None:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         source = open_source(server.put("file", noise(1000)))
-        copy = local_copy(source)
+        copy = temporary_copy(source)
         assert os.listdir(tmp_path) == []
         assert copy.read_at(0, 1000) == noise(1000)
         copy.close()

@@ -10,9 +10,9 @@ import pytest
 
 import shardpack
 from shardpack import ShardPackReader
-from tests.counting_servers import Bucket, RangeServer, Traffic, range_server, s3_server
 from tests.shard_format.support import noise
 from tests.shardpack.support import write_pack
+from tests.stores.counting import CountedBucket, RangeServer, Traffic, range_server, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ RECORDS = 60
 
 
 @pytest.fixture(scope="module")
-def bucket() -> Iterator[Bucket]:
+def bucket() -> Iterator[CountedBucket]:
     with s3_server() as bucket:
         yield bucket
 
@@ -36,9 +36,9 @@ def server() -> Iterator[RangeServer]:
 
 
 @pytest.fixture(params=["http", "s3"])
-def store(request: pytest.FixtureRequest) -> RangeServer | Bucket:
+def store(request: pytest.FixtureRequest) -> RangeServer | CountedBucket:
     """Each kind of server."""
-    found: RangeServer | Bucket = request.getfixturevalue(
+    found: RangeServer | CountedBucket = request.getfixturevalue(
         "server" if request.param == "http" else "bucket"
     )
     found.counter.taken()
@@ -80,7 +80,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in os.listdir(folder)}
 
 
-def put_all(store: RangeServer | Bucket, files: dict[str, bytes], folder: str = "") -> str:
+def put_all(store: RangeServer | CountedBucket, files: dict[str, bytes], folder: str = "") -> str:
     """Puts a set to a server; returns the URL of the set file."""
     urls = {name: store.put(folder + name, data) for name, data in files.items()}
     store.counter.taken()
@@ -91,9 +91,9 @@ class TestOneShard:
     """Opening, and single records."""
 
     def test_a_shard_opens_with_one_request_and_a_record_takes_another(
-        self, store: RangeServer | Bucket, shard: bytes
+        self, store: RangeServer | CountedBucket, shard: bytes
     ) -> None:
-        url = store.put("one", shard)
+        url = store.put("one.shardpack", shard)
         with shardpack.open(url, storage_options=store.options) as dataset:
             assert len(dataset) == RECORDS
             assert dataset.metadata["version"] == 1
@@ -106,18 +106,18 @@ class TestOneShard:
             assert store.counter.taken().requests == 2
 
     def test_an_index_above_64_kibibytes_takes_a_second_request(
-        self, store: RangeServer | Bucket, tmp_path: Path
+        self, store: RangeServer | CountedBucket, tmp_path: Path
     ) -> None:
         path = write_pack(tmp_path / "a", {str(number): {} for number in range(5000)})
-        url = store.put("index", path.read_bytes())
+        url = store.put("index.shardpack", path.read_bytes())
         with shardpack.open(url, storage_options=store.options) as dataset:
             assert dataset.find("4321") == 4321
             assert store.counter.taken().requests == 3
 
     def test_an_entry_of_a_large_record_does_not_fetch_the_others(
-        self, store: RangeServer | Bucket, large: bytes
+        self, store: RangeServer | CountedBucket, large: bytes
     ) -> None:
-        url = store.put("large", large)
+        url = store.put("large.shardpack", large)
         with shardpack.open(url, storage_options=store.options) as dataset:
             store.counter.taken()
             assert dataset[RECORDS]["b.cls"].decode() == "1"
@@ -127,9 +127,9 @@ class TestOneShard:
 
     @pytest.mark.parametrize("read", ["records", "samples", "keys"])
     def test_reading_in_order_takes_a_request_for_each_8_mebibytes(
-        self, store: RangeServer | Bucket, large: bytes, read: str
+        self, store: RangeServer | CountedBucket, large: bytes, read: str
     ) -> None:
-        url = store.put("large", large)
+        url = store.put("large.shardpack", large)
         with ShardPackReader(url, storage_options=store.options) as reader:
             if read == "records":
                 found: list[Any] = [record.read_all() for record in reader.records()]
@@ -146,9 +146,9 @@ class TestOneShard:
             assert requests <= len(large) / BLOCK + 2
 
     def test_records_stay_readable_while_others_are_read(
-        self, store: RangeServer | Bucket, large: bytes
+        self, store: RangeServer | CountedBucket, large: bytes
     ) -> None:
-        url = store.put("large", large)
+        url = store.put("large.shardpack", large)
         with ShardPackReader(url, storage_options=store.options) as reader:
             records = list(reader.records())
             store.counter.taken()
@@ -159,9 +159,9 @@ class TestOneShard:
             assert records[RECORDS]["b.cls"].decode() == "1"
 
     def test_a_part_of_the_records_fetches_nothing_behind_it(
-        self, store: RangeServer | Bucket, shard: bytes
+        self, store: RangeServer | CountedBucket, shard: bytes
     ) -> None:
-        url = store.put("one", shard)
+        url = store.put("one.shardpack", shard)
         with ShardPackReader(url, storage_options=store.options) as reader:
             store.counter.taken()
             assert [record.read_all() for record in reader.records(10, 30)] == [
@@ -175,7 +175,7 @@ class TestSets:
     """Many shards."""
 
     def test_a_set_opens_with_one_request_and_shards_when_they_are_read(
-        self, store: RangeServer | Bucket, files: dict[str, bytes]
+        self, store: RangeServer | CountedBucket, files: dict[str, bytes]
     ) -> None:
         url = put_all(store, files)
         with shardpack.open(url, storage_options=store.options) as dataset:
@@ -186,7 +186,7 @@ class TestSets:
             assert store.counter.taken().requests == 2
 
     def test_an_epoch_in_order_takes_two_requests_for_each_shard(
-        self, store: RangeServer | Bucket, files: dict[str, bytes]
+        self, store: RangeServer | CountedBucket, files: dict[str, bytes]
     ) -> None:
         url = put_all(store, files)
         with shardpack.open(url, storage_options=store.options) as dataset:
@@ -197,7 +197,7 @@ class TestSets:
             assert sent == sum(len(data) for name, data in files.items() if name[-4:] != "-set")
 
     def test_a_list_of_shards_is_counted_with_the_requests_that_open_them(
-        self, store: RangeServer | Bucket, files: dict[str, bytes]
+        self, store: RangeServer | CountedBucket, files: dict[str, bytes]
     ) -> None:
         shards = put_all(store, files).replace("train.shardpack-set", "train-{000..004}.shardpack")
         with shardpack.open(shards, storage_options=store.options) as dataset:
@@ -208,7 +208,7 @@ class TestSets:
 
     @pytest.mark.parametrize("take", ["take", "take_samples", "take_keyed", "slice"])
     def test_a_batch_is_planned_over_the_shards_and_comes_in_order(
-        self, store: RangeServer | Bucket, files: dict[str, bytes], take: str
+        self, store: RangeServer | CountedBucket, files: dict[str, bytes], take: str
     ) -> None:
         url = put_all(store, files)
         wanted = [59, 1, 0, 25, 58, 24, 2, 59]
@@ -231,11 +231,11 @@ class TestSets:
             assert store.counter.taken().requests == 3
 
     def test_columns_of_a_join_are_fetched_each_with_one_request(
-        self, store: RangeServer | Bucket, tmp_path: Path
+        self, store: RangeServer | CountedBucket, tmp_path: Path
     ) -> None:
         urls = {
             name: store.put(
-                name,
+                f"{name}.shardpack",
                 write_pack(
                     tmp_path / name,
                     {str(n): {f"{name}.bin": noise(20_000, n + at)} for n in range(50)},
@@ -255,7 +255,7 @@ class TestUnpacking:
     """What reads everything more than once."""
 
     def test_unpacking_fetches_everything_once(
-        self, store: RangeServer | Bucket, files: dict[str, bytes], tmp_path: Path
+        self, store: RangeServer | CountedBucket, files: dict[str, bytes], tmp_path: Path
     ) -> None:
         url = put_all(store, files)
         with shardpack.open(url, storage_options=store.options) as dataset:

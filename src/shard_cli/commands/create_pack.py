@@ -309,9 +309,9 @@ def split_name(
 
 
 def _reason(error: OSError) -> str:
-    from shard_format.errors import is_shortage
+    from shard_format.errors import must_stop
 
-    if is_shortage(error):  # not about this file
+    if must_stop(error):  # not about this file
         raise error
     return (error.strerror or str(error)).lower()
 

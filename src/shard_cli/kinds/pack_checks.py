@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,8 +12,8 @@ import shardpack
 from shard_cli.files import known_size
 from shard_cli.kinds.model import Checked, Problem
 from shard_cli.text import count, size
-from shard_format.errors import BadOffset, ShardError, shorten
-from shard_format.opening import copying_urls, open_source
+from shard_format.errors import BadOffset, ShardError, must_stop, shorten
+from shard_format.opening import copying_urls
 from shard_format.sources import is_url
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from shard_cli.kinds.model import Progress, Target
     from shard_format import Limits
-    from shard_format.sources import SourceLike
     from shardpack import ShardPackReader, ShardSet
     from shardpack.reader import Footer
 
@@ -50,10 +49,12 @@ class ShardCheck:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Keeps an error: one damaged part does not hide the others."""
+        """Keeps an error: one damaged part does not hide the others. Only a failing network, or a shortage, does."""
         try:
             yield
         except ShardError as error:
+            if must_stop(error):
+                raise
             self.errors.append(error)
 
 
@@ -87,26 +88,24 @@ def check_shard(target: Target, progress: Progress, *, limits: Limits) -> ShardC
     """Reads all of a shard; that it does not open is a result, too. Can run in another process."""
     found = ShardCheck(target.path)
     listed = target.listed
-    source: SourceLike = target.path
-    with found.noting(), copying_urls(), ExitStack() as opened:
+    try:
         # First: a file that is another one need not be read as a shard.
-        if is_url(target.path):
-            copy = source = opened.enter_context(closing(open_source(target.path)))
-            if listed is not None and target.is_hashed:
-                listed.manifest.verify_source(copy, listed.manifest.files[0])
-        elif listed is not None and target.is_hashed:
+        if listed is not None and target.is_hashed and not is_url(target.path):
             listed.check_place(0, target.path)
             listed.manifest.verify_file(target.path, listed.manifest.files[0])
-        _check_content(found, source, progress, limits)
+        with copying_urls():
+            _check_content(found, target, progress, limits)
         if listed is not None and found.footer is not None:
             listed.check_footer(0, found.footer, target.path)
+    except ShardError as error:
+        found.errors.append(error)
     return found
 
 
-def _check_content(
-    found: ShardCheck, source: SourceLike, progress: Progress, limits: Limits
-) -> None:
-    with shardpack.ShardPackReader(source, limits=limits) as reader:
+def _check_content(found: ShardCheck, target: Target, progress: Progress, limits: Limits) -> None:
+    with shardpack.ShardPackReader(target.path, limits=limits) as reader:
+        if target.listed is not None and target.is_hashed and is_url(target.path):
+            target.listed.check_hash(0, reader.sha256(), target.path)
         found.opens = True
         found.footer = reader.footer
         found.bytes = reader.footer.total_size

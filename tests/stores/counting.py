@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.stores.servers import Bucket
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -122,32 +124,21 @@ def range_server(*, knows_suffixes: bool = True) -> Iterator[RangeServer]:
         server.server_close()
 
 
-class Bucket:
-    """A bucket of a store that speaks S3, as moto does, and how to reach it."""
+class CountedBucket(Bucket):
+    """A bucket that counts."""
 
     def __init__(self, endpoint: str, counter: Counter) -> None:
+        super().__init__(endpoint)
         self.counter = counter
-        self.options: dict[str, Any] = {
-            "endpoint": endpoint,
-            "region": "us-east-1",
-            "access_key_id": "testing",
-            "secret_access_key": "testing",
-            "client_options": {"allow_http": True},
-            "retry_config": {"max_retries": 0},
-        }
 
-    def put(self, name: str, data: bytes) -> str:
-        """Makes an object; returns its URL."""
-        import obstore
-        from obstore.store import S3Store
-
-        obstore.put(S3Store("bucket", **self.options), name, data, use_multipart=False)
+    def put(self, key: str, data: bytes) -> str:
+        url = super().put(key, data)
         self.counter.taken()
-        return f"s3://bucket/{name}"
+        return url
 
 
 @contextmanager
-def s3_server() -> Iterator[Bucket]:
+def s3_server() -> Iterator[CountedBucket]:
     """A store that runs during the block, with one bucket."""
     import logging
     import urllib.request
@@ -166,7 +157,7 @@ def s3_server() -> Iterator[Bucket]:
         make = urllib.request.Request(f"{endpoint}/bucket", method="PUT")
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(make).close()
         counter.taken()
-        yield Bucket(endpoint, counter)
+        yield CountedBucket(endpoint, counter)
     finally:
         server.shutdown()
         thread.join()
