@@ -251,9 +251,7 @@ def find(arguments: Sequence[str]) -> list[Target]:
     found: dict[str, Target] = {}
     for argument in _named(arguments):
         if not os.path.isdir(argument):
-            packed = (
-                _in_pack(argument, argument) if argument.endswith(_PACK) else [_episode(argument)]
-            )
+            packed = _in_pack(argument, argument) if _is_pack(argument) else [_episode(argument)]
             if not packed:
                 raise InvalidArgument("no episodes in this pack", path=argument)
             for episode in packed:
@@ -269,6 +267,12 @@ def find(arguments: Sequence[str]) -> list[Target]:
         for episode in inside:
             found.setdefault(_key(episode.path), episode)
     return list(found.values())
+
+
+def _is_pack(path: str) -> bool:
+    from shard_format.sources import is_url
+
+    return (path.partition("?")[0] if is_url(path) else path).endswith(_PACK)
 
 
 def _key(path: str) -> str:

@@ -167,7 +167,9 @@ def split(
     Returns:
         What was written under each name.
     """
-    with open_samples(shards) as dataset:
+    # Shares take the records of a shard in several turns.
+    opening = open_copied if isinstance(outputs, Mapping) else open_samples
+    with opening(shards) as dataset:
         # One time for all of them.
         options["created"] = creation_time(options.get("created"))
         if isinstance(outputs, Mapping):

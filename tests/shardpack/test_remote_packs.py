@@ -268,3 +268,35 @@ class TestUnpacking:
         size = sum(map(len, files.values()))
         assert sent <= 2 * 1.05 * size
         assert requests <= 1 + 2 * 2 * len(files)
+
+    def test_a_remote_stream_takes_a_request_for_each_8_mebibytes(
+        self, server: RangeServer, large: bytes
+    ) -> None:
+        url = server.put("large.shardpack", large)
+        server.counter.taken()
+        keys = [record.key for record in shardpack.stream(url)]
+        assert (len(keys), keys[0]) == (2 * RECORDS + 1, "key/0")
+        requests, sent = server.counter.taken()
+        assert sent == len(large)
+        assert requests <= len(large) / BLOCK + 2
+
+    def test_what_is_left_of_a_remote_shard_is_recovered_with_each_byte_fetched_once(
+        self, server: RangeServer, shard: bytes, tmp_path: Path
+    ) -> None:
+        url = server.put("cut.shardpack", shard[:5_000_000])
+        server.counter.taken()
+        recovery = shardpack.recover(url, tmp_path / "saved.shardpack")
+        assert recovery.records == 49
+        assert not recovery.had_index
+        assert server.counter.taken() == Traffic(2, 5_000_000)
+
+    def test_a_split_by_shares_and_a_sort_fetch_everything_once(
+        self, server: RangeServer, shard: bytes, tmp_path: Path
+    ) -> None:
+        url = server.put("one.shardpack", shard)
+        server.counter.taken()
+        names = {str(tmp_path / "a.shardpack"): 0.5, str(tmp_path / "b.shardpack"): 0.5}
+        assert sum(part.records for part in shardpack.split(url, names).values()) == RECORDS
+        assert server.counter.taken() == Traffic(2, len(shard))
+        assert shardpack.sort(url, tmp_path / "c.shardpack").records == RECORDS
+        assert server.counter.taken() == Traffic(2, len(shard))
