@@ -354,6 +354,8 @@ def _error_number(errors: Any, error: Exception) -> int:  # noqa: ANN401
         return errno.EEXIST
     if isinstance(error, (errors.PermissionDeniedError, errors.UnauthenticatedError)):
         return errno.EACCES
+    if isinstance(error, errors.NotSupportedError):
+        return errno.EOPNOTSUPP
     # The reason is only in the text, and in the dump that follows it.
     text = str(error)
     if status := re.search(r"status code: (\d{3})", text):
@@ -369,7 +371,7 @@ def _error_number(errors: Any, error: Exception) -> int:  # noqa: ANN401
 _NUMBERS = {
     "TimedOut|kind: Timeout": errno.ETIMEDOUT,
     "dns error": errno.EHOSTUNREACH,
-    "NotPartial": errno.EOPNOTSUPP,
+    "NotPartial|non-partial response": errno.EOPNOTSUPP,
     "UnexpectedRange|Requested .* got": errno.EPROTO,
     "kind: Interrupted|IncompleteMessage|kind: Body": errno.ECONNRESET,
 }

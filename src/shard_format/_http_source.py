@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # The largest file that is read whole from a server that knows no ranges.
 _MOST_WHOLE = 1 << 26
 _MOST_REDIRECTS = 5
+# What a server answers to a request for the last bytes if it knows only other ranges, or none.
+_NO_SUFFIXES = frozenset({200, 400, 416, 501})
 _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 # What a signed address answers after its time.
 _EXPIRED = frozenset({400, 401, 403, 404, 410})
@@ -120,7 +122,10 @@ class HttpSource(RemoteSource):
     def _open(self, deadline: Deadline) -> None:
         asked = f"-{OPEN_BYTES}" if self._tail else f"0-{OPEN_BYTES - 1}"
         with self._answer(asked, deadline) as answer:
-            if answer.status == 206:
+            if self._tail and answer.status in _NO_SUFFIXES:
+                # The next try asks for the beginning.
+                self._tail = False
+            elif answer.status == 206:
                 self._version = self._content_range(answer, None)
                 length = min(OPEN_BYTES, self._version.size)
                 data = b"".join(answer.pieces(length))
@@ -135,6 +140,8 @@ class HttpSource(RemoteSource):
                 self._keep(0, b"")
             else:
                 raise self._refusal(answer)
+        if not self._tail and asked.startswith("-"):
+            self._open(deadline)
 
     def _fetch_into(self, offset: int, out: memoryview) -> None:
         done, length = 0, len(out)

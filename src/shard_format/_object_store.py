@@ -150,6 +150,11 @@ class ObjectStoreSource(RemoteSource):
         try:
             version, found, data = self._bucket.get(self._key, where)
         except StoreError as error:
+            if self._tail and error.number == errno.EOPNOTSUPP:
+                # Azure cannot be asked for the last bytes.
+                self._tail = False
+                self._open()
+                return
             # An empty object has no range.
             if error.number != errno.ERANGE:
                 _raise(self._url, error)

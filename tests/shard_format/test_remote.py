@@ -118,7 +118,10 @@ class Handler(BaseHTTPRequestHandler):
     def span(self) -> tuple[int, int]:
         """What is asked for and there."""
         first, last = self.headers["Range"].removeprefix("bytes=").split("-")
-        return int(first), min(int(last) + 1, len(self.content or b""))
+        size = len(self.content or b"")
+        if not first:
+            return max(0, size - int(last)), size
+        return int(first), min(int(last) + 1, size)
 
     def serve(self, **changes: str) -> None:
         """The right answer, with some headers changed or, where empty, left out."""
