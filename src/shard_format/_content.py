@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from shard_format import seekable
-from shard_format._kernels import crc32c, crc32c_of_large, filled_bytes, iter_frames
+from shard_format._kernels import (
+    CRC_BYTES_PER_THREAD,
+    crc32c,
+    crc32c_of_large,
+    filled_bytes,
+    iter_frames,
+)
 from shard_format.cache import BoundedCache
-from shard_format.canonical_json import check_length
+from shard_format.canonical_json import too_long
 from shard_format.codecs import check_sizes, decode_into, iter_decoded
 from shard_format.errors import (
     BadFilter,
@@ -192,7 +198,8 @@ class Content:
 
     def read_json_text(self, row: IndexRow) -> bytes:
         """The whole content of a row that must be JSON, refused before it is read if it is too long."""
-        check_length(row.orig_size, "the entry", self._limits)
+        if row.orig_size > self._limits.max_json_bytes:
+            raise too_long(row.orig_size, "the entry", self._limits)
         return self.read(row)
 
     def decode(self, row: IndexRow, stored: bytes) -> bytes:
@@ -205,8 +212,8 @@ class Content:
 
     def read_view(self, row: IndexRow) -> memoryview:
         """The whole content, checked, as read-only memory: a view of the source if that saves a copy."""
-        codec = self.check_sizes(row)
-        if codec is not _RAW:
+        if row.flags & _NOT_RAW or row.disk_size != row.orig_size:
+            codec = self.check_sizes(row)
             # NumPy's memory: it asks for huge pages.
             out = np.empty(row.orig_size, np.uint8).data
             self._decode_into(row, codec, self._stored(row.data_offset, row.disk_size), out)
@@ -215,8 +222,11 @@ class Content:
         is_file = type(source) is FileSource
         if is_file and (row.disk_size > _SMALL or source.is_mapped):
             return self.view(row, check=True)
-        read = source.view if self._can_view and not is_file else source.read_at
-        content = memoryview(read(row.data_offset, row.disk_size))
+        content: memoryview
+        if self._can_view and not is_file:
+            content = source.view(row.data_offset, row.disk_size)
+        else:
+            content = memoryview(source.read_at(row.data_offset, row.disk_size))
         self._compare(row, content)
         return content
 
@@ -396,7 +406,10 @@ class Content:
     def _compare(self, row: IndexRow, content: bytes | memoryview) -> None:
         """Compares the whole content with the row's checksum, if it has one."""
         if self._check:
-            computed = crc32c_of_large(content, self._threads)
+            if len(content) < CRC_BYTES_PER_THREAD:
+                computed = crc32c(content)
+            else:
+                computed = crc32c_of_large(content, self._threads)
             if computed != row.crc32c:
                 self._compare_checksum(row, computed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from shard_format.seekable import FrameDecoder, SeekTable
     from shard_format.sources import BytesLike
 
-Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 __all__ = ["EntryInfo", "PartReader", "ShardReader"]
@@ -120,21 +119,31 @@ class ShardReader:
     ) -> None:
         if threads is not None and threads < 1:
             raise InvalidArgument("threads must be at least 1", found=threads)
-        self._source = open_source(source, storage_options, read_whole=_SMALL_FILE)
-        self._owns_source = self._source is not source
-        self._limits = limits
-        self._threads = threads
+        self.source = open_source(source, storage_options, read_whole=_SMALL_FILE)
+        self._owns_source = self.source is not source
+        self.name = self.source.name
+        self.limits = limits
+        self.threads = threads
         self._check = check
         self.closed = False
         try:
-            self.header, self._index = read_head(self._source, limits)
+            self.header, self._index = read_head(self.source, limits)
         except ShardError as error:
             if isinstance(error, (BadMagic, Truncated)):
-                foreign.explain(error, self._source)
+                foreign.explain(error, self.source)
             self.close()
-            raise error.located(path=self._source.name) from None
-        self._content = Content(self._source, self.header, limits, threads, check)
+            raise error.located(path=self.name) from None
+        self._find = self._index.finder()
+        self._content = Content(self.source, self.header, limits, threads, check)
 
+    name: str
+    """What the source calls itself: a path, a URL without its secrets, or `<bytes>`."""
+    source: ByteSource
+    """Where the bytes come from."""
+    limits: Limits
+    """The limits it was opened with."""
+    threads: int | None
+    """How many threads large reads may use; None for one per processor, up to 8."""
     header: Header
     """The header, field by field."""
     closed: bool
@@ -143,43 +152,23 @@ class ShardReader:
     # --- what is there
 
     @property
-    def name(self) -> str:
-        """What the source calls itself: a path, a URL without its secrets, or `<bytes>`."""
-        return self._source.name
-
-    @property
     def role(self) -> int:
         """What the file is for; see `Role`."""
         return self.header.role
 
     @property
-    def limits(self) -> Limits:
-        """The limits it was opened with."""
-        return self._limits
-
-    @property
-    def threads(self) -> int | None:
-        """How many threads large reads may use; None for one per processor, up to 8."""
-        return self._threads
-
-    @property
-    def source(self) -> ByteSource:
-        """Where the bytes come from."""
-        return self._source
-
-    @property
     def can_view(self) -> bool:
         """Whether `view` works for entries that are not compressed."""
-        return can_view(self._source)
+        return can_view(self.source)
 
     @property
     def index(self) -> NDArray[Any]:
         """The index as a read-only structured array, one row per entry, without a copy."""
         return self._index.rows
 
-    def sizes(self) -> dict[str, int]:
-        """The uncompressed size of every entry by name, in the order of the index."""
-        return self._index.sizes()
+    def rows(self) -> Mapping[str, IndexRow]:
+        """The fields of every row of the index by name, in the order of the index."""
+        return self._index.by_name()
 
     def names(self) -> list[str]:
         """All names, in the order of the index."""
@@ -187,7 +176,7 @@ class ShardReader:
 
     def row_of(self, name: str) -> IndexRow:
         """The fields of an entry's row of the index."""
-        row = self._index.find(name)
+        row = self._find(name)
         if row is None:
             self._ensure_open()
             error = EntryNotFound(
@@ -206,7 +195,7 @@ class ShardReader:
         return self._index.names_with_prefix(prefix)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._index.find(name) is not None
+        return isinstance(name, str) and self._find(name) is not None
 
     def __len__(self) -> int:
         return self._index.count
@@ -270,7 +259,7 @@ class ShardReader:
         """
         self._ensure_open()
         try:
-            return Schema.read(self.header, self._index.rows, self._source, self._limits)
+            return Schema.read(self.header, self._index.rows, self.source, self.limits)
         except ShardError as error:
             raise error.located(path=self.name) from None
 
@@ -294,9 +283,9 @@ class ShardReader:
         wanted = list(names)
         if len(wanted) == 1:  # leaves the threads to the frames of a seekable entry
             return [self.read_entry(wanted[0])]
-        rows = [self._row(name) for name in wanted]
+        rows = [self.row_of(name) for name in wanted]
         sizes = [row.orig_size for row in rows]
-        threads = thread_count(self._threads, sum(sizes))
+        threads = thread_count(self.threads, sum(sizes))
         content = self._content.with_threads(1) if threads > 1 else self._content
         fetched = content.fetch_together(rows)
         results: list[bytes] = [b""] * len(wanted)
@@ -401,7 +390,7 @@ class ShardReader:
     def parse_json(self, name: str, text: bytes, *, rule: str = "S-SCH-2") -> dict[str, Any]:
         """What `read_json` makes of an entry's text."""
         try:
-            return parse_object(text, "the entry", self._limits, rule=rule)
+            return parse_object(text, "the entry", self.limits, rule=rule)
         except ShardError as error:
             raise self._located(error, name) from None
 
@@ -430,7 +419,7 @@ class ShardReader:
         Raises:
             NotViewable: the entry is compressed, or the source has no memory to show.
         """
-        return self._on(name, self._content.view, check)
+        return self._on(name, lambda row: self._content.view(row, check))
 
     def seek_table(self, name: str) -> SeekTable | None:
         """Where the frames of a seekable entry are; None if the entry is not seekable."""
@@ -490,7 +479,7 @@ class ShardReader:
         if not self.closed:
             self.closed = True
             if self._owns_source:
-                self._source.close()
+                self.source.close()
 
     def __enter__(self) -> Self:
         self._ensure_open()
@@ -506,7 +495,7 @@ class ShardReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._ensure_open()
-        return (_reopen, (self._source, self._limits, self._threads, self._check))
+        return (_reopen, (self.source, self.limits, self.threads, self._check))
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self)} entries"
@@ -518,34 +507,23 @@ class ShardReader:
         if self.closed:
             raise Closed("the reader is closed", path=self.name)
 
-    def _row(self, name: str) -> IndexRow:
-        """The row of an entry that is about to be read."""
-        row = self._index.find(name)
+    def _on(self, name: str, read: Callable[[IndexRow], Result]) -> Result:
+        """Calls a method of the content with the row of an entry; errors say where they happened."""
+        row = self._find(name)
         if row is None or self.closed:
             self._ensure_open()
             row = self.row_of(name)  # raises EntryNotFound
-        return row
-
-    def _on(
-        self,
-        name: str,
-        read: Callable[Concatenate[IndexRow, Parameters], Result],
-        *args: Parameters.args,
-        **kwargs: Parameters.kwargs,
-    ) -> Result:
-        """Calls a method of the content with the row of an entry; errors say where they happened."""
-        row = self._row(name)
         try:
-            return read(row, *args, **kwargs)
+            return read(row)
         except ShardError as error:
             raise self._located(error, name) from error.__cause__
 
     def _iter(
         self, name: str, pieces: Callable[[IndexRow], Iterator[memoryview]]
     ) -> Iterator[memoryview]:
-        row = self._row(name)
+        found = self._on(name, pieces)
         try:
-            yield from pieces(row)
+            yield from found
         except ShardError as error:
             raise self._located(error, name) from error.__cause__
 

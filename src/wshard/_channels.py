@@ -379,13 +379,12 @@ class Channel(Strict):
         return array.copy() if copy else array
 
     def _read_all(self) -> NDArray[Any]:
-        block, dtype = self.source, self.dtype_name
-        assert block is not None
-        shape = (self._length, *self.step_shape)
+        block: Any = self.source
+        dtype, shape = self.dtype_name, (self._length, *self.step_shape)
         if prod(shape) * dtype.size != block.nbytes or not block.nbytes:
             self._check_size()
         values = block.array(dtype.stored_dtype, shape)
-        return read_only(_as_booleans(values) if dtype is _BOOL else values)
+        return _as_booleans(values) if dtype is _BOOL else values
 
     def stored_array(self) -> NDArray[Any]:
         """What a file holds of it: the array, read if need be, but not kept."""
