@@ -31,6 +31,7 @@ func table(title string, rounds, calls int, rows []row) {
 	times, used := make([][]time.Duration, len(rows)), make([][]time.Duration, len(rows))
 	for range rounds {
 		for i, one := range rows {
+			runtime.GC() // nobody pays for the garbage of the row before
 			began, before := time.Now(), processorTime()
 			for range calls {
 				check(one.call())

@@ -102,15 +102,19 @@ func newReader(source io.ReaderAt, size int64, name string, options []Options) (
 }
 
 func (r *ShardReader) open(size uint64) error {
-	head, err := r.readAt(0, min(size, firstRead))
+	// The head is kept, and mostly it is much shorter than the first read.
+	first, done := takeBuffer(min(size, firstRead))
+	defer done()
+	err := r.readInto(0, first)
 	if err != nil {
 		return err
 	}
-	if r.header, err = parseHeader(head, size, r.limits); err != nil {
+	if r.header, err = parseHeader(first, size, r.limits); err != nil {
 		return err
 	}
-	if needed := r.header.DataSectionOffset; needed > uint64(len(head)) {
-		if head, err = r.readHead(head, needed); err != nil {
+	head := make([]byte, r.header.DataSectionOffset)
+	if read := copy(head, first); read < len(head) {
+		if err := r.readHead(head, read); err != nil {
 			return err
 		}
 	}
@@ -119,16 +123,13 @@ func (r *ShardReader) open(size uint64) error {
 	return err
 }
 
-// readHead reads what is missing of a head, a long one in several pieces at once.
-func (r *ShardReader) readHead(start []byte, needed uint64) ([]byte, error) {
-	head := make([]byte, needed)
-	copy(head, start)
-	rest := head[len(start):]
-	err := inParallel((len(rest)+headPiece-1)/headPiece, func(i int) error {
+// readHead reads a head from an offset on, a long one in several pieces at once.
+func (r *ShardReader) readHead(head []byte, start int) error {
+	rest := head[start:]
+	return inParallel((len(rest)+headPiece-1)/headPiece, func(i int) error {
 		piece := rest[i*headPiece : min((i+1)*headPiece, len(rest))]
-		return r.readInto(uint64(len(start)+i*headPiece), piece)
+		return r.readInto(uint64(start+i*headPiece), piece)
 	})
-	return head, err
 }
 
 func (r *ShardReader) readAt(offset, length uint64) ([]byte, error) {

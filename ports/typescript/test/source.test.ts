@@ -4,6 +4,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import { viewOf } from "../src/core/bytes.js";
 import { packEntry, packHeader } from "../src/core/layout.js";
 import { BytesSink, checkUri, crc32c, type IReadable, openShard, ShardError, ShardWriter } from "../src/index.js";
+import { loadZstd } from "../src/node.js";
 
 /** A file of some entries, the last of which is long. */
 async function makeFile(count = 3, size = 200_000): Promise<Uint8Array> {
@@ -13,6 +14,23 @@ async function makeFile(count = 3, size = 200_000): Promise<Uint8Array> {
   await writer.write("long", new Uint8Array(size).fill(7));
   await writer.finish();
   return sink.bytes as Uint8Array;
+}
+
+/** A camera of 64 frames far behind the head: `noisy` of them compress by half, and the others to nearly nothing. */
+async function makeCamera(noisy: number): Promise<{ file: Uint8Array; content: Uint8Array }> {
+  const [frames, frameBytes] = [64, 32_768];
+  const content = new Uint8Array(frames * frameBytes);
+  for (let at = 0, state = 1; at < noisy * frameBytes; at++) {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) | 0;
+    content[at] = state >>> 28;
+  }
+  const sink = new BytesSink();
+  const writer = new ShardWriter(sink, { zstd: loadZstd });
+  await writer.write("before", new Uint8Array(100_000).fill(7));
+  const filters = { delta: { order: 1 as const, width: 1 as const, row: 1024 } };
+  await writer.write("camera", content, { codec: "zstd", frameBytes, filters });
+  await writer.finish();
+  return { file: sink.bytes as Uint8Array, content };
 }
 
 type Answer = (request: IncomingMessage, response: ServerResponse, start: number, end: number) => void;
@@ -74,6 +92,37 @@ describe("a file behind a URL", () => {
     const reader = await openShard(await serve(ranges(file)));
     for (const name of reader.names.slice(0, -1)) expect((await reader.read(name)).length).toBe(3);
     expect(reader.source.stats.requests).toBeLessThan(10);
+  });
+
+  test("is asked for the seek table, the filters and the frames of a window at the same time", async () => {
+    const { file, content } = await makeCamera(64);
+    const waiting: (() => void)[] = [];
+    const url = await serve((request, response, start, end) => {
+      const answer = () => ranges(file)(request, response, start, end);
+      // All but the first request wait for each other: a reader that asks for one after the other waits forever.
+      if (start === 0 || waiting.push(answer) < 3) return start === 0 ? answer() : undefined;
+      for (const one of waiting.splice(0)) one();
+    });
+    const reader = await openShard(url, { zstd: loadZstd });
+    const window = await reader.readRange("camera", 999_000, 1_300_000);
+    expect(Buffer.compare(window, content.subarray(999_000, 1_300_000))).toBe(0);
+    const { requests, bytes } = reader.source.stats;
+    expect(requests).toBe(4);
+    expect(bytes).toBeLessThan(file.length * 0.7);
+  }, 10_000);
+
+  test("is asked once more if the frames of a window are not where they should be", async () => {
+    const { file, content } = await makeCamera(32);
+    const reader = await openShard(await serve(ranges(file)), { zstd: loadZstd });
+    const before = { ...reader.source.stats };
+    // All that the entry stores is in its first half, which takes the guess too far to the front.
+    const window = await reader.readRange("camera", 800_000, 1_000_000);
+    expect(Buffer.compare(window, content.subarray(800_000, 1_000_000))).toBe(0);
+    expect(reader.source.stats.requests - before.requests).toBe(4);
+    const again = { ...reader.source.stats };
+    await reader.readRange("camera", 800_000, 1_000_000);
+    expect(reader.source.stats.requests - again.requests).toBe(1);
+    expect(reader.source.stats.bytes - again.bytes).toBeLessThan(1.5 * window.length);
   });
 
   test("is refused if the server ignores ranges, unless the file is short", async () => {

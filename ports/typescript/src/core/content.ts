@@ -11,7 +11,17 @@ import {
   parseFilters,
   undoFilters,
 } from "./filters.js";
-import { type Codec, codecs, entryFlags, type Header, headerFlags, type IndexEntry } from "./layout.js";
+import {
+  type Codec,
+  checksumsFlag,
+  codecs,
+  compressedFlag,
+  filteredFlag,
+  type Header,
+  type IndexEntry,
+  lz4Flag,
+  zstdFlag,
+} from "./layout.js";
 import { decodeLz4 } from "./lz4.js";
 import type { Limits } from "./registry.js";
 import { decodeSeekFrame, SeekTable, seekTableSize } from "./seekable.js";
@@ -24,11 +34,10 @@ const lz4Slack = 64;
 /** How an entry is stored (S-CMP-1, and S-FLT-1 about the codec). */
 export function codecOf(entry: IndexEntry, header: Header): Codec {
   let codec: Codec = "none";
-  if (entry.flags & entryFlags.compressed) {
-    const bits = entry.flags & (entryFlags.zstd | entryFlags.lz4);
-    const number =
-      bits === 0 ? header.compressionDefault : bits === entryFlags.zstd ? 1 : bits === entryFlags.lz4 ? 2 : 0;
-    codec = codecs[number] ?? "none";
+  if (entry.flags & compressedFlag) {
+    const bits = entry.flags & (zstdFlag | lz4Flag);
+    // The bits have the numbers of the codecs, one place higher; both together are none.
+    codec = codecs[bits === 0 ? header.compressionDefault : bits >> 1] ?? "none";
     if (codec === "none") {
       const found = `flags ${entry.flags} and default ${header.compressionDefault}`;
       throw broken("unknown_codec", "S-CMP-1", "the codec of the entry cannot be determined", { found });
@@ -41,12 +50,12 @@ export function codecOf(entry: IndexEntry, header: Header): Codec {
 }
 
 export function isFiltered(entry: IndexEntry): boolean {
-  return (entry.flags & entryFlags.filtered) !== 0;
+  return (entry.flags & filteredFlag) !== 0;
 }
 
 /** S-CRC-2 */
 export function hasChecksum(entry: IndexEntry, header: Header): boolean {
-  return (header.flags & headerFlags.checksums) !== 0 || entry.crc32c !== 0;
+  return (header.flags & checksumsFlag) !== 0 || entry.crc32c !== 0;
 }
 
 /** Makes all checks that need no data, before memory is made for the content. */

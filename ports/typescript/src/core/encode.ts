@@ -11,7 +11,7 @@ import {
   packFilters,
   parseFilters,
 } from "./filters.js";
-import { type Codec, codecs, entryFlags } from "./layout.js";
+import { type Codec, codecs, compressedFlag, filteredFlag, lz4Flag, zstdFlag } from "./layout.js";
 import { encodeLz4 } from "./lz4.js";
 import { defaultLimits } from "./registry.js";
 import { packSeekTable, type SeekFrame } from "./seekable.js";
@@ -63,7 +63,7 @@ export async function encodeEntry(
 
 function lz4Form(data: Uint8Array): Encoded | undefined {
   const stored = encodeLz4(data);
-  return stored && { stored, flags: entryFlags.compressed | entryFlags.lz4 };
+  return stored && { stored, flags: compressedFlag | lz4Flag };
 }
 
 async function zstdForm(
@@ -74,7 +74,7 @@ async function zstdForm(
   provider: ZstdProvider | undefined,
 ): Promise<Encoded> {
   const zstd = await loadZstd(provider);
-  const flags = entryFlags.compressed | entryFlags.zstd;
+  const flags = compressedFlag | zstdFlag;
   if (frameBytes === undefined && filters === undefined) {
     return { stored: await encodeFrame(zstd, data, level, false), flags };
   }
@@ -86,7 +86,7 @@ async function zstdForm(
     frames.push(row);
   }
   parts.push(packSeekTable(frames));
-  return { stored: concat(parts), flags: filters ? flags | entryFlags.filtered : flags };
+  return { stored: concat(parts), flags: filters ? flags | filteredFlag : flags };
 }
 
 async function seekFrame(

@@ -13,20 +13,21 @@ export interface ErrorDetails {
 /** Says what is wrong, where, and which rule of the specification it breaks. */
 export class ShardError extends Error {
   override readonly name = "ShardError";
+  // `declare`, here and in other classes of the core: the constructor sets it, and a bundle names it once.
   /** The same in every language. */
-  readonly code: ErrorCode;
+  declare readonly code: ErrorCode;
   /** One sentence without a full stop. */
-  readonly problem: string;
+  declare readonly problem: string;
   /** The rule that is broken, such as S-HDR-2. */
-  readonly rule: string | undefined;
+  declare readonly rule: string | undefined;
   /** The file: a path or a URL. */
-  readonly path: string | undefined;
-  readonly entry: string | undefined;
-  readonly expected: string | undefined;
-  readonly found: string | undefined;
+  declare readonly path: string | undefined;
+  declare readonly entry: string | undefined;
+  declare readonly expected: string | undefined;
+  declare readonly found: string | undefined;
 
   constructor(code: ErrorCode, problem: string, details: ErrorDetails = {}) {
-    super(message(code, problem, details), details.cause === undefined ? undefined : { cause: details.cause });
+    super(message(code, problem, details), details);
     this.code = code;
     this.problem = problem;
     this.rule = details.rule;

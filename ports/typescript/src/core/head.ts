@@ -3,8 +3,8 @@
 import { decodeUtf8, toHex, viewOf } from "./bytes.js";
 import { broken, type ShardError, shortened } from "./errors.js";
 import {
+  bigEndianFlag,
   type Header,
-  headerFlags,
   headerSize,
   type IndexEntry,
   indexEntrySize,
@@ -51,7 +51,7 @@ function headerProblem(h: Header, fileSize: number, limits: Limits): ShardError 
     const details = { expected: "0, 16, 32 or 64", found: h.alignment };
     return broken("bad_header", "S-HDR-5", "the alignment is not allowed", details);
   }
-  if (h.flags & headerFlags.bigEndian) {
+  if (h.flags & bigEndianFlag) {
     return broken("bad_header", "S-HDR-6", "the header claims big-endian numbers", { found: `flags ${h.flags}` });
   }
   if (h.totalFileSize !== fileSize) {

@@ -12,19 +12,20 @@ export const identityEntry = "meta/identity";
 export const manifestEntry = "meta/manifest";
 export const episodeEntry = "meta/episode";
 
-/** Flags of the header. */
-export const headerFlags = {
-  littleEndian: 0x0002,
-  bigEndian: 0x0004,
-  schema: 0x0010,
-  checksums: 0x0020,
-  reservedHead: 0x0040,
-  contentTypes: 0x0080,
-} as const;
+// Flags of the header. Each is a constant of its own, so that a bundle has only those that it uses.
+export const littleEndianFlag = 0x0002;
+export const bigEndianFlag = 0x0004;
+export const schemaFlag = 0x0010;
+export const checksumsFlag = 0x0020;
+export const reservedHeadFlag = 0x0040;
+export const contentTypesFlag = 0x0080;
 export const knownHeaderFlags = 0x00f7;
 
-/** Flags of an entry. */
-export const entryFlags = { compressed: 0x0001, zstd: 0x0002, lz4: 0x0004, filtered: 0x0010 } as const;
+// Flags of an entry.
+export const compressedFlag = 0x0001;
+export const zstdFlag = 0x0002;
+export const lz4Flag = 0x0004;
+export const filteredFlag = 0x0010;
 export const knownEntryFlags = 0x0017;
 
 /** How the bytes of an entry are stored. */

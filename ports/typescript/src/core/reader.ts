@@ -13,6 +13,9 @@ import { loadZstd, type Zstd, type ZstdProvider } from "./zstd.js";
 
 /** How much is read at once of pieces that follow each other. */
 const readAhead = 65536;
+/** How much of a window's surroundings is read before it is known where its frames are, and how much at most. */
+const slack = 4 * readAhead;
+const mostGuessed = 128 * readAhead;
 
 /** How a file is read. */
 export interface OpenOptions {
@@ -68,13 +71,13 @@ export async function openShard(source: SourceLike, options: OpenOptions = {}): 
 
 /** Gives the entries of a file by name. `openShard` makes one. */
 export class ShardReader {
-  readonly source: Source;
-  readonly header: Header;
-  readonly limits: Readonly<Limits>;
+  declare readonly source: Source;
+  declare readonly header: Header;
+  declare readonly limits: Readonly<Limits>;
   /** The index as it is stored, for tools that check files. */
-  readonly index: Index;
+  declare readonly index: Index;
   /** The first bytes of the file: 64 at least. */
-  readonly head: Uint8Array;
+  declare readonly head: Uint8Array;
   readonly #zstdProvider: ZstdProvider | undefined;
   readonly #checksums: boolean;
   readonly #seekings = new Map<string, Promise<Seeking>>();
@@ -159,7 +162,7 @@ export class ShardReader {
         throw invalid("the range is outside the entry", { expected: `0 to ${size}`, found: `${start} to ${end}` });
       }
       if (codec === "none") return this.readStored(row.dataOffset + start, end - start);
-      const { table, filters } = codec === "zstd" ? await this.#seeking(name, row) : {};
+      const { table, filters } = codec === "zstd" ? await this.#seeking(name, row, start, end) : {};
       if (!table) return (await this.read(name)).subarray(start, end);
       if (start === end) return new Uint8Array(0);
       const first = table.frameAt(start);
@@ -174,9 +177,9 @@ export class ShardReader {
   /** An entry that must be a JSON object. `rule` is the rule of the specification that says so. */
   async readJson(name: string, rule = "S-SCH-2"): Promise<JsonObject> {
     return this.#located(name, async () => {
-      const { maxJsonBytes, maxJsonNodes } = this.limits;
-      checkJsonSize(this.#row(name).origSize, "the entry", maxJsonBytes);
-      return parseJsonObject(await this.read(name), { what: "the entry", rule, maxJsonBytes, maxJsonNodes });
+      const what = "the entry";
+      checkJsonSize(this.#row(name).origSize, what, this.limits.maxJsonBytes);
+      return parseJsonObject(await this.read(name), { what, rule, ...this.limits });
     });
   }
 
@@ -193,10 +196,8 @@ export class ShardReader {
       }
       const what = "the schema section";
       const size = totalFileSize - schemaOffset;
-      const { maxJsonBytes, maxJsonNodes } = this.limits;
-      checkJsonSize(size, what, maxJsonBytes);
-      const text = await this.readStored(schemaOffset, size);
-      const schema = parseJsonObject(text, { what, maxJsonBytes, maxJsonNodes });
+      checkJsonSize(size, what, this.limits.maxJsonBytes);
+      const schema = parseJsonObject(await this.readStored(schemaOffset, size), { what, ...this.limits });
       checkSchema(schema);
       return schema;
     });
@@ -255,28 +256,43 @@ export class ShardReader {
     return this.#zstd;
   }
 
-  /** How to read parts of a zstd entry. Kept, because parts are read again and again. */
-  #seeking(name: string, row: IndexEntry): Promise<Seeking> {
+  /** How to read parts of a zstd entry, of which `from` to `to` comes first. Kept, because parts are read again and again. */
+  #seeking(name: string, row: IndexEntry, from = 0, to = 0): Promise<Seeking> {
     let found = this.#seekings.get(name);
     if (!found) {
-      found = this.#readSeeking(row);
+      found = this.#readSeeking(row, from, to);
       this.#seekings.set(name, found);
       found.catch(() => this.#seekings.delete(name)); // the next call may have more luck
     }
     return found;
   }
 
-  async #readSeeking(row: IndexEntry): Promise<Seeking> {
+  async #readSeeking(row: IndexEntry, from: number, to: number): Promise<Seeking> {
     const disk = row.diskSize;
     const end = row.dataOffset + disk;
     const first = Math.min(disk, seekTailSize);
-    const tail = await this.readStored(end - first, first);
+    const [tail, described] = await Promise.all([
+      this.readStored(end - first, first),
+      this.#filters(row),
+      this.#guess(row, from, to),
+    ]);
     const size = seekTableSize(tail, disk);
     if (size === 0) return {};
     const bytes = size <= first ? tail.subarray(first - size) : await this.readStored(end - size, size);
-    const described = await this.#filters(row);
     const table = SeekTable.parse(bytes, disk, row.origSize, described?.size ?? 0);
     return { table, filters: described?.filters };
+  }
+
+  /**
+   * Reads ahead where the frames of a window are if all compress alike. Only the seek table says where they are, but a
+   * remote source gives both in one round trip.
+   */
+  async #guess({ dataOffset, diskSize, origSize }: IndexEntry, from: number, to: number): Promise<void> {
+    const ratio = diskSize / origSize;
+    const start = dataOffset + Math.max(0, Math.floor(from * ratio) - slack);
+    const size = dataOffset + Math.min(diskSize, Math.ceil(to * ratio) + slack) - start;
+    if (!this.source.isRemote || from === to || size > mostGuessed) return;
+    this.#ahead = { start, bytes: await this.readStored(start, size) };
   }
 
   /** The filters of an entry and the size of the frame that describes them. */

@@ -34,11 +34,11 @@ function rowSize(descriptor: number): number {
 
 /** Says where each frame of an entry is. Rows are unpacked when they are asked for. */
 export class SeekTable {
-  readonly count: number;
+  declare readonly count: number;
   /** Where each frame starts in the stored bytes, and where the last one ends. */
-  readonly stored: Float64Array;
+  declare readonly stored: Float64Array;
   /** Where each frame starts in the content, and where the last one ends. */
-  readonly content: Float64Array;
+  declare readonly content: Float64Array;
   readonly #view: DataView;
   readonly #rowSize: number;
 

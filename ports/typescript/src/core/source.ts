@@ -19,6 +19,8 @@ export interface Source {
   /** A path or a URL; undefined for bytes in memory. */
   readonly path: string | undefined;
   readonly stats: Readonly<SourceStats>;
+  /** Whether an answer takes so long that two requests at once are better than one after the other. */
+  readonly isRemote?: boolean;
   /** The size of the file and as many of its first bytes as one request gives cheaply: 64 at least, if it has them. */
   start(): Promise<{ size: number; head: Uint8Array }>;
   /** Exactly these bytes, which lie inside the file. They may be shared: nobody may change them. */
@@ -176,6 +178,7 @@ export interface HttpOptions {
 export class HttpSource implements Source {
   readonly path: string;
   readonly stats: SourceStats = { requests: 0, bytes: 0 };
+  readonly isRemote = true;
   readonly #options: HttpOptions;
   #size: number | undefined;
   #tag: string | null = null;

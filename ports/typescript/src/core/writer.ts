@@ -7,17 +7,21 @@ import { canonicalBytes, type JsonObject, parseJsonObject } from "./json.js";
 import {
   alignUp,
   type Codec,
+  checksumsFlag,
   codecs,
+  contentTypesFlag,
   type Header,
-  headerFlags,
   headerSize,
   type IndexEntry,
   identityEntry,
   indexEntrySize,
   isAlignment,
+  littleEndianFlag,
   packEntry,
   packHeader,
+  reservedHeadFlag,
   roomForName,
+  schemaFlag,
   version,
 } from "./layout.js";
 import { ContentType, defaultLimits, Role } from "./registry.js";
@@ -274,10 +278,10 @@ export class ShardWriter {
 
   #header(headSize: number, schemaSize: number): Header {
     const dataEnd = headSize + this.#position;
-    let flags: number = headerFlags.littleEndian | headerFlags.checksums;
-    if (this.#options.schema !== undefined) flags |= headerFlags.schema;
-    if (this.#options.maxEntries !== undefined) flags |= headerFlags.reservedHead;
-    if (this.#rows.some((row) => row.contentType !== 0)) flags |= headerFlags.contentTypes;
+    let flags: number = littleEndianFlag | checksumsFlag;
+    if (this.#options.schema !== undefined) flags |= schemaFlag;
+    if (this.#options.maxEntries !== undefined) flags |= reservedHeadFlag;
+    if (this.#rows.some((row) => row.contentType !== 0)) flags |= contentTypesFlag;
     return {
       version,
       role: this.#role,

@@ -3,13 +3,15 @@
 import { encodeUtf8, viewOf } from "../../core/bytes.js";
 import { crc32c } from "../../core/crc32c.js";
 import {
+  checksumsFlag,
   codecs,
-  entryFlags,
+  compressedFlag,
+  contentTypesFlag,
   type Header,
-  headerFlags,
   headerSize,
   type IndexEntry,
   indexEntrySize,
+  littleEndianFlag,
   packEntry,
   packHeader,
   unpackEntry,
@@ -30,7 +32,7 @@ export const DEFAULT_ALIGNMENT = 32;
 export const COMPRESS_NONE = 0;
 export const COMPRESS_ZSTD = 1;
 export const COMPRESS_LZ4 = 2;
-export const BLOCK_FLAG_COMPRESSED: number = entryFlags.compressed;
+export const BLOCK_FLAG_COMPRESSED: number = compressedFlag;
 export const NS_META = "meta";
 export const NS_TIME = "time";
 export const NS_ACTION = "action";
@@ -75,7 +77,7 @@ export function dtypeSize(dtype: DType): number {
 
 /** The header of an episode without entries. */
 export function createShardHeader(fields: Partial<Header> = {}): Header {
-  const flags = headerFlags.littleEndian | headerFlags.checksums | headerFlags.contentTypes;
+  const flags = littleEndianFlag | checksumsFlag | contentTypesFlag;
   const size = headerSize;
   const offsets = { stringTableOffset: size, dataSectionOffset: size, schemaOffset: 0, totalFileSize: size };
   const facts = { version: SHARD_VERSION_2, role: WSHARD_ROLE, flags, alignment: DEFAULT_ALIGNMENT };
@@ -103,7 +105,7 @@ export function parseIndexEntry(bytes: Uint8Array): ShardIndexEntry {
 }
 
 export function isCompressed(entry: Pick<IndexEntry, "flags">): boolean {
-  return (entry.flags & entryFlags.compressed) !== 0;
+  return (entry.flags & compressedFlag) !== 0;
 }
 
 export function compressionByte(type: CompressionType): number {
