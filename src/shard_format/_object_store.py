@@ -228,6 +228,6 @@ def _raise(url: str, error: StoreError) -> NoReturn:
     if _EXPIRED.search(error.line):
         hint = "the credentials have expired: renew them, then open the file again"
     # The bucket may be missing, or, for some stores, the user.
-    is_plain = error.number == errno.EEXIST or error.line.endswith(("Not Found", "NoSuchKey"))
-    found = None if is_plain else error.line
+    is_missing = error.number == errno.ENOENT and error.line.endswith(("Not Found", "NoSuchKey"))
+    found = None if is_missing or error.number == errno.EEXIST else error.line
     raise io_failure(shown(url), error.number, problem, found=found, hint=hint) from error.__cause__
