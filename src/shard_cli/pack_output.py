@@ -121,17 +121,23 @@ class OutputName(NamedTuple):
 
 def set_label(args: argparse.Namespace, revision: str | None = None) -> SetLabel | None:
     """What `--part` and `--revision` say; `revision` is that of the run if the user gave none."""
-    from shard_format.errors import InvalidArgument
     from shardpack.sets import SetLabel
 
     part = getattr(args, "part", None)
     revision = getattr(args, "revision", None) or revision
     if part is None:
         return None if revision is None else SetLabel(revision)
+    return SetLabel(revision or "not known yet", *parse_part(part))
+
+
+def parse_part(part: str) -> tuple[int, int]:
+    """What `--part` says."""
+    from shard_format.errors import InvalidArgument
+
     number, slash, parts = part.partition("/")
     if not slash or not (number + parts).isdecimal() or not (number + parts).isascii():
         raise InvalidArgument("--part needs two numbers", expected="K/N, as 3/16", found=repr(part))
-    return SetLabel(revision or "not known yet", int(number), int(parts))
+    return int(number), int(parts)
 
 
 def parse_target(name: str, label: SetLabel | None = None) -> OutputName:

@@ -299,7 +299,7 @@ class EpisodeDataset:
     ) -> Catalogue:
         opener = CatalogueOpener(index, self.leave_out, options, open_episode_pack)
         if not isinstance(files, Dataset):
-            return opener.open(_with_shards(files))
+            return opener.open(with_shards(files))
         shards = files.shards
         return opener.open_packs(
             [shard.name for shard in shards], lambda pack: EpisodePack(shards[pack])
@@ -575,7 +575,7 @@ class EpisodeDataset:
         return display.card("EpisodeDataset", facts, table, pictures, note)
 
 
-def _with_shards(files: catalogue.Files) -> catalogue.Files:
+def with_shards(files: catalogue.Files) -> catalogue.Files:
     """The files, with the shards of a set in place of its set file."""
     if not isinstance(files, (str, os.PathLike, Iterable)):
         return files

@@ -49,7 +49,11 @@ _PART_FILE: Final = re.compile(r"\d+-of-\d+" + re.escape(SUFFIX))
 
 
 def commit(
-    output: str | os.PathLike[str], *, overwrite: bool = False, fsync: bool = True
+    output: str | os.PathLike[str],
+    *,
+    parts: Sequence[str] | None = None,
+    overwrite: bool = False,
+    fsync: bool = True,
 ) -> WrittenShards:
     """Make a set of the parts that several writers have written.
 
@@ -60,6 +64,8 @@ def commit(
 
     Args:
         output: the set, `"train-%06d.shardpack"`, as the writers of the parts were given it.
+        parts: names of set files in the folder of the parts (`shardpack.sets.parts_folder`), in the order that the set
+            shall have; for engines that do not number parts. If left out, the numbered parts, all of which must be there.
         overwrite: True replaces a set that is there.
         fsync: False skips syncing to disk.
 
@@ -79,12 +85,14 @@ def commit(
     staging = parts_folder(name)
     target = set_path(name)
     was_unfinished = not is_url(name) and finish_replacements([folder, staging])
-    found = _read_parts(staging)
+    found = _read_parts(staging, parts)
     earlier = read_own_set(target, os.path.basename(name))
     if earlier is not None and (_are_committed(found, earlier) if found else was_unfinished):
         _remove_parts(found)
         return WrittenShards(earlier.locations(), earlier.fields["records"])
-    parts = _check_parts(found, staging, os.path.basename(name))
+    if parts is None:
+        found = _number_parts(found, staging, os.path.basename(name))
+    _check_shards(found)
     existing = numbered_files(name)
     if is_url(name) and earlier is None:
         existing = []  # what a killed call has copied is copied again
@@ -101,7 +109,7 @@ def commit(
             hint="pass overwrite=True to replace them",
             command="give --force to replace them",
         )
-    rows, moves = _renamed(parts, name)
+    rows, moves = _renamed(found, name)
     if len(rows) > MOST_SHARDS:
         raise LimitExceeded(
             "the set has too many shards",
@@ -113,12 +121,12 @@ def commit(
     for path in (name % number for number in range(len(existing), len(rows))):
         if not is_url(path) and os.path.lexists(path):  # after a gap in the numbers
             raise InvalidArgument("another shard is in the way", path=path, hint="remove it")
-    schema = merge_schemas(part.fields.get("schema") for part in parts)
+    schema = merge_schemas(part.fields.get("schema") for part in found)
     fields = {
-        "created": min(part.fields["created"] for part in parts),
+        "created": min(part.fields["created"] for part in found),
         "name": os.path.basename(name),
-        "revision": parts[0].label.revision,
-        "user": parts[0].fields["user"],
+        "revision": found[0].label.revision,
+        "user": found[0].fields["user"],
         **({} if schema is None else {"schema": schema}),
     }
     if is_url(name):
@@ -127,7 +135,7 @@ def commit(
         for staged, new in moves:
             copy_url(f"{staging}/{staged}", f"{folder}/{new}")
         write_set_file(target, rows, fields, fsync=fsync)
-        _remove_parts(parts)
+        _remove_parts(found)
         return WrittenShards([name % number for number in range(len(rows))], records_of(rows))
     staged = os.path.join(staging, "set" + SUFFIX)
     write_set_file(staged, rows, fields, fsync=fsync)
@@ -137,8 +145,8 @@ def commit(
         [*moves, (os.path.basename(staged), os.path.basename(target))],
         lambda: [os.path.basename(path) for path in numbered_files(name)],
         leftovers=[
-            *(os.path.basename(part.path) for part in parts),
-            *(shard for part in parts for shard in part.names if shard not in moved),
+            *(os.path.basename(part.path) for part in found),
+            *(shard for part in found for shard in part.names if shard not in moved),
         ],
         fsync=fsync,
     )
@@ -158,7 +166,9 @@ def _remove_parts(parts: Sequence[ShardSet]) -> None:
                 os.unlink(part.path)
 
 
-def _read_parts(folder: str) -> list[ShardSet]:
+def _read_parts(folder: str, names: Sequence[str] | None) -> list[ShardSet]:
+    if names is not None:
+        return [ShardSet.read(os.path.join(folder, name)) for name in names]
     return [
         ShardSet.read(os.path.join(folder, name))
         for name in list_names(folder)
@@ -181,7 +191,7 @@ def _are_committed(parts: list[ShardSet], earlier: ShardSet) -> bool:
     )
 
 
-def _check_parts(found: list[ShardSet], folder: str, name: str) -> list[ShardSet]:
+def _number_parts(found: list[ShardSet], folder: str, name: str) -> list[ShardSet]:
     """The parts in order, after everything that must be so is so (P-SET-10)."""
     hint = "write it with label=SetLabel(revision, part, parts)"
     command = "write it with 'shardpack create --part K/N'"
@@ -223,7 +233,11 @@ def _check_parts(found: list[ShardSet], folder: str, name: str) -> list[ShardSet
             hint=hint,
             command=command,
         )
-    parts = [by_number[number] for number in sorted(by_number)]
+    return [by_number[number] for number in sorted(by_number)]
+
+
+def _check_shards(parts: list[ShardSet]) -> None:
+    """Refuse parts whose shards are not all there, or have a key twice."""
     paths: list[str] = []
     for part in parts:
         for number, location in enumerate(part.locations()):
@@ -236,7 +250,6 @@ def _check_parts(found: list[ShardSet], folder: str, name: str) -> list[ShardSet
             hashes.append(np.array(shard.key_lookup()[0]))
     for error in find_repeated_keys(paths, hashes):
         raise error
-    return parts
 
 
 def _renamed(

@@ -59,6 +59,7 @@ __all__ = [
     "is_set_file",
     "merge_schemas",
     "numbered_files",
+    "part_file",
     "parts_folder",
     "set_files_in",
     "set_path",
@@ -213,6 +214,12 @@ class SetLabel(NamedTuple):
         folder = parts_folder(output).replace("%", "%%")
         width = len(str(self.parts))
         return os.path.join(folder, f"{self.part:0{width}d}-of-{self.parts}-%06d{_SHARD_SUFFIX}")
+
+
+def part_file(output: str, label: SetLabel) -> str:
+    """The set file of a part."""
+    folder, base = os.path.split(label.output(output) % 0)
+    return os.path.join(folder, base.rpartition("-")[0] + SUFFIX)
 
 
 # --- reading
@@ -612,8 +619,7 @@ class SetWriter:
         self.path = set_path(self._output, first)
         """Where the set file will be."""
         if label.part:
-            folder, base = os.path.split(self._output % 0)
-            self.path = os.path.join(folder, base.rpartition("-")[0] + SUFFIX)
+            self.path = part_file(output, label)
         self._rows: list[FileReference] = []
         self._schemas: list[object] = []
         self._found: ShardSet | None = None

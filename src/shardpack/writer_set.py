@@ -117,15 +117,17 @@ class ShardWriterSet(RecordWriter):
             self._set = SetWriter(whole, first, options["created"], user, label, storage)
         existing = numbered_files(self.output, first, storage)
         if existing and overwrite:
-            if is_url(self.output):
+            if is_url(self.output) and not label.part:
                 raise InvalidArgument(
                     "a set in an object store cannot be replaced: readers would see parts of both",
                     path=existing[0],
                     hint="write the new set under another name, then delete the old one",
                 )
-            base = os.path.basename(self.output)
-            self._replacement = Replacement(self._folder, base, fsync=options.get("fsync", True))
             self._replaced = existing
+            if not is_url(self.output):  # else a part, which nobody reads before it is committed
+                base = os.path.basename(self.output)
+                fsync = options.get("fsync", True)
+                self._replacement = Replacement(self._folder, base, fsync=fsync)
         elif existing and not append:
             raise InvalidArgument(
                 "there are shards of this name already",
@@ -183,7 +185,8 @@ class ShardWriterSet(RecordWriter):
             path = self._replacement.path_of(os.path.basename(path))
         if self._set is not None:
             self._set.make_room()
-        writer = ShardPackWriter(path, **self._options)
+        is_old = self._replacement is None and path in self._replaced
+        writer = ShardPackWriter(path, overwrite=is_old, **self._options)
         writer.share_keys(self._seen, self._is_in_finished)
         if self._set is not None:
             writer.hash_content()

@@ -39,6 +39,13 @@ class Bucket:
         """The URL of the server."""
         return str(self.options["endpoint"])
 
+    def make(self, name: str) -> None:
+        """Makes another bucket."""
+        import urllib.request
+
+        asked = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")
+        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked).close()
+
     def put(self, key: str, data: bytes) -> str:
         """Stores an object; returns its URL."""
         import obstore
@@ -51,18 +58,15 @@ class Bucket:
 @contextmanager
 def moto() -> Iterator[Bucket]:
     """S3 as moto speaks it. It does not check signatures."""
-    import urllib.request
-
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    make = urllib.request.Request(f"{endpoint}/bucket", method="PUT")
-    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(make).close()
-    yield Bucket(endpoint)
+    bucket = Bucket(f"http://{host}:{port}")
+    bucket.make("bucket")
+    yield bucket
     server.stop()
 
 
