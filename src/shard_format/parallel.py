@@ -218,7 +218,7 @@ def ordered_parallel(
                 except Exception as error:  # noqa: BLE001 - raised below, after the results before it
                     failure, is_exhausted = error, True
                 else:
-                    pending.append(executor.submit(work, item))
+                    pending.append(executor.submit(copy_context().run, work, item))
             if not pending:
                 break
             yield pending.popleft().result()

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain, islice
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, Union, overload
 
@@ -26,7 +27,7 @@ from shard_format.errors import (
     shorten,
 )
 from shard_format.listing import expand as expand_names
-from shard_format.parallel import for_each, map_in_order
+from shard_format.parallel import for_each, map_in_order, ordered_parallel
 from shard_format.registry import DEFAULT_LIMITS, Limits
 from shard_format.sources import files_to_keep, is_url
 from shardpack._index import sorted_lookup
@@ -351,18 +352,31 @@ class Dataset:
         stop: int | None,
         all_of: Callable[[ShardPackReader, int, int | None], Iterator[_Taken]],
     ) -> Iterator[_Taken]:
-        if start == 0 and stop is None:
-            for number in range(len(self._locations)):
-                yield from all_of(self._shard(number), 0, None)
-            return
-        starts = self._bounds()
-        first, last, _ = slice(start, stop).indices(starts[-1])
-        for number in range(len(self._locations)):
-            begin, end = starts[number], starts[number + 1]
-            if begin < last and first < end:
-                yield from all_of(
-                    self._shard(number), max(0, first - begin), min(end, last) - begin
+        numbers = range(len(self._locations))
+        parts: list[tuple[int, int, int | None]] = [(number, 0, None) for number in numbers]
+        if start or stop is not None:
+            starts = self._bounds()
+            first, last, _ = slice(start, stop).indices(starts[-1])
+            parts = [
+                (
+                    number,
+                    max(0, first - starts[number]),
+                    min(starts[number + 1], last) - starts[number],
                 )
+                for number in numbers
+                if starts[number] < last and first < starts[number + 1]
+            ]
+
+        def begin(part: tuple[int, int, int | None]) -> Iterator[_Taken]:
+            number, first, end = part
+            taken = all_of(self._shard(number), first, end)
+            return chain(list(islice(taken, 1)), taken)
+
+        # Who wants a few records gets one shard. Later ones that are remote are opened while another is read.
+        for part in parts[:1]:
+            yield from begin(part)
+        for taken in ordered_parallel(parts[1:], begin, 1, int(self.is_remote)):
+            yield from taken
 
     def __iter__(self) -> Iterator[Record]:
         return self.records()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,7 +41,9 @@ def test_helpers_that_began_are_waited_for() -> None:
 
 def test_a_helper_that_comes_late_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     late: list[Callable[[], None]] = []
-    monkeypatch.setattr(_thread, "start_new_thread", lambda begin, args: late.append(begin))
+    monkeypatch.setattr(
+        _thread, "start_new_thread", lambda begin, args: late.append(partial(begin, *args))
+    )
     done: list[int] = []
     for_each(iter(range(10)), done.append, 3)
     assert done == list(range(10))

@@ -19,7 +19,6 @@ from shard_format.errors import (
     ReferenceMismatch,
     ShardError,
 )
-from shardpack import columns as columns_module
 from tests.shardpack.support import HandMadePack, HandMadeRecord, Part, RangesOnly, write_pack
 
 if TYPE_CHECKING:
@@ -175,7 +174,7 @@ class TestJoin:
         other = column(tmp_path / "other.shardpack", "b.txt", KEYS[5::-1])
         real = {"s0": 1, "s1": 1, "s2": 2, "s3": 2, "s4": 3, "s5": 3}
         monkeypatch.setattr(
-            columns_module,
+            shardpack.Dataset,
             "key_hashes",
             lambda dataset: np.array([real[record.key] for record in dataset], np.uint64),
         )

@@ -60,6 +60,9 @@ def test_a_source_that_fails_is_an_error_and_not_a_lost_record(
                 raise ShardIOError("the network is down", path=self.name)
             return super().read_at(offset, length)
 
+        def read_ranges(self, ranges: list[tuple[int, int]]) -> list[bytes]:
+            return [self.read_at(*one) for one in ranges]
+
     third = shardpack.ShardPackReader(shard).get_index()[2]
     data = shard if with_index else shard[:-10]
     with pytest.raises(ShardIOError, match="the network is down"):
