@@ -159,20 +159,32 @@ def _job_of(fn: Callable[..., object], save: Mapping[str, Any] | None) -> str:
     digest = hashlib.sha256(repr(sorted((save or {}).items())).encode())
     inner: Any = fn
     while isinstance(inner, functools.partial):
-        digest.update(repr((inner.args, sorted(inner.keywords.items()))).encode())
+        digest.update(_state((inner.args, inner.keywords)))
         inner = inner.func
-    if not inspect.isroutine(inner):
-        try:
-            digest.update(pickle.dumps(inner))
-        except Exception:  # noqa: BLE001 - an executor says so if it matters
-            digest.update(repr(vars(inner)).encode())
+    if inspect.ismethod(inner):
+        digest.update(_state(inner.__self__))
+        inner = inner.__func__
+    elif not inspect.isroutine(inner):
+        digest.update(_state(inner))
         inner = type(inner)
+    cells = getattr(inner, "__closure__", None) or ()
+    digest.update(
+        _state((getattr(inner, "__defaults__", None), [one.cell_contents for one in cells]))
+    )
     digest.update(f"{inner.__module__}.{inner.__qualname__}".encode())
     try:
         digest.update(inspect.getsource(inner).encode())
     except (OSError, TypeError):
         digest.update(getattr(getattr(inner, "__code__", None), "co_code", b""))
     return digest.hexdigest()[:32]
+
+
+def _state(value: object) -> bytes:
+    """Bytes that change with a value. What cannot be pickled counts as always the same."""
+    try:
+        return pickle.dumps(value)
+    except Exception:  # noqa: BLE001 - an executor says so if it matters
+        return type(value).__qualname__.encode()
 
 
 def _output_names(paths: Sequence[str], target: str) -> list[str]:

@@ -16,6 +16,7 @@ from tests.ray import jobs
 from wshard import add_lane, load_wshard
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from wshard import Episode
@@ -77,6 +78,30 @@ def test_only_what_changed_is_done_again(episodes: Path, tmp_path: Path) -> None
     assert run() == []
     map_episodes(count, episodes, tmp_path / "out", jobs=1, resume=False)
     assert len(called) == COUNT
+
+
+class Scale:
+    """A function with something bound to it, as a model has weights."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def mean(self, episode: Episode) -> float:
+        return self.factor * jobs.mean(episode)
+
+    __call__ = mean
+
+
+def test_what_is_bound_to_a_function_is_part_of_the_job(episodes: Path, tmp_path: Path) -> None:
+    def times(factor: float) -> Callable[[Episode], float]:
+        return lambda episode: factor * jobs.mean(episode)
+
+    def skipped(fn: Callable[[Episode], object]) -> int:
+        return map_episodes(fn, episodes, tmp_path / "out", jobs=1).skipped
+
+    for make in (Scale, times, lambda factor: Scale(factor).mean):
+        found = [skipped(make(factor)) for factor in (2.0, 2.0, 3.0, 3.0)]
+        assert found == [0, COUNT, 0, COUNT]
 
 
 def test_an_error_leaves_what_is_done_for_the_next_run(episodes: Path, tmp_path: Path) -> None:
