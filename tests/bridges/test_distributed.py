@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import numpy as np
 import shardpack
 from shard_format import remote
 from tests.stores import servers
+from wshard import Episode, save_wshard
 
 if TYPE_CHECKING:
     import pytest
@@ -56,3 +58,21 @@ def test_two_ranks_are_killed_and_three_take_every_other_sample_exactly_once(
     taken = [path.read_text().split() for path in sorted(tmp_path.glob("world*"))]
     assert [len(keys) for keys in taken] == [24, 24, 24, 24, 24]
     assert sorted(key for keys in taken for key in keys) == [f"{n:03d}" for n in range(SAMPLES)]
+
+
+def test_the_readme_trains_from_a_bucket_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with servers.moto() as bucket:
+        bucket.make("robots")
+        monkeypatch.setenv(remote.ENVIRONMENT, json.dumps(bucket.options))
+        for number in range(2):
+            episode = Episode(f"ep_{number}")
+            episode.observations["joint_pos"] = np.ones((100, 7), np.float32)
+            save_wshard(episode, f"s3://robots/runs/ep_{number}.wshard")
+        text = (JOB.parents[2] / "README.md").read_text("utf-8")
+        blocks = re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        script = tmp_path / "readme.py"
+        script.write_text(next(block for block in blocks if "s3://" in block))
+        subprocess.run([sys.executable, str(script)], cwd=tmp_path, check=True, timeout=120)
+    assert list((tmp_path / "cache").iterdir())

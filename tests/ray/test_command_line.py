@@ -10,12 +10,14 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shard_cli.exits import Exit
 from shard_cli.main import main
 from shard_cli.programs import SHARDPACK, WSHARD
 from tests.docs.test_snippets import BLOCK, ROOT
+from wshard import Episode, load_wshard, save_wshard
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("cluster")]
 
@@ -111,3 +113,24 @@ def test_the_page_about_many_machines_does_what_it_says(
             [*map(str, command)], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_readme_maps_episodes_as_it_is_written(
+    tmp_path: Path,
+    cluster: Any,  # noqa: ANN401 - of Ray
+) -> None:
+    import re
+
+    for number in range(3):
+        episode = Episode(f"ep_{number}")
+        episode.observations["joint_pos"] = np.ones((10, 7), np.float32)
+        save_wshard(episode, tmp_path / "recordings" / f"ep_{number}.wshard")
+    text = (ROOT / "README.md").read_text("utf-8")
+    blocks = re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    script = tmp_path / "readme.py"
+    script.write_text(next(block for block in blocks if "ray" in block))
+    env = {**os.environ, "RAY_ADDRESS": cluster.address}
+    subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=env, check=True)
+    for number in range(3):
+        smoothed = load_wshard(tmp_path / "smoothed" / f"ep_{number}.wshard")
+        assert smoothed.observations["joint_pos"].data[-1, 0] == 10
