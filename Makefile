@@ -19,6 +19,10 @@ ALL_LANGUAGES ?=
 # The tests start hundreds of processes, which would compile the library again and again.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Nobody debugs what is built here or builds it again after a small change, and both cost time and memory.
+export CARGO_INCREMENTAL := 0
+export CARGO_PROFILE_DEV_DEBUG := 0
+
 ENV := .env
 PIP_FLAGS := --quiet --disable-pip-version-check --no-input
 INPUTS := pyproject.toml constraints.txt
@@ -27,7 +31,7 @@ DEMO_EXTRAS := gym,hdf5,plot
 TEST_EXTRAS := dev,convert,converters,rerun
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo conformance ports always test test-ports $(foreach language,go typescript rust c,test-$(language) test-all-$(language)) test-quick test-stores test-convert test-bridges test-ray test-pythons test-all lint lint-types lint-files vectors docs bench bench-ports fuzz fuzz-files clean
+.PHONY: help environments demo conformance ports always test test-ports $(foreach language,go typescript rust c,test-$(language) test-all-$(language)) test-quick test-stores test-convert test-bridges test-ray test-pythons test-slow test-oldest test-wheel test-fuzz test-differential test-all test-all-languages lint lint-types lint-files vectors docs bench bench-ports fuzz fuzz-files clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (about a minute)"
@@ -157,7 +161,7 @@ always:
 test-ports: $(LANGUAGES:%=test-%)
 
 test-go: ports
-	cd ports/go && test -z "$$(gofmt -l .)" && $(GO) vet ./... && $(GO) test ./...
+	cd ports/go && test -z "$$(gofmt -l .)" && $(GO) test -vet=all ./...
 
 test-typescript: ports
 	cd ports/typescript && $(NPM) run --silent lint && $(NPM) test --silent
@@ -194,12 +198,26 @@ test-pythons: $(ENV)/test/.ready $(ENV)/newer-pythons/.ready
 	$(ENV)/test/bin/python tests/packaging/check_pythons.py $(PYTHONS)
 	tests/packaging/newer_pythons test $(ENV)/newer-pythons
 
-test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-stores test-pythons test-convert test-bridges test-ray $(LANGUAGES:%=test-all-%)
+# The longest first, so that `make -j 2 test-all` has both processors busy to the end.
+test-all: test-slow test-pythons test-all-languages test-bridges test-ray test-stores test-convert test-oldest test-differential test-fuzz test-wheel
+
+test-slow: $(ENV)/test/.ready ports
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --ignore=tests/convert
-	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/conformance
+
+# Of the programs, only that of Python depends on what is installed here.
+test-oldest: $(ENV)/oldest/.ready ports
+	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -k "python or not test_ports" -n $(TEST_PROCESSES) tests/conformance
+
+test-wheel: $(ENV)/test/.ready
 	$(ENV)/test/bin/python tests/packaging/check_wheel.py
+
+test-fuzz: $(ENV)/fuzz/.ready
 	$(MAKE) fuzz-files FUZZ_SECONDS=30
+
+test-differential: $(ENV)/test/.ready ports
 	$(ENV)/test/bin/python -m tests.conformance.differential --cases 3000
+
+test-all-languages: $(LANGUAGES:%=test-all-%)
 
 test-all-go: ports
 	cd ports/go && $(GO) run $(STATICCHECK) ./... && $(GO) test -race ./...

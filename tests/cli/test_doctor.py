@@ -11,6 +11,7 @@ import pytest
 
 from shard_cli.exits import Exit, exit_for
 from shard_format import ShardWriter
+from tests.each import for_each
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Make, Run
@@ -23,6 +24,7 @@ INVALID = [
     if json.loads(path.read_text())["when"] != "range"
 ]
 VALID = sorted((VECTORS / "valid").glob("*.json"))
+LARGE = VECTORS / "valid" / "entries_10000.json"
 
 
 def diagnosis_of(run: Run, path: Path) -> dict[str, Any]:
@@ -134,7 +136,7 @@ def test_advice_is_given_for_what_could_be_stored_better(run: Run, tmp_path: Pat
     assert run("doctor", "--strict", path).code == Exit.FINDING
 
 
-@pytest.mark.parametrize("description", INVALID, ids=lambda path: path.stem)
+@for_each("description", INVALID)
 def test_every_invalid_vector_is_diagnosed(description: Path, run: Run) -> None:
     expected = json.loads(description.read_text())
     path = description.with_name(expected["file"])
@@ -151,17 +153,21 @@ def test_every_invalid_vector_is_diagnosed(description: Path, run: Run) -> None:
         assert run(*command, path).code in (Exit.OK, Exit.FINDING, Exit.UNSUPPORTED)
 
 
-@pytest.mark.parametrize(
-    "description",
-    [
-        pytest.param(path, marks=pytest.mark.slow) if path.stem == "entries_10000" else path
-        for path in VALID
-    ],
-    ids=lambda path: path.stem,
-)
+@for_each("description", [path for path in VALID if path != LARGE])
 def test_every_valid_vector_is_healthy_and_survives_repacking(
     description: Path, run: Run, tmp_path: Path
 ) -> None:
+    assert_healthy(description, run, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_vector_of_10000_entries_is_healthy_and_survives_repacking(
+    run: Run, tmp_path: Path
+) -> None:
+    assert_healthy(LARGE, run, tmp_path)
+
+
+def assert_healthy(description: Path, run: Run, tmp_path: Path) -> None:
     expected = json.loads(description.read_text())
     path = next(p for p in VECTORS.glob(f"valid/{description.stem}.*") if p != description)
     facts = diagnosis_of(run, path)

@@ -11,6 +11,7 @@ import pytest
 
 from shard_cli.exits import Exit, exit_for
 from tests.cli.conftest import flip_in
+from tests.each import for_each
 from wshard import add_lane
 
 if TYPE_CHECKING:
@@ -25,10 +26,6 @@ VALID = [
     # The others show what the container makes of such a file.
     if "episode" in json.loads(path.with_suffix(".json").read_text())
 ]
-
-
-def stem(path: Path) -> str:
-    return path.stem
 
 
 @pytest.fixture
@@ -270,13 +267,13 @@ class TestDoctor:
 class TestVectors:
     """The files of spec/vectors."""
 
-    @pytest.mark.parametrize("path", VALID, ids=stem)
+    @for_each("path", VALID)
     def test_every_valid_episode_is_ok(self, path: Path, wshard: Run) -> None:
         result = wshard("verify", path)
         assert result.code == Exit.OK, result.out
         assert wshard("inspect", "--stats", path).code == Exit.OK
 
-    @pytest.mark.parametrize("path", INVALID, ids=stem)
+    @for_each("path", INVALID)
     def test_every_invalid_episode_fails(self, path: Path, wshard: Run) -> None:
         expected = json.loads(path.read_text())
         result = wshard("verify", "--json", path.parent / expected["file"])

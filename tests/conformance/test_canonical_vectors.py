@@ -16,6 +16,7 @@ from shard_format.errors import BadMetadata
 from shard_format.registry import DEFAULT_LIMITS
 from tests.conformance.recording import record
 from tests.conformance.writing import write
+from tests.each import for_each
 from wshard._values import regular_times
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
@@ -23,16 +24,12 @@ CASES = sorted((VECTORS / "canonical").glob("*.json"))
 PRIMITIVES: dict[str, Any] = json.loads((VECTORS / "primitives.json").read_text("utf-8"))
 
 
-def stem(path: Path) -> str:
-    return path.stem
-
-
 def test_there_are_as_many_cases_as_promised() -> None:
     for kind, least in (("container", 40), ("episode", 40), ("pack", 9), ("recording", 7)):
         assert sum(path.stem.startswith(kind) for path in CASES) >= least
 
 
-@pytest.mark.parametrize("path", CASES, ids=stem)
+@for_each("path", CASES)
 def test_a_writer_gives_the_stated_file(path: Path, tmp_path: Path) -> None:
     case = json.loads(path.read_text("utf-8"))
     out = tmp_path / "out"

@@ -14,6 +14,7 @@ import pytest
 from shard_format import ShardError, ShardReader
 from shard_format.errors import BadValue, FormatError
 from tests.conformance.test_wshard_vectors import assert_head, assert_lanes, assert_other_lanes
+from tests.each import for_each
 from wshard import load_wshard, open_partial, recover
 from wshard.doctor import examine
 
@@ -31,10 +32,6 @@ INVALID = sorted((VECTORS / "invalid_journals").glob("*.json"))
 def load(description: Path) -> tuple[dict[str, Any], Path]:
     case: dict[str, Any] = json.loads(description.read_text("utf-8"))
     return case, description.parent / case["file"]
-
-
-def stem(path: Path) -> str:
-    return path.stem
 
 
 STOPPED = [path for path in INVALID if load(path)[0]["episode"] is not None]
@@ -63,7 +60,7 @@ def test_there_are_as_many_vectors_as_promised() -> None:
     assert len(FOUND_BY_DECODING) > 10
 
 
-@pytest.mark.parametrize("description", READABLE, ids=stem)
+@for_each("description", READABLE)
 def test_following_a_recording_gives_what_is_whole(description: Path) -> None:
     case, path = load(description)
     with open_partial(path) as episode:
@@ -73,8 +70,8 @@ def test_following_a_recording_gives_what_is_whole(description: Path) -> None:
         assert_episode(episode, case, is_chunk=False)
 
 
-@pytest.mark.parametrize("description", [*VALID, *STOPPED], ids=stem)
 class TestRecover:
+    @for_each("description", [*VALID, *STOPPED])
     def test_the_episode_holds_what_is_whole_bit_by_bit(
         self, description: Path, tmp_path: Path
     ) -> None:
@@ -87,6 +84,7 @@ class TestRecover:
             assert_episode(episode, case)
         assert [str(finding) for finding in examine(out).errors] == []
 
+    @for_each("description", [*VALID, *STOPPED])
     def test_it_says_what_is_lost_and_why(self, description: Path, tmp_path: Path) -> None:
         case, path = load(description)
         result = recover(path, tmp_path / "out.wshard", fsync=False)
@@ -108,7 +106,7 @@ class TestRecover:
         assert again.problem == result.problem
 
 
-@pytest.mark.parametrize("description", FOUND_BY_DECODING, ids=stem)
+@for_each("description", FOUND_BY_DECODING)
 def test_a_run_that_only_decoding_shows_is_never_read_as_something_else(description: Path) -> None:
     """Whoever follows a recording may count it; its values are those of its head or an error."""
     case, path = load(description)
@@ -129,7 +127,7 @@ def test_a_run_that_only_decoding_shows_is_never_read_as_something_else(descript
             assert channel.read_steps(whole, whole + 1).tolist() == [[5, 6]]
 
 
-@pytest.mark.parametrize("description", REFUSED, ids=stem)
+@for_each("description", REFUSED)
 def test_without_a_good_start_opening_fails_and_says_why(description: Path, tmp_path: Path) -> None:
     case, path = load(description)
     out = tmp_path / "out.wshard"

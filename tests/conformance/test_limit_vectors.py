@@ -10,6 +10,7 @@ import pytest
 
 from shard_format import ShardError
 from tests.conformance.program import step
+from tests.each import for_each
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 LIMITED = sorted((VECTORS / "limits").glob("*.json"))
@@ -20,8 +21,8 @@ def load(description: Path) -> tuple[dict[str, Any], Path]:
     return case, description.parent / case["file"]
 
 
-@pytest.mark.parametrize("description", LIMITED, ids=lambda path: path.stem)
 class TestLimits:
+    @for_each("description", LIMITED)
     def test_a_file_above_the_limit_is_refused_with_its_code_and_rule(
         self, description: Path
     ) -> None:
@@ -31,6 +32,7 @@ class TestLimits:
         assert (caught.value.code, caught.value.rule) == (case["error"], case["rule"])
         assert str(path) in str(caught.value)
 
+    @for_each("description", LIMITED)
     def test_a_file_at_the_limit_is_read(self, description: Path, tmp_path: Path) -> None:
         case, path = load(description)
         case["limits"] = {name: str(int(most) + 1) for name, most in case["limits"].items()}

@@ -14,6 +14,7 @@ from shard_cli.main import main
 from shard_cli.programs import SHARD, SHARDPACK
 from shard_format import ShardError
 from shardpack import ShardSet, ShardWriterSet
+from tests.each import for_each
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 VALID = sorted((VECTORS / "valid_sets").glob("*.json"))
@@ -45,7 +46,7 @@ def checked(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     return codes
 
 
-@pytest.mark.parametrize("description", VALID, ids=lambda path: path.stem)
+@for_each("description", VALID)
 def test_a_valid_set_is_read(description: Path, capsys: pytest.CaptureFixture[str]) -> None:
     case, path = load(description)
     found = ShardSet.read(path)
@@ -59,11 +60,7 @@ def test_a_valid_set_is_read(description: Path, capsys: pytest.CaptureFixture[st
     assert checked(path, capsys) == {}
 
 
-@pytest.mark.parametrize(
-    "description",
-    [path for path in VALID if load(path)[0]["canonical"]],
-    ids=lambda path: path.stem,
-)
+@for_each("description", [path for path in VALID if load(path)[0]["canonical"]])
 def test_a_writer_gives_the_same_bytes(description: Path, tmp_path: Path) -> None:
     case, path = load(description)
     fields = case["fields"]
@@ -78,7 +75,7 @@ def test_a_writer_gives_the_same_bytes(description: Path, tmp_path: Path) -> Non
     }
 
 
-@pytest.mark.parametrize("description", with_step("open"), ids=lambda path: path.stem)
+@for_each("description", with_step("open"))
 def test_a_malformed_set_file_is_refused(
     description: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,7 +87,7 @@ def test_a_malformed_set_file_is_refused(
     assert checked(path, capsys) == {path.name: case["error"]}
 
 
-@pytest.mark.parametrize("description", with_step("shard"), ids=lambda path: path.stem)
+@for_each("description", with_step("shard"))
 def test_a_shard_that_does_not_fit_is_refused_and_the_others_are_read(
     description: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,7 +107,7 @@ def test_a_shard_that_does_not_fit_is_refused_and_the_others_are_read(
     assert checked(path.parent / "train-*.shardpack", capsys) == {case["shard"]: case["error"]}
 
 
-@pytest.mark.parametrize("description", with_step("check"), ids=lambda path: path.stem)
+@for_each("description", with_step("check"))
 def test_what_only_a_check_finds_is_found(
     description: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

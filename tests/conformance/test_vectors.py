@@ -20,6 +20,7 @@ from shard_format.codecs import crc32c
 from shard_format.layout import align
 from shard_format.verify import check
 from tests.conformance.program import container_step
+from tests.each import for_each
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 VALID = sorted((VECTORS / "valid").glob("*.json"))
@@ -43,10 +44,6 @@ HEADER_FIELDS = (
 def load(description: Path) -> tuple[dict[str, Any], Path]:
     case: dict[str, Any] = json.loads(description.read_text("utf-8"))
     return case, description.parent / case["file"]
-
-
-def stem(path: Path) -> str:
-    return path.stem
 
 
 def test_there_are_as_many_vectors_as_promised() -> None:
@@ -80,8 +77,8 @@ def test_the_files_of_episodes_are_valid_containers() -> None:
             assert {finding.code for finding in check(reader).errors} <= profile, path
 
 
-@pytest.mark.parametrize("description", VALID, ids=stem)
 class TestValid:
+    @for_each("description", VALID)
     def test_header_and_index_are_as_described(self, description: Path) -> None:
         case, path = load(description)
         with ShardReader(path) as reader:
@@ -103,6 +100,7 @@ class TestValid:
                 assert str(info.disk_size) == entry["disk_size"]
                 assert str(info.size) == entry["orig_size"]
 
+    @for_each("description", VALID)
     def test_every_way_of_reading_gives_the_described_content(self, description: Path) -> None:
         case, path = load(description)
         with ShardReader(path) as reader:
@@ -130,6 +128,7 @@ class TestValid:
                     if 0 <= start <= stop:
                         assert reader.read_range(name, start, stop) == data[start:stop]
 
+    @for_each("description", VALID)
     def test_seek_tables_are_as_described(self, description: Path) -> None:
         case, path = load(description)
         with ShardReader(path) as reader:
@@ -152,6 +151,7 @@ class TestValid:
                     assert piece == data[position : position + size]
                     position += size
 
+    @for_each("description", VALID)
     def test_filters_are_as_described(self, description: Path) -> None:
         case, path = load(description)
         with ShardReader(path) as reader:
@@ -164,6 +164,7 @@ class TestValid:
                 found = [{key: str(value) for key, value in one.items()} for one in told]
                 assert found == entry["filters"]
 
+    @for_each("description", VALID)
     def test_identity_schema_manifest_and_warnings_are_as_described(
         self, description: Path
     ) -> None:
@@ -191,8 +192,8 @@ def test_the_identity_in_the_text_of_the_specification_is_that_of_its_vector() -
     assert after.startswith(f"\nand so the identity `{identity}`.")
 
 
-@pytest.mark.parametrize("description", INVALID, ids=stem)
 class TestInvalid:
+    @for_each("description", INVALID)
     def test_it_fails_with_the_stated_code_and_names_file_and_rule(self, description: Path) -> None:
         case, path = load(description)
         with pytest.raises(ShardError) as caught:
@@ -206,6 +207,7 @@ class TestInvalid:
             either = {"S-CMP-4", "S-CMP-5"}
             assert error.rule == case["rule"] or {error.rule, case["rule"]} == either, str(error)
 
+    @for_each("description", INVALID)
     def test_every_other_way_of_reading_agrees(self, description: Path) -> None:
         case, path = load(description)
         if case["when"] != "read":
@@ -224,6 +226,7 @@ class TestInvalid:
                     read()
                 assert caught.value.code in {*codes, "invalid_argument"}, str(caught.value)
 
+    @for_each("description", INVALID)
     def test_checking_the_file_finds_it(self, description: Path) -> None:
         case, path = load(description)
         if case["when"] in {"open", "identity"}:
@@ -234,6 +237,7 @@ class TestInvalid:
         profile = {"bad_profile"} if case["when"] == "manifest" else set()
         assert codes & {case["error"], *case.get("also", ()), *profile}, codes
 
+    @for_each("description", INVALID)
     def test_undamaged_neighbours_stay_readable(self, description: Path) -> None:
         case, path = load(description)
         if case["when"] not in {"read", "range", "schema"}:

@@ -15,6 +15,7 @@ import pytest
 
 from shard_format import ShardError
 from tests.conformance.program import touch
+from tests.each import for_each
 from wshard import load_wshard
 from wshard._video_index import HIDDEN, KEYFRAME
 from wshard.doctor import examine
@@ -53,10 +54,6 @@ BY_STEP = {
 
 def codes_found(path: Path) -> set[str]:
     return {finding.code for finding in examine(path).findings}
-
-
-def stem(path: Path) -> str:
-    return path.stem
 
 
 def stored_bytes(data: ArrayLike, dtype: str) -> bytes:
@@ -247,21 +244,24 @@ def test_there_are_as_many_vectors_as_promised() -> None:
     assert sum(map(len, BY_STEP.values())) == len(INVALID)
 
 
-@pytest.mark.parametrize("description", [*VALID, *SETS], ids=stem)
 class TestValid:
+    @for_each("description", [*VALID, *SETS])
     def test_it_says_who_and_when_it_is(self, description: Path) -> None:
         case, path = load(description)
         is_manifest = path.stem.endswith("_manifest")
         assert_head(load_wshard(path), case["episode"], is_whole_file=not is_manifest)
 
+    @for_each("description", [*VALID, *SETS])
     def test_channels_are_as_described(self, description: Path) -> None:
         case, path = load(description)
         assert_lanes(load_wshard(path), case["episode"])
 
+    @for_each("description", [*VALID, *SETS])
     def test_the_other_lanes_are_as_described(self, description: Path) -> None:
         case, path = load(description)
         assert_other_lanes(load_wshard(path), case["episode"])
 
+    @for_each("description", [*VALID, *SETS])
     def test_a_checking_tool_finds_no_error(self, description: Path) -> None:
         _, path = load(description)
         assert [str(finding) for finding in examine(path).errors] == []
@@ -298,7 +298,7 @@ def assert_told(error: ShardError, case: dict[str, Any]) -> None:
         assert error.rule in {case["rule"], *case.get("rules_also", ())}, str(error)
 
 
-@pytest.mark.parametrize("description", BY_STEP["open"], ids=stem)
+@for_each("description", BY_STEP["open"])
 def test_an_invalid_episode_is_refused_when_it_is_opened(description: Path) -> None:
     case, path = load(description)
     with pytest.raises(ShardError) as caught:
@@ -307,8 +307,8 @@ def test_an_invalid_episode_is_refused_when_it_is_opened(description: Path) -> N
     assert str(path.parent) in str(caught.value)
 
 
-@pytest.mark.parametrize("description", BY_STEP["touch"], ids=stem)
 class TestTouch:
+    @for_each("description", BY_STEP["touch"])
     def test_a_bad_lane_fails_when_it_is_touched(self, description: Path) -> None:
         case, path = load(description)
         episode = load_wshard(path)
@@ -317,6 +317,7 @@ class TestTouch:
         assert_told(caught.value, case)
         assert str(path) in str(caught.value)
 
+    @for_each("description", BY_STEP["touch"])
     def test_the_other_lanes_stay_readable(self, description: Path) -> None:
         case, path = load(description)
         episode = load_wshard(path)
@@ -324,12 +325,13 @@ class TestTouch:
             if place != case["touch"]:
                 touch(lane_at(episode, place))
 
+    @for_each("description", BY_STEP["touch"])
     def test_a_checking_tool_finds_it(self, description: Path) -> None:
         case, path = load(description)
         assert case["error"] in codes_found(path)
 
 
-@pytest.mark.parametrize("description", BY_STEP["check"], ids=stem)
+@for_each("description", BY_STEP["check"])
 def test_a_checking_tool_finds_what_readers_pass_over(description: Path) -> None:
     case, path = load(description)
     assert case["error"] in codes_found(path)

@@ -1,6 +1,6 @@
 """Runs one operation again and again, each time with another call to the file system going wrong.
 
-    LD_PRELOAD=shim.so python -m tests.faults.run SHIM FOLDER OPERATION MODE
+    LD_PRELOAD=shim.so python -m tests.faults.run SHIM FOLDER OPERATION MODE…
 
 The operation runs in a forked child on a copy of the prepared folder. Then this process opens what is there, and runs
 the operation once more, which must succeed. Prints one line for each problem.
@@ -9,6 +9,7 @@ the operation once more, which must succeed. Prints one line for each problem.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import re
 import shutil
@@ -45,13 +46,13 @@ def in_child(work: Callable[[], int]) -> int:
 
 
 class Trial:
-    """One operation under one kind of fault."""
+    """One operation, under one kind of fault at a time."""
 
-    def __init__(self, shim: str, folder: Path, operation: Operation, mode: str) -> None:
+    def __init__(self, shim: str, folder: Path, operation: Operation) -> None:
         self.shim = ctypes.CDLL(shim)
         self.folder = folder
         self.operation = operation
-        self.mode = mode
+        self.mode = ""
         self.problems: list[str] = []
         prepared, done = folder / "prepared", folder / "done"
         for made in (prepared, done):
@@ -99,15 +100,19 @@ class Trial:
         status = in_child(attempt)
         if status in (FINISHED, REFUSED):
             if status == REFUSED:
-                self.problems.append(f"call {call}: refused without a fault")
+                self.problems.append(f"{self.mode}, call {call}: refused without a fault")
             return False
         if status not in (FIRED, FIRED + REFUSED, -signal.SIGKILL):
-            self.problems.append(f"call {call}: ended with {status}, not with a ShardError")
+            self.problems.append(
+                f"{self.mode}, call {call}: ended with {status}, not with a ShardError"
+            )
         found = self.state_in_child(work)
         if not self.is_allowed(found):
-            self.problems.append(f"call {call}: then {found}, not {self.old} or {self.new}")
+            self.problems.append(
+                f"{self.mode}, call {call}: then {found}, not {self.old} or {self.new}"
+            )
         if status == FIRED and self.mode == "short" and found != self.new:
-            self.problems.append(f"call {call}: finished, but {found}, not {self.new}")
+            self.problems.append(f"{self.mode}, call {call}: finished, but {found}, not {self.new}")
         if self.mode == "full" and status == FIRED + REFUSED:
             self.check_names(work, call, is_tidy=True)
 
@@ -116,10 +121,12 @@ class Trial:
             return 0
 
         if in_child(again):
-            self.problems.append(f"call {call}: the operation cannot run again")
+            self.problems.append(f"{self.mode}, call {call}: the operation cannot run again")
         elif (then := self.state_in_child(work)) != self.new:
             if not (self.operation.ends_early and self.is_allowed(then) and then >= found):
-                self.problems.append(f"call {call}: run again, it gives {then}, not {self.new}")
+                self.problems.append(
+                    f"{self.mode}, call {call}: run again, it gives {then}, not {self.new}"
+                )
         else:
             self.check_names(work, call, is_tidy=False)
         return True
@@ -132,7 +139,7 @@ class Trial:
             left = {name for name in left if ".converting/" not in name}
         hidden = {name for name in left if is_temporary(name)}
         if left - hidden or len(hidden) > (0 if is_tidy else 2):
-            self.problems.append(f"call {call}: left behind {sorted(left)}")
+            self.problems.append(f"{self.mode}, call {call}: left behind {sorted(left)}")
 
 
 def names(folder: Path) -> set[str]:
@@ -157,15 +164,18 @@ def is_recording(name: str) -> bool:
 
 
 def main() -> int:
-    shim, folder, name, mode = sys.argv[1:]
-    trial = Trial(shim, Path(folder), OPERATIONS[name], mode)
-    call = 1
-    while trial.one(call):
-        call += 1
-        assert call < _MOST_CALLS
+    shim, folder, name, *modes = sys.argv[1:]
+    trial = Trial(shim, Path(folder), OPERATIONS[name])
+    gc.freeze()  # so that the children do not copy what the imports left
+    for trial.mode in modes:
+        call = 1
+        while trial.one(call):
+            call += 1
+            assert call < _MOST_CALLS
+        print(f"{name}, {trial.mode}: {call - 1} calls")
     for problem in trial.problems:
         print(problem)
-    print(f"{name}, {mode}: {call - 1} calls, {len(trial.problems)} problems")
+    print(f"{len(trial.problems)} problems")
     return 1 if trial.problems else 0
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from shard_format import ShardError, ShardReader
 from shard_format.errors import BadMagic, Truncated
+from tests.each import for_each
 from tests.shard_format.support import VALID_VECTORS
 
 if TYPE_CHECKING:
@@ -78,18 +79,13 @@ def index_end(path: Path) -> int:
     return ShardReader(path.read_bytes()).header.string_table_offset
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, marks=pytest.mark.slow) if path == LARGE else path
-        for path in VALID_VECTORS
-    ],
-    ids=lambda path: path.stem,
-)
+@for_each("path", VALID_VECTORS)
 def test_a_file_cut_at_any_length_is_refused_as_cut(path: Path) -> None:
     data = memoryview(path.read_bytes())
     accepted = []
-    for length in range(len(data)):
+    # Every length up to some entries, then every 61st and the last one.
+    near = min(len(data), FULLY_FLIPPED)
+    for length in (*range(near), *range(near, len(data), 61), len(data) - 1):
         try:
             ShardReader(data[:length])
         except Truncated:
@@ -98,7 +94,7 @@ def test_a_file_cut_at_any_length_is_refused_as_cut(path: Path) -> None:
     assert accepted == []
 
 
-@pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
+@for_each("path", SMALL)
 def test_a_file_with_bytes_behind_its_end_is_refused(path: Path) -> None:
     for more in (b"\0", b"SHRD", bytes(100)):
         with pytest.raises(ShardError) as caught:
@@ -107,24 +103,38 @@ def test_a_file_with_bytes_behind_its_end_is_refused(path: Path) -> None:
 
 
 # `make test` flips bytes of every twelfth file, `make test-all` those of all.
-FLIPPED = [
-    path if number % 12 == 0 else pytest.param(path, marks=pytest.mark.slow)
-    for number, path in enumerate(SMALL)
-]
+FEW = SMALL[::12]
+OTHERS = [path for path in SMALL if path not in FEW]
 
 
-@pytest.mark.parametrize("path", FLIPPED, ids=lambda path: path.stem)
+@for_each("path", FEW)
 def test_a_flipped_header_or_index_byte_is_an_error_or_harmless(path: Path) -> None:
     assert flip_all(path, range(index_end(path))) == []
 
 
-@pytest.mark.parametrize("path", FLIPPED, ids=lambda path: path.stem)
+@for_each("path", FEW)
 def test_a_flipped_byte_of_names_or_data_is_an_error_or_harmless(path: Path) -> None:
+    assert flip_names_and_data(path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@for_each("path", OTHERS)
+def test_a_flipped_byte_of_any_other_vector_is_an_error_or_harmless(path: Path) -> None:
+    assert flip_all(path, range(index_end(path))) == []
+    assert flip_names_and_data(path) == []
+
+
+def flip_names_and_data(path: Path) -> list[tuple[int, int, str]]:
     start, end = index_end(path), path.stat().st_size
     step = max(1, (end - start) // FULLY_FLIPPED)
     if step > 1:
         step |= 1  # odd: meets all positions of structures whose size is a power of two
-    assert flip_all(path, range(start, end, step)) == []
+    wrong = []
+    for flip in FLIPS:  # in turn: all bits, and the lowest bit
+        wrong += flip_all(path, range(start, end, 2 * step), (flip,))
+        start += step
+    return wrong
 
 
 def test_a_flip_in_the_magic_is_named_as_such() -> None:
@@ -161,13 +171,6 @@ def test_a_flip_in_a_large_header_or_index_is_an_error_or_harmless() -> None:
     assert check_large(range(64)) == []
     # 97 has no factor in common with 48: every field of a row is met many times.
     assert check_large(range(64, index_end(LARGE), 97), flips=(0xFF,)) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", [0, 11])
-def test_a_flip_of_any_field_in_a_large_index_is_an_error_or_harmless(first: int) -> None:
-    # 22 and 48 have only the factor 2 in common, and 11 has none: together every byte of a row is met.
-    assert check_large(range(first, index_end(LARGE), 22), flips=(0xFF,)) == []
 
 
 @pytest.mark.slow

@@ -371,7 +371,7 @@ class TestOptions:
             ({"timeout": "soon"}, "seconds"),
             ({"deadline": 0}, "more than 0"),
             ({"retries": -1}, "0 or more"),
-            ({"regoin": "x"}, "regoin"),
+            ({"regionn": "x"}, "regionn"),
             ({"region": 5}, "str"),
         ],
         ids=str,

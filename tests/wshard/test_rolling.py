@@ -528,7 +528,7 @@ class TestRecovering:
     def test_steps_that_are_lost_between_journals_are_counted(self, path: Path) -> None:
         writer = recorder(path, max_steps_per_file=6, flush_steps=2)
         assert writer._roller is not None
-        hold_finisher(writer)
+        go = hold_finisher(writer)
         record(writer, 0, 12)
         writer.flush()
         writer._roller.finisher.close()
@@ -543,6 +543,7 @@ class TestRecovering:
             first = [n for n in range(12) if n < 6 - found.lost_steps or n >= 6]
             assert episode.observations["state"].data[:, 0].tolist() == first
             assert episode.ticks.tolist() == first  # the gap can be seen
+        go.set()  # or its thread would keep the tests from ending
 
     def test_a_missing_chunk_is_an_error_and_the_journal_is_saved(self, path: Path) -> None:
         self.left(path)
