@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from shard_format import seekable
-from shard_format._kernels import crc32c, crc32c_of_large, filled_bytes, iter_frames
+from shard_format._kernels import (
+    CRC_BYTES_PER_THREAD,
+    crc32c,
+    crc32c_of_large,
+    filled_bytes,
+    iter_frames,
+)
 from shard_format.cache import BoundedCache
 from shard_format.canonical_json import check_length
 from shard_format.codecs import check_sizes, decode_into, iter_decoded
@@ -212,11 +218,12 @@ class Content:
             self._decode_into(row, codec, self._stored(row.data_offset, row.disk_size), out)
             return out.toreadonly()
         source: Any = self._source
-        is_file = type(source) is FileSource
-        if is_file and (row.disk_size > _SMALL or source.is_mapped):
+        if type(source) is FileSource and (row.disk_size > _SMALL or source.is_mapped):
             return self.view(row, check=True)
-        read = source.view if self._can_view and not is_file else source.read_at
-        content = memoryview(read(row.data_offset, row.disk_size))
+        if self._can_view and type(source) is not FileSource:
+            content = source.view(row.data_offset, row.disk_size)
+        else:
+            content = memoryview(source.read_at(row.data_offset, row.disk_size))
         self._compare(row, content)
         return content
 
@@ -396,7 +403,8 @@ class Content:
     def _compare(self, row: IndexRow, content: bytes | memoryview) -> None:
         """Compares the whole content with the row's checksum, if it has one."""
         if self._check:
-            computed = crc32c_of_large(content, self._threads)
+            is_small = len(content) < CRC_BYTES_PER_THREAD
+            computed = crc32c(content) if is_small else crc32c_of_large(content, self._threads)
             if computed != row.crc32c:
                 self._compare_checksum(row, computed)
 

@@ -232,8 +232,8 @@ class Index:
 
     def __init__(self, header: Header, head: bytes | memoryview, limits: Limits) -> None:
         self.count = header.entry_count
-        self._memory = memoryview(head)
-        self._table = self._memory[header.string_table_offset : header.data_section_offset]
+        self._memory = head
+        self._table = head[header.string_table_offset : header.data_section_offset]
         self._by_name: dict[str, IndexRow] | None = None
         self._keys: NDArray[np.uint64] | None = None
         if self.count * _LONGEST_NAME > limits.max_string_table_bytes:
@@ -348,20 +348,19 @@ class Index:
 
     def _check_few(self, header: Header) -> dict[str, IndexRow]:
         by_name: dict[str, IndexRow] = {}
-        end = header.data_section_offset
-        table, is_in_order = self._table.tobytes(), True
+        end, is_in_order = header.data_section_offset, True
         # Of bytes: Python 3.11 crashes if it collects the iterator together with a memoryview.
-        rows = INDEX_ENTRY.iter_unpack(
-            self._memory[HEADER_SIZE : header.string_table_offset].tobytes()
-        )
+        table = bytes(self._table)
+        rows = bytes(self._memory[HEADER_SIZE : header.string_table_offset])
         try:
-            for row in map(_AS_ROW, rows):
+            for row in INDEX_ENTRY.iter_unpack(rows):
                 _, name_offset, name_length, _, start, size, _, _, _, _ = row
                 encoded = table[name_offset : name_offset + name_length]
                 if not name_length or len(encoded) != name_length:
                     self._find_bad_name(range(self.count))
-                by_name[encoded.decode()] = row
-                is_in_order &= start >= end
+                by_name[encoded.decode()] = _AS_ROW(row)
+                if start < end:
+                    is_in_order = False
                 end = start + size
         except UnicodeDecodeError:
             self._find_bad_name(range(self.count))

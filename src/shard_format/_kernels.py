@@ -79,7 +79,7 @@ class _Owner(io.BytesIO):
 _POLYNOMIAL: Final = 0x82F63B78
 _ONE: Final = 1 << 31
 # A checksum runs at tens of gigabytes a second: a thread must be worth starting.
-_CHECKED_BYTES_PER_THREAD = 4 << 20
+CRC_BYTES_PER_THREAD: Final = 4 << 20
 
 # The function itself: a call more would cost as much as the checksum of a small entry.
 crc32c = _crc32.iscsi
@@ -121,9 +121,7 @@ def _multiply(a: int, b: int) -> int:
 
 def crc32c_of_large(data: bytes | memoryview, threads: int | None) -> int:
     """CRC-32C of any amount of data, on several processors if it is large."""
-    if len(data) < _CHECKED_BYTES_PER_THREAD:
-        return crc32c(data)
-    workers = thread_count(threads, len(data), _CHECKED_BYTES_PER_THREAD)
+    workers = thread_count(threads, len(data), CRC_BYTES_PER_THREAD)
     if workers == 1:
         return crc32c(data)
     view = memoryview(data)

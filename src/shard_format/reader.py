@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from shard_format.seekable import FrameDecoder, SeekTable
     from shard_format.sources import BytesLike
 
-Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 __all__ = ["EntryInfo", "PartReader", "ShardReader"]
@@ -294,7 +293,7 @@ class ShardReader:
         wanted = list(names)
         if len(wanted) == 1:  # leaves the threads to the frames of a seekable entry
             return [self.read_entry(wanted[0])]
-        rows = [self._row(name) for name in wanted]
+        rows = [self.row_of(name) for name in wanted]
         sizes = [row.orig_size for row in rows]
         threads = thread_count(self._threads, sum(sizes))
         content = self._content.with_threads(1) if threads > 1 else self._content
@@ -430,7 +429,7 @@ class ShardReader:
         Raises:
             NotViewable: the entry is compressed, or the source has no memory to show.
         """
-        return self._on(name, self._content.view, check)
+        return self._on(name, lambda row: self._content.view(row, check))
 
     def seek_table(self, name: str) -> SeekTable | None:
         """Where the frames of a seekable entry are; None if the entry is not seekable."""
@@ -518,34 +517,23 @@ class ShardReader:
         if self.closed:
             raise Closed("the reader is closed", path=self.name)
 
-    def _row(self, name: str) -> IndexRow:
-        """The row of an entry that is about to be read."""
+    def _on(self, name: str, read: Callable[[IndexRow], Result]) -> Result:
+        """Calls a method of the content with the row of an entry; errors say where they happened."""
         row = self._index.find(name)
         if row is None or self.closed:
             self._ensure_open()
             row = self.row_of(name)  # raises EntryNotFound
-        return row
-
-    def _on(
-        self,
-        name: str,
-        read: Callable[Concatenate[IndexRow, Parameters], Result],
-        *args: Parameters.args,
-        **kwargs: Parameters.kwargs,
-    ) -> Result:
-        """Calls a method of the content with the row of an entry; errors say where they happened."""
-        row = self._row(name)
         try:
-            return read(row, *args, **kwargs)
+            return read(row)
         except ShardError as error:
             raise self._located(error, name) from error.__cause__
 
     def _iter(
         self, name: str, pieces: Callable[[IndexRow], Iterator[memoryview]]
     ) -> Iterator[memoryview]:
-        row = self._row(name)
+        found = self._on(name, pieces)
         try:
-            yield from pieces(row)
+            yield from found
         except ShardError as error:
             raise self._located(error, name) from error.__cause__
 

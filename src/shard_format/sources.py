@@ -14,6 +14,7 @@ import stat
 import sys
 import threading
 from functools import partial
+from operator import attrgetter
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -195,8 +196,9 @@ def open_file(path: str | os.PathLike[str], most: int) -> FileSource | BytesSour
     return FileSource(name, descriptor)
 
 
-def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+_identity: Callable[[os.stat_result], tuple[int, int, int, int]] = attrgetter(
+    "st_dev", "st_ino", "st_size", "st_mtime_ns"
+)
 
 
 def was_replaced(source: ByteSource) -> bool:

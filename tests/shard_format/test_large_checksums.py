@@ -23,7 +23,7 @@ def test_parts_give_the_checksum_of_the_whole(
     workers: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = np.random.default_rng(size).bytes(size)
-    monkeypatch.setattr(_kernels, "_CHECKED_BYTES_PER_THREAD", 1)
+    monkeypatch.setattr(_kernels, "CRC_BYTES_PER_THREAD", 1)
     assert _kernels.crc32c_of_large(content, workers) == crc32c(content)
 
 
