@@ -119,21 +119,30 @@ class ShardReader:
     ) -> None:
         if threads is not None and threads < 1:
             raise InvalidArgument("threads must be at least 1", found=threads)
-        self._source = open_source(source, storage_options, read_whole=_SMALL_FILE)
-        self._owns_source = self._source is not source
-        self._limits = limits
-        self._threads = threads
+        self.source = open_source(source, storage_options, read_whole=_SMALL_FILE)
+        self._owns_source = self.source is not source
+        self.name = self.source.name
+        self.limits = limits
+        self.threads = threads
         self._check = check
         self.closed = False
         try:
-            self.header, self._index = read_head(self._source, limits)
+            self.header, self._index = read_head(self.source, limits)
         except ShardError as error:
             if isinstance(error, (BadMagic, Truncated)):
-                foreign.explain(error, self._source)
+                foreign.explain(error, self.source)
             self.close()
-            raise error.located(path=self._source.name) from None
-        self._content = Content(self._source, self.header, limits, threads, check)
+            raise error.located(path=self.name) from None
+        self._content = Content(self.source, self.header, limits, threads, check)
 
+    name: str
+    """What the source calls itself: a path, a URL without its secrets, or `<bytes>`."""
+    source: ByteSource
+    """Where the bytes come from."""
+    limits: Limits
+    """The limits it was opened with."""
+    threads: int | None
+    """How many threads large reads may use; None for one per processor, up to 8."""
     header: Header
     """The header, field by field."""
     closed: bool
@@ -142,34 +151,14 @@ class ShardReader:
     # --- what is there
 
     @property
-    def name(self) -> str:
-        """What the source calls itself: a path, a URL without its secrets, or `<bytes>`."""
-        return self._source.name
-
-    @property
     def role(self) -> int:
         """What the file is for; see `Role`."""
         return self.header.role
 
     @property
-    def limits(self) -> Limits:
-        """The limits it was opened with."""
-        return self._limits
-
-    @property
-    def threads(self) -> int | None:
-        """How many threads large reads may use; None for one per processor, up to 8."""
-        return self._threads
-
-    @property
-    def source(self) -> ByteSource:
-        """Where the bytes come from."""
-        return self._source
-
-    @property
     def can_view(self) -> bool:
         """Whether `view` works for entries that are not compressed."""
-        return can_view(self._source)
+        return can_view(self.source)
 
     @property
     def index(self) -> NDArray[Any]:
@@ -269,7 +258,7 @@ class ShardReader:
         """
         self._ensure_open()
         try:
-            return Schema.read(self.header, self._index.rows, self._source, self._limits)
+            return Schema.read(self.header, self._index.rows, self.source, self.limits)
         except ShardError as error:
             raise error.located(path=self.name) from None
 
@@ -295,7 +284,7 @@ class ShardReader:
             return [self.read_entry(wanted[0])]
         rows = [self.row_of(name) for name in wanted]
         sizes = [row.orig_size for row in rows]
-        threads = thread_count(self._threads, sum(sizes))
+        threads = thread_count(self.threads, sum(sizes))
         content = self._content.with_threads(1) if threads > 1 else self._content
         fetched = content.fetch_together(rows)
         results: list[bytes] = [b""] * len(wanted)
@@ -400,7 +389,7 @@ class ShardReader:
     def parse_json(self, name: str, text: bytes, *, rule: str = "S-SCH-2") -> dict[str, Any]:
         """What `read_json` makes of an entry's text."""
         try:
-            return parse_object(text, "the entry", self._limits, rule=rule)
+            return parse_object(text, "the entry", self.limits, rule=rule)
         except ShardError as error:
             raise self._located(error, name) from None
 
@@ -489,7 +478,7 @@ class ShardReader:
         if not self.closed:
             self.closed = True
             if self._owns_source:
-                self._source.close()
+                self.source.close()
 
     def __enter__(self) -> Self:
         self._ensure_open()
@@ -505,7 +494,7 @@ class ShardReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._ensure_open()
-        return (_reopen, (self._source, self._limits, self._threads, self._check))
+        return (_reopen, (self.source, self.limits, self.threads, self._check))
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self)} entries"

@@ -589,27 +589,34 @@ class BytesSource:
         if not view.c_contiguous:
             raise InvalidArgument("the memory is not contiguous, in C order")
         self._view = view.cast("B").toreadonly() if view.nbytes else memoryview(b"")
+        # Slices of bytes are bytes, and one of all of them is the object itself.
+        self._data = data if isinstance(data, bytes) else self._view
 
     def size(self) -> int:
         return len(self._view)
 
     def read_at(self, offset: int, length: int) -> bytes:
-        return self.view(offset, length).tobytes()
+        piece = self._data[offset : offset + length]
+        if len(piece) != length or offset < 0:
+            raise self._failure(offset, length, len(piece))
+        return bytes(piece)
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         buffer[:] = self.view(offset, len(buffer))
 
     def view(self, offset: int, length: int) -> memoryview:
-        view = self._view
-        piece = view[offset : offset + length]
+        piece = self._view[offset : offset + length]
         if len(piece) != length or offset < 0:
-            if view is _NOTHING:
-                raise Closed("the file is closed", path=self.name)
-            raise truncated(self.name, offset, length, len(piece))
+            raise self._failure(offset, length, len(piece))
         return piece
 
+    def _failure(self, offset: int, length: int, found: int) -> ShardError:
+        if self._view is _NOTHING:
+            return Closed("the file is closed", path=self.name)
+        return truncated(self.name, offset, length, found)
+
     def close(self) -> None:
-        self._view = _NOTHING
+        self._view = self._data = _NOTHING
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (BytesSource, (bytes(self._view), self.name))

@@ -57,11 +57,10 @@ def channel_from_row(
     stated, layout = fields.get("length"), fields.get("layout")
     is_dense = layout is None or layout == "dense"
     count = length if stated is None else stated
+    step = prod(row.shape) * row.dtype.size
     # The size of a ragged block counts items, not steps.
-    if stated is None and is_dense and may_have_one_more(block.name):
-        step = prod(row.shape) * row.dtype.size
-        if step and block.nbytes == (length + 1) * step:
-            count += 1
+    if step and block.nbytes == (length + 1) * step and stated is None and is_dense:
+        count += may_have_one_more(block.name)
     kind: Any = Channel
     if not is_dense:
         fits = _misfit(row) is None

@@ -483,7 +483,8 @@ class Episode(Strict):
         episode = cls.__new__(cls)
         _start(episode, facts, origin, route, unknown)
         # A copy, even of an empty one: what the file said is compared with when the episode is saved.
-        episode.metadata = deepcopy(facts.metadata) if facts.metadata else {}
+        metadata = deepcopy(facts.metadata) if facts.metadata else {}
+        object.__setattr__(episode, "metadata", metadata)
         return episode
 
     def become(self, other: Episode) -> None:
@@ -779,10 +780,11 @@ class Episode(Strict):
 
     def blocks(self) -> Iterator[tuple[str, Channel]]:
         """Every channel with the name of its block, lane by lane, without clocks and extras."""
-        parts = self.parts
-        found = [at for at in parts if at[0] in CHANNEL_LANES]
-        found.sort(key=lambda at: CHANNEL_LANES.index(at[0]))
-        return ((block_name(at), parts[at]) for at in found)
+        parts = self.parts.items()
+        found = [
+            (block_name(at), part) for lane in CHANNEL_LANES for at, part in parts if at[0] == lane
+        ]
+        return iter(found)
 
     def load(self, *, threads: int | None = None) -> Self:
         """Brings everything into memory, in parallel, and checks it. Uncompressed data stays a view, and video encoded.

@@ -50,6 +50,7 @@ __all__ = ["open_wshard", "save_wshard"]
 
 # How often an episode is opened again that a writer has replaced meanwhile.
 _LOOKS: Final = 8
+_MANIFEST: Final = int(Role.MANIFEST)
 
 
 def open_wshard(
@@ -87,7 +88,8 @@ def open_wshard(
             break
         episode.close()
     try:
-        _report(problems, are_errors=beside is not True)
+        if problems:
+            _report(problems, are_errors=beside is not True)
         if channels is not None or lanes is not None:
             keep_only(episode, channels, lanes)
     except BaseException:
@@ -100,11 +102,10 @@ def _open(
     reader: ShardReader, sidecars: bool | str | list[SourceLike]
 ) -> tuple[Episode, list[ShardError]]:
     """The episode behind a reader with its sidecars, and what is wrong with those that do not fit."""
-    is_manifest = reader.header.role == Role.MANIFEST
-    episode = open_chunked(reader) if is_manifest else episode_of(reader)
-    found = sidecars if isinstance(sidecars, list) else []
+    episode = open_chunked(reader) if reader.role == _MANIFEST else episode_of(reader)
+    found: Iterable[SourceLike] = sidecars if isinstance(sidecars, list) else ()
     if sidecars is True or sidecars == "strict":
-        found = list(sidecar_files(reader.name))
+        found = sidecar_files(reader.name)
     return episode, attach(episode, found) if found else []
 
 

@@ -56,6 +56,7 @@ class Timebase:
 
 
 _TIMEBASE_TYPES = {kind.value: kind for kind in TimebaseType}
+_TICKS = TimebaseType.TICKS  # an attribute of an enumeration takes long to look up
 
 
 class EpisodeFacts(NamedTuple):
@@ -154,7 +155,7 @@ def _chunk_fields(
 
 
 def _timebase(episode: Mapping[str, Any], wshard: Mapping[str, Any]) -> Timebase:
-    kind: Any = TimebaseType.TICKS
+    kind: Any = _TICKS
     epoch = 0
     rates: dict[tuple[str, str], float] = {}
     # Read in reverse order of rank, so that meta/episode has the last word.

@@ -249,7 +249,7 @@ class _Router:
                 continue
             block = FileBlock(reader, name, size)
             if name in _FLAT:
-                self._flat(name, block)
+                self._flat(block)
                 continue
             row = rows.get(name)
             address = address_of(name) if row is None else row.address
@@ -273,8 +273,9 @@ class _Router:
                 extras.append(name)
         provenance = self._provenance(extras) if META_PROVENANCE in self._sizes else None
         # All of them first: the offsets of an extra come before it.
-        made = {name: self._extra(name) for name in extras}
-        parts |= {(EXTRA, name): part for name, part in made.items() if name not in self._taken}
+        for name, part in [(name, self._extra(name)) for name in extras]:
+            if name not in self._taken:
+                parts[EXTRA, name] = part
         return parts, provenance
 
     def _find(self, name: str) -> Block | None:
@@ -286,9 +287,10 @@ class _Router:
     def _described(self, name: str, row: Row, block: Block) -> Channel:
         return channel_from_row(row, name, block, self._length, self._find)
 
-    def _flat(self, name: str, block: FileBlock) -> None:
+    def _flat(self, block: FileBlock) -> None:
         if block.nbytes == 0 and (self._length or block.is_compressed):
             return  # an empty block means that the lane is absent
+        name = block.name
         lane, dtype = _FLAT[name]
         if name == REWARD:
             if REWARD_EXACT in self._sizes and REWARD_EXACT in self._rows:

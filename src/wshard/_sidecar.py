@@ -62,8 +62,9 @@ def sidecar_files(path: str) -> list[str]:
     """The sidecars beside a local file, in the order in which they are read."""
     folder = path + SIDECAR_SUFFIX
     try:
-        # Asked first: an error costs more.
-        names = os.listdir(folder) if os.access(folder, os.F_OK) else []
+        if not os.access(folder, os.F_OK):  # asked first: an error costs more
+            return []
+        names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # not every name is a path
         return []
     except OSError as error:
