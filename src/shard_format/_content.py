@@ -15,7 +15,7 @@ from shard_format._kernels import (
     iter_frames,
 )
 from shard_format.cache import BoundedCache
-from shard_format.canonical_json import check_length
+from shard_format.canonical_json import too_long
 from shard_format.codecs import check_sizes, decode_into, iter_decoded
 from shard_format.errors import (
     BadFilter,
@@ -198,7 +198,8 @@ class Content:
 
     def read_json_text(self, row: IndexRow) -> bytes:
         """The whole content of a row that must be JSON, refused before it is read if it is too long."""
-        check_length(row.orig_size, "the entry", self._limits)
+        if row.orig_size > self._limits.max_json_bytes:
+            raise too_long(row.orig_size, "the entry", self._limits)
         return self.read(row)
 
     def decode(self, row: IndexRow, stored: bytes) -> bytes:
@@ -218,9 +219,11 @@ class Content:
             self._decode_into(row, codec, self._stored(row.data_offset, row.disk_size), out)
             return out.toreadonly()
         source: Any = self._source
-        if type(source) is FileSource and (row.disk_size > _SMALL or source.is_mapped):
+        is_file = type(source) is FileSource
+        if is_file and (row.disk_size > _SMALL or source.is_mapped):
             return self.view(row, check=True)
-        if self._can_view and type(source) is not FileSource:
+        content: memoryview
+        if self._can_view and not is_file:
             content = source.view(row.data_offset, row.disk_size)
         else:
             content = memoryview(source.read_at(row.data_offset, row.disk_size))

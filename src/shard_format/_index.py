@@ -44,7 +44,7 @@ from shard_format.parallel import for_each, thread_count
 from shard_format.sources import can_read_into
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -274,24 +274,23 @@ class Index:
         table = bytes(self._table)
         return [table[o : o + n].decode() for o, n in zip(offsets, lengths, strict=True)]
 
-    def sizes(self) -> dict[str, int]:
-        """The uncompressed size of every entry, by name."""
+    def by_name(self) -> Mapping[str, IndexRow]:
+        """Every row by its name."""
         if self._by_name is not None:
-            return {name: row.orig_size for name, row in self._by_name.items()}
-        return dict(zip(self.names(), self.rows["orig_size"].tolist(), strict=True))
+            return self._by_name
+        return dict(zip(self.names(), map(self.row, range(self.count)), strict=True))
 
-    def find(self, name: str) -> IndexRow | None:
-        """The row of a name, or None."""
-        if self._by_name is not None:
-            return self._by_name.get(name)
-        try:
-            return self._search(name.encode())
-        except UnicodeEncodeError:  # a lone surrogate, which no name can hold (S-NAM-3)
-            return None
+    def finder(self) -> Callable[[str], IndexRow | None]:
+        """The function that gives the row of a name, or None."""
+        return self._search if self._by_name is None else self._by_name.get
 
-    def _search(self, key: bytes) -> IndexRow | None:
+    def _search(self, name: str) -> IndexRow | None:
         keys = self._keys
         assert keys is not None
+        try:
+            key = name.encode()
+        except UnicodeEncodeError:  # a lone surrogate, which no name can hold (S-NAM-3)
+            return None
         wanted = xxh64_intdigest(key) & _HASH_MASK
         at = int(keys.searchsorted(np.uint64(wanted)))
         while at < self.count:

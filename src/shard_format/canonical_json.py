@@ -100,13 +100,18 @@ def parse_foreign(text: bytes, what: str, limits: Limits = DEFAULT_LIMITS) -> An
 def check_length(length: int, what: str, limits: Limits) -> None:
     """Refuses metadata that is too long; to be asked before it is read into memory."""
     if length > limits.max_json_bytes:
-        raise LimitExceeded(
-            f"{what} is too long",
-            expected=f"at most {limits.max_json_bytes} bytes",
-            found=f"{length} bytes",
-            rule="S-SCH-7",
-            hint=_RAISE.format("max_json_bytes"),
-        )
+        raise too_long(length, what, limits)
+
+
+def too_long(length: int, what: str, limits: Limits) -> LimitExceeded:
+    """The error for metadata that is longer than `limits.max_json_bytes`."""
+    return LimitExceeded(
+        f"{what} is too long",
+        expected=f"at most {limits.max_json_bytes} bytes",
+        found=f"{length} bytes",
+        rule="S-SCH-7",
+        hint=_RAISE.format("max_json_bytes"),
+    )
 
 
 def check_size(text: bytes, what: str, limits: Limits, *, rule: str | None = "S-SCH-2") -> None:

@@ -133,6 +133,7 @@ class ShardReader:
                 foreign.explain(error, self.source)
             self.close()
             raise error.located(path=self.name) from None
+        self._find = self._index.finder()
         self._content = Content(self.source, self.header, limits, threads, check)
 
     name: str
@@ -165,9 +166,9 @@ class ShardReader:
         """The index as a read-only structured array, one row per entry, without a copy."""
         return self._index.rows
 
-    def sizes(self) -> dict[str, int]:
-        """The uncompressed size of every entry by name, in the order of the index."""
-        return self._index.sizes()
+    def rows(self) -> Mapping[str, IndexRow]:
+        """The fields of every row of the index by name, in the order of the index."""
+        return self._index.by_name()
 
     def names(self) -> list[str]:
         """All names, in the order of the index."""
@@ -175,7 +176,7 @@ class ShardReader:
 
     def row_of(self, name: str) -> IndexRow:
         """The fields of an entry's row of the index."""
-        row = self._index.find(name)
+        row = self._find(name)
         if row is None:
             self._ensure_open()
             error = EntryNotFound(
@@ -194,7 +195,7 @@ class ShardReader:
         return self._index.names_with_prefix(prefix)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._index.find(name) is not None
+        return isinstance(name, str) and self._find(name) is not None
 
     def __len__(self) -> int:
         return self._index.count
@@ -508,7 +509,7 @@ class ShardReader:
 
     def _on(self, name: str, read: Callable[[IndexRow], Result]) -> Result:
         """Calls a method of the content with the row of an entry; errors say where they happened."""
-        row = self._index.find(name)
+        row = self._find(name)
         if row is None or self.closed:
             self._ensure_open()
             row = self.row_of(name)  # raises EntryNotFound

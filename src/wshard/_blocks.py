@@ -12,6 +12,7 @@ import numpy as np
 
 from shard_format.errors import LimitExceeded
 from shard_format.layout import COMPRESSED
+from wshard._values import read_only
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -51,7 +52,7 @@ class Block(Protocol):
         """Whether a part can be had without decoding the whole."""
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """All of it, checked; a read-only view where that is possible."""
+        """All of it, checked and read-only; a view where that is possible."""
 
     def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
         """As many bytes as the shape needs from byte `start` on."""
@@ -182,7 +183,7 @@ class ArrayBlock:
         self._flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        return self.part(dtype, shape, 0)
+        return read_only(self.part(dtype, shape, 0))
 
     def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
         stop = start + prod(shape) * dtype.itemsize
@@ -228,7 +229,7 @@ class ChainedBlock:
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         if len(self._parts) == 1 and self._parts[0].nbytes == self.nbytes:
             return self._parts[0].array(dtype, shape)
-        return self.part(dtype, shape, 0)
+        return read_only(self.part(dtype, shape, 0))
 
     def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
         number = bisect_right(self._ends, start)
@@ -371,5 +372,4 @@ def _empty(dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         raise LimitExceeded(
             "a shape without elements is too large for an array", found=list(shape)
         ) from None
-    empty.flags.writeable = False
-    return empty
+    return read_only(empty)

@@ -385,7 +385,7 @@ class Channel(Strict):
         if prod(shape) * dtype.size != block.nbytes or not block.nbytes:
             self._check_size()
         values = block.array(dtype.stored_dtype, shape)
-        return read_only(_as_booleans(values) if dtype is _BOOL else values)
+        return _as_booleans(values) if dtype is _BOOL else values
 
     def stored_array(self) -> NDArray[Any]:
         """What a file holds of it: the array, read if need be, but not kept."""

@@ -45,7 +45,7 @@ from wshard._lanes import (
     offsets_block,
 )
 from wshard._metadata import LARGEST, Row, TimebaseType, parse_facts, parse_row
-from wshard._values import DType
+from wshard._values import DType, read_only
 from wshard._video import VIDEO_FIELD, recorded_video
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class JournalBlock:
         return Codec.ZSTD if self.nbytes >= SMALLEST_COMPRESSED and is_smaller else Codec.NONE
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        return self.part(dtype, shape, 0)
+        return read_only(self.part(dtype, shape, 0))
 
     def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
         out = np.empty(shape, dtype)

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from shard_format import ShardReader
+    from shard_format.layout import IndexRow
     from wshard._blocks import Block
     from wshard._metadata import EpisodeFacts
 
@@ -110,17 +111,17 @@ def episode_of(
 
     `signals` are the rows of the episode that a sidecar belongs to.
     """
-    sizes = reader.sizes()
+    entries = reader.rows()
     try:
-        facts, origin = _read_descriptions(reader, sizes, is_sidecar)
+        facts, origin = _read_descriptions(reader, entries, is_sidecar)
     except ShardError as error:
         raise error.located(path=reader.name) from None
-    origin.route = partial(_route, reader, sizes, origin.rows, facts.length, signals or {})
+    origin.route = partial(_route, reader, entries, origin.rows, facts.length, signals or {})
     return Episode.from_facts(facts, origin, origin.route)
 
 
 def _read_descriptions(
-    reader: ShardReader, sizes: Mapping[str, int], is_sidecar: bool
+    reader: ShardReader, entries: Mapping[str, IndexRow], is_sidecar: bool
 ) -> tuple[EpisodeFacts, Origin]:
     if reader.role != _EPISODE_ROLE:
         raise BadProfile(
@@ -131,35 +132,35 @@ def _read_descriptions(
             hint="ShardReader opens any file of the family",
             command="'shard info' says what it is",
         )
-    if not is_sidecar and META_SIDECAR in sizes:
+    if not is_sidecar and META_SIDECAR in entries:
         raise BadProfile(
             "this is a sidecar, which adds lanes to an episode",
             entry=META_SIDECAR,
             hint="open the episode itself; its sidecars are read with it",
             rule="W-ROL-2",
         )
-    if META_EPISODE not in sizes:
+    if META_EPISODE not in entries:
         raise BadProfile("the episode is not described", entry=META_EPISODE, rule="W-ROL-2")
     wshard: dict[str, Any] = {}
-    if META_WSHARD in sizes:
+    if META_WSHARD in entries:
         wshard = _read_once(reader, META_WSHARD, dict)
     episode = reader.read_json(META_EPISODE, rule="W-JSN-1")
     facts = parse_facts(episode, wshard)
     if facts.length > MOST_UNBACKED and not is_sidecar:
-        _check_backed(facts.length, reader, sizes)
+        _check_backed(facts.length, reader, entries)
     channels: dict[str, Any] = {}
     rows: dict[str, Row] = {}
-    if META_CHANNELS in sizes:
+    if META_CHANNELS in entries:
         channels, rows = _read_once(reader, META_CHANNELS, _fields_and_rows)
     if "omen_channels" in wshard or "action_spaces" in episode:
-        rows = {**rows, **_older_rows(rows, sizes, facts.length, episode, wshard)}
+        rows = {**rows, **_older_rows(rows, entries, facts.length, episode, wshard)}
     return facts, Origin(reader, wshard, episode, channels, rows)
 
 
-def _check_backed(length: int, reader: ShardReader, sizes: Mapping[str, int]) -> None:
+def _check_backed(length: int, reader: ShardReader, entries: Mapping[str, IndexRow]) -> None:
     """Refuses a length that no entry has bytes for, so that nobody allocates memory for its steps."""
-    for name, size in sizes.items():
-        if size >= length:
+    for name, entry in entries.items():
+        if entry.orig_size >= length:
             try:
                 reader.check_sizes(name)
             except ShardError:  # its size is a mere claim too
@@ -176,7 +177,7 @@ def _check_backed(length: int, reader: ShardReader, sizes: Mapping[str, int]) ->
 
 def _older_rows(
     rows: Mapping[str, Row],
-    sizes: Mapping[str, int],
+    entries: Mapping[str, IndexRow],
     length: int,
     episode: Mapping[str, Any],
     wshard: Mapping[str, Any],
@@ -190,10 +191,10 @@ def _older_rows(
         listed = fields.get(key)
         for number, row in enumerate(listed if isinstance(listed, list) else ()):
             block = row.get(block_key) if isinstance(row, dict) else None
-            if isinstance(block, str) and block in sizes and block not in {**rows, **found}:
+            if isinstance(block, str) and block in entries and block not in {**rows, **found}:
                 name = block.removeprefix("action/")
                 parsed = parse_row({**row, "id": name, "signal_block": block}, number, entry)
-                if sizes[block] == length * prod(parsed.shape) * parsed.dtype.size:
+                if entries[block].orig_size == length * prod(parsed.shape) * parsed.dtype.size:
                     found[block] = parsed
     return found
 
@@ -203,14 +204,14 @@ def _older_rows(
 
 def _route(
     reader: ShardReader,
-    sizes: Mapping[str, int],
+    entries: Mapping[str, IndexRow],
     rows: Mapping[str, Row],
     length: int,
     signals: Mapping[str, Row],
 ) -> tuple[dict[Address, Any], dict[str, Any] | None]:
     """The parts of the episode in a file by their addresses, and its provenance."""
     try:
-        return _Router(reader, sizes, rows, length, signals).route()
+        return _Router(reader, entries, rows, length, signals).route()
     except ShardError as error:
         raise error.located(path=reader.name) from None
 
@@ -227,13 +228,13 @@ class _Router:
     def __init__(
         self,
         reader: ShardReader,
-        sizes: Mapping[str, int],
+        entries: Mapping[str, IndexRow],
         rows: Mapping[str, Row],
         length: int,
         signals: Mapping[str, Row],
     ) -> None:
         self._reader = reader
-        self._sizes = sizes
+        self._entries = entries
         self._rows = rows
         self._signals = signals
         self._length = length
@@ -244,10 +245,10 @@ class _Router:
     def route(self) -> tuple[dict[Address, Any], dict[str, Any] | None]:
         parts, rows, extras = self._parts, self._rows, list[str]()
         reader = self._reader
-        for name, size in self._sizes.items():
+        for name, entry in self._entries.items():
             if name in _KNOWN_META:
                 continue
-            block = FileBlock(reader, name, size)
+            block = FileBlock(reader, name, entry.orig_size)
             if name in _FLAT:
                 self._flat(block)
                 continue
@@ -271,7 +272,7 @@ class _Router:
                 parts[REWARD,] = self._described("reward", row, block)
             else:
                 extras.append(name)
-        provenance = self._provenance(extras) if META_PROVENANCE in self._sizes else None
+        provenance = self._provenance(extras) if META_PROVENANCE in self._entries else None
         # All of them first: the offsets of an extra come before it.
         for name, part in [(name, self._extra(name)) for name in extras]:
             if name not in self._taken:
@@ -279,10 +280,10 @@ class _Router:
         return parts, provenance
 
     def _find(self, name: str) -> Block | None:
-        if name not in self._sizes:
+        if name not in self._entries:
             return None
         self._taken.add(name)
-        return FileBlock(self._reader, name, self._sizes[name])
+        return FileBlock(self._reader, name, self._entries[name].orig_size)
 
     def _described(self, name: str, row: Row, block: Block) -> Channel:
         return channel_from_row(row, name, block, self._length, self._find)
@@ -293,7 +294,7 @@ class _Router:
         name = block.name
         lane, dtype = _FLAT[name]
         if name == REWARD:
-            if REWARD_EXACT in self._sizes and REWARD_EXACT in self._rows:
+            if REWARD_EXACT in self._entries and REWARD_EXACT in self._rows:
                 return
             row = self._rows.get(REWARD)
             if row is not None:
@@ -301,7 +302,7 @@ class _Router:
                 plain = _without_layout(row)._replace(dtype=dtype, shape=())
                 self._parts[lane,] = self._described("reward", plain, block)
                 return
-        elif name == DONE and TERMINATED in self._sizes:
+        elif name == DONE and TERMINATED in self._entries:
             return
         self._parts[lane,] = Channel.from_source(name, block, dtype, (), self._length)
 
@@ -320,17 +321,17 @@ class _Router:
         """Rows whose blocks are not in the file, by id."""
         found: dict[str, list[Row]] = {}
         for row in self._rows.values():
-            if row.block not in self._sizes:
+            if row.block not in self._entries:
                 found.setdefault(row.id, []).append(row)
         return found
 
     def _signal(self, channel: str) -> Row | None:
         """The row of a signal that is there (W-CHN-6)."""
         name = f"signal/{channel}"
-        return self._rows.get(name) if name in self._sizes else self._signals.get(name)
+        return self._rows.get(name) if name in self._entries else self._signals.get(name)
 
     def _residual(self, name: str, block: Block, extras: list[str]) -> None:
-        if name.endswith(SCALES) and name.removesuffix(SCALES) in self._sizes:
+        if name.endswith(SCALES) and name.removesuffix(SCALES) in self._entries:
             return  # comes with its residual
         row = self._rows.get(name)
         keys = prediction_keys(name, {} if row is None else row.fields)
@@ -350,12 +351,10 @@ class _Router:
             return None
 
     def _extra(self, name: str) -> Extra | Channel:
-        row, block = self._rows.get(name), FileBlock(self._reader, name, self._sizes[name])
+        row, entry = self._rows.get(name), self._entries[name]
+        block = FileBlock(self._reader, name, entry.orig_size)
         if row is not None and name.partition("/")[0] != "residual":
             return self._described(name, row, block)
-        entry = self._reader.row_of(
-            name
-        )  # says nothing about a bad codec: the entry need not be readable
         return Extra(name, block=block, content_type=entry.content_type, tag_bits=entry.tag_bits)
 
 

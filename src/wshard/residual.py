@@ -647,7 +647,7 @@ class StoredResidual(Residual):
             if self.type == SIGN_RESIDUAL:
                 block = self.sources[0]
                 _dimensions(block.nbytes, self._length, block.path, block.name)
-                self._data = read_only(block.array(np.dtype(np.uint8), (block.nbytes,)))
+                self._data = block.array(np.dtype(np.uint8), (block.nbytes,))
             else:
                 self._load_differences()
 
@@ -680,7 +680,7 @@ class StoredResidual(Residual):
                     found=f"{block.nbytes} bytes",
                     rule="W-RES-2",
                 )
-            arrays.append(read_only(block.array(np.dtype(dtype), (count, *shape))))
+            arrays.append(block.array(np.dtype(dtype), (count, *shape)))
         self._data, self._scales = arrays
 
 

@@ -16,7 +16,7 @@ from shard_format.images import decode_image
 from shard_format.registry import DEFAULT_LIMITS
 from wshard._blocks import pieces_of
 from wshard._channels import Channel, TextChannel
-from wshard._values import DType
+from wshard._values import DType, read_only
 from wshard._video import VideoChannel
 from wshard._video_codec import picture_format
 
@@ -125,7 +125,7 @@ class RowsBlock:
         return plain.reshape(-1).view(np.uint8)
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        return self.part(dtype, shape, 0)
+        return read_only(self.part(dtype, shape, 0))
 
     def part(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> NDArray[Any]:
         nbytes = prod(shape) * dtype.itemsize
