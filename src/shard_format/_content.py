@@ -212,8 +212,8 @@ class Content:
 
     def read_view(self, row: IndexRow) -> memoryview:
         """The whole content, checked, as read-only memory: a view of the source if that saves a copy."""
-        codec = self.check_sizes(row)
-        if codec is not _RAW:
+        if row.flags & _NOT_RAW or row.disk_size != row.orig_size:
+            codec = self.check_sizes(row)
             # NumPy's memory: it asks for huge pages.
             out = np.empty(row.orig_size, np.uint8).data
             self._decode_into(row, codec, self._stored(row.data_offset, row.disk_size), out)
@@ -406,8 +406,10 @@ class Content:
     def _compare(self, row: IndexRow, content: bytes | memoryview) -> None:
         """Compares the whole content with the row's checksum, if it has one."""
         if self._check:
-            is_small = len(content) < CRC_BYTES_PER_THREAD
-            computed = crc32c(content) if is_small else crc32c_of_large(content, self._threads)
+            if len(content) < CRC_BYTES_PER_THREAD:
+                computed = crc32c(content)
+            else:
+                computed = crc32c_of_large(content, self._threads)
             if computed != row.crc32c:
                 self._compare_checksum(row, computed)
 

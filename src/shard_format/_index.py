@@ -115,101 +115,101 @@ def parse_header(head: bytes, file_size: int, limits: Limits) -> Header:
             found=f"{file_size} bytes",
             rule="S-HDR-1",
         )
-    header = Header(*HEADER.unpack_from(head))
-    if header.version != VERSION:
+    header = HEADER.unpack_from(head)
+    _, version, _, flags, alignment, _, entry_size, count, table_start, data_start, _, total, _ = (
+        header
+    )
+    if version != VERSION:
         raise UnsupportedVersion(
             "unknown version of the format",
             offset=4,
             expected=VERSION,
-            found=header.version,
+            found=version,
             rule="S-HDR-3",
             hint="a newer release of shard-format may read it",
         )
-    if header.index_entry_size != INDEX_ENTRY_SIZE:
+    if entry_size != INDEX_ENTRY_SIZE:
         raise BadHeader(
             "wrong size of an index entry",
             offset=10,
             expected=INDEX_ENTRY_SIZE,
-            found=header.index_entry_size,
+            found=entry_size,
             rule="S-HDR-4",
         )
-    if header.alignment not in ALIGNMENTS:
+    if alignment not in ALIGNMENTS:
         raise BadHeader(
             "alignment is not allowed",
             offset=8,
             expected="0, 16, 32 or 64",
-            found=header.alignment,
+            found=alignment,
             rule="S-HDR-5",
         )
-    if header.flags & _BIG_ENDIAN:
+    if flags & _BIG_ENDIAN:
         raise BadHeader(
             "the header claims big-endian numbers",
             offset=6,
             expected="flag 0x0004 clear",
-            found=f"flags 0x{header.flags:04x}",
+            found=f"flags 0x{flags:04x}",
             rule="S-HDR-6",
         )
-    if header.total_file_size != file_size:
-        shorter = file_size < header.total_file_size
+    if total != file_size:
+        shorter = file_size < total
         raise (Truncated if shorter else TrailingData)(
             "the file is shorter than its header says"
             if shorter
             else "the file goes on after its stated end",
-            expected=f"{header.total_file_size} bytes",
+            expected=f"{total} bytes",
             found=f"{file_size} bytes",
             rule="S-HDR-7",
             hint="the copy or upload may be incomplete" if shorter else None,
         )
     most_entries = min(limits.max_entries, _MOST_ROWS)
-    if (
-        header.entry_count > most_entries
-        or header.entry_count * INDEX_ENTRY_SIZE > limits.max_index_bytes
-    ):
+    if count > most_entries or count * INDEX_ENTRY_SIZE > limits.max_index_bytes:
         raise LimitExceeded(
             "too many entries",
             offset=12,
             expected=f"at most {most_entries} entries and {limits.max_index_bytes} bytes of index",
-            found=f"{header.entry_count} entries",
+            found=f"{count} entries",
             rule="S-HDR-8",
             hint="pass limits=Limits(max_entries=…) if you trust the file",
             command="",
         )
-    index_end = HEADER_SIZE + INDEX_ENTRY_SIZE * header.entry_count
+    index_end = HEADER_SIZE + INDEX_ENTRY_SIZE * count
     if index_end > file_size:
         raise BadOffset(
             "the index does not fit in the file",
             offset=12,
             expected=f"at most {(file_size - HEADER_SIZE) // INDEX_ENTRY_SIZE} entries",
-            found=f"{header.entry_count} entries",
+            found=f"{count} entries",
             rule="S-HDR-9",
         )
-    if header.string_table_offset != index_end:
+    if table_start != index_end:
         raise BadOffset(
             "the string table does not follow the index",
             offset=16,
             expected=index_end,
-            found=header.string_table_offset,
+            found=table_start,
             rule="S-HDR-10",
         )
-    if not index_end <= header.data_section_offset <= file_size:
+    if not index_end <= data_start <= file_size:
         raise BadOffset(
             "the data section is out of range",
             offset=24,
             expected=f"between {index_end} and {file_size}",
-            found=header.data_section_offset,
+            found=data_start,
             rule="S-HDR-11",
         )
-    if header.data_section_offset - index_end > limits.max_string_table_bytes:
+    if data_start - index_end > limits.max_string_table_bytes:
         raise LimitExceeded(
             "the string table is too large",
             offset=24,
             expected=f"at most {limits.max_string_table_bytes} bytes",
-            found=f"{header.data_section_offset - index_end} bytes",
+            found=f"{data_start - index_end} bytes",
             rule="S-HDR-12",
             hint="pass limits=Limits(max_string_table_bytes=…) if you trust the file",
             command="",
         )
-    return header
+    return Header(*header)
 
 
 class Index:

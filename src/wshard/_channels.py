@@ -379,9 +379,8 @@ class Channel(Strict):
         return array.copy() if copy else array
 
     def _read_all(self) -> NDArray[Any]:
-        block, dtype = self.source, self.dtype_name
-        assert block is not None
-        shape = (self._length, *self.step_shape)
+        block: Any = self.source
+        dtype, shape = self.dtype_name, (self._length, *self.step_shape)
         if prod(shape) * dtype.size != block.nbytes or not block.nbytes:
             self._check_size()
         values = block.array(dtype.stored_dtype, shape)

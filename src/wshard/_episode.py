@@ -780,11 +780,10 @@ class Episode(Strict):
 
     def blocks(self) -> Iterator[tuple[str, Channel]]:
         """Every channel with the name of its block, lane by lane, without clocks and extras."""
-        parts = self.parts.items()
-        found = [
-            (block_name(at), part) for lane in CHANNEL_LANES for at, part in parts if at[0] == lane
-        ]
-        return iter(found)
+        parts = self.parts
+        found = [at for at in parts if at[0] in CHANNEL_LANES]
+        found.sort(key=lambda at: CHANNEL_LANES[at[0]])
+        return ((block_name(at), parts[at]) for at in found)
 
     def load(self, *, threads: int | None = None) -> Self:
         """Brings everything into memory, in parallel, and checks it. Uncompressed data stays a view, and video encoded.

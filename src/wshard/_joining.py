@@ -17,7 +17,7 @@ from wshard._video import VideoChannel
 from wshard.residual import Residual
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from wshard._blocks import Block
     from wshard._episode import Episode
@@ -60,7 +60,7 @@ def join(episodes: Sequence[Episode]) -> Episode:
     return joined
 
 
-def _same_names(what: str, lanes: Sequence[str], episodes: Sequence[Episode]) -> None:
+def _same_names(what: str, lanes: Collection[str], episodes: Sequence[Episode]) -> None:
     named = [
         {block_name(address) for address in episode.parts if address[0] in lanes}
         for episode in episodes

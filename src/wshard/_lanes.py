@@ -78,8 +78,9 @@ LANES: Final[dict[str, Lane]] = {
 }
 """The lanes of an episode, in the order in which `Episode.blocks` and files have them."""
 
-CHANNEL_LANES: Final = ("signal", "action", REWARD, TERMINATED, TRUNCATED, "omen", "uncert")
-"""The lanes that hold channels, without the clocks of the steps."""
+_CHANNEL_LANES = ("signal", "action", REWARD, TERMINATED, TRUNCATED, "omen", "uncert")
+CHANNEL_LANES: Final = {lane: place for place, lane in enumerate(_CHANNEL_LANES)}
+"""The lanes that hold channels, without the clocks of the steps, and the place of each among them."""
 FILTER_NAMES: Final = (
     *("signal", "action", REWARD, DONE, "time", "omen", "uncert", "residual", "label"),
     *("meta", "offsets", "frames"),
@@ -153,9 +154,10 @@ def prediction_keys(name: str, fields: Mapping[str, Any]) -> tuple[str, str, str
 
 def block_name(address: Address) -> str:
     """The block that an address makes; an uncertainty without a model has the older form with two parts."""
-    if address[0] == EXTRA:
+    lane = address[0]
+    if lane == EXTRA:
         return address[1]
-    return "/".join(filter(None, address))
+    return "/".join(filter(None, address) if lane == "uncert" else address)
 
 
 def residual_block(channel: str, model: str, kind: str) -> str:

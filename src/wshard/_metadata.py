@@ -187,9 +187,9 @@ def _timebase(episode: Mapping[str, Any], wshard: Mapping[str, Any]) -> Timebase
                 raise wrong("'timebase.dt_ns'", period, "an integer", "W-TIM-1", entry)
             if period > 0:
                 rates[entry, "dt_ns"] = 1e9 / period
-    for source in _RATE_SOURCES:
-        if source in rates:
-            return Timebase(kind, float(rates[source]), epoch)
+    if rates:
+        best = next(source for source in _RATE_SOURCES if source in rates)
+        return Timebase(kind, float(rates[best]), epoch)
     # A writer of today says null for a rate that it does not know; those before it left the field out (W-TIM-5).
     base = episode.get("timebase")
     is_unknown = isinstance(base, dict) and base.get("tick_hz", 0) is None
