@@ -295,9 +295,13 @@ class EpisodePack:
         """How many records it has."""
         return len(self.reader)
 
+    def _head(self, record: int) -> AnyRecord:
+        """A record, of which a remote pack fetches the head: a window needs a small part of an episode."""
+        return self.reader.take([record], whole=False)[0]
+
     def entries(self, record: int) -> dict[str, int]:
         """The size of each episode of a record, by its name."""
-        found = self.reader.record(record)
+        found = self._head(record)
         return {f"{found.key}.{entry}": found[entry].size for entry in episode_names(found)}
 
     def load(self, record: int, name: str, **options: Any) -> Episode:  # noqa: ANN401 - of `load_wshard`
@@ -309,7 +313,7 @@ class EpisodePack:
             ShardError: it cannot be read.
         """
         if 0 <= record < len(self.reader):
-            found = self.reader.record(record)
+            found = self._head(record)
             entry = name.removeprefix(f"{found.key}.")
             if name == f"{found.key}.{entry}" and entry in episode_names(found):
                 return _open_in_pack(found, entry, options)

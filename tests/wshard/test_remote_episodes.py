@@ -31,7 +31,10 @@ class RangeHandler(http.server.SimpleHTTPRequestHandler):
             self.send_error(404)
             return
         first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
-        start, stop = int(first), min(int(last) + 1 if last else len(content), len(content))
+        if first:
+            start, stop = int(first), min(int(last) + 1 if last else len(content), len(content))
+        else:
+            start, stop = max(0, len(content) - int(last)), len(content)
         self.send_response(206)
         self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
         self.send_header("Content-Length", str(stop - start))
