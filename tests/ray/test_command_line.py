@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -21,6 +22,7 @@ from wshard import Episode, load_wshard, save_wshard
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("cluster")]
 
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RAY = ("--engine", "ray", "--address", "auto")
 
 
@@ -97,22 +99,23 @@ def test_the_page_about_many_machines_does_what_it_says(
     tmp_path: Path,
     cluster: Any,  # noqa: ANN401 - of Ray
 ) -> None:
-    """Python and shell blocks in their order, in an empty folder."""
-    import re
-
+    """First the Python blocks as one script, then the shell blocks, in one empty folder."""
     text = (ROOT / "docs" / "many-machines.md").read_text("utf-8")
-    blocks = re.findall(r"^```(python|sh)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == len(BLOCK.findall(text)) + text.count("```sh\n")
+    scripts = {"page.py": BLOCK.findall(text), "page.sh": SHELL.findall(text)}
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    env = {**os.environ, "PATH": programs, "RAY_ADDRESS": cluster.address}
-    for number, (language, code) in enumerate(blocks):
-        script = tmp_path / f"block_{number}.{'py' if language == 'python' else 'sh'}"
-        script.write_text(code, "utf-8")
-        command = [sys.executable, script] if language == "python" else ["bash", "-eu", script]
+    for name, blocks in scripts.items():
+        assert len(blocks) >= 2
+        (tmp_path / name).write_text("\n".join(blocks), "utf-8")
         done = subprocess.run(
-            [*map(str, command)], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+            [*([sys.executable] if name == "page.py" else ["bash", "-eu"]), name],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": programs, "RAY_ADDRESS": cluster.address},
+            capture_output=True,
+            text=True,
+            check=False,
         )
-        assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert len(list((tmp_path / "all").iterdir())) == 12
 
 
 def test_the_readme_maps_episodes_as_it_is_written(
