@@ -103,6 +103,12 @@ class RemoteSource(ABC):
     def size(self) -> int:
         return self._version.size
 
+    @property
+    def version(self) -> str | None:
+        """What changes with the content: the ETag, or else the date; None if the server states neither."""
+        etag = self._version.etag
+        return etag.removeprefix("W/") if etag else self._version.modified or None
+
     def read_at(self, offset: int, length: int) -> bytes:
         self._check(offset, length)
         stop = offset + length

@@ -41,12 +41,17 @@ def open_source(
 
     Args:
         source: what to read.
-        storage_options: for a URL, as `remote.open_url` takes them.
+        storage_options: for a URL, as `remote.open_url` takes them; and `cache_dir` and `cache_bytes`, to keep
+            what is fetched in a folder on a local disk (see `disk_cache`).
         read_whole: a local file of at most this many bytes is read at once, so that none stays open.
     """
     if isinstance(source, str) and is_url(source):
         from shard_format.remote import open_url  # imports what HTTP needs
 
+        if storage_options and storage_options.get("cache_dir") is not None:
+            from shard_format.disk_cache import open_cached
+
+            return open_cached(source, storage_options, open_url)
         return open_url(source, storage_options)
     if isinstance(source, (FileSource, BytesSource)) and not storage_options:
         return source

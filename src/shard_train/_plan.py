@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["BatchSampler", "BatchSamplerIterator", "Plan", "PlanOptions"]
+__all__ = ["BatchSampler", "BatchSamplerIterator", "Plan", "PlanOptions", "PlannedBatch"]
 
 # Samples whose order is computed at a time when batches are taken in turn.
 _AHEAD: Final = 4096
@@ -178,6 +178,11 @@ class Plan:
             return ShardOrder(self.shard_sizes or (), self.buffer_shards, self.seed, self.epoch)
         start = self.epoch * self.length if self.shuffle == "stream" else 0
         return lambda positions: positions + start
+
+    def shard_groups(self) -> NDArray[np.int64] | None:
+        """The group of each shard, if the order goes from group to group (`"shards"`); else None."""
+        order = self._order
+        return order.groups_of_shards if isinstance(order, ShardOrder) else None
 
     def indices(self, positions: ArrayLike) -> NDArray[np.int64]:
         """The numbers of the samples at these positions of the epoch, whatever the rank.
@@ -405,6 +410,19 @@ class BatchSampler:
         return f"BatchSampler({self.plan!r})"
 
 
+class PlannedBatch(list[int]):
+    """The numbers of a batch, with its place in the plan."""
+
+    def __init__(self, numbers: list[int], epoch: int, position: int) -> None:
+        super().__init__(numbers)
+        self.epoch = epoch
+        self.position = position
+        """Where the batch of all ranks begins in the epoch."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PlannedBatch, (list(self), self.epoch, self.position)
+
+
 class BatchSamplerIterator:
     """The batches that are left in one epoch, as lists of numbers."""
 
@@ -426,10 +444,10 @@ class BatchSamplerIterator:
             if self._sampler is not None:
                 self._sampler.epoch_ended(self)
             raise StopIteration
+        start = self._position + self.plan.global_batch * self.plan.worker
         # Of several workers each one counts the batches that the others take in the same turn.
         self._position += self.plan.global_batch * self.plan.num_workers
-        numbers: list[int] = indices.tolist()
-        return numbers
+        return PlannedBatch(indices.tolist(), self.plan.epoch, start)
 
     def state_dict(self) -> dict[str, int]:
         """As `BatchSampler.state_dict`."""

@@ -6,7 +6,7 @@ import inspect
 import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 from shard_format.errors import ShardError
 from shard_format.extras import require
 from shard_train._batches import stack_samples
+from shard_train._plan import PlannedBatch
 from shard_train.torch._shared import ALIGNMENT, SharedBatch, pool, rounded
 from shard_train.torch._tensors import ByteColumn, is_numeric, offsets_of, tensor_of
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shard_train._mix import SampleSource
+    from shard_train._plan import Plan
 else:
     torch = require("torch", "torch")
 
@@ -201,10 +203,14 @@ class BatchFetcher:
         self,
         dataset: SampleSource,
         collate_fn: Callable[[Any], Any] | None,
+        plan: Plan,
         *,
         batched: bool = True,
     ) -> None:
         self.dataset = dataset
+        self._plan = plan
+        # Where the batch after the latest one begins, if batches were taken in the order of the plan.
+        self._next: tuple[int, int] | None = None
         self._batched = batched
         self._collate = collate_fn or (collate if batched else _single)
         self._fills = batched and collate_fn is None and _can_fill(dataset)
@@ -230,6 +236,8 @@ class BatchFetcher:
 
     def fetch(self, numbers: Sequence[int]) -> Any:  # noqa: ANN401 - what `collate_fn` returns
         """Read a batch."""
+        if isinstance(numbers, PlannedBatch):
+            self._follow(numbers.epoch, numbers.position)
         if self._forms is not None and _in_worker():
             return self._filled(numbers, self._forms)
         if not self._batched:
@@ -242,6 +250,18 @@ class BatchFetcher:
             self._forms = _forms_of(_columns_of(samples), len(numbers))
             self._fills = self._forms is not None
         return self._collate(samples)
+
+    def _follow(self, epoch: int, position: int) -> None:
+        """Have the dataset read ahead, from this batch on."""
+        info = torch.utils.data.get_worker_info()
+        workers = 1 if info is None else info.num_workers
+        if (epoch, position) != self._next:
+            follow = getattr(self.dataset, "follow", None)
+            if follow is not None:
+                # Workers take batches in turn.
+                plan = replace(self._plan.with_epoch(epoch), num_workers=workers, worker=0)
+                follow(plan, position)
+        self._next = (epoch, position + self._plan.global_batch * workers)
 
     def _filled(
         self,

@@ -147,7 +147,7 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
         self._skipped: dict[str, int] = {}
         self._seeds = torch.Generator()
         super().__init__(
-            BatchFetcher(dataset, collate_fn, batched=batched),
+            BatchFetcher(dataset, collate_fn, plan, batched=batched),
             batch_sampler=self._sampler,
             num_workers=num_workers,
             collate_fn=_unchanged,
@@ -357,7 +357,7 @@ class BatchStream(IterableDataset):  # type: ignore[misc]  # torch is not there 
         self, dataset: SampleSource, plan: Plan, *, collate_fn: Callable[[Any], Any] | None = None
     ) -> None:
         _check_plan(plan, dataset)
-        self._fetcher = BatchFetcher(dataset, collate_fn)
+        self._fetcher = BatchFetcher(dataset, collate_fn, plan)
         self._plan = plan
         # Persistent workers see what `set_epoch` sets in the training process.
         self._epoch = torch.tensor([plan.epoch], dtype=torch.int64).share_memory_()
