@@ -17,7 +17,6 @@ import logging
 import os
 import re
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from xxhash import xxh3_64_intdigest
@@ -25,13 +24,14 @@ from xxhash import xxh3_64_intdigest
 from shard_format.atomic import close_locked, take_lock
 from shard_format.errors import Closed, InvalidArgument, ShardIOError
 from shard_format.sources import OpenFile, can_read_ranges, is_url, truncated
+from shard_format.units import byte_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from shard_format.sources import ByteSource
 
-__all__ = ["CachedSource", "DiskCache", "byte_count", "open_cached"]
+__all__ = ["CachedSource", "DiskCache", "open_cached"]
 
 _log = logging.getLogger("shard_format")
 
@@ -43,137 +43,113 @@ _ENDS: Final = 1 << 16
 # Of a file up to this size, one process at a time fetches blocks, and the others wait and find them.
 _IN_TURN: Final = 1 << 26
 _ENTRY: Final = 8
-_SUFFIX: Final = ".blocks"
-_NAME: Final = re.compile(rf"[0-9a-f]{{32}}{re.escape(_SUFFIX)}")
+_NAME: Final = re.compile(r"[0-9a-f]{32}\.blocks")
 # In every name: raise it when files of an older library must not be used any more.
 _FORMAT: Final = 1
-_SIZE: Final = re.compile(r"(\d+)\s*(?:([KMGT])(?:i?B)?|B)?", re.IGNORECASE)
 _OPEN: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-
-
-def byte_count(name: str, value: int | str) -> int:
-    """A number of bytes from `4096`, `"64K"`, `"256MB"` or `"2GiB"`; units are powers of 1024."""
-    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is not None:
-        return int(match[1]) << 10 * " KMGT".index((match[2] or " ").upper())
-    if isinstance(value, str) or value < 0:
-        raise InvalidArgument(
-            f"{name} is a number of bytes", expected="such as 4096 or '256MB'", found=repr(value)
-        )
-    return value
 
 
 def open_cached(
     url: str,
-    storage_options: Mapping[str, Any],
+    options: Mapping[str, Any],
     open_url: Callable[[str, Mapping[str, Any] | None], ByteSource],
 ) -> ByteSource:
-    """A URL with the options `cache_dir` and perhaps `cache_bytes`, as `open_source` takes them."""
-    options = dict(storage_options)
-    folder, most = options.pop("cache_dir"), options.pop("cache_bytes", None)
-    if is_url(os.fspath(folder)):
-        raise InvalidArgument(
-            "a cache is a folder on this machine", found=folder, hint="pass a path on a local disk"
-        )
-    cache = _shared(
-        os.path.abspath(folder), None if most is None else byte_count("cache_bytes", most)
-    )
-    return cache.open(url, lambda: open_url(url, options or None), dict(storage_options))
-
-
-@lru_cache(maxsize=16)
-def _shared(folder: str, max_bytes: int | None) -> DiskCache:
-    return DiskCache(folder, max_bytes)
+    """A URL with the options `cache_dir`, a folder or a `DiskCache`, and perhaps `cache_bytes`; see `open_source`."""
+    cache, most = options["cache_dir"], options.get("cache_bytes")
+    if not isinstance(cache, DiskCache):
+        cache = DiskCache(cache, None if most is None else byte_count("cache_bytes", most))
+    others = {name: options[name] for name in options if name not in ("cache_dir", "cache_bytes")}
+    return cache.open(url, lambda: open_url(url, others or None), options)
 
 
 class DiskCache:
-    """The folder. Safe for threads, and for any number of processes.
+    """The folder. Safe for threads, and for any number of processes; pickles as its path.
 
-    When the disk is full or cannot be written to, caching ends for this process with one warning, and reading goes on
+    The version of each URL is asked for once by each object of this class. When the disk is full or cannot be written to, caching ends for this process with one warning, and reading goes on
     without it.
 
     Args:
         folder: on a local disk; made if it is missing.
-        max_bytes: how large the folder may become; None for no limit. The files that were used longest ago go first.
+        max_bytes: how large the folder may become; None for no limit. The files that were opened longest ago go first.
 
     Raises:
         ShardIOError: the folder cannot be made or written to.
     """
 
-    def __init__(self, folder: str, max_bytes: int | None = None) -> None:
-        if max_bytes is not None and max_bytes < 1:
-            raise InvalidArgument("cache_bytes must be at least 1", found=max_bytes)
-        self.folder = folder
-        self.is_off = False
-        """Whether writing failed."""
-        self._max_bytes = max_bytes
-        # The version of each URL that was opened before: asked for once in a process.
+    def __init__(self, folder: str | os.PathLike[str], max_bytes: int | None = None) -> None:
+        name = os.fspath(folder)
+        if is_url(name):
+            raise InvalidArgument("a cache is a folder on this machine", found=name)
+        self.folder, self._max_bytes = os.path.abspath(name), max_bytes
+        self.is_off = not hasattr(os, "pwrite")
+        """Whether writing is not possible."""
+        # Version and size of each URL that was opened before.
         self._versions: dict[str, tuple[str, int]] = {}
-        # Bytes in the folder when it was listed last, plus those that this process added.
-        self._total = self._added = 0
+        # Bytes in the folder when it was listed last, plus those that were added here; and only the latter.
+        self._total, self._added = 0, max_bytes or 0
         try:
-            os.makedirs(folder, exist_ok=True)
-            if not os.access(folder, os.W_OK | os.X_OK):
+            os.makedirs(self.folder, exist_ok=True)
+            if not os.access(self.folder, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
-            raise ShardIOError.wrap(error, "cannot use this folder as the cache", folder) from error
-        self._list()
+            raise ShardIOError.wrap(error, "cannot use this folder as the cache", name) from error
 
     def open(
-        self, url: str, open_remote: Callable[[], ByteSource], options: dict[str, Any] | None = None
+        self, url: str, open_remote: Callable[[], ByteSource], options: Mapping[str, Any]
     ) -> ByteSource:
         """The remote file with this cache in front of it.
 
-        The first time, `open_remote` is called and tells the version. A source that states no version (an attribute
-        `version`) is not cached: bytes of two versions must never be mixed.
+        Args:
+            url: names the file.
+            open_remote: called the first time, to learn the version, and when a block is missing. A source that states
+                no version is not cached: bytes of two versions must never be mixed.
+            options: what `open_source` takes to open the same in another process.
         """
         remote = None
         if url not in self._versions:
             remote = open_remote()
             version = getattr(remote, "version", None)
-            if version is None or self.is_off:
+            if version is None:
                 return remote
             self._versions[url] = (version, remote.size())
         version, size = self._versions[url]
         facts = json.dumps([_FORMAT, url, version, size, BLOCK])
         key = hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
-        path = os.path.join(self.folder, key + _SUFFIX)
+        path = os.path.join(self.folder, f"{key}.blocks")
         try:
-            file = self._open_file(path, _table_at(size) + -(-size // BLOCK) * _ENTRY)
+            file = OpenFile(os.open(path, _OPEN | os.O_CREAT, 0o644))
+            if file.size() != _length(size):
+                os.ftruncate(file.descriptor, _length(size))
+            with suppress(PermissionError):  # the file of another user
+                os.utime(path)
         except OSError as error:
             self.turn_off(error)
-            return open_remote() if remote is None else remote
-        return CachedSource(self, file, path, (url, version, size), remote, open_remote, options)
-
-    def _open_file(self, path: str, length: int) -> OpenFile:
-        file = OpenFile(os.open(path, _OPEN | os.O_CREAT, 0o644))
-        if file.size() != length:
-            os.ftruncate(file.descriptor, length)
-        with suppress(OSError):  # the file of another user
-            os.utime(file.descriptor)
-        return file
+            return remote or open_remote()
+        source = CachedSource(self, file, path, (url, version, size), open_remote, dict(options))
+        source.remote = remote
+        return source
 
     def turn_off(self, error: OSError) -> None:
         """End caching in this process."""
         if not self.is_off:
             self.is_off = True
-            _log.warning("%s: cannot write to the cache, and go on without: %s", self.folder, error)
+            _log.warning("%s: the cache cannot be used, go on without: %s", self.folder, error)
 
     def make_room(self, count: int, path: str) -> bool:
-        """Remove files that were used longest ago until `count` bytes fit; whether they do."""
-        if self._max_bytes is None:
+        """Remove files that were opened longest ago, but not `path`, until `count` bytes fit; whether they do."""
+        most = self._max_bytes
+        if most is None:
             return True
-        # Others write, too.
-        if self._total + count > self._max_bytes or self._added > self._max_bytes // 64:
-            files = self._list()
-            # A tenth more than needed, so that this happens rarely.
-            while self._total + count > self._max_bytes * 9 // 10 and files:
-                _, size, oldest = files.pop(0)
+        if self._total + count > most or self._added > most // 64:  # others write, too
+            for _, size, oldest in self._list():
+                # A tenth more than needed, so that this happens rarely.
+                if self._total + count <= most * 9 // 10:
+                    break
                 if oldest != path:
                     with suppress(FileNotFoundError):
                         os.unlink(oldest)  # a process that has it open can still read it
                     self._total -= size
-        if self._total + count > self._max_bytes:
+        if self._total + count > most:
             return False
         self._total += count
         self._added += count
@@ -187,14 +163,20 @@ class DiskCache:
                 if _NAME.fullmatch(entry.name):
                     with suppress(FileNotFoundError):
                         facts = entry.stat(follow_symlinks=False)
-                        size = getattr(facts, "st_blocks", facts.st_size >> 9) << 9  # not holes
+                        size = getattr(facts, "st_blocks", facts.st_size >> 9) << 9  # without holes
                         found.append((facts.st_mtime_ns, size, entry.path))
         self._total, self._added = sum(size for _, size, _ in found), 0
         return sorted(found)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DiskCache, (self.folder, self._max_bytes)
+
 
 class CachedSource:
-    """A remote file, read from the cache where it is there. Made by `DiskCache.open`. Safe for threads and after a fork."""
+    """A remote file, read from the cache where it is there. Made by `DiskCache.open`; safe for threads and forks."""
+
+    remote: ByteSource | None = None
+    """The remote file, once it was needed."""
 
     def __init__(
         self,
@@ -202,17 +184,14 @@ class CachedSource:
         file: OpenFile,
         path: str,
         identity: tuple[str, str, int],
-        remote: ByteSource | None,
         open_remote: Callable[[], ByteSource],
-        options: dict[str, Any] | None,
+        options: dict[str, Any],
     ) -> None:
         self._cache, self._path, self._options = cache, path, options
         self._file: OpenFile | None = file
         self._url, self.version, self._size = identity
-        self._opened, self._open_remote = remote, open_remote
+        self._open_remote = open_remote
         self.name = re.sub(r"//[^/]*@", "//", self._url).partition("?")[0]
-        if remote is not None:
-            self.name = remote.name
         # Which blocks were compared with their checksums since the file was opened.
         self._verified = bytearray(-(-self._size // BLOCK))
 
@@ -222,137 +201,110 @@ class CachedSource:
     def read_at(self, offset: int, length: int) -> bytes:
         return self.read_ranges([(offset, length)])[0]
 
-    def read_into(self, offset: int, buffer: memoryview) -> None:
-        if self._bring([(offset, len(buffer))]):
-            file, done = self._held(), 0
-            while done < len(buffer):
-                done += file.read_into(buffer[done:], offset + done)
-        else:
-            buffer[:] = self._remote().read_at(offset, len(buffer))
-
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes of each `(offset, length)`, in the asked order; what is missing is fetched together."""
-        if self._bring(ranges):
-            file = self._held()
-            return [file.read(length, offset) for offset, length in ranges]
-        return _ranges_of(self._remote(), ranges)
-
-    def close(self) -> None:
-        self._file = None
-        if self._opened is not None:
-            self._opened.close()
-
-    def _held(self) -> OpenFile:
         file = self._file
         if file is None:
             raise Closed("the source is closed", path=self.name)
-        return file
-
-    def _remote(self) -> ByteSource:
-        self._held()
-        if self._opened is None:
-            opened = self._open_remote()
-            if getattr(opened, "version", None) != self.version:
-                opened.close()
-                error = ShardIOError(
-                    "the file behind the URL changed after it was opened",
-                    path=self.name,
-                    hint="open it again",
-                )
-                error.errno, error.strerror = errno.ESTALE, os.strerror(errno.ESTALE)
-                raise error
-            self._opened = opened
-        return self._opened
-
-    def _bring(self, ranges: Sequence[tuple[int, int]]) -> bool:
-        """Fetch the blocks of these ranges that are not in the cache; whether all are in it now."""
         for offset, length in ranges:
             if offset < 0 or length < 0 or offset + length > self._size:
                 raise truncated(self.name, offset, length, max(0, self._size - offset))
-        wanted = {
-            block
-            for offset, length in ranges
-            for block in range(offset // BLOCK, -(-(offset + length) // BLOCK))
-            if length
-        }
-        missing = [block for block in sorted(wanted) if not self._has(block)]
-        if not missing:
-            return True
-        ends = self._size - _ENDS
-        if self._cache.is_off or all(at + n <= _ENDS or at >= ends for at, n in ranges):
-            return False
-        with self._in_turn():
-            if self._size <= _WHOLE:
-                missing = list(range(len(self._verified)))
-            missing = [block for block in missing if not self._has(block)]
-            if not self._cache.make_room(len(missing) * BLOCK, self._path):
-                return False
-            return self._fetch(missing)
+        if self._bring(file, ranges):
+            return [file.read(length, offset) for offset, length in ranges]
+        return self._fetch(ranges)
 
-    def _has(self, block: int) -> bool:
-        """Whether a block is there and fits its checksum."""
-        if self._verified[block]:
-            return True
-        file, (start, stop) = self._held(), self._span(block)
+    def close(self) -> None:
+        self._file = None
+        if self.remote is not None:
+            self.remote.close()
+
+    def _fetch(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Read from the remote file."""
+        remote = self.remote
+        if remote is None:
+            remote = self.remote = self._open_remote()
+            if getattr(remote, "version", None) != self.version:
+                self.close()
+                error = ShardIOError("the file behind the URL has changed", path=self.name)
+                error.errno, error.hint = errno.ESTALE, "open the dataset again"
+                raise error
+        if can_read_ranges(remote):
+            return remote.read_ranges(ranges)
+        return [remote.read_at(offset, length) for offset, length in ranges]
+
+    def _bring(self, file: OpenFile, ranges: Sequence[tuple[int, int]]) -> bool:
+        """Fetch the blocks of these ranges that are not in the cache; whether all are in it now."""
+        spans = [(at // BLOCK, -(-(at + length) // BLOCK)) for at, length in ranges if length]
+        wanted = sorted({block for first, stop in spans for block in range(first, stop)})
         try:
-            stored = file.read(_ENTRY, _table_at(self._size) + block * _ENTRY)
-            if not any(stored):
+            missing = [block for block in wanted if not self._has(file, block)]
+            ends = (_ENDS, self._size - _ENDS)
+            if not missing:
+                return True
+            if self._cache.is_off or all(at + n <= ends[0] or at >= ends[1] for at, n in ranges):
                 return False
-            self._verified[block] = _checksum(file.read(stop - start, start)) == stored
+            with self._in_turn():
+                if self._size <= _WHOLE:
+                    missing = list(range(len(self._verified)))
+                missing = [block for block in missing if not self._has(file, block)]
+                if not self._cache.make_room(len(missing) * BLOCK, self._path):
+                    return False
+                return self._keep(file, missing)
         except OSError as error:
+            if isinstance(error, ShardIOError):  # not the cache
+                raise
             self._cache.turn_off(error)
             return False
+
+    def _has(self, file: OpenFile, block: int) -> bool:
+        """Whether a block is there and fits its checksum."""
         if not self._verified[block]:
-            _log.warning("%s: a block of %s is damaged and fetched again", self._path, self.name)
+            entry_at = _table_at(self._size) + block * _ENTRY
+            stored = file.read(_ENTRY, entry_at)
+            if not any(stored):
+                return False
+            size = min(BLOCK, self._size - block * BLOCK)
+            self._verified[block] = _checksum(file.read(size, block * BLOCK)) == stored
+            if not self._verified[block]:
+                _log.warning("%s: a block of %s is damaged, fetch it again", self._path, self.name)
+                _write(file.descriptor, memoryview(bytes(_ENTRY)), entry_at)
         return bool(self._verified[block])
 
-    def _fetch(self, blocks: list[int]) -> bool:
-        """Fetch blocks and keep them; whether that was possible."""
+    def _keep(self, file: OpenFile, blocks: list[int]) -> bool:
+        """Fetch blocks and write them into the cache."""
         runs: list[list[int]] = []
         for block in blocks:
             if runs and block == runs[-1][-1] + 1 and len(runs[-1]) < _WHOLE // BLOCK:
                 runs[-1].append(block)
             else:
                 runs.append([block])
-        ranges = [(run[0] * BLOCK, self._span(run[-1])[1] - run[0] * BLOCK) for run in runs]
-        file = self._held()
-        for run, data in zip(runs, _ranges_of(self._remote(), ranges), strict=True):
+        stops = [min((run[-1] + 1) * BLOCK, self._size) for run in runs]
+        ranges = [(r[0] * BLOCK, stop - r[0] * BLOCK) for r, stop in zip(runs, stops, strict=True)]
+        for run, data in zip(runs, self._fetch(ranges), strict=True):
             for number, block in enumerate(run):
                 content = memoryview(data)[number * BLOCK : (number + 1) * BLOCK]
-                try:
-                    _write(file.descriptor, content, block * BLOCK)
-                    table_at = _table_at(self._size) + block * _ENTRY
-                    _write(file.descriptor, memoryview(_checksum(content)), table_at)
-                except OSError as error:
-                    self._cache.turn_off(error)
-                    return False
+                _write(file.descriptor, content, block * BLOCK)
+                entry = memoryview(_checksum(content))
+                _write(file.descriptor, entry, _table_at(self._size) + block * _ENTRY)
                 self._verified[block] = True
         return True
-
-    def _span(self, block: int) -> tuple[int, int]:
-        return block * BLOCK, min((block + 1) * BLOCK, self._size)
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
         """Hold the lock of the file, which the system releases if the process is killed."""
         descriptor = -1
         if self._size <= _IN_TURN:
-            with suppress(OSError):  # removed meanwhile: nobody else is looking for these blocks
+            with suppress(FileNotFoundError):  # removed: nobody else looks for its blocks
                 descriptor = os.open(self._path, _OPEN)
-        if descriptor < 0:
-            yield
-            return
         try:
-            take_lock(descriptor, self._path, wait=True)
+            if descriptor >= 0:
+                take_lock(descriptor, self._path, wait=True)
             yield
         finally:
-            close_locked(descriptor)
+            if descriptor >= 0:
+                close_locked(descriptor)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self._options is None:
-            raise InvalidArgument(
-                "only a source that was opened by its URL pickles", path=self.name
-            )
         from shard_format.opening import open_source
 
         return open_source, (self._url, self._options)
@@ -365,6 +317,10 @@ def _table_at(size: int) -> int:
     return -(-size // _ENTRY) * _ENTRY
 
 
+def _length(size: int) -> int:
+    return _table_at(size) + -(-size // BLOCK) * _ENTRY
+
+
 def _checksum(data: bytes | memoryview) -> bytes:
     """Never zero, as a hole is."""
     return (xxh3_64_intdigest(data) | 1).to_bytes(_ENTRY, "little")
@@ -374,9 +330,3 @@ def _write(descriptor: int, data: memoryview, offset: int) -> None:
     while data:
         count = os.pwrite(descriptor, data, offset)
         data, offset = data[count:], offset + count
-
-
-def _ranges_of(source: ByteSource, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-    if can_read_ranges(source):
-        return source.read_ranges(ranges)
-    return [source.read_at(offset, length) for offset, length in ranges]

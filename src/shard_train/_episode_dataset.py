@@ -15,11 +15,11 @@ import numpy as np
 from xxhash import xxh64
 
 from shard_format import display
-from shard_format.disk_cache import byte_count
 from shard_format.errors import DATA_ERRORS, Closed, InvalidArgument, ShardError, check_choice
 from shard_format.findings import SkipCounter
 from shard_format.parallel import for_each, thread_count
 from shard_format.sources import is_url
+from shard_format.units import byte_count
 from shard_train._batches import WindowBatch
 from shard_train._episodes.cache import make_cache
 from shard_train._episodes.contents import (
@@ -502,18 +502,14 @@ class EpisodeDataset:
 
     def _ahead_of(self, plan: Plan, position: int) -> WindowsAhead | FilesAhead | None:
         batches, most = plan.batches_from(position), self._read_ahead // plan.num_workers
+        if not most or not self._is_remote:
+            return None
         starts = self._shard_starts
         groups = np.arange(len(starts) - 1) if plan.shuffle == "none" else plan.shard_groups()
-        sizes = np.add.reduceat(self._sizes, starts[:-1])
+        sizes = np.add.reduceat(self._file_sizes, starts[:-1])
         if groups is None and sizes.sum() <= most:
             groups = np.zeros(len(sizes), np.int64)  # all files fit
-        if (
-            not most
-            or not self._is_remote
-            or groups is None
-            or self._store.is_given
-            or np.bincount(groups, sizes).max() > most
-        ):
+        if groups is None or self._store.is_given or np.bincount(groups, sizes).max() > most:
             return self._windows_ahead(batches, plan.num_workers)
         self._store.close()
         firsts = self._numbers.firsts[starts]
@@ -543,6 +539,12 @@ class EpisodeDataset:
 
         window_bytes = self._layout.buffers(1, self._wanted, None).nbytes
         return WindowsAhead(batches, read, window_bytes, self._read_ahead // workers)
+
+    @cached_property
+    def _file_sizes(self) -> NDArray[np.int64]:
+        """The bytes of each episode; of URLs, whose sizes nobody has asked for, a guess by their steps."""
+        guesses = np.ceil(self.lengths * self._store.step_bytes).astype(np.int64)
+        return np.where(self._sizes < 0, guesses, self._sizes)
 
     @cached_property
     def _is_remote(self) -> bool:

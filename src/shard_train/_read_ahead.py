@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 
 import numpy as np
 
-from shard_format.disk_cache import byte_count
+from shard_format.disk_cache import DiskCache
 from shard_format.errors import Closed, InvalidArgument
+from shard_format.units import byte_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,9 +58,8 @@ def cached_options(
     """Options for URLs with those of the cache, as `open_source` takes them."""
     options = dict(storage_options or {})
     if cache_dir is not None:
-        options["cache_dir"] = os.path.abspath(cache_dir)  # workers may run in another folder
-        if cache_bytes is not None:
-            options["cache_bytes"] = byte_count("cache_bytes", cache_bytes)
+        most = None if cache_bytes is None else byte_count("cache_bytes", cache_bytes)
+        options["cache_dir"] = DiskCache(cache_dir, most)
     elif cache_bytes is not None:
         raise InvalidArgument("cache_bytes needs a cache", hint="pass cache_dir='folder' too")
     return options or None
@@ -443,7 +443,7 @@ class FilesAhead:
         shards_of: the shards that items are in.
         groups: the group of each shard.
         paths: the file of a shard.
-        sizes: bytes of each shard.
+        sizes: bytes of each shard, which may be estimates.
         fetch: returns the bytes of a file.
         most_bytes: what is held at a time.
     """
@@ -502,6 +502,7 @@ class FilesAhead:
                     del self._jobs[path]
                     self._ahead.release(int(self._sizes[job[1]]))
                     raise
+                self._ahead.release(int(self._sizes[job[1]]) - len(found))
             return found
 
     def reach(self, numbers: NDArray[np.int64]) -> list[str]:
@@ -520,8 +521,11 @@ class FilesAhead:
 
     def _drop(self, path: str) -> None:
         job, shard = self._jobs.pop(path)
-        is_unused = self._arrived.pop(path, None) is None
-        self._ahead.release(int(self._sizes[shard]), job if is_unused else None)
+        found = self._arrived.pop(path, None)
+        if found is None:
+            self._ahead.release(int(self._sizes[shard]), job)
+        else:
+            self._ahead.release(len(found))
 
     def close(self) -> None:
         """Stop."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 import numpy as np
 from xxhash import xxh64
 
-from shard_format.disk_cache import byte_count
 from shard_format.errors import (
     EntryNotFound,
     FormatError,
@@ -24,6 +23,7 @@ from shard_format.errors import (
 from shard_format.findings import SkipCounter
 from shard_format.parallel import map_in_order, thread_count
 from shard_format.sources import can_read_ranges, is_url
+from shard_format.units import byte_count
 from shard_train._batches import SampleBatch, owned
 from shard_train._plan import Plan, PlanOptions
 from shard_train._read_ahead import DEFAULT_READ_AHEAD, SamplesAhead, cached_options

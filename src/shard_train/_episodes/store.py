@@ -69,6 +69,8 @@ class EpisodeStore:
         self.is_given = packs is not None
         """Whether the caller has opened the packs."""
         self._cache = cache
+        self.step_bytes = 0.0
+        """Bytes of a file for each step, in the episode that the channels were found in."""
         self.ahead: FilesAhead | None = None
         """Whole files that are fetched before they are needed."""
         # What leaves these is dropped, not closed: another thread may be reading from it.
@@ -160,6 +162,8 @@ class EpisodeStore:
                     want.optional() if want.name in may_lack else want for want in wanted
                 ]
                 self.sources(number, episode)  # says what cannot work
+                if episode.origin is not None and episode.length:
+                    self.step_bytes = episode.origin.reader.source.size() / episode.length
                 break
             except DATA_ERRORS as error:
                 on_error(path, error.located(path=path))
