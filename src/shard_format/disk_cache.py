@@ -53,13 +53,14 @@ def open_cached(
     url: str,
     options: Mapping[str, Any],
     open_url: Callable[[str, Mapping[str, Any] | None], ByteSource],
+    reopen: Callable[[str, Mapping[str, Any]], ByteSource],
 ) -> ByteSource:
     """A URL with the options `cache_dir`, a folder or a `DiskCache`, and perhaps `cache_bytes`; see `open_source`."""
     cache, most = options["cache_dir"], options.get("cache_bytes")
     if not isinstance(cache, DiskCache):
         cache = DiskCache(cache, None if most is None else byte_count("cache_bytes", most))
     others = {name: options[name] for name in options if name not in ("cache_dir", "cache_bytes")}
-    return cache.open(url, lambda: open_url(url, others or None), options)
+    return cache.open(url, lambda: open_url(url, others or None), (reopen, (url, dict(options))))
 
 
 class DiskCache:
@@ -95,7 +96,7 @@ class DiskCache:
             raise ShardIOError.wrap(error, "cannot use this folder as the cache", name) from error
 
     def open(
-        self, url: str, open_remote: Callable[[], ByteSource], options: Mapping[str, Any]
+        self, url: str, open_remote: Callable[[], ByteSource], pickled: tuple[Any, ...] = ()
     ) -> ByteSource:
         """The remote file with this cache in front of it.
 
@@ -103,7 +104,7 @@ class DiskCache:
             url: names the file.
             open_remote: called the first time, to learn the version, and when a block is missing. A source that states
                 no version is not cached: bytes of two versions must never be mixed.
-            options: what `open_source` takes to open the same in another process.
+            pickled: what the source pickles as: a function and its arguments. Without it, it does not.
         """
         remote = None
         if url not in self._versions:
@@ -125,7 +126,7 @@ class DiskCache:
         except OSError as error:
             self.turn_off(error)
             return remote or open_remote()
-        source = CachedSource(self, file, path, (url, version, size), open_remote, dict(options))
+        source = CachedSource(self, file, path, (url, version, size), open_remote, pickled)
         source.remote = remote
         return source
 
@@ -185,9 +186,9 @@ class CachedSource:
         path: str,
         identity: tuple[str, str, int],
         open_remote: Callable[[], ByteSource],
-        options: dict[str, Any],
+        pickled: tuple[Any, ...],
     ) -> None:
-        self._cache, self._path, self._options = cache, path, options
+        self._cache, self._path, self._pickled = cache, path, pickled
         self._file: OpenFile | None = file
         self._url, self.version, self._size = identity
         self._open_remote = open_remote
@@ -305,9 +306,11 @@ class CachedSource:
                 close_locked(descriptor)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from shard_format.opening import open_source
-
-        return open_source, (self._url, self._options)
+        if not self._pickled:
+            raise InvalidArgument(
+                "only a source that was opened by its URL pickles", path=self.name
+            )
+        return self._pickled
 
     def __repr__(self) -> str:
         return f"CachedSource({self.name!r})"

@@ -51,7 +51,7 @@ def open_source(
         if storage_options and storage_options.get("cache_dir") is not None:
             from shard_format.disk_cache import open_cached
 
-            return open_cached(source, storage_options, open_url)
+            return open_cached(source, storage_options, open_url, open_source)
         return open_url(source, storage_options)
     if isinstance(source, (FileSource, BytesSource)) and not storage_options:
         return source

@@ -18,7 +18,6 @@ from shard_format import display
 from shard_format.errors import DATA_ERRORS, Closed, InvalidArgument, ShardError, check_choice
 from shard_format.findings import SkipCounter
 from shard_format.parallel import for_each, thread_count
-from shard_format.sources import is_url
 from shard_format.units import byte_count
 from shard_train._batches import WindowBatch
 from shard_train._episodes.cache import make_cache
@@ -37,6 +36,7 @@ from shard_train._read_ahead import (
     FilesAhead,
     WindowsAhead,
     cached_options,
+    is_far,
 )
 from shard_train.packed_episodes import EpisodePack, open_episode_pack
 from shardpack import Dataset
@@ -550,7 +550,7 @@ class EpisodeDataset:
     def _is_remote(self) -> bool:
         locations = self._store.locations
         packs = [locations.pack_path(pack) for pack in range(len(locations.packs))]
-        return any(map(is_url, (*packs, locations[0], locations[-1])))
+        return any(map(is_far, (*packs, locations[0], locations[-1])))
 
     def _stop(self, ahead: WindowsAhead | FilesAhead | None) -> None:
         if ahead is not None:

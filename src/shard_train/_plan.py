@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["BatchSampler", "BatchSamplerIterator", "Plan", "PlanOptions", "PlannedBatch"]
+__all__ = ["BatchSampler", "BatchSamplerIterator", "Plan", "PlanOptions"]
 
 # Samples whose order is computed at a time when batches are taken in turn.
 _AHEAD: Final = 4096
@@ -410,19 +410,6 @@ class BatchSampler:
         return f"BatchSampler({self.plan!r})"
 
 
-class PlannedBatch(list[int]):
-    """The numbers of a batch, with its place in the plan."""
-
-    def __init__(self, numbers: list[int], epoch: int, position: int) -> None:
-        super().__init__(numbers)
-        self.epoch = epoch
-        self.position = position
-        """Where the batch of all ranks begins in the epoch."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return PlannedBatch, (list(self), self.epoch, self.position)
-
-
 class BatchSamplerIterator:
     """The batches that are left in one epoch, as lists of numbers."""
 
@@ -444,10 +431,15 @@ class BatchSamplerIterator:
             if self._sampler is not None:
                 self._sampler.epoch_ended(self)
             raise StopIteration
-        start = self._position + self.plan.global_batch * self.plan.worker
         # Of several workers each one counts the batches that the others take in the same turn.
         self._position += self.plan.global_batch * self.plan.num_workers
-        return PlannedBatch(indices.tolist(), self.plan.epoch, start)
+        numbers: list[int] = indices.tolist()
+        return numbers
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The epoch of the next batch, and the position in it where the batch of all ranks begins."""
+        return self.plan.epoch, self._position + self.plan.global_batch * self.plan.worker
 
     def state_dict(self) -> dict[str, int]:
         """As `BatchSampler.state_dict`."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from shard_format.disk_cache import DiskCache
 from shard_format.errors import Closed, InvalidArgument
+from shard_format.sources import is_url
 from shard_format.units import byte_count
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = [
     "SamplesAhead",
     "WindowsAhead",
     "cached_options",
+    "is_far",
 ]
 
 Result = TypeVar("Result")
@@ -63,6 +65,11 @@ def cached_options(
     elif cache_bytes is not None:
         raise InvalidArgument("cache_bytes needs a cache", hint="pass cache_dir='folder' too")
     return options or None
+
+
+def is_far(path: str) -> bool:
+    """Whether reading a file means asking another machine, or at least a server."""
+    return is_url(path) and not path.lower().startswith("file:")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from shard_format.sources import can_read_ranges, is_url
 from shard_format.units import byte_count
 from shard_train._batches import SampleBatch, owned
 from shard_train._plan import Plan, PlanOptions
-from shard_train._read_ahead import DEFAULT_READ_AHEAD, SamplesAhead, cached_options
+from shard_train._read_ahead import DEFAULT_READ_AHEAD, SamplesAhead, cached_options, is_far
 from shard_train._sample_decoding import EntrySelection, SampleDecoder
 from shardpack.columns import CombinedDataset
 from shardpack.dataset import Dataset, expand
@@ -463,7 +463,7 @@ def _is_remote(dataset: AnyDataset) -> bool:
     if isinstance(dataset, CombinedDataset):
         return any(_is_remote(part) for _, part in dataset.parts)
     return any(
-        is_url(one) if isinstance(one, str) else can_read_ranges(one) for one in dataset.locations
+        is_far(one) if isinstance(one, str) else can_read_ranges(one) for one in dataset.locations
     )
 
 

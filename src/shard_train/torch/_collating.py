@@ -15,7 +15,6 @@ import numpy as np
 from shard_format.errors import ShardError
 from shard_format.extras import require
 from shard_train._batches import stack_samples
-from shard_train._plan import PlannedBatch
 from shard_train.torch._shared import ALIGNMENT, SharedBatch, pool, rounded
 from shard_train.torch._tensors import ByteColumn, is_numeric, offsets_of, tensor_of
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 else:
     torch = require("torch", "torch")
 
-__all__ = ["BatchFetcher", "FetchedBatch", "collate", "skipped_by"]
+__all__ = ["BatchFetcher", "FetchedBatch", "PlannedBatch", "collate", "skipped_by"]
 
 _BYTES: Final = frozenset({bytes, bytearray, memoryview})
 _IN_LISTS: Final = (np.ndarray, np.generic, torch.Tensor)
@@ -194,6 +193,19 @@ class FetchedBatch:
 
         self.batch = pin_memory(self.batch)
         return self
+
+
+class PlannedBatch(list[int]):
+    """The numbers of a batch, with its place in the plan."""
+
+    def __init__(self, numbers: list[int], epoch: int, position: int) -> None:
+        super().__init__(numbers)
+        self.epoch = epoch
+        self.position = position
+        """Where the batch of all ranks begins in the epoch."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PlannedBatch, (list(self), self.epoch, self.position)
 
 
 class BatchFetcher:
