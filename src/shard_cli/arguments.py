@@ -176,6 +176,19 @@ def patterns(verb: str) -> tuple[Argument, Argument]:
 JOBS: Final = option(
     "-j --jobs N", "work on N files at the same time (default: one for each processor)"
 )
+ENGINE: Final = (
+    option(
+        "--engine",
+        "where the work is done: in processes of this machine, or on a Ray cluster (default: local)",
+        choices=("local", "ray"),
+        default="local",
+    ),
+    option(
+        "--address ADDRESS",
+        "of the Ray cluster: HOST:PORT, or auto for the one of this machine (default: RAY_ADDRESS, or a "
+        "new one on this machine)",
+    ),
+)
 MAX_DECOMPRESSED: Final = option(
     "--max-decompressed SIZE",
     "accept compressed entries up to SIZE (default 1G); raise it for files you trust",

@@ -11,7 +11,7 @@ from shard_cli import arguments as arg
 from shard_cli.files import known_size, refuse_overwrite, same_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from decimal import Decimal
 
     from shard_cli.console import Console
@@ -247,7 +247,7 @@ def find(arguments: Sequence[str]) -> list[Target]:
     from wshard.partial import find_recordings
 
     found: dict[str, Target] = {}
-    for argument in arguments:
+    for argument in _named(arguments):
         if not os.path.isdir(argument):
             packed = (
                 _in_pack(argument, argument) if argument.endswith(_PACK) else [_episode(argument)]
@@ -255,7 +255,7 @@ def find(arguments: Sequence[str]) -> list[Target]:
             if not packed:
                 raise InvalidArgument("no episodes in this pack", path=argument)
             for episode in packed:
-                found.setdefault(os.path.realpath(episode.path), episode)
+                found.setdefault(_key(episode.path), episode)
             continue
         inside = _in_folder(argument)
         if not inside and not find_recordings(argument):
@@ -265,8 +265,29 @@ def find(arguments: Sequence[str]) -> list[Target]:
                 expected=f"files with the suffix {SUFFIX}, or packs of such files",
             )
         for episode in inside:
-            found.setdefault(os.path.realpath(episode.path), episode)
+            found.setdefault(_key(episode.path), episode)
     return list(found.values())
+
+
+def _key(path: str) -> str:
+    """What two names of one file have in common."""
+    from shard_format.sources import is_url
+
+    return path if is_url(path) else os.path.realpath(path)
+
+
+def _named(arguments: Sequence[str]) -> Iterator[str]:
+    """The arguments, and the episodes and packs below those that are folders of object stores."""
+    from shard_format.listing import expand
+    from shard_format.sources import is_url
+
+    for argument in arguments:
+        if is_url(argument):
+            yield from expand(
+                argument, (SUFFIX, _PACK), enter=lambda name: not name.endswith(_SIDECAR_FOLDER)
+            )
+        else:
+            yield argument
 
 
 def report_recordings(arguments: Sequence[str], console: Console) -> list[dict[str, str]]:

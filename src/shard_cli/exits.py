@@ -34,6 +34,7 @@ _BY_CODE: Final = {
     "missing_extra": Exit.USAGE,
     "closed": Exit.USAGE,
     "io_error": Exit.IO,
+    "transport_error": Exit.IO,
 }
 
 
@@ -132,6 +133,7 @@ _BY_REMEDY: Final = {
     "install it as the message says": {"missing_extra": "an optional package is needed"},
     "open it again": {"closed": "the file was closed too early"},
     "check path, permissions and the disk": {"io_error": "the operating system refused"},
+    "check the network, and try again later": {"transport_error": "the network or a server failed"},
     "'shard repack' writes a clean file with the same entries": {
         "name_hash_mismatch": "readers that trust the stored hash will not find the entry",
         "nonzero_padding": "something is hidden between the entries, or a writer left old memory there",

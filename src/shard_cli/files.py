@@ -31,8 +31,9 @@ _KINDS: Final = (
 def refuse_overwrite(path: str, *, force: bool) -> None:
     """Raises if something stands at the path already and `--force` was not given."""
     from shard_format.errors import InvalidArgument
+    from shard_format.listing import is_there
 
-    if not force and os.path.lexists(path):
+    if not force and is_there(path):
         raise InvalidArgument("the file exists", path=path, hint="give --force to replace it")
 
 

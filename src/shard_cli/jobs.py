@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from shard_cli.text import count
+from shard_format.parallel import available_processors
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Iterator, Sequence
 
     from shard_cli.console import Console
     from shard_cli.kinds.model import Progress, Target
+    from shard_format.executors import Executor
 
 Result = TypeVar("Result")
 
@@ -21,20 +23,26 @@ Result = TypeVar("Result")
 # processes takes as long as working on some hundred files.
 _MANY_FILES: Final = 400
 _SMALL_FILE: Final = 1 << 20
-_FILES_AT_A_TIME: Final = 16
 
 
-def processors() -> int:
-    """How many processors this program may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def executor_of(args: argparse.Namespace) -> Executor:
+    """What `--engine`, `--address` and `--jobs` say."""
+    from shard_format.executors import make_executor
+
+    return make_executor(args.engine, jobs=args.jobs, address=args.address)
+
+
+def is_elsewhere(args: argparse.Namespace) -> bool:
+    """Whether other machines do the work."""
+    if getattr(args, "address", None) is not None and args.engine == "local":
+        executor_of(args)  # says what is wrong
+    return getattr(args, "engine", "local") != "local"
 
 
 def threads_in_each(jobs: int | None, files: int) -> int | None:
     """Threads that one file may use while others are worked on; None lets the library choose."""
-    at_once = min(jobs or processors(), files)
-    return None if at_once <= 1 else max(1, processors() // at_once)
+    at_once = min(jobs or available_processors(), files)
+    return None if at_once <= 1 else max(1, available_processors() // at_once)
 
 
 def in_order(
@@ -43,11 +51,12 @@ def in_order(
     jobs: int | None,
     console: Console,
     noun: str = "episode",
+    executor: Executor | None = None,
 ) -> Iterator[Result]:
     """The result for each target, in order, while others are still worked on.
 
     Threads do the work: reading, decompression and checksums release the GIL. Very many small files go to
-    processes instead. An interrupt waits for neither.
+    processes instead, and with an executor all files go there. An interrupt waits for neither.
 
     Args:
         targets: what to work on.
@@ -56,15 +65,15 @@ def in_order(
         jobs: how many at once; None for one per processor.
         console: shows the progress.
         noun: what the targets are.
+        executor: does the work elsewhere, instead of `jobs`.
     """
     from concurrent.futures import ThreadPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
 
-    from shard_format.errors import ShardIOError
+    from shard_format.executors import LocalExecutor
 
     if not targets:
         return
-    at_once = min(jobs or processors(), len(targets))
+    at_once = min(jobs or available_processors(), len(targets))
     total = sum(target.size for target in targets)
     is_many = len(targets) >= _MANY_FILES and total < _SMALL_FILE * len(targets)
     what = targets[0].path if len(targets) == 1 else count(len(targets), noun)
@@ -83,41 +92,21 @@ def in_order(
             bar.update(finished, total)
 
     with console.progress(f"{console.command} {what}") as bar:
-        executor: Any
-        if is_many and at_once > 1:
-            executor = _processes(at_once)
+        if executor is None and is_many and at_once > 1:
+            executor = LocalExecutor(at_once)
+        if executor is not None:
             alone = partial(_work_unwatched, work)
-            results = executor.map(alone, targets, chunksize=_FILES_AT_A_TIME)
-        else:
-            executor = ThreadPoolExecutor(at_once)
-            results = executor.map(work_on, range(len(targets)))
-        try:
-            for number, result in enumerate(results):
+            for number, result in executor.run(alone, targets, in_order=True):
                 advance(number, 1, 1)
                 yield result
-        except BrokenProcessPool:
-            raise ShardIOError(
-                "a process that worked on files was killed",
-                hint="the machine may have run out of memory; give --jobs 1",
-            ) from None
+            return
+        threads = ThreadPoolExecutor(at_once)
+        try:
+            for number, result in enumerate(threads.map(work_on, range(len(targets)))):
+                advance(number, 1, 1)
+                yield result
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
-
-
-def _processes(at_once: int) -> Any:  # noqa: ANN401 - imported late
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
-    # Spawned, not forked: the same on every system, whatever threads a library has started.
-    spawn = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(at_once, spawn, _ignore_interrupts)
-
-
-def _ignore_interrupts() -> None:
-    import signal
-
-    # An interrupt goes to all processes of the terminal; the first of them ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _work_unwatched(work: Callable[[Target, Progress], Result], target: Target) -> Result:

@@ -115,6 +115,20 @@ def _add_common(parser: argparse.ArgumentParser, default: object) -> None:
         (("-v", "--verbose"), "print more detail"),
     ):
         group.add_argument(*flags, action="store_true", default=default, help=text)
+    group = parser.add_argument_group("files behind URLs")
+    group.add_argument(
+        "--storage-option",
+        action="append",
+        metavar="K=V",
+        default=[] if default is False else default,
+        help="option for s3://, https:// and other URLs, such as region=eu-central-1; may be repeated",
+    )
+    group.add_argument(
+        "--requests",
+        action="store_true",
+        default=default,
+        help="print how many requests were made and how many bytes came, on stderr",
+    )
 
 
 def _description(command: Command) -> str:
@@ -171,7 +185,45 @@ def _run(arguments: list[str], program: Program) -> int:
     )
     if args.command is None:
         return _wrong_use("a command is missing", parser.format_help(), console)
-    return _run_command(args, console)
+    before = _requests()
+    code = _run_command(args, console)
+    if args.requests:
+        from shard_cli.text import count, size
+
+        made, received = (now - then for now, then in zip(_requests(), before, strict=True))
+        print(f"{count(made, 'request')}, {size(received)} received", file=sys.stderr)
+    return code
+
+
+def _set_storage_options(pairs: Sequence[str]) -> None:
+    """Puts storage options into the environment, where every process of this command finds them."""
+    import json
+
+    from shard_format.errors import InvalidArgument
+    from shard_format.remote import ENVIRONMENT, options_of_environment
+
+    options = options_of_environment()
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise InvalidArgument("not a storage option", expected="NAME=VALUE", found=repr(pair))
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        # `headers.Authorization=…` is a field within a field.
+        *outer, last = name.split(".")
+        fields = options
+        for one in outer:
+            fields = fields.setdefault(one, {})
+        fields[last] = value
+    os.environ[ENVIRONMENT] = json.dumps(options)
+
+
+def _requests() -> tuple[int, int]:
+    """Requests and bytes of this process."""
+    remote = sys.modules.get("shard_format.remote")
+    return (0, 0) if remote is None else (remote.TOTAL.requests, remote.TOTAL.bytes)
 
 
 def _run_command(args: argparse.Namespace, console: Console) -> int:
@@ -181,6 +233,8 @@ def _run_command(args: argparse.Namespace, console: Console) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("default", UserWarning)
             warnings.showwarning = lambda message, *_: console.warn(str(message))
+            if args.storage_option:
+                _set_storage_options(args.storage_option)
             code: int = args.handler(args, console)
         sys.stdout.flush()
     except ShardError as error:

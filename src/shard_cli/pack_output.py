@@ -86,12 +86,13 @@ class OutputName(NamedTuple):
         """The shards that exist, from the first one on without a gap."""
         if self.is_stdout:
             return []
-        if self.pattern is None:
-            return [self.name] if os.path.lexists(self.name) else []
-        found: list[str] = []
-        while os.path.lexists(path := self.path_of(self.first + len(found))):
-            found.append(path)
-        return found
+        from shard_format.listing import is_there
+        from shardpack.sets import numbered_files
+
+        pattern = self.part or self.pattern
+        if pattern is None:
+            return [self.name] if is_there(self.name) else []
+        return numbered_files(pattern, self.first)
 
     def is_own(self, path: str) -> bool:
         """Whether a file is one of these shards, their set file, or in the folder of their parts."""
@@ -120,17 +121,23 @@ class OutputName(NamedTuple):
 
 def set_label(args: argparse.Namespace, revision: str | None = None) -> SetLabel | None:
     """What `--part` and `--revision` say; `revision` is that of the run if the user gave none."""
-    from shard_format.errors import InvalidArgument
     from shardpack.sets import SetLabel
 
     part = getattr(args, "part", None)
     revision = getattr(args, "revision", None) or revision
     if part is None:
         return None if revision is None else SetLabel(revision)
+    return SetLabel(revision or "not known yet", *parse_part(part))
+
+
+def parse_part(part: str) -> tuple[int, int]:
+    """What `--part` says."""
+    from shard_format.errors import InvalidArgument
+
     number, slash, parts = part.partition("/")
     if not slash or not (number + parts).isdecimal() or not (number + parts).isascii():
         raise InvalidArgument("--part needs two numbers", expected="K/N, as 3/16", found=repr(part))
-    return SetLabel(revision or "not known yet", int(number), int(parts))
+    return int(number), int(parts)
 
 
 def parse_target(name: str, label: SetLabel | None = None) -> OutputName:
@@ -270,8 +277,8 @@ def written_facts(
     if console.out_is_data:
         return {"shards": [], "records": records, "size": 0}, f"stdout: {count(records, what)}"
     shards: list[dict[str, Any]] = [
-        {"file": path, "records": read_footer(path).record_count, "size": os.stat(path).st_size}
-        for path in paths
+        {"file": path, "records": footer.record_count, "size": footer.total_size}
+        for path, footer in zip(paths, map(read_footer, paths), strict=True)
     ]
     total = sum(shard["size"] for shard in shards)
     text = f"{shown_paths(paths)}: {count(records, what)} in {count(len(shards), 'shard')}"

@@ -99,6 +99,7 @@ WSHARD: Final = Program(
         repack.WSHARD,
         recover.WSHARD,
         convert_episodes.CONVERT,
+        convert_episodes.COMMIT,
         ls.LS,
         cat.CAT,
         cat.GET,

@@ -7,7 +7,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from shard_format._remote_source import HEAD_BYTES, RemoteSource, Version, printable, reopen, shown
+from shard_format._remote_source import OPEN_BYTES, RemoteSource, Version, printable, reopen, shown
 from shard_format.errors import Closed, InvalidArgument, ShardIOError
 from shard_format.http import Address, Broken, Client, TryAgain, cut_off, retrying
 
@@ -50,6 +50,7 @@ class HttpSource(RemoteSource):
             added for each 64 KiB that are transferred.
         retries: how often one read tries again after a broken connection, a timeout, or an answer that
             means "later" (408, 425, 429, 500, 502, 503, 504), with growing pauses.
+        tail: opening brings the last 64 KiB of the file instead of the first.
 
     Raises:
         ShardIOError: the server cannot be reached, refuses, or breaks the protocol; `errno` is ENOENT
@@ -65,9 +66,10 @@ class HttpSource(RemoteSource):
         headers: Mapping[str, str] | None = None,
         timeout: float = 30.0,
         retries: int = 4,
+        tail: bool = False,
     ) -> None:
+        super().__init__(shown(url))
         self._first = Address.parse(url)
-        self.name = shown(url)
         if not timeout > 0 or retries < 0:
             raise InvalidArgument(
                 "timeout must be above 0 and retries at least 0", found=f"{timeout}, {retries}"
@@ -75,6 +77,7 @@ class HttpSource(RemoteSource):
         sent = _checked_headers(headers or {}, self.name)
         self._options = {"headers": dict(headers or {}), "timeout": timeout, "retries": retries}
         self._retries = retries
+        self._tail = tail
         # Where redirects led last time.
         self._address = self._first
         self._client = Client(
@@ -91,23 +94,26 @@ class HttpSource(RemoteSource):
         self._client.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (reopen, (HttpSource, self._first.url, self._options))
+        return (reopen, (HttpSource, self._first.url, {**self._options, "tail": self._tail}))
 
     # --- what is asked and answered
 
     def _open(self) -> None:
-        with self._answer(0, HEAD_BYTES) as answer:
+        asked = f"-{OPEN_BYTES}" if self._tail else f"0-{OPEN_BYTES - 1}"
+        with self._answer(asked) as answer:
             if answer.status == 206:
-                self._version = self._content_range(answer, 0, HEAD_BYTES, opened=None)
-                length = min(HEAD_BYTES, self._version.size)
-                self._head = b"".join(answer.pieces(length))
-                if len(self._head) < length:
-                    raise cut_off(length, len(self._head))
+                self._version = self._content_range(answer, None)
+                length = min(OPEN_BYTES, self._version.size)
+                data = b"".join(answer.pieces(length))
+                if len(data) < length:
+                    raise cut_off(length, len(data))
+                self._keep(self._version.size - length if self._tail else 0, data)
             elif answer.status == 200:
-                self._head = self._whole(answer)
-                self._version = Version(len(self._head), None, None)
+                self._keep(0, self._whole(answer))
+                self._version = Version(len(self._opened[1]), None, None)
             elif answer.status == 416 and _EMPTY.fullmatch(answer.header("Content-Range")):
                 self._version = Version(0, None, None)
+                self._keep(0, b"")
             else:
                 raise self._refusal(answer)
 
@@ -116,14 +122,14 @@ class HttpSource(RemoteSource):
 
         def attempt() -> None:
             nonlocal done
-            with self._answer(offset + done, offset + length) as answer:
+            with self._answer(f"{offset + done}-{offset + length - 1}") as answer:
                 if answer.status == 416:
                     raise self._changed(f"{self.size()} bytes", "fewer")
                 if answer.status == 200:
                     raise self._no_ranges("the server answered with the whole file")
                 if answer.status != 206:
                     raise self._refusal(answer)
-                self._content_range(answer, offset + done, offset + length, self._version)
+                self._content_range(answer, (offset + done, offset + length))
                 for piece in answer.pieces(length - done):
                     out[done : done + len(piece)] = piece
                     # After a break reading goes on here.
@@ -133,10 +139,13 @@ class HttpSource(RemoteSource):
 
         retrying(attempt, self._retries)
 
-    def _content_range(
-        self, answer: Answer, start: int, stop: int, opened: Version | None
-    ) -> Version:
-        """What a partial answer is a part of; refuses one of another version or to another request."""
+    def _content_range(self, answer: Answer, wanted: tuple[int, int] | None) -> Version:
+        """What a partial answer is a part of; refuses one of another version or to another request.
+
+        Args:
+            answer: with status 206.
+            wanted: first byte and end; None while the file is opened.
+        """
         text = answer.header("Content-Range")
         match = _CONTENT_RANGE.fullmatch(text)
         if match is None:
@@ -146,9 +155,12 @@ class HttpSource(RemoteSource):
         self._check_encoding(answer)
         first, last, size = (int(number) for number in match.groups())
         version = Version(size, answer.header("ETag"), answer.header("Last-Modified"))
-        if opened is None:  # opening asks for more than there may be
-            stop = min(stop, size)
+        if wanted is None:  # opening asks for more than there may be
+            start, stop = 0, min(OPEN_BYTES, size)
+            if self._tail:
+                start, stop = size - stop, size
         else:
+            start, stop = wanted
             self._compare(version)
         if (first, last + 1) != (start, stop):
             raise self._contradiction(f"bytes {start} to {stop}", f"bytes {first} to {last + 1}")
@@ -215,11 +227,11 @@ class HttpSource(RemoteSource):
     # --- requests
 
     @contextmanager
-    def _answer(self, start: int, stop: int) -> Iterator[Answer]:
+    def _answer(self, asked: str) -> Iterator[Answer]:
         """The answer to a request for these bytes, after redirects."""
         if self._closed:
             raise Closed("the source is closed", path=self.name)
-        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        headers = {"Range": f"bytes={asked}", "Accept-Encoding": "identity"}
         try:
             for address in dict.fromkeys((self._address, self._first)):
                 with self._client.request("GET", address, headers) as answer:

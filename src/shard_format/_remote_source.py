@@ -5,20 +5,28 @@ from __future__ import annotations
 import errno
 import os
 import re
+import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shard_format._kernels import filled_bytes
-from shard_format.errors import AccessDenied, Closed, FileMissing, ShardIOError
+from shard_format.errors import (
+    AccessDenied,
+    Closed,
+    FileMissing,
+    FileThere,
+    ShardIOError,
+    TransportError,
+)
 from shard_format.parallel import for_each
 from shard_format.sources import truncated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# What opening fetches: the head of most files.
-HEAD_BYTES = 1 << 16
+# What opening fetches: the head of most files, or the index of most packs.
+OPEN_BYTES = 1 << 16
 # A read below `_SMALL` also brings what lies before it: it is likely the footer of a seek table, and
 # the table and the frames are asked for next.
 _SMALL = 1 << 12
@@ -64,6 +72,16 @@ def plan_ranges(
 
 
 @dataclass(frozen=True, slots=True)
+class ListedUrl:
+    """A file in a listing."""
+
+    url: str
+    """Where it is."""
+    version: Version
+    """What tells its content from any other."""
+
+
+@dataclass(frozen=True, slots=True)
 class Version:
     """What tells one content of a URL from another."""
 
@@ -84,17 +102,55 @@ class Version:
         return None
 
 
+class RequestStats:
+    """Counts the requests of a remote source, or of all of them: `TOTAL` counts those of this process."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        """Answers that were asked for; tries of the same request count once."""
+        self.bytes = 0
+        """Bytes that were asked for and came."""
+        self._lock = threading.Lock()
+
+    def add(self, received: int) -> None:
+        """Counts a request that brought this many bytes."""
+        with self._lock:
+            self.requests += 1
+            self.bytes += received
+        if self is not TOTAL:
+            TOTAL.add(received)
+
+    def __repr__(self) -> str:
+        return f"RequestStats(requests={self.requests}, bytes={self.bytes})"
+
+
+TOTAL = RequestStats()
+
+
 class RemoteSource(ABC):
     """Reads over a subclass that can fetch ranges; serves from memory what is already here.
 
-    Owns: the first bytes of the file, and the block around the last small read.
+    Owns: the bytes that opening brought, the first or the last of the file, and the block around the last small read.
+
+    Args:
+        name: what error messages call it.
     """
 
-    name: str
     _version: Version
-    _head = b""
-    _recent = (0, b"")
-    _closed = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stats = RequestStats()
+        """The requests that were made, and the bytes that came."""
+        # Each is where the bytes begin, and the bytes.
+        self._opened = (0, b"")
+        self._recent = (0, b"")
+        self._closed = False
+
+    @property
+    def version(self) -> Version:
+        """What tells the content that was opened from any other."""
+        return self._version
 
     @abstractmethod
     def _fetch_into(self, offset: int, out: memoryview) -> None:
@@ -103,47 +159,35 @@ class RemoteSource(ABC):
     def size(self) -> int:
         return self._version.size
 
-    @property
-    def version(self) -> str | None:
-        """What changes with the content: the ETag, or else the date; None if the server states neither."""
-        etag = self._version.etag
-        return etag.removeprefix("W/") if etag else self._version.modified or None
-
     def read_at(self, offset: int, length: int) -> bytes:
         self._check(offset, length)
         stop = offset + length
-        head = self._head  # another thread may close the source and drop it
-        known = len(head)
-        if stop <= known or not length:
-            return head[offset:stop]
-        start, block = self._recent
-        if start <= offset and stop <= start + len(block):
-            return block[offset - start : stop - start]
-        if offset >= known:
-            if length >= _SMALL:
-                return self._fetch(offset, length)
-            start = max(known, stop - _BLOCK)
-            block = self._fetch(start, stop - start)
-            self._recent = (start, block)
-            return block[offset - start :]
-
-        def fill(out: memoryview) -> None:
-            out[: known - offset] = head[offset:]
-            self._fetch_into(known, out[known - offset :])
-
-        return filled_bytes(length, fill)
+        opened = self._opened  # another thread may close the source and drop it
+        for block in (opened, self._recent):
+            if (found := _cut(block, offset, length)) is not None:
+                return found
+        first, last = opened[0], opened[0] + len(opened[1])
+        if first <= offset < last:  # the rest is missing
+            known = opened[1][offset - first :]
+            return known + self._fetch(last, stop - last)
+        if first < stop <= last:
+            return self._fetch(offset, first - offset) + opened[1][: stop - first]
+        if length >= _SMALL:
+            return self._fetch(offset, length)
+        start = max(0, stop - _BLOCK)
+        if start < last <= offset:
+            start = last
+        data = self._fetch(start, stop - start)
+        self._recent = (start, data)
+        return data[offset - start :]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes of each `(offset, length)`, in the asked order; near ones share a request."""
         for offset, length in ranges:
             self._check(offset, length)
-        head = self._head
-        known = len(head)
-        here = [offset + length <= known for offset, length in ranges]
-        results = [
-            head[offset : offset + length] if inside else b""
-            for (offset, length), inside in zip(ranges, here, strict=True)
-        ]
+        opened = self._opened
+        here = [_cut(opened, offset, length) for offset, length in ranges]
+        results = [found or b"" for found in here]
 
         def fetch(part: Fetch) -> None:
             data = self._fetch(part.start, part.stop - part.start)
@@ -152,17 +196,27 @@ class RemoteSource(ABC):
                 results[position] = data[offset - part.start : offset - part.start + length]
 
         plan = plan_ranges(
-            [(0, 0) if inside else wanted for wanted, inside in zip(ranges, here, strict=True)]
+            [
+                wanted if found is None else (0, 0)
+                for wanted, found in zip(ranges, here, strict=True)
+            ]
         )
         for_each(plan, fetch, min(CONNECTIONS, len(plan)))
         return results
 
     def close(self) -> None:
         self._closed = True
-        self._head, self._recent = b"", (0, b"")
+        self._opened = self._recent = (0, b"")
 
     def _fetch(self, offset: int, length: int) -> bytes:
-        return filled_bytes(length, lambda out: self._fetch_into(offset, out))
+        data = filled_bytes(length, lambda out: self._fetch_into(offset, out))
+        self.stats.add(length)
+        return data
+
+    def _keep(self, start: int, data: bytes) -> None:
+        """Remembers what opening brought."""
+        self._opened = (start, data)
+        self.stats.add(len(data))
 
     def _check(self, offset: int, length: int) -> None:
         if self._closed:
@@ -194,13 +248,45 @@ class RemoteSource(ABC):
         found: object = None,
         hint: str | None = None,
     ) -> ShardIOError:
-        kind = {errno.ENOENT: FileMissing, errno.EACCES: AccessDenied}.get(number, ShardIOError)
-        error = kind(problem, path=self.name, expected=expected, found=found, hint=hint)
-        error.errno, error.strerror, error.filename = number, os.strerror(number), self.name
-        return error
+        return io_failure(self.name, number, problem, expected=expected, found=found, hint=hint)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
+
+
+_KINDS: dict[int, type[ShardIOError]] = {
+    errno.ENOENT: FileMissing,
+    errno.EACCES: AccessDenied,
+    errno.EEXIST: FileThere,
+    errno.ESTALE: ShardIOError,
+}
+"""What says something about the file; every other failure is one of the network or the server."""
+
+
+def io_failure(
+    name: str,
+    number: int,
+    problem: str,
+    *,
+    expected: object = None,
+    found: object = None,
+    hint: str | None = None,
+) -> ShardIOError:
+    """The error about something behind a URL, of the class that fits the `errno`."""
+    kind = _KINDS.get(number, TransportError)
+    error = kind(problem, path=name, expected=expected, found=found, hint=hint)
+    error.errno, error.strerror, error.filename = number, os.strerror(number), name
+    return error
+
+
+def _cut(block: tuple[int, bytes], offset: int, length: int) -> bytes | None:
+    """A range of a file out of a block of its bytes; None if the block does not have all of it."""
+    start, data = block
+    if not length:
+        return b""
+    if start <= offset and offset + length <= start + len(data):
+        return data[offset - start : offset - start + length]
+    return None
 
 
 def reopen(cls: Callable[..., RemoteSource], url: str, options: dict[str, Any]) -> RemoteSource:

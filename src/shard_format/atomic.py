@@ -10,9 +10,11 @@ import re
 import secrets
 import stat
 import sys
-from typing import TYPE_CHECKING, Final
+import tempfile
+from typing import TYPE_CHECKING, Any, Final
 
 from shard_format.errors import InvalidArgument, ShardError, ShardIOError
+from shard_format.sources import is_url
 
 try:
     import fcntl
@@ -22,7 +24,7 @@ else:
     _HAS_LOCKS = True
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 _log = logging.getLogger("shard_format")
 
@@ -49,7 +51,8 @@ _CANNOT_COPY_IN_KERNEL = (
 class AtomicFile:
     """A new file under a temporary name beside its target; `commit` puts it in place.
 
-    What stood at the target before stays until then, and for readers that have it open also after. If it is
+    What stood at the target before stays until then, and for readers that have it open also after. A file for a URL of an
+    object store is written to the system's folder for temporary files; `commit` uploads it. If it is
     dropped without `commit`, it is removed: a caller that was interrupted before it held the file could not
     abort it. The temporary file is locked until then, so that `is_abandoned` can tell what a killed writer left.
 
@@ -58,6 +61,7 @@ class AtomicFile:
         fsync: whether to sync the file and its folder.
         folder: a descriptor of the folder that the target is in, which stays the caller's. Then the rest of the
             path is not looked at, and a link at the target is replaced instead of followed.
+        storage_options: for a URL, as `remote.open_url` takes them.
     """
 
     descriptor = -1
@@ -65,13 +69,22 @@ class AtomicFile:
     """Whether there is nothing to remove."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, fsync: bool, folder: int | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        fsync: bool,
+        folder: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = os.fspath(path)
         self._fsync = fsync
         self._process = os.getpid()
         self._within = folder
-        if folder is None:
+        self._upload: Callable[[str], None] | None = None
+        if is_url(self.name):
+            self._target, self._upload = _spooled(self.name, storage_options)
+            self.folder = os.path.dirname(self._target)
+        elif folder is None:
             self._target = _replaceable(self.name)
             self.folder = os.path.dirname(self._target)
         else:
@@ -94,10 +107,16 @@ class AtomicFile:
         """Syncs the file, renames it over the target, and syncs the folder."""
         try:
             self._commit()
+        except ShardError:
+            raise
         except OSError as error:  # would name the temporary file
             raise ShardIOError.wrap(error, "cannot write", self.name) from error
 
     def _commit(self) -> None:
+        if self._upload is not None:
+            self._upload(self.temporary)
+            self.abort()  # the object is there
+            return
         with contextlib.suppress(FileNotFoundError):
             mode = os.stat(self._target, dir_fd=self._within, follow_symlinks=False).st_mode
             if stat.S_ISREG(mode):
@@ -148,12 +167,13 @@ def write_file(
     *,
     fsync: bool,
     folder: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> int:
     """Writes a file that appears when all pieces are in it; returns its size. Arguments as for `AtomicFile`.
 
     An error while the pieces are made, such as a wrong checksum at their end, leaves no file.
     """
-    file = AtomicFile(path, fsync=fsync, folder=folder)
+    file = AtomicFile(path, fsync=fsync, folder=folder, storage_options=storage_options)
     written = 0
     try:
         for piece in pieces:
@@ -174,10 +194,11 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     """A path for a new file, which takes the place of `path` at the end of the block, so that you can check it first.
 
     What stood at the path gives the new file its permissions and goes; readers that have it open or mapped keep
-    it. A link keeps pointing where it did. Until then the file is in a hidden folder, locked like a temporary file.
+    it. A link keeps pointing where it did. Until then the file is in a hidden folder, locked like a temporary file. A file
+    for a URL is uploaded at the end.
     """
     name = os.fspath(path)
-    target = _replaceable(name)
+    target, upload = _spooled(name, None) if is_url(name) else (_replaceable(name), None)
     try:
         make_parent(target)
         folder, lock = make_locked_folder(lambda: _temporary_beside(target))
@@ -186,6 +207,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     staged = os.path.join(folder, "new")
     try:
         yield staged
+        if upload is not None:
+            upload(staged)
+            return
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.chmod(staged, os.stat(target).st_mode & 0o777)
@@ -315,6 +339,21 @@ def remove_flat(path: str, folder: int | None = None) -> None:
         os.unlink(path, dir_fd=folder)
 
 
+def _spooled(
+    url: str, storage_options: Mapping[str, Any] | None
+) -> tuple[str, Callable[[str], None] | None]:
+    """The local target of a file for a URL, and what uploads it; None for a local file."""
+    from shard_format.remote import local_path, upload
+
+    if (path := local_path(url)) is not None:
+        return _replaceable(path), None
+    base = url.rstrip("/").rpartition("/")[2] or "object"
+    return (
+        os.path.join(tempfile.gettempdir(), base),
+        lambda temporary: upload(temporary, url, storage_options),
+    )
+
+
 def _replaceable(path: str) -> str:
     """The file that a path leads to, or would lead to."""
     # A link keeps pointing where it did: its target is what gets replaced.
@@ -338,8 +377,19 @@ def _temporary_beside(target: str) -> str:
 
 
 def make_parent(path: str | os.PathLike[str]) -> None:
-    """Creates the folder that a file goes into, with its parents, if it is missing."""
-    folder = os.path.dirname(os.fspath(path))
+    """Creates the folder that a file goes into, with its parents, if it is missing.
+
+    Raises:
+        InvalidArgument: the path is a URL, and this file must be local.
+    """
+    if is_url(name := os.fspath(path)):
+        raise InvalidArgument(
+            "this file must be on a local disk",
+            path=name,
+            expected="a path",
+            hint="write it there first, then upload it",
+        )
+    folder = os.path.dirname(name)
     if folder:
         os.makedirs(folder, exist_ok=True)
 

@@ -1,6 +1,6 @@
 """A folder with copies of remote files, block by block as they are read.
 
-    source = open_source("s3://bucket/train.shardpack", {"cache_dir": "/ssd/cache", "cache_bytes": "200G"})
+    source = open_url("s3://bucket/train.shardpack", {"cache_dir": "/ssd/cache", "cache_bytes": "200GB"})
 
 Each version of a remote file has one file in the folder: the bytes of the remote file, with holes where nothing was
 fetched yet, and behind them a table with the checksum of each block that is there. A block is written first and its
@@ -21,20 +21,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xxhash import xxh3_64_intdigest
 
-from shard_format.atomic import close_locked, take_lock
 from shard_format.errors import Closed, InvalidArgument, ShardIOError
 from shard_format.sources import OpenFile, can_read_ranges, is_url, truncated
 from shard_format.units import byte_count
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from shard_format.sources import ByteSource
 
-__all__ = ["CachedSource", "DiskCache", "open_cached"]
+__all__ = ["CACHE_OPTIONS", "CachedSource", "DiskCache", "open_cached"]
 
 _log = logging.getLogger("shard_format")
 
+CACHE_OPTIONS: Final = ("cache_dir", "cache_bytes")
+"""Storage options that are not for the server."""
 BLOCK: Final = 1 << 20
 # A file up to this size is fetched whole, with one request, when a byte of its middle is needed.
 _WHOLE: Final = 1 << 24
@@ -51,16 +57,15 @@ _OPEN: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW
 
 def open_cached(
     url: str,
+    open_remote: Callable[[], ByteSource],
     options: Mapping[str, Any],
-    open_url: Callable[[str, Mapping[str, Any] | None], ByteSource],
     reopen: Callable[[str, Mapping[str, Any]], ByteSource],
 ) -> ByteSource:
-    """A URL with the options `cache_dir`, a folder or a `DiskCache`, and perhaps `cache_bytes`; see `open_source`."""
+    """A URL with the options `cache_dir`, a folder or a `DiskCache`, and perhaps `cache_bytes`; see `open_url`."""
     cache, most = options["cache_dir"], options.get("cache_bytes")
     if not isinstance(cache, DiskCache):
         cache = DiskCache(cache, None if most is None else byte_count("cache_bytes", most))
-    others = {name: options[name] for name in options if name not in ("cache_dir", "cache_bytes")}
-    return cache.open(url, lambda: open_url(url, others or None), (reopen, (url, dict(options))))
+    return cache.open(url, open_remote, (reopen, (url, dict(options))))
 
 
 class DiskCache:
@@ -102,17 +107,17 @@ class DiskCache:
 
         Args:
             url: names the file.
-            open_remote: called the first time, to learn the version, and when a block is missing. A source that states
-                no version is not cached: bytes of two versions must never be mixed.
+            open_remote: called the first time, to learn the version, and when a block is missing. A source without a
+                `remote.Version` that has an ETag or a date is not cached: bytes of two versions must never be mixed.
             pickled: what the source pickles as: a function and its arguments. Without it, it does not.
         """
         remote = None
         if url not in self._versions:
             remote = open_remote()
-            version = getattr(remote, "version", None)
-            if version is None:
+            stated = _version_of(remote)
+            if stated is None:
                 return remote
-            self._versions[url] = (version, remote.size())
+            self._versions[url] = (stated, remote.size())
         version, size = self._versions[url]
         facts = json.dumps([_FORMAT, url, version, size, BLOCK])
         key = hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
@@ -190,7 +195,7 @@ class CachedSource:
     ) -> None:
         self._cache, self._path, self._pickled = cache, path, pickled
         self._file: OpenFile | None = file
-        self._url, self.version, self._size = identity
+        self._url, self._version, self._size = identity
         self._open_remote = open_remote
         self.name = re.sub(r"//[^/]*@", "//", self._url).partition("?")[0]
         # Which blocks were compared with their checksums since the file was opened.
@@ -224,7 +229,7 @@ class CachedSource:
         remote = self.remote
         if remote is None:
             remote = self.remote = self._open_remote()
-            if getattr(remote, "version", None) != self.version:
+            if _version_of(remote) != self._version:
                 self.close()
                 error = ShardIOError("the file behind the URL has changed", path=self.name)
                 error.errno, error.hint = errno.ESTALE, "open the dataset again"
@@ -293,17 +298,20 @@ class CachedSource:
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
         """Hold the lock of the file, which the system releases if the process is killed."""
-        descriptor = -1
-        if self._size <= _IN_TURN:
-            with suppress(FileNotFoundError):  # removed: nobody else looks for its blocks
-                descriptor = os.open(self._path, _OPEN)
+        lock = None
+        if self._size <= _IN_TURN and fcntl is not None:
+            with suppress(
+                OSError
+            ):  # the file was removed, or there are no locks: others fetch the same
+                lock = OpenFile(os.open(self._path, _OPEN))
+                fcntl.flock(lock.descriptor, fcntl.LOCK_EX)
         try:
-            if descriptor >= 0:
-                take_lock(descriptor, self._path, wait=True)
             yield
         finally:
-            if descriptor >= 0:
-                close_locked(descriptor)
+            if lock is not None:
+                with suppress(OSError):
+                    # Not left to closing it: a forked child may have the file open, too.
+                    fcntl.flock(lock.descriptor, fcntl.LOCK_UN)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self._pickled:
@@ -314,6 +322,14 @@ class CachedSource:
 
     def __repr__(self) -> str:
         return f"CachedSource({self.name!r})"
+
+
+def _version_of(source: ByteSource) -> str | None:
+    """What changes with the content: the ETag, or else the date; None if the source states neither."""
+    version = getattr(source, "version", None)
+    if version is None:
+        return None
+    return (version.etag or "").removeprefix("W/") or version.modified or None
 
 
 def _table_at(size: int) -> int:

@@ -39,7 +39,8 @@ ShardError
     ├── FileMissing (FileNotFoundError)   io_error
     ├── IsAFolder (IsADirectoryError)     io_error
     ├── AccessDenied (PermissionError)    io_error
-    └── FileThere (FileExistsError)       io_error
+    ├── FileThere (FileExistsError)       io_error
+    └── TransportError                    transport_error
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ __all__ = [
     "ShardIOError",
     "SizeMismatch",
     "TrailingData",
+    "TransportError",
     "Truncated",
     "TrustError",
     "UnknownCodec",
@@ -429,6 +431,8 @@ class ShardIOError(ShardError, OSError):
         """
         kind = next((kind for base, kind in _KINDS.items() if isinstance(error, base)), cls)
         reason = _REASONS.get(kind, error.strerror or str(error))
+        if isinstance(error, ShardError):
+            reason = str(error)
         wrapped = kind(f"{doing}: {reason}", path=path, hint=_HINTS.get(error.errno))
         wrapped.errno = error.errno
         wrapped.strerror = error.strerror
@@ -452,6 +456,17 @@ class FileThere(ShardIOError, FileExistsError):
     """The file exists already."""
 
 
+class TransportError(ShardIOError):
+    """The network or a server failed: it says nothing about the data, and trying again later may help.
+
+    `errno` tells what happened: ECONNREFUSED and EHOSTUNREACH if the server was not reached, ETIMEDOUT if it did not answer in
+    time, ECONNRESET if the connection broke, EAGAIN if it was asked too often, EPROTO, EOPNOTSUPP and ELOOP if its answer
+    cannot be used, EIO for every other answer that reports a failure.
+    """
+
+    code = "transport_error"
+
+
 DATA_ERRORS: tuple[type[ShardError], ...] = (
     *(FormatError, TrustError, UnsafePath, EntryNotFound, NotViewable, InvalidArgument),
 )
@@ -470,11 +485,25 @@ def is_shortage(error: BaseException) -> bool:
     )
 
 
+def must_stop(error: BaseException) -> bool:
+    """Whether the next item would fail in the same way, so that `on_error="skip"` must raise the error.
+
+    That is a shortage, and a network or a server that fails: leaving items out for it would lose good data.
+    """
+    return is_shortage(error) or isinstance(error, TransportError)
+
+
 _KINDS: dict[type[OSError], type[ShardIOError]] = {
     FileNotFoundError: FileMissing,
     IsADirectoryError: IsAFolder,
     PermissionError: AccessDenied,
     FileExistsError: FileThere,
+    TransportError: TransportError,
+    # Files of other libraries and of network file systems.
+    ConnectionAbortedError: TransportError,
+    ConnectionRefusedError: TransportError,
+    ConnectionResetError: TransportError,
+    TimeoutError: TransportError,
 }
 _REASONS: dict[type[ShardIOError], str] = {
     FileMissing: "no such file",

@@ -295,7 +295,7 @@ class Client:
             expected = f"at most {MOST_HEAD} bytes besides the body"
         elif isinstance(cause, ssl.SSLCertVerificationError):
             problem = f"the server's certificate is not trusted: {cause.verify_message}"
-            number = errno.EACCES
+            number = errno.EPROTO
             hint = "the environment variable SSL_CERT_FILE can name authorities to trust"
         elif isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
             problem = f"no secure connection can be made: {cause.reason or type(cause).__name__}"

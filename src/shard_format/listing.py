@@ -6,20 +6,23 @@ import glob
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shard_format.errors import InvalidArgument, ShardIOError
 from shard_format.sources import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = [
     "FolderListing",
     "ListedFile",
     "expand",
     "expand_braces",
+    "is_there",
+    "list_names",
     "natural_key",
+    "path_of_url",
     "scan_folders",
     "walk_folder",
 ]
@@ -172,28 +175,67 @@ def _listed(entry: os.DirEntry[str], name: str) -> ListedFile | None:
     return ListedFile(name, facts.st_size, facts.st_mtime_ns)
 
 
+def is_there(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Whether there is a file, a link or a folder at a path, or a file at a URL.
+
+    Raises:
+        ShardIOError: the server refuses or cannot be reached.
+    """
+    path = path_of_url(path)
+    if not is_url(path):
+        return os.path.lexists(path)
+    from shard_format.remote import exists
+
+    return exists(path, storage_options)
+
+
+def list_names(folder: str, storage_options: Mapping[str, Any] | None = None) -> list[str]:
+    """The names in a folder, local or of an object store, in natural order; none if it does not exist.
+
+    Raises:
+        ShardIOError: the server refuses or cannot be reached.
+    """
+    folder = path_of_url(folder)
+    if is_url(folder):
+        from shard_format.remote import list_url
+
+        inner = len(folder.rstrip("/")) + 1
+        names = {one.url[inner:].partition("/")[0] for one in list_url(folder, storage_options)}
+        return sorted(names, key=natural_key)
+    try:
+        return sorted(os.listdir(folder or os.curdir), key=natural_key)
+    except OSError:
+        return []
+
+
 def expand(
     text: str,
     suffixes: str | tuple[str, ...],
     *,
     enter: Callable[[str], bool] | None = None,
     keep: Callable[[str], bool] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """The single files or URLs that a text means, in natural order.
 
     A file or URL means itself, also if its name looks like a pattern. A folder means the files below it with one
-    of the suffixes. `{000..099}` is a range of numbers; `*`, `?`, `[…]` and `**` are patterns of local names, and
+    of the suffixes. `{000..099}` is a range of numbers; `*`, `?`, `[…]` and `**` are patterns of names, and
     a folder that a pattern finds means its files.
+
+    URLs of object stores have folders and patterns, too: a URL that does not end in one of the suffixes is a folder if
+    there are such files below it. Web servers have neither.
 
     Args:
         text: what the caller gave.
         suffixes: which files of a folder are meant.
         enter: called with the name of each subfolder; False skips it.
         keep: called with each path that a pattern finds; False skips it.
+        storage_options: for a URL, as `remote.open_url` takes them.
 
     Raises:
         InvalidArgument: a folder or a pattern holds no such file.
     """
+    text = path_of_url(text)
     if not is_url(text):
         if os.path.isfile(text):
             return [text]
@@ -206,8 +248,16 @@ def expand(
             return [text]
     names = expand_braces(text)
     if names != [text]:
-        return [path for name in names for path in expand(name, suffixes, enter=enter, keep=keep)]
-    if is_url(text) or not glob.has_magic(text):  # a URL has a query after its question mark
+        return [
+            path
+            for name in names
+            for path in expand(
+                name, suffixes, enter=enter, keep=keep, storage_options=storage_options
+            )
+        ]
+    if is_url(text):
+        return _expand_url(text, suffixes, enter, keep, storage_options)
+    if not glob.has_magic(text):
         return [text]
     found: list[str] = []
     try:
@@ -227,6 +277,78 @@ def expand(
     if not found:
         raise _nothing("the pattern finds no files", text, suffixes)
     return list(dict.fromkeys(found))
+
+
+def path_of_url(text: str) -> str:
+    """The path of a `file://` URL; any other path or URL as it is."""
+    if not is_url(text):
+        return text
+    from shard_format.remote import local_path
+
+    return local_path(text) or text
+
+
+def _expand_url(
+    url: str,
+    suffixes: str | tuple[str, ...],
+    enter: Callable[[str], bool] | None,
+    keep: Callable[[str], bool] | None,
+    storage_options: Mapping[str, Any] | None,
+) -> list[str]:
+    from shard_format.remote import is_store_url, list_url
+
+    if not is_store_url(url):  # a question mark begins a query
+        return [url]
+    if glob.has_magic(url):
+        parts = url.split("/")
+        plain = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+        pattern = _pattern(url)
+        found = [
+            one.url
+            for one in list_url("/".join(parts[:plain]), storage_options)
+            if pattern.fullmatch(one.url) and (keep is None or keep(one.url))
+        ]
+        if not found:
+            raise _nothing("the pattern finds no files", url, suffixes)
+        return sorted(found, key=natural_key)
+    if url.endswith(suffixes):
+        return [url]
+    folder = url.rstrip("/") + "/"
+    found = [
+        one.url
+        for one in list_url(folder, storage_options)
+        if one.url.endswith(suffixes) and _is_entered(one.url[len(folder) :], enter)
+    ]
+    if not found and url == folder:
+        raise _nothing("no such files in this folder or below it", url, suffixes)
+    return sorted(found, key=natural_key) or [url]
+
+
+def _is_entered(inner: str, enter: Callable[[str], bool] | None) -> bool:
+    """Whether a file below a folder counts, as for local folders: nothing hidden, no folder that `enter` skips."""
+    *folders, name = inner.split("/")
+    return not name.startswith(".") and all(
+        not folder.startswith(".") and (enter is None or enter(folder)) for folder in folders
+    )
+
+
+_WILD: Final = re.compile(r"(\*\*/|\*\*|\*|\?|\[!?[^]/]+\])")
+
+
+def _pattern(url: str) -> re.Pattern[str]:
+    """What a URL with `*`, `?`, `[…]` and `**` matches, as `glob` matches paths."""
+    meanings = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    # Every second part is a wildcard.
+    parts = _WILD.split(url)
+    return re.compile(
+        "".join(
+            meanings.get(part) or "[" + part[1:].replace("!", "^", 1).replace("\\", "\\\\")
+            if number % 2
+            else re.escape(part)
+            for number, part in enumerate(parts)
+        ),
+        re.DOTALL,
+    )
 
 
 def _nothing(problem: str, text: str, suffixes: str | tuple[str, ...]) -> InvalidArgument:

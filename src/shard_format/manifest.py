@@ -33,7 +33,7 @@ from shard_format.registry import ContentType, Role
 from shard_format.safe_paths import too_long
 from shard_format.sources import open_regular
 from shard_format.verify import PROFILE_CHECKS, as_profile_error
-from shard_format.writer import ShardWriter
+from shard_format.writer import ShardWriter, WriterOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -183,8 +183,14 @@ class Manifest:
         references = [_parse_reference(number, row) for number, row in enumerate(rows)]
         return cls(references, others, folder, list_key)
 
-    def write(self, path: str | os.PathLike[str], *, fsync: bool = True) -> None:
-        """Writes the manifest as a file of role 4.
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        fsync: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes the manifest as a file of role 4. Arguments as for `ShardWriter`.
 
         Raises:
             InvalidArgument: a reference has no `sha256` or `size` (S-MAN-6).
@@ -199,7 +205,10 @@ class Manifest:
         text = canonical(
             {**self.fields, self.list_key: [reference.to_fields() for reference in self.files]}
         )
-        with ShardWriter(path, role=Role.MANIFEST, reserve=[MANIFEST_ENTRY], fsync=fsync) as writer:
+        options = WriterOptions(storage_options=storage_options)
+        with ShardWriter(
+            path, role=Role.MANIFEST, reserve=[MANIFEST_ENTRY], fsync=fsync, options=options
+        ) as writer:
             writer.write_entry(MANIFEST_ENTRY, text, content_type=ContentType.JSON)
 
     # --- the files behind it

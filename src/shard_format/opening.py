@@ -36,23 +36,20 @@ def open_source(
     storage_options: Mapping[str, Any] | None = None,
     *,
     read_whole: int = -1,
+    tail: bool = False,
 ) -> ByteSource:
     """The `ByteSource` for a path, URL, bytes, an open binary file, or a source, returned as is.
 
     Args:
         source: what to read.
-        storage_options: for a URL, as `remote.open_url` takes them; and `cache_dir` and `cache_bytes`, to keep
-            what is fetched in a folder on a local disk (see `disk_cache`).
+        storage_options: for a URL, as `remote.open_url` takes them.
         read_whole: a local file of at most this many bytes is read at once, so that none stays open.
+        tail: opening a URL brings the end of the file instead of its beginning.
     """
     if isinstance(source, str) and is_url(source):
         from shard_format.remote import open_url  # imports what HTTP needs
 
-        if storage_options and storage_options.get("cache_dir") is not None:
-            from shard_format.disk_cache import open_cached
-
-            return open_cached(source, storage_options, open_url, open_source)
-        return open_url(source, storage_options)
+        return open_url(source, storage_options, tail=tail)
     if isinstance(source, (FileSource, BytesSource)) and not storage_options:
         return source
     if storage_options:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 __all__ = [
+    "available_processors",
     "available_threads",
     "batches",
     "for_each",
@@ -37,6 +38,13 @@ _BYTES_PER_THREAD = 1 << 20
 _BYTES_PER_BATCH = 1 << 18
 
 
+def available_processors() -> int:
+    """How many processors this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def available_threads() -> int:
     """How many threads to use if the caller does not say: one per processor we may run on, up to 8.
 
@@ -44,9 +52,7 @@ def available_threads() -> int:
     """
     if _is_worker():
         return 1
-    if hasattr(os, "sched_getaffinity"):
-        return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-    return min(_MOST_THREADS, os.cpu_count() or 1)
+    return min(_MOST_THREADS, available_processors())
 
 
 def _is_worker() -> bool:

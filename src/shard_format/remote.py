@@ -1,227 +1,335 @@
-"""Files behind a URL: HTTP(S) ranges through urllib3, object stores through obstore (the extra `remote`).
+"""Files behind a URL: web servers through urllib3, object stores through obstore (the extra `remote`), fsspec.
 
-Opening takes one request, which also brings the first 64 KiB; reading an entry takes one more. Every
-answer is held against the version that was opened, so that bytes of two versions are never mixed.
-Names and error messages leave out what may be secret in a URL: user, password and query.
+`open_url` opens a file, `list_url` lists a folder, `upload` puts a file at a URL, and `delete_url` removes one. Opening
+takes one request, which also brings the first or the last 64 KiB; reading an entry takes one more. Every answer is
+held against the version that was opened, so that bytes of two versions are never mixed. Names and error messages leave
+out what may be secret in a URL: user, password and query.
+
+Storage options for every URL can stand in the environment variable SHARD_STORAGE_OPTIONS, as a JSON object.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
-import re
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from urllib.parse import urlsplit
 
+from shard_format._filesystem import Filesystem, FilesystemSource
 from shard_format._http_source import HttpSource
+from shard_format._object_store import STORE_SCHEMES, ObjectStores, ObjectStoreSource
 from shard_format._remote_source import (
-    HEAD_BYTES,
+    TOTAL,
     Fetch,
+    ListedUrl,
     RemoteSource,
+    RequestStats,
     Version,
+    io_failure,
     plan_ranges,
-    printable,
-    reopen,
     shown,
 )
-from shard_format.errors import Closed, InvalidArgument, ShardError, ShardIOError
+from shard_format.disk_cache import CACHE_OPTIONS, open_cached
+from shard_format.errors import InvalidArgument, did_you_mean
 from shard_format.extras import require
 from shard_format.http import WEB_SCHEMES
-from shard_format.sources import FileSource
+from shard_format.sources import BytesSource, FileSource, is_url, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shard_format.sources import ByteSource
 
-__all__ = ["Fetch", "HttpSource", "ObjectStoreSource", "open_url", "plan_ranges"]
+__all__ = [
+    "TOTAL",
+    "Fetch",
+    "FilesystemSource",
+    "HttpSource",
+    "ListedUrl",
+    "ObjectStoreSource",
+    "RemoteSource",
+    "RequestStats",
+    "Version",
+    "copy_url",
+    "delete_url",
+    "exists",
+    "is_store_url",
+    "list_url",
+    "local_path",
+    "open_url",
+    "options_of_environment",
+    "plan_ranges",
+    "upload",
+]
 
-_STORE_SCHEMES = ("abfs", "abfss", "az", "gs", "s3")
+ENVIRONMENT = "SHARD_STORAGE_OPTIONS"
+_SCHEMES = (*WEB_SCHEMES, *STORE_SCHEMES, "hf", "file", "memory")
+_HTTP_OPTIONS = ("headers", "retries", "timeout")
 
 
-def open_url(url: str, storage_options: Mapping[str, Any] | None = None) -> ByteSource:
+def open_url(
+    url: str, storage_options: Mapping[str, Any] | None = None, *, tail: bool = False
+) -> ByteSource:
     """The source behind a URL.
 
     Args:
-        url: `http(s)://`, `s3://`, `gs://`, `az://`, `abfs(s)://` or `file://`.
-        storage_options: for HTTP the keyword arguments of `HttpSource`, for object stores what
-            `obstore.store.from_url` takes.
+        url: `http(s)://`, `s3://`, `gs://`, `az://`, `abfs(s)://`, `hf://`, `file://` or `memory://`.
+        storage_options: for HTTP the keyword arguments of `HttpSource`; for object stores what
+            `obstore.store.from_url` takes, with `allow_http`, `timeout`, `deadline`, `retries` and `anonymous`. The option
+            `filesystem` is a filesystem of fsspec that is used instead, whatever the scheme. The options `cache_dir` and
+            `cache_bytes` keep what is fetched in a folder on a local disk; see `shard_format.disk_cache`.
+        tail: opening brings the last 64 KiB of the file instead of the first.
 
     Raises:
         InvalidArgument: the scheme or an option is not known.
         MissingExtra: the extra `remote` is not installed.
     """
-    scheme = url.partition("://")[0].lower()
-    options = dict(storage_options or {})
-    if scheme in _STORE_SCHEMES:
-        return ObjectStoreSource(url, storage_options=options)
-    known = ("headers", "retries", "timeout") if scheme in WEB_SCHEMES else ()
-    unknown = sorted(options.keys() - set(known))
-    if scheme in (*WEB_SCHEMES, "file") and unknown:
-        raise InvalidArgument(
-            f"unknown storage option for {scheme}",
-            path=shown(url),
-            expected=" or ".join(known) or "none",
-            found=", ".join(unknown),
-        )
-    if scheme in WEB_SCHEMES:
-        return HttpSource(url, **options)
-    if scheme == "file":
-        return FileSource(_local_path(url))
-    raise InvalidArgument(
-        "unknown kind of URL",
-        path=shown(url),
-        expected=", ".join(f"{known}://" for known in (*WEB_SCHEMES, *_STORE_SCHEMES, "file")),
-        found=f"{scheme}://",
-        hint="for a local file whose path looks like a URL, pass a pathlib.Path",
-    )
+    if (path := local_path(url)) is not None:
+        _refuse_options(url, dict(storage_options or {}), CACHE_OPTIONS)
+        return FileSource(path)
+    options = options_of_environment() if storage_options is None else storage_options
+    place = _place_of(url, options)
+    if options.get("cache_dir") is None:
+        return place.open(url, tail=tail)
+    return open_cached(url, lambda: place.open(url, tail=tail), options, open_url)
 
 
-def _local_path(url: str) -> str:
+def list_url(url: str, storage_options: Mapping[str, Any] | None = None) -> list[ListedUrl]:
+    """The files below a URL that stands for a folder, with or without a slash at its end; by name.
+
+    Args:
+        url: of a folder. One that is empty or missing has no files.
+        storage_options: as for `open_url`.
+
+    Raises:
+        InvalidArgument: a web server cannot list.
+        ShardIOError: the store refuses.
+    """
+    return _place_of(url, storage_options).list(url if url.endswith("/") else url + "/")
+
+
+def exists(url: str, storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Whether there is a file at a URL.
+
+    Raises:
+        ShardIOError: the server refuses or cannot be reached.
+    """
+    try:
+        open_url(url, storage_options).close()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def upload(
+    path: str,
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    overwrite: bool = True,
+) -> None:
+    """Puts a local file at a URL, where it appears complete or not at all.
+
+    Large files go in parts; if that fails, the parts are removed. A process that is killed may leave parts, which no
+    reader sees: let the store remove them after some days (in S3 by the lifecycle rule AbortIncompleteMultipartUpload).
+
+    Args:
+        path: of the file.
+        url: `s3://`, `gs://`, `az://`, `abfs(s)://`, `hf://` or `memory://`.
+        storage_options: as for `open_url`.
+        overwrite: False is an error (EEXIST) if there is a file at the URL.
+
+    Raises:
+        InvalidArgument: the URL cannot be written.
+        ShardIOError: the store refuses.
+    """
+    _place_of(url, storage_options).upload(path, url, overwrite=overwrite)
+
+
+def copy_url(url: str, target: str, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Copies a file to another URL of the same store, without bringing it here.
+
+    Raises:
+        InvalidArgument: the URL cannot be written, or is in another bucket.
+        ShardIOError: the store refuses.
+    """
+    _place_of(url, storage_options).copy(url, target)
+
+
+def delete_url(url: str, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Removes the file at a URL. A missing file is not an error.
+
+    Raises:
+        InvalidArgument: the URL cannot be written.
+        ShardIOError: the store refuses.
+    """
+    _place_of(url, storage_options).delete(url)
+
+
+def is_store_url(text: str) -> bool:
+    """Whether a text is a URL whose files can be listed and written."""
+    return is_url(text) and text.partition("://")[0].lower() not in (*WEB_SCHEMES, "file")
+
+
+def local_path(text: str) -> str | None:
+    """The path that a `file://` URL names; None for any other text."""
+    if not is_url(text) or text.partition("://")[0].lower() != "file":
+        return None
     from urllib.request import url2pathname
 
-    parts = urlsplit(url)
+    parts = urlsplit(text)
     if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
         raise InvalidArgument(
             "the URL does not name a local file",
-            path=shown(url),
+            path=shown(text),
             expected="file:///path, with ? and # written as %3F and %23",
         )
     return url2pathname(parts.path)
 
 
-class ObjectStoreSource(RemoteSource):
-    """An object in S3, Google Cloud Storage or Azure, through obstore (the extra `remote`).
+class _Place(Protocol):
+    """What keeps the files behind URLs of one kind."""
 
-    Every request names the version that was opened: a changed object is an error, which is why the
-    ranges are planned here and not by `obstore.get_ranges`, which cannot ask for a version. Retries
-    and timeouts are obstore's, set by the options `retry_config` and `client_options`.
+    def open(self, url: str, *, tail: bool) -> ByteSource: ...
 
-    Threads may share it, and it pickles as its URL with its options, credentials included. A process
-    that was forked after obstore was used cannot use it: have workers started by spawn or forkserver.
+    def list(self, folder: str) -> list[ListedUrl]: ...
 
-    Owns: the store, which holds its connections.
+    def upload(self, path: str, url: str, *, overwrite: bool) -> None: ...
+
+    def copy(self, url: str, target: str) -> None: ...
+
+    def delete(self, url: str) -> None: ...
+
+
+def _place_of(url: str, storage_options: Mapping[str, Any] | None) -> _Place:
+    scheme = url.partition("://")[0].lower()
+    if scheme not in _SCHEMES:
+        raise InvalidArgument(
+            "unknown kind of URL",
+            path=shown(url),
+            expected=", ".join(f"{known}://" for known in _SCHEMES),
+            found=f"{scheme}://",
+            hint=did_you_mean(scheme, _SCHEMES)
+            or "for a local file whose path looks like a URL, pass a pathlib.Path",
+        )
+    options = options_of_environment() if storage_options is None else dict(storage_options)
+    for name in CACHE_OPTIONS:
+        options.pop(name, None)
+    if "filesystem" in options:
+        filesystem = options.pop("filesystem")
+        _refuse_options(url, options, ("filesystem",))
+        return Filesystem(filesystem)
+    if scheme in STORE_SCHEMES:
+        return ObjectStores(options)
+    if scheme == "hf":
+        return Filesystem(require("huggingface_hub", "huggingface").HfFileSystem(**options))
+    _refuse_options(url, options, _HTTP_OPTIONS if scheme in WEB_SCHEMES else ())
+    return _MEMORY if scheme == "memory" else _Web(options)
+
+
+def options_of_environment() -> dict[str, Any]:
+    """The storage options of SHARD_STORAGE_OPTIONS.
+
+    Raises:
+        InvalidArgument: they are not a JSON object.
+    """
+    text = os.environ.get(ENVIRONMENT)
+    if not text:
+        return {}
+    try:
+        options = json.loads(text)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise InvalidArgument(
+            f"the environment variable {ENVIRONMENT} cannot be used",
+            expected='a JSON object, such as {"region": "eu-central-1"}',
+        )
+    return options
+
+
+def _refuse_options(url: str, options: dict[str, Any], known: tuple[str, ...]) -> None:
+    unknown = sorted(options.keys() - set(known))
+    if unknown:
+        raise InvalidArgument(
+            f"unknown storage option for {url.partition(':')[0].lower()}",
+            path=shown(url),
+            expected=" or ".join(known) or "none",
+            found=", ".join(unknown),
+        )
+
+
+class _Web:
+    """The files of web servers, which can only be read.
 
     Args:
-        url: `s3://bucket/key`, `gs://bucket/key`, `az://container/key` or
-            `abfs(s)://container@account.dfs.core.windows.net/key`.
-        storage_options: passed on to `obstore.store.from_url`; what is not given is taken from the
-            environment, as obstore does.
+        options: keyword arguments of `HttpSource`.
     """
 
-    def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
-        self.name = shown(url)
-        self._url = url
-        self._options = dict(storage_options or {})
-        folder, _, key = url.rpartition("/")
-        if not key or folder.endswith("/") or "?" in url or "#" in url:
-            raise InvalidArgument(
-                "the URL does not name an object",
-                path=self.name,
-                expected="a URL such as s3://bucket/key, with ? and # written as %3F and %23",
-            )
-        # obstore decodes the folder in the same way.
-        self._key = unquote(key)
-        self._obstore = require("obstore", "remote")
-        self._errors = require("obstore.exceptions", "remote")
-        self._check_process()
-        try:
-            self._store = require("obstore.store", "remote").from_url(folder, **self._options)
-        except (self._errors.BaseError, TypeError, ValueError) as error:
-            raise InvalidArgument(
-                f"obstore refuses this: {_first_line(error)}",
-                path=self.name,
-                hint="see obstore.store.from_url for the options of each store",
-            ) from error
-        self._open()
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
 
-    def close(self) -> None:
-        super().close()
-        self._store = None
+    def open(self, url: str, *, tail: bool) -> ByteSource:
+        return HttpSource(url, **self._options, tail=tail)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        options = {"storage_options": self._options}
-        return (reopen, (ObjectStoreSource, self._url, options))
+    def list(self, folder: str) -> list[ListedUrl]:
+        raise InvalidArgument(
+            "a web server cannot list its files",
+            path=shown(folder),
+            hint="name the files, or a range such as train-{000000..000099}.shardpack",
+        )
 
-    def _open(self) -> None:
-        try:
-            result = self._obstore.get(self._store, self._key, options={"range": (0, HEAD_BYTES)})
-            self._version = _object_version(result.meta)
-            self._head = bytes(result.bytes())
-        except (self._errors.BaseError, OSError) as error:
-            # An empty object has no range.
-            if isinstance(error, self._errors.GenericError) and "416" in str(error):
-                with suppress(self._errors.BaseError, OSError):
-                    self._version = _object_version(self._obstore.head(self._store, self._key))
-                    if self._version.size == 0:
-                        return
-            raise self._store_failure(error) from error
-        self._check_count(min(HEAD_BYTES, self._version.size), len(self._head))
+    def upload(self, path: str, url: str, *, overwrite: bool) -> None:
+        del path, overwrite
+        self._refuse(url)
 
-    def _fetch_into(self, offset: int, out: memoryview) -> None:
-        self._check_process()
-        options: dict[str, Any] = {"range": (offset, offset + len(out))}
-        etag = self._version.etag
-        if etag and not etag.startswith("W/"):
-            options["if_match"] = etag
-        store = self._store
-        if store is None:
-            raise Closed("the source is closed", path=self.name)
-        try:
-            result = self._obstore.get(store, self._key, options=options)
-            self._compare(_object_version(result.meta))
-            data = memoryview(result.bytes())
-        except ShardError:
-            raise
-        except self._errors.PreconditionError as error:
-            raise self._changed(f"ETag {etag}", "another") from error
-        except (self._errors.BaseError, OSError) as error:
-            raise self._store_failure(error) from error
-        self._check_count(len(out), len(data))
-        out[:] = data
+    def copy(self, url: str, target: str) -> None:
+        del url
+        self._refuse(target)
 
-    def _check_count(self, expected: int, found: int) -> None:
-        if expected != found:
-            raise self._failure(
-                errno.EPROTO,
-                "the store gave another number of bytes than it was asked for",
-                expected=f"{expected} bytes",
-                found=f"{found} bytes",
-            )
+    def delete(self, url: str) -> None:
+        self._refuse(url)
 
-    def _check_process(self) -> None:
-        """Refuses what would hang: obstore's threads do not follow into a forked process."""
-        global _obstore_process
-        if _obstore_process is None:
-            _obstore_process = os.getpid()
-        if _obstore_process != os.getpid():
-            raise self._failure(
-                errno.EOPNOTSUPP,
-                "object stores cannot be used in a process that was forked after their first use",
-                hint="start workers with the method 'spawn' or 'forkserver'",
-            )
-
-    def _store_failure(self, error: Exception) -> ShardIOError:
-        number, hint = errno.EIO, None
-        if isinstance(error, FileNotFoundError):
-            number, hint = errno.ENOENT, "check the URL"
-        elif isinstance(
-            error, (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
-        ):
-            number, hint = errno.EACCES, "pass credentials in storage_options"
-        return self._failure(number, f"the store refuses: {_first_line(error)}", hint=hint)
+    def _refuse(self, url: str) -> NoReturn:
+        writable = [scheme for scheme in _SCHEMES if scheme not in WEB_SCHEMES]
+        raise InvalidArgument(
+            "files on a web server cannot be changed",
+            path=shown(url),
+            expected=f"a path, or {', '.join(f'{scheme}://' for scheme in writable)}",
+        )
 
 
-# The process in which obstore was used first.
-_obstore_process: int | None = None
+class _Memory:
+    """The files of `memory://` URLs, which end with the process: for tests and examples."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, bytes] = {}
+
+    def open(self, url: str, *, tail: bool) -> ByteSource:
+        del tail
+        data = self._files.get(url)
+        if data is None:
+            raise io_failure(shown(url), errno.ENOENT, "this process has written nothing here")
+        return BytesSource(data, url)
+
+    def list(self, folder: str) -> list[ListedUrl]:
+        return [
+            ListedUrl(url, Version(len(data), None, None))
+            for url, data in sorted(self._files.items())
+            if url.startswith(folder)
+        ]
+
+    def upload(self, path: str, url: str, *, overwrite: bool) -> None:
+        if not overwrite and url in self._files:
+            raise io_failure(shown(url), errno.EEXIST, "there is a file here")
+        self._files[url] = read_file(path)
+
+    def copy(self, url: str, target: str) -> None:
+        self._files[target] = self._files[url]
+
+    def delete(self, url: str) -> None:
+        self._files.pop(url, None)
 
 
-def _object_version(meta: Mapping[str, Any]) -> Version:
-    return Version(meta["size"], meta.get("e_tag"), str(meta.get("last_modified") or "") or None)
-
-
-def _first_line(error: Exception) -> str:
-    """What obstore says, without the dump that follows and without queries, which may hold a token."""
-    line = (str(error).splitlines() or [""])[0]
-    return printable(re.sub(r"\?\S*", "?…", line), 300)
+_MEMORY = _Memory()

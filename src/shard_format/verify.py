@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_format.errors import DATA_ERRORS, BadProfile, ShardError
+from shard_format.errors import DATA_ERRORS, BadProfile, ShardError, must_stop
 from shard_format.findings import Finding, Report
 from shard_format.layout import KNOWN_ENTRY_FLAGS, KNOWN_HEADER_FLAGS, HeaderFlag
 from shard_format.parallel import batches, for_each, thread_count
@@ -39,12 +39,17 @@ def check(reader: ShardReader, *, progress: Callable[[int, int], None] | None = 
     Args:
         reader: an open reader; opening has checked the structure.
         progress: called with the bytes done and the bytes in all, never by two threads at once.
+
+    Raises:
+        TransportError: the network or a server failed, which says nothing about the file.
     """
     errors, nbytes = _check_entries(reader, progress)
     for examine in (_check_schema, _check_profile):
         try:
             examine(reader)
         except ShardError as error:  # noqa: PERF203 - two of them
+            if must_stop(error):
+                raise
             errors.append(error.located(path=reader.name))
     findings = [Finding.from_error(error) for error in errors]
     return Report(reader.name, (*findings, *_warnings(reader)), len(reader), nbytes)
@@ -75,6 +80,8 @@ def _check_entries(
             try:
                 reader.verify_entry(names[number], progress=advance)
             except ShardError as error:  # noqa: PERF203 - each entry for itself
+                if must_stop(error):
+                    raise
                 found[number] = error
 
     threads = thread_count(reader.threads, stored)

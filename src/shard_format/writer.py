@@ -150,6 +150,8 @@ class WriterOptions:
     """Raise `max_decompressed_bytes` for compressed entries above 1 GiB."""
     threads: int | None = None
     """How many threads compress entries and frames; None for one per processor, up to 8."""
+    storage_options: Mapping[str, Any] | None = None
+    """For a URL, as `remote.open_url` takes them."""
 
 
 DEFAULT_OPTIONS: Final = WriterOptions()
@@ -170,7 +172,8 @@ class ShardWriter:
     repeated names.
 
     Args:
-        path: where the file will appear. A temporary file is made in the same folder.
+        path: where the file will appear: a path, or a URL of an object store. A temporary file is made in the same
+            folder; for a URL, in the system's folder for temporary files.
         role: what the file is for: a `Role`, its name or its number.
         alignment: every entry starts on a multiple of this: 0, 16, 32 or 64.
         compression: what `write_entry` does unless told otherwise.
@@ -224,7 +227,7 @@ class ShardWriter:
         elif reserve is not None:
             reserve = [*reserve, *([IDENTITY_ENTRY] if identity else [])]
 
-        file = AtomicFile(path, fsync=fsync)
+        file = AtomicFile(path, fsync=fsync, storage_options=options.storage_options)
         try:
             self._head = Head(file.folder, self.name, self._role, alignment, reserve, limits)
         except ShardError:

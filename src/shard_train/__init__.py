@@ -6,12 +6,13 @@
     for numbers in Plan(len(dataset), batch_size=16, seed=7).batches():
         batch = dataset.batch(numbers)
 
-The bridges are `shard_train.torch`, `.grain`, `.huggingface`, `.tensordict` and `.torchrl`.
+The bridges are `shard_train.torch`, `.grain`, `.huggingface`, `.tensordict`, `.torchrl` and `.ray`.
 """
 
 from shard_train._batches import MixedBatch, SampleBatch, WindowBatch
 from shard_train._episode_dataset import EpisodeDataset
 from shard_train._episodes.contents import OneHot
+from shard_train._map_episodes import MapReport, map_episodes
 from shard_train._mix import MixedDataset, mix
 from shard_train._plan import BatchSampler, Plan
 from shard_train._sample_dataset import SampleDataset
@@ -22,6 +23,7 @@ __all__ = [
     "BatchSampler",
     "EpisodeDataset",
     "EpisodeInfo",
+    "MapReport",
     "MixedBatch",
     "MixedDataset",
     "OneHot",
@@ -32,6 +34,7 @@ __all__ = [
     "WindowBatch",
     "compute_stats",
     "load_stats",
+    "map_episodes",
     "mix",
     "save_stats",
 ]

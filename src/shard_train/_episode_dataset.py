@@ -336,7 +336,7 @@ class EpisodeDataset:
     ) -> Catalogue:
         opener = CatalogueOpener(index, self.leave_out, options, open_episode_pack)
         if not isinstance(files, Dataset):
-            return opener.open(_with_shards(files))
+            return opener.open(with_shards(files))
         shards = files.shards
         return opener.open_packs(
             [shard.name for shard in shards], lambda pack: EpisodePack(shards[pack])
@@ -756,7 +756,7 @@ def _file_of_shard(locations: EpisodeLocations, starts: NDArray[np.int64], shard
     return file_of(locations, int(starts[shard]))
 
 
-def _with_shards(files: catalogue.Files) -> catalogue.Files:
+def with_shards(files: catalogue.Files) -> catalogue.Files:
     """The files, with the shards of a set in place of its set file."""
     if not isinstance(files, (str, os.PathLike, Iterable)):
         return files

@@ -7,9 +7,11 @@ name make the path of a file, as in tar files of samples, so that `shardpack.unp
 
 from __future__ import annotations
 
+import hashlib
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format import ShardReader
@@ -18,18 +20,24 @@ from shard_format.errors import (
     EntryNotFound,
     InvalidArgument,
     ReferenceMismatch,
-    ShardError,
     shorten,
 )
+from shard_format.listing import is_there
 from shard_format.registry import Role
+from shard_format.sources import is_url
+from shard_format.transfer import local_copy
 from shardpack import ShardPackReader
 from shardpack.files import InputFile, walk
+from shardpack.parts import commit
+from shardpack.sets import SetLabel, is_set, part_file
+from shardpack.writer import creation_time
 from shardpack.writer_set import ShardWriterSet
 from wshard import load_wshard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from shard_format.executors import Executor
     from shardpack.columns import AnyRecord
     from shardpack.writer import Output
     from wshard import Episode
@@ -38,6 +46,7 @@ __all__ = [
     "EpisodePack",
     "PackedEpisodes",
     "episode_names",
+    "listing_revision",
     "open_episode",
     "open_episode_entry",
     "open_episode_pack",
@@ -71,6 +80,7 @@ def pack_episodes(
     output: Output,
     *,
     progress: Callable[[int], None] | None = None,
+    executor: Executor | None = None,
     **options: Any,  # noqa: ANN401 - checked by the writer
 ) -> PackedEpisodes:
     """Pack all `.wshard` files below a folder into shards, in the order of their paths.
@@ -80,25 +90,56 @@ def pack_episodes(
     records; its manifest names files, so unpack the shards before you open it.
 
     Args:
-        folder: searched with all folders in it.
+        folder: searched with all folders in it. One of an object store is fetched first.
         output: `"train-%06d.shardpack"` for a set of shards, or one file: a path, or an open file.
         progress: called with the size of each episode after it is written.
+        executor: writes the set in as many parts as it has jobs, each in a process or on a machine of its own, and makes
+            one set of them (`shardpack.commit`). A shard then ends where a part does.
         options: what `shardpack.ShardWriterSet` takes: `append`, `overwrite`, `max_bytes`, `metadata` and so on. With
-            `append=True`, episodes that are in the set already are not packed again.
+            `append=True`, episodes that are in the set already are not packed again. With a `label` that names a part,
+            only the episodes of that part are packed.
 
     Raises:
         InvalidArgument: the folder holds no episode, or a file's name cannot be a key.
         ShardIOError: a file cannot be read, or changed while it was read.
     """
-    root = os.fspath(folder)
-    if not os.path.isdir(root):
-        raise InvalidArgument("not a folder", path=root)
-    options.setdefault("alignment", _ALIGNMENT)
-    episodes, left_out = _find(root)
-    if not episodes:
-        raise InvalidArgument(
-            "the folder holds no episodes", path=root, expected=f"files *{_SUFFIX}"
-        )
+    with local_copy(folder, options.get("storage_options")) as root:
+        if not os.path.isdir(root):
+            raise InvalidArgument("not a folder", path=os.fspath(folder))
+        options.setdefault("alignment", _ALIGNMENT)
+        episodes, left_out = _find(root)
+        if not episodes:
+            raise InvalidArgument(
+                "the folder holds no episodes", path=root, expected=f"files *{_SUFFIX}"
+            )
+        label = options.get("label") or SetLabel()
+        if executor is not None or label.part:
+            label = label._replace(revision=label.revision or listing_revision(root))
+            options["label"] = label
+        if executor is not None:
+            # Each process fetches for itself what is in an object store.
+            source = _absolute(os.fspath(folder))
+            return _pack_parts(source, output, executor, progress, options, left_out)
+        return _pack_found(episodes, output, progress, options, left_out)
+
+
+def _absolute(path: str) -> str:
+    """A path or URL that means the same in another folder."""
+    return path if is_url(path) else os.path.abspath(path)
+
+
+def _pack_found(
+    episodes: dict[str, dict[str, str]],
+    output: Output,
+    progress: Callable[[int], None] | None,
+    options: dict[str, Any],
+    left_out: list[str],
+) -> PackedEpisodes:
+    label = options.get("label") or SetLabel()
+    if label.part:
+        keys = list(episodes)
+        start, stop = (len(keys) * n // label.parts for n in (label.part - 1, label.part))
+        episodes = {key: episodes[key] for key in keys[start:stop]}
     packed = sidecars = 0
     skip_known = bool(options.get("append"))
     with ShardWriterSet(output, **options) as writer:
@@ -118,6 +159,65 @@ def pack_episodes(
             if progress is not None:
                 progress(sum(map(len, entries.values())))
     return PackedEpisodes(writer.paths, packed, sidecars, left_out)
+
+
+def listing_revision(folder: str | os.PathLike[str]) -> str:
+    """A text that changes with the names and sizes of the episodes of a folder; the revision of a set in parts."""
+    digest = hashlib.sha256()
+    for key, files in _find(os.fspath(folder))[0].items():
+        sizes = [(name, os.path.getsize(path)) for name, path in files.items()]
+        digest.update(repr((key, sizes)).encode(errors="surrogateescape"))
+    return digest.hexdigest()[:16]
+
+
+def _pack_parts(
+    root: str,
+    output: Output,
+    executor: Executor,
+    progress: Callable[[int], None] | None,
+    options: dict[str, Any],
+    left_out: list[str],
+) -> PackedEpisodes:
+    """Pack in as many parts as there are jobs, and make a set of them."""
+    label = options.get("label") or SetLabel()
+    if not isinstance(output, (str, os.PathLike)) or not is_set(output) or options.get("first"):
+        raise InvalidArgument(
+            "several jobs write a set of shards that starts with number 0",
+            path=str(output),
+            expected="a name such as 'train-%06d.shardpack'",
+        )
+    if options.get("append") or label.part:
+        raise InvalidArgument(
+            "several jobs write a new set",
+            path=os.fspath(output),
+            hint="leave out append and the part, or the executor",
+            command="leave out --resume and --part, or give --jobs 1",
+        )
+    name, parts = _absolute(os.fspath(output)), executor.jobs
+    if not options.get("overwrite") and is_there(name % 0, options.get("storage_options")):
+        raise InvalidArgument("there are shards of this name already", path=name % 0)
+    # A part that is written twice is the same both times.
+    fixed = {**options, "overwrite": True, "created": creation_time(options.get("created"))}
+    labels = [label._replace(part=part, parts=parts) for part in range(1, parts + 1)]
+    packed = sidecars = 0
+    for _, (done, more, nbytes) in executor.run(partial(_pack_part, root, name, fixed), labels):
+        packed, sidecars = packed + done, sidecars + more
+        if progress is not None:
+            progress(nbytes)
+    written = commit(
+        name,
+        parts=[os.path.basename(part_file(name, one)) for one in labels],
+        overwrite=bool(options.get("overwrite")),
+    )
+    return PackedEpisodes(written.paths, packed, sidecars, left_out)
+
+
+def _pack_part(
+    root: str, output: str, options: dict[str, Any], label: SetLabel
+) -> tuple[int, int, int]:
+    sizes: list[int] = []
+    found = pack_episodes(root, output, progress=sizes.append, **{**options, "label": label})
+    return found.episodes, found.sidecars, sum(sizes)
 
 
 def _find(root: str) -> tuple[dict[str, dict[str, str]], list[str]]:
@@ -231,7 +331,7 @@ def _open_in_pack(record: AnyRecord, entry: str, options: dict[str, Any]) -> Epi
     try:
         # A batch spreads its windows over threads: one window needs no more of them.
         return open_episode_entry(record, entry, **{"threads": 1, **options})
-    except ShardError as error:
+    except DATA_ERRORS as error:
         if _is_manifest(record, entry):
             raise InvalidArgument(
                 "a chunked episode cannot be opened in a pack: its manifest names files",

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import os
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from shard_format.errors import DATA_ERRORS, InvalidArgument
+from shard_format.errors import DATA_ERRORS, InvalidArgument, ShardError
 from shard_format.parallel import available_threads, ordered_parallel
 from shard_train._episode_dataset import EpisodeDataset
 from shard_train._normalizing import load_stats_of
@@ -31,10 +31,11 @@ from shard_train._stats import (
 from wshard.types import DType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from shard_format.executors import Executor
     from shard_train._episodes.store import Files
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "stats_beside",
 ]
 
+_Read: TypeAlias = "dict[str, ChannelAccumulator] | ShardError"
 DEFAULT_QUANTILES: Final = (0.01, 0.1, 0.5, 0.9, 0.99)
 # What a thread reads at a time. Converted to float64 it takes up to eight times as much.
 _PIECE_BYTES: Final = 1 << 21
@@ -63,6 +65,7 @@ def compute_stats(
     quantiles: Sequence[float] = DEFAULT_QUANTILES,
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    executor: Executor | None = None,
 ) -> Stats:
     """Compute the statistics of every number in the channels of a dataset, and of `reward`.
 
@@ -79,6 +82,7 @@ def compute_stats(
         quantiles: shares from 0 to 1.
         threads: how many threads read; None for one per processor, up to 8.
         progress: called with the bytes done and the bytes in all, never by two threads at once.
+        executor: reads elsewhere, instead of `threads`: `shard_format.executors.make_executor("ray")`.
 
     Raises:
         InvalidArgument: an argument is not valid.
@@ -92,33 +96,20 @@ def compute_stats(
         raise InvalidArgument("threads must be at least 1", found=threads)
     data = ds if isinstance(ds, EpisodeDataset) else EpisodeDataset(ds, window=1)
 
-    def read(number: int) -> dict[str, ChannelAccumulator] | None:
-        found = {}
-        try:
-            with data.open_channels(number) as channels:
-                for key, channel in channels.items():
-                    if prod(channel.step_shape):
-                        one = ChannelAccumulator(
-                            channel.dtype_name, tuple(channel.step_shape), seed=number
-                        )
-                        if channel.nbytes <= _PIECE_BYTES:
-                            one.add(channel.data)
-                        else:
-                            for start, stop in channel.step_ranges(_PIECE_BYTES):
-                                one.add(channel.read_steps(start, stop))
-                        found[key] = one
-        except DATA_ERRORS as error:
-            data.leave_out(data.paths[number], error)
-            return None
-        return found
-
     step_bytes = sum(dtype.itemsize * prod(shape) for dtype, shape in data.channels.values())
     totals: dict[str, ChannelAccumulator] = {}
     episodes = steps = done = 0
-    at_once = available_threads() if threads is None else threads
-    results = ordered_parallel(range(len(data.lengths)), read, at_once)
-    for length, found in zip(data.lengths.tolist(), results, strict=True):
-        if found is not None:
+    read, numbers = _EpisodeReader(data), range(len(data.lengths))
+    results: Iterable[_Read]
+    if executor is None:
+        at_once = available_threads() if threads is None else threads
+        results = ordered_parallel(numbers, read, at_once)
+    else:
+        results = (found for _, found in executor.run(read, numbers, in_order=True))
+    for number, (length, found) in enumerate(zip(data.lengths.tolist(), results, strict=True)):
+        if isinstance(found, ShardError):
+            data.leave_out(data.paths[number], found)
+        else:
             episodes, steps = episodes + 1, steps + length
             for key, one in found.items():
                 if key in totals:
@@ -135,6 +126,33 @@ def compute_stats(
         )
     channels = {key: total.finish(shares) for key, total in totals.items()}
     return Stats(channels, (data.data_fingerprint,), episodes, steps)
+
+
+class _EpisodeReader:
+    """Takes in all channels of an episode. Runs in threads, processes and on other machines."""
+
+    def __init__(self, data: EpisodeDataset) -> None:
+        self._data = data
+
+    def __call__(self, number: int) -> _Read:
+        """What is known about each channel, or why the episode cannot be read."""
+        found = {}
+        try:
+            with self._data.open_channels(number) as channels:
+                for key, channel in channels.items():
+                    if prod(channel.step_shape):
+                        one = ChannelAccumulator(
+                            channel.dtype_name, tuple(channel.step_shape), seed=number
+                        )
+                        if channel.nbytes <= _PIECE_BYTES:
+                            one.add(channel.data)
+                        else:
+                            for start, stop in channel.step_ranges(_PIECE_BYTES):
+                                one.add(channel.read_steps(start, stop))
+                        found[key] = one
+        except DATA_ERRORS as error:
+            return error
+        return found
 
 
 def load_stats(where: str | os.PathLike[str], ds: EpisodeDataset | None = None) -> Stats:

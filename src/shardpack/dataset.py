@@ -16,6 +16,7 @@ from xxhash import xxh64_intdigest
 from shard_format import display
 from shard_format.cache import open_with_room
 from shard_format.errors import (
+    DATA_ERRORS,
     Closed,
     DuplicateName,
     EntryNotFound,
@@ -30,6 +31,7 @@ from shard_format.sources import files_to_keep, is_url
 from shardpack._index import sorted_lookup
 from shardpack._switch import finish_replacements
 from shardpack.reader import ShardPackReader, read_footer
+from shardpack.sets import SUFFIX as _SET_SUFFIX
 from shardpack.sets import ShardSet, is_set_file
 
 if TYPE_CHECKING:
@@ -499,7 +501,7 @@ def expand(shards: Shards) -> list[Any]:
     """List the single shards, in order.
 
     Text with `{000000..000973}` is a range of numbers with the same number of digits, both ends included; text
-    with `*`, `?` or `[` is a pattern of local names, in natural order; a folder means all its `.shardpack` files. If a file
+    with `*`, `?` or `[` is a pattern of names, in natural order; a folder means all its `.shardpack` files. If a file
     has exactly that name, it means the file; a set file means its shards.
 
     Raises:
@@ -510,7 +512,7 @@ def expand(shards: Shards) -> list[Any]:
 
 def expand_set_files(text: str) -> list[str]:
     """The set files that a path, URL or pattern means."""
-    return [one for one in _expand(text) if is_set_file(one)]
+    return [one for one in _expand(text, None) if is_set_file(one)]
 
 
 class _FoundShard(NamedTuple):
@@ -527,7 +529,7 @@ class _FoundShard(NamedTuple):
 def _find_shards(
     shards: Shards, limits: Limits, options: Mapping[str, Any] | None
 ) -> Iterator[_FoundShard]:
-    for one in _expand(shards):
+    for one in _expand(shards, options):
         if isinstance(one, _FoundShard):
             yield one
         elif is_set_file(one):
@@ -538,10 +540,10 @@ def _find_shards(
             yield _FoundShard(one)
 
 
-def _expand(shards: Shards) -> list[Any]:
+def _expand(shards: Shards, options: Mapping[str, Any] | None) -> list[Any]:
     """The single files; a set file is one of them."""
     if isinstance(shards, (str, os.PathLike)):
-        return _expand_text(os.fspath(shards))
+        return _expand_text(os.fspath(shards), options)
     if isinstance(shards, _FoundShard):
         return [shards]
     if isinstance(shards, (list, tuple)) or (
@@ -550,16 +552,16 @@ def _expand(shards: Shards) -> list[Any]:
         and not hasattr(shards, "read_at")
         and not hasattr(shards, "read")
     ):
-        found = [one for part in shards for one in _expand(part)]
+        found = [one for part in shards for one in _expand(part, options)]
         if not found:
             raise InvalidArgument("expected at least one shard to open", found="an empty list")
         return found
     return [shards]
 
 
-def _expand_text(text: str) -> list[str]:
-    keep = is_set_file if is_set_file(text) else _is_shard
-    return expand_names(text, _SUFFIX, enter=lambda _: False, keep=keep)
+def _expand_text(text: str, options: Mapping[str, Any] | None) -> list[str]:
+    suffix, keep = (_SET_SUFFIX, is_set_file) if is_set_file(text) else (_SUFFIX, _is_shard)
+    return expand_names(text, suffix, enter=lambda _: False, keep=keep, storage_options=options)
 
 
 def _is_shard(path: str) -> bool:
@@ -596,7 +598,7 @@ def find_repeated_keys(
             for number in numbers:
                 try:
                     key = reader.record(number).key
-                except ShardError:  # damaged; checking the record shows it
+                except DATA_ERRORS:  # damaged; checking the record shows it
                     continue
                 other = seen.setdefault(key, path)
                 if other != path:

@@ -13,23 +13,15 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
 import pickle
-import signal
-import threading
-import time
-import traceback
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
-from itertools import islice
-from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
-from shard_format.errors import InvalidArgument, ShardError, ShardIOError, is_shortage, shorten
+from shard_format.errors import InvalidArgument, ShardError, ShardIOError, must_stop, shorten
+from shard_format.executors import Executor, Failure, LocalExecutor, WorkerLost
+from shard_format.parallel import available_processors
 from shardpack._record_encoder import EncodedRecord, RecordEncoder
 from shardpack.dataset import Dataset
 from shardpack.writer import output_name
@@ -37,8 +29,6 @@ from shardpack.writer_set import ShardWriterSet, how_to_continue
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from concurrent.futures import Future
-    from multiprocessing.connection import Connection
     from multiprocessing.context import BaseContext
 
     from shard_format.codecs import Compression
@@ -52,12 +42,6 @@ Item = TypeVar("Item")
 _MOST_FAILED_KEPT: Final = 1000
 _LONGEST_SHOWN: Final = 120
 _A_SAMPLE: Final = "(key, entries), (key, entries, metadata) or a shardpack.Sample"
-# Neighbouring items go to a process together, for about this much work: handing them over takes 100 µs.
-_RUN_SECONDS: Final = 0.02
-_RUN_BYTES: Final = 1 << 20
-_MOST_ITEMS_IN_RUN: Final = 32
-# Runs for each process that are under way, or made and waiting for an earlier one.
-_RUNS_AHEAD: Final = 3
 _ENCODER_OPTIONS: Final = ("alignment", "compression", "max_record_bytes")
 _AT_TOP_LEVEL: Final = (
     "define it at the top level of an importable module, or use processes=0 to stay in this process"
@@ -128,6 +112,7 @@ def pack(
     on_error: Literal["raise", "skip"] = "raise",
     progress: Callable[[int], None] | None = None,
     multiprocessing_context: str | BaseContext | None = None,
+    executor: Executor | None = None,
     **options: Any,  # noqa: ANN401 - checked by the writer
 ) -> PackResult:
     """Make samples of items and write them into shards, in the order of the items.
@@ -153,10 +138,12 @@ def pack(
             are left out and counted.
         on_error: `"raise"`, or `"skip"` to leave out items for which `make` raises an error or returns what cannot
             be stored. They are counted, listed in the result, and reported to the logger `shardpack`. A lack of
-            memory or of file descriptors is always raised: it is not about the item.
+            memory or of file descriptors, and a `TransportError`, are always raised: they are not about the item.
         progress: called with the number of items that are done since the last call: `tqdm.update` fits.
         multiprocessing_context: how processes are started: `"fork"`, `"spawn"` or `"forkserver"`; None for Python's
             default.
+        executor: makes and encodes the samples elsewhere, such as `shard_format.executors.RayExecutor()`; this
+            process writes them. Takes the place of `processes`.
         options: what `ShardWriterSet` takes: `overwrite`, `max_bytes`, `max_records`, `compression`, `alignment`,
             `metadata`, `created`, `fsync` and so on.
 
@@ -174,17 +161,20 @@ def pack(
         )
     encoding = {option: options[option] for option in _ENCODER_OPTIONS if option in options}
     function = SampleFunction(make, RecordEncoder(name, **encoding))
-    pool: _ProcessPool | None = None
-    count = _process_count(processes)
-    if count > 1:
-        pool = _ProcessPool(function, count, multiprocessing_context, name)
+    if executor is None:
+        executor = _local_executor(_process_count(processes), multiprocessing_context, name)
     with (
         ShardWriterSet(output, append=append, **options) as writer,
         Dataset(writer.kept) if writer.kept else nullcontext() as earlier,
     ):
         run = _PackRun(name, writer, earlier, on_error, progress)
         works = run.works(items, key)
-        with closing(_make_here(function, works) if pool is None else pool.make(works)) as made:
+        made = (
+            _make_here(function, works)
+            if executor is None
+            else _make_elsewhere(function, works, executor, name)
+        )
+        with closing(made):
             for part in made:
                 run.take(part)
     run.result.paths = writer.paths
@@ -193,9 +183,7 @@ def pack(
 
 def _process_count(processes: int | None) -> int:
     if processes is None:
-        if hasattr(os, "sched_getaffinity"):
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
+        return available_processors()
     if processes < 0:
         raise InvalidArgument("processes is too small", expected="0 or more", found=processes)
     return processes
@@ -230,7 +218,7 @@ class _Made(NamedTuple):
     records: list[EncodedRecord]
     is_done: bool
     """There are no more."""
-    failure: MakeFailure | None = None
+    failure: Failure | None = None
     """The error that ended the item."""
 
 
@@ -327,12 +315,12 @@ class _PackRun:
             raise
         self.result.records += 1
 
-    def _fail(self, work: _Work, failure: MakeFailure, samples: int) -> None:
+    def _fail(self, work: _Work, failure: Failure, samples: int) -> None:
         cause = failure.cause
-        if is_shortage(cause) and isinstance(cause, OSError):
+        if must_stop(cause) and isinstance(cause, OSError):
             raise ShardIOError.wrap(cause, f"make failed for {work}", self._name) from cause
-        if self._on_error == "raise" or is_shortage(cause):
-            skipping = "" if is_shortage(cause) else "on_error='skip' leaves such items out; "
+        if self._on_error == "raise" or must_stop(cause):
+            skipping = "" if must_stop(cause) else "on_error='skip' leaves such items out; "
             raise ShardError(
                 f"make failed for {work}: {failure.summary}",
                 path=self._name,
@@ -353,58 +341,6 @@ class _PackRun:
 
 
 # --- making samples
-
-
-class RemoteTraceback(Exception):
-    """Where in a worker process an error was raised; the cause of that error, so that it is shown."""
-
-    def __str__(self) -> str:
-        return f"\n{self.args[0]}"
-
-
-class MakeFailure(NamedTuple):
-    """An error of `make` that can go from one process to another."""
-
-    summary: str
-    """Its class and message in one line."""
-    error: BaseException | None
-    """None if it was raised in another process."""
-    pickled: bytes = b""
-    """The error of another process, if it can be pickled."""
-    trace: str = ""
-    """Where it was raised in another process."""
-
-    @classmethod
-    def of(cls, error: BaseException) -> MakeFailure:
-        """An error of this process."""
-        message = " ".join(str(error).split())
-        summary = type(error).__name__ + (f": {message}" if message else "")
-        return cls(summary, error)
-
-    def to_send(self) -> MakeFailure:
-        """The same in a form that can always be pickled."""
-        assert self.error is not None
-        trace = "".join(traceback.format_exception(self.error))
-        try:
-            pickled = pickle.dumps(self.error)
-        except Exception:  # noqa: BLE001 - a foreign class
-            pickled = b""
-        return MakeFailure(self.summary, None, pickled, trace)
-
-    @property
-    def cause(self) -> BaseException:
-        """The original error, with its traceback if it is from another process."""
-        if self.error is not None:
-            return self.error
-        remote = RemoteTraceback(self.trace)
-        try:
-            error = pickle.loads(self.pickled)
-        except Exception:  # noqa: BLE001 - a foreign class; the traceback has the text
-            return remote
-        if not isinstance(error, BaseException):
-            return remote
-        error.__cause__ = remote
-        return error
 
 
 class SampleFunction:
@@ -465,227 +401,101 @@ def _make_here(function: SampleFunction, works: Iterable[_Work]) -> Generator[_M
             for record in function.records(work.item):
                 yield _Made(work, [record], False)
         except Exception as error:  # noqa: BLE001 - `on_error` decides
-            failure = MakeFailure.of(error)
+            failure = Failure.of(error)
         yield _Made(work, [], True, failure)
 
 
 # --- in several processes
 
 
-class _RunResult(NamedTuple):
-    """What a worker process has made of a run of items."""
-
-    items: list[tuple[list[EncodedRecord], MakeFailure | None]]
-    seconds: float
-
-
-class _ProcessPool:
-    """Makes the records of items in other processes, and returns them in the order of the items.
+class _ItemMaker:
+    """Makes the records of a pickled item, in a worker process.
 
     Args:
-        function: makes the records.
-        processes: how many to start.
-        context: how to start them; None for Python's default.
-        name: the output, for errors.
+        function: makes the records; pickled until it is first needed, unless the process is a fork.
     """
 
-    def __init__(
-        self, function: SampleFunction, processes: int, context: str | BaseContext | None, name: str
-    ) -> None:
-        if multiprocessing.current_process().daemon:
-            raise InvalidArgument(
-                "this is a daemonic worker process, which cannot start processes",
-                path=name,
-                hint="use processes=0 to make the samples in this process",
-            )
-        self._context = _context_of(context)
-        self._function: SampleFunction | bytes = function
-        if self._context.get_start_method() != "fork":
-            self._function = _pickled(function, "make", name)
-        self._processes = processes
-        self._name = name
-        self._run_length = 1
+    def __init__(self, function: SampleFunction | bytes) -> None:
+        self._function = function
 
-    def make(self, works: Iterator[_Work]) -> Generator[_Made, None, None]:
-        """Make the records of all items. All processes end when this does."""
-        # Not more processes than there is work for.
-        first = list(islice(iter(lambda: self._next_run(works), []), self._processes))
-        if not first:
-            return
-        stop_reader, stop_writer = self._context.Pipe(duplex=False)
-        executor = ProcessPoolExecutor(
-            len(first),
-            mp_context=self._context,
-            initializer=_start_worker,
-            initargs=(self._function, stop_reader),
-        )
-        runs: deque[tuple[list[_Work], Future[_RunResult | MakeFailure]]] = deque()
-        waiting = deque(first)
-        has_begun = is_done = False
-        try:
-            while True:
-                while len(runs) < _RUNS_AHEAD * self._processes:
-                    run = waiting.popleft() if waiting else self._next_run(works)
-                    if not run:
-                        break
-                    with _interrupts_later():
-                        future = executor.submit(_make_run, [data for _, data in run])
-                    runs.append(([work for work, _ in run], future))
-                if not runs:
-                    break
-                yield from self._taken(*runs[0])
-                runs.popleft()
-                has_begun = True
-            is_done = True
-        except BrokenProcessPool as error:
-            raise self._process_ended(runs, has_begun) from error
-        finally:
-            if not is_done:
-                stop_writer.send_bytes(b"stop")
-            executor.shutdown(cancel_futures=True)
-            stop_reader.close()
-            stop_writer.close()
-
-    def _next_run(self, works: Iterator[_Work]) -> list[tuple[_Work, bytes]]:
-        """The next items for one process, pickled."""
-        run: list[tuple[_Work, bytes]] = []
-        size = 0
-        while len(run) < self._run_length and size < _RUN_BYTES:
-            work = next(works, None)
-            if work is None:
-                break
-            data = _pickled(work.item, work, self._name)
-            run.append((work, data))
-            size += len(data)
-        return run
-
-    def _taken(
-        self, works: list[_Work], future: Future[_RunResult | MakeFailure]
-    ) -> Iterator[_Made]:
-        result = future.result()
-        if isinstance(result, MakeFailure):
-            raise InvalidArgument(
-                f"make cannot be used in a worker process: {result.summary}",
-                path=self._name,
-                hint=_AT_TOP_LEVEL,
-            ) from result.cause
-        size = 0
-        for work, (records, failure) in zip(works, result.items, strict=True):
-            size += sum(record.size for record in records)
-            yield _Made(work, records, True, failure)
-        wanted = min(_RUN_SECONDS / max(result.seconds, 1e-6), _RUN_BYTES / max(size, 1))
-        self._run_length = max(1, min(int(wanted * len(works)), _MOST_ITEMS_IN_RUN))
-
-    def _process_ended(
-        self, runs: Iterable[tuple[list[_Work], Any]], has_begun: bool
-    ) -> ShardError:
-        """A process has ended without being stopped."""
-        works = [work for run, _ in runs for work in run]
-        if not works:
-            doing = ""
-        elif len(works) == 1:
-            doing = f" while it made {works[0]}"
-        else:
-            doing = f" while it made one of the items {works[0].number} to {works[-1].number}"
-        hint = "if the system ran out of memory, use fewer processes; "
-        if not has_begun:
-            hint += f"{_BELOW_MAIN}; "
-        return ShardIOError(
-            f"a worker process was killed or ended by itself{doing}",
-            path=self._name,
-            hint=hint + how_to_continue(self._name),
-        )
-
-
-_function: SampleFunction | bytes | None = None
-"""In a worker process: makes the records; pickled until it is first needed, unless the process is a fork."""
-
-
-def _start_worker(function: SampleFunction | bytes, stop: Connection) -> None:
-    global _function
-    _function = function
-    # A terminal sends an interrupt to all processes; the first one stops the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    threading.Thread(target=_end_with_parent, args=(stop,), daemon=True).start()
-
-
-_exit_lock = threading.Lock()
-_is_making = False
-_is_stopped = False
-
-
-def _end_with_parent(stop: Connection) -> None:
-    """End this process when the first one has ended, or asks for it while records are being made.
-
-    A process that ended while it sends its records would leave the first one waiting for the rest of them.
-    """
-    global _is_stopped
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    if parent.sentinel not in wait([parent.sentinel, stop]):
-        with _exit_lock:
-            _is_stopped = True
-            if _is_making:
-                os._exit(1)
-        wait([parent.sentinel])
-    os._exit(1)
-
-
-@contextmanager
-def _making() -> Iterator[None]:
-    """While records are made, `_end_with_parent` may end this process."""
-    global _is_making
-    with _exit_lock:
-        if _is_stopped:
-            os._exit(1)
-        _is_making = True
-    try:
-        yield
-    finally:
-        with _exit_lock:
-            _is_making = False
-
-
-def _make_run(items: list[bytes]) -> _RunResult | MakeFailure:
-    """Make the records of some pickled items, in a worker process."""
-    global _function
-    start = time.perf_counter()
-    made: list[tuple[list[EncodedRecord], MakeFailure | None]] = []
-    with _making():
-        if isinstance(_function, bytes):
+    def __call__(self, item: bytes) -> tuple[list[EncodedRecord], Failure | None] | Failure:
+        """The records, with the error that ended the item; or only an error if the function cannot be loaded."""
+        if isinstance(self._function, bytes):
             try:
-                _function = pickle.loads(_function)
+                self._function = pickle.loads(self._function)
             except Exception as error:  # noqa: BLE001 - goes to the first process
-                return MakeFailure.of(error).to_send()
-        assert isinstance(_function, SampleFunction)
-        for item in items:
-            records: list[EncodedRecord] = []
-            failure = None
-            try:
-                # Those before an error stay in the list.
-                records.extend(
-                    record._replace(parts=[b"".join(record.parts)])
-                    for record in _function.records(pickle.loads(item))
-                )
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - goes to the first process
-                failure = MakeFailure.of(error).to_send()
-            made.append((records, failure))
-    return _RunResult(made, time.perf_counter() - start)
+                return Failure.of(error).to_send()
+        assert isinstance(self._function, SampleFunction)
+        records: list[EncodedRecord] = []
+        failure = None
+        try:
+            # Those before an error stay in the list.
+            records.extend(
+                record._replace(parts=[b"".join(record.parts)])
+                for record in self._function.records(pickle.loads(item))
+            )
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - goes to the first process
+            failure = Failure.of(error).to_send()
+        return records, failure
 
 
-@contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """A process that is started here gets no interrupt until it ignores them."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _make_elsewhere(
+    function: SampleFunction, works: Iterator[_Work], executor: Executor, name: str
+) -> Generator[_Made, None, None]:
+    """Make the records of all items in other processes; they come in the order of the items."""
+    waiting: dict[int, _Work] = {}
+
+    def items() -> Iterator[bytes]:
+        for place, work in enumerate(works):
+            waiting[place] = work
+            yield _pickled(work.item, work, name)
+
+    maker = _ItemMaker(function)
+    if isinstance(executor, LocalExecutor) and not executor.forks:
+        maker = _ItemMaker(_pickled(function, "make", name))
     try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with closing(executor.run(maker, items(), in_order=True)) as made:
+            for place, result in made:
+                work = waiting.pop(place)
+                if isinstance(result, Failure):
+                    raise InvalidArgument(
+                        f"make cannot be used in a worker process: {result.summary}",
+                        path=name,
+                        hint=_AT_TOP_LEVEL,
+                    ) from result.cause
+                yield _Made(work, result[0], True, result[1])
+    except WorkerLost as error:
+        raise _process_ended([waiting[place] for place in error.numbers], error, name) from error
+
+
+def _process_ended(works: list[_Work], error: WorkerLost, name: str) -> ShardError:
+    """A process has ended without being stopped."""
+    doing = f"{works[0]}"
+    if len(works) > 1:
+        doing = f"one of the items {works[0].number} to {works[-1].number}"
+    hint = "if the system ran out of memory, use fewer processes; "
+    if not error.has_begun:
+        hint += f"{_BELOW_MAIN}; "
+    return ShardIOError(
+        f"a worker process was killed or ended by itself while it made {doing}",
+        path=name,
+        found=error.found,
+        hint=hint + how_to_continue(name),
+    )
+
+
+def _local_executor(
+    processes: int, context: str | BaseContext | None, name: str
+) -> LocalExecutor | None:
+    if processes <= 1:
+        return None
+    if multiprocessing.current_process().daemon:
+        raise InvalidArgument(
+            "this is a daemonic worker process, which cannot start processes",
+            path=name,
+            hint="use processes=0 to make the samples in this process",
+        )
+    return LocalExecutor(processes, context=_context_of(context))
 
 
 def _context_of(context: str | BaseContext | None) -> BaseContext:

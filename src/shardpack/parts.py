@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from shard_format.errors import InvalidArgument, LimitExceeded
+from shard_format.listing import list_names
 from shard_format.manifest import FileReference
+from shard_format.sources import is_url
 from shardpack._switch import finish_replacements, move_into_place
 from shardpack.dataset import find_repeated_keys
 from shardpack.reader import ShardPackReader, read_footer
@@ -27,7 +29,6 @@ from shardpack.sets import (
     WrittenShards,
     can_be_listed,
     count_numbers,
-    list_names,
     merge_schemas,
     numbered_files,
     parts_folder,
@@ -48,16 +49,23 @@ _PART_FILE: Final = re.compile(r"\d+-of-\d+" + re.escape(SUFFIX))
 
 
 def commit(
-    output: str | os.PathLike[str], *, overwrite: bool = False, fsync: bool = True
+    output: str | os.PathLike[str],
+    *,
+    parts: Sequence[str] | None = None,
+    overwrite: bool = False,
+    fsync: bool = True,
 ) -> WrittenShards:
     """Make a set of the parts that several writers have written.
 
-    The shards get their names in the set, in the order of the parts; no shard is copied. Readers find the set that was
+    The shards get their names in the set, in the order of the parts; no shard is copied, except within an object store, which
+    cannot rename. Readers find the set that was
     there before until all of the new one is in place, even if this process dies: then the next one that opens the set
     finishes the work. Call it again if you are not sure.
 
     Args:
         output: the set, `"train-%06d.shardpack"`, as the writers of the parts were given it.
+        parts: names of set files in the folder of the parts (`shardpack.sets.parts_folder`), in the order that the set
+            shall have; for engines that do not number parts. If left out, the numbered parts, all of which must be there.
         overwrite: True replaces a set that is there.
         fsync: False skips syncing to disk.
 
@@ -76,16 +84,24 @@ def commit(
     folder = os.path.dirname(name % 0)
     staging = parts_folder(name)
     target = set_path(name)
-    was_unfinished = finish_replacements([folder, staging])
-    found = _read_parts(staging)
+    was_unfinished = not is_url(name) and finish_replacements([folder, staging])
+    found = _read_parts(staging, parts)
     earlier = read_own_set(target, os.path.basename(name))
     if earlier is not None and (_are_committed(found, earlier) if found else was_unfinished):
-        for part in found:
-            with contextlib.suppress(OSError):
-                os.unlink(part.path)
+        _remove_parts(found)
         return WrittenShards(earlier.locations(), earlier.fields["records"])
-    parts = _check_parts(found, staging, os.path.basename(name))
+    if parts is None:
+        found = _number_parts(found, staging, os.path.basename(name))
+    _check_shards(found)
     existing = numbered_files(name)
+    if is_url(name) and earlier is None:
+        existing = []  # what a killed call has copied is copied again
+    if existing and is_url(name):
+        raise InvalidArgument(
+            "a set in an object store cannot be replaced: readers would see parts of both",
+            path=existing[0],
+            hint="write the new set under another name, then delete the old one",
+        )
     if existing and not overwrite:
         raise InvalidArgument(
             "there are shards of this name already",
@@ -93,7 +109,7 @@ def commit(
             hint="pass overwrite=True to replace them",
             command="give --force to replace them",
         )
-    rows, moves = _renamed(parts, name)
+    rows, moves = _renamed(found, name)
     if len(rows) > MOST_SHARDS:
         raise LimitExceeded(
             "the set has too many shards",
@@ -103,16 +119,24 @@ def commit(
             rule="P-SET-5",
         )
     for path in (name % number for number in range(len(existing), len(rows))):
-        if os.path.lexists(path):  # after a gap in the numbers
+        if not is_url(path) and os.path.lexists(path):  # after a gap in the numbers
             raise InvalidArgument("another shard is in the way", path=path, hint="remove it")
-    schema = merge_schemas(part.fields.get("schema") for part in parts)
+    schema = merge_schemas(part.fields.get("schema") for part in found)
     fields = {
-        "created": min(part.fields["created"] for part in parts),
+        "created": min(part.fields["created"] for part in found),
         "name": os.path.basename(name),
-        "revision": parts[0].label.revision,
-        "user": parts[0].fields["user"],
+        "revision": found[0].label.revision,
+        "user": found[0].fields["user"],
         **({} if schema is None else {"schema": schema}),
     }
+    if is_url(name):
+        from shard_format.remote import copy_url
+
+        for staged, new in moves:
+            copy_url(f"{staging}/{staged}", f"{folder}/{new}")
+        write_set_file(target, rows, fields, fsync=fsync)
+        _remove_parts(found)
+        return WrittenShards([name % number for number in range(len(rows))], records_of(rows))
     staged = os.path.join(staging, "set" + SUFFIX)
     write_set_file(staged, rows, fields, fsync=fsync)
     moved = {staged for staged, _ in moves}
@@ -121,15 +145,30 @@ def commit(
         [*moves, (os.path.basename(staged), os.path.basename(target))],
         lambda: [os.path.basename(path) for path in numbered_files(name)],
         leftovers=[
-            *(os.path.basename(part.path) for part in parts),
-            *(shard for part in parts for shard in part.names if shard not in moved),
+            *(os.path.basename(part.path) for part in found),
+            *(shard for part in found for shard in part.names if shard not in moved),
         ],
         fsync=fsync,
     )
     return WrittenShards([name % number for number in range(len(rows))], records_of(rows))
 
 
-def _read_parts(folder: str) -> list[ShardSet]:
+def _remove_parts(parts: Sequence[ShardSet]) -> None:
+    """Delete what is left of parts that are in their set."""
+    for part in parts:
+        if is_url(part.path):
+            from shard_format.remote import delete_url
+
+            for location in (*part.locations(), part.path):
+                delete_url(location)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(part.path)
+
+
+def _read_parts(folder: str, names: Sequence[str] | None) -> list[ShardSet]:
+    if names is not None:
+        return [ShardSet.read(os.path.join(folder, name)) for name in names]
     return [
         ShardSet.read(os.path.join(folder, name))
         for name in list_names(folder)
@@ -147,11 +186,12 @@ def _are_committed(parts: list[ShardSet], earlier: ShardSet) -> bool:
         if reference.extra["records"]
     ]
     return bool(shards) and all(
-        sha256 in known and not os.path.exists(location) for location, sha256 in shards
+        sha256 in known and (is_url(location) or not os.path.exists(location))
+        for location, sha256 in shards
     )
 
 
-def _check_parts(found: list[ShardSet], folder: str, name: str) -> list[ShardSet]:
+def _number_parts(found: list[ShardSet], folder: str, name: str) -> list[ShardSet]:
     """The parts in order, after everything that must be so is so (P-SET-10)."""
     hint = "write it with label=SetLabel(revision, part, parts)"
     command = "write it with 'shardpack create --part K/N'"
@@ -193,7 +233,11 @@ def _check_parts(found: list[ShardSet], folder: str, name: str) -> list[ShardSet
             hint=hint,
             command=command,
         )
-    parts = [by_number[number] for number in sorted(by_number)]
+    return [by_number[number] for number in sorted(by_number)]
+
+
+def _check_shards(parts: list[ShardSet]) -> None:
+    """Refuse parts whose shards are not all there, or have a key twice."""
     paths: list[str] = []
     for part in parts:
         for number, location in enumerate(part.locations()):
@@ -206,7 +250,6 @@ def _check_parts(found: list[ShardSet], folder: str, name: str) -> list[ShardSet
             hashes.append(np.array(shard.key_lookup()[0]))
     for error in find_repeated_keys(paths, hashes):
         raise error
-    return parts
 
 
 def _renamed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from itertools import pairwise
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any, Final
@@ -51,6 +52,7 @@ FORMAT_VERSION: Final = VERSION
 
 # One read of this size opens a typical shard.
 _TAIL: Final = 1 << 16
+_PIECE_BYTES: Final = 8 << 20
 # Remote records that are read in order are fetched in runs of up to this many bytes.
 _WINDOW: Final = 8 << 20
 # Remote records up to this size are fetched whole: a request costs more than the bytes.
@@ -210,6 +212,21 @@ class ShardPackReader:
     def get_index(self) -> Sequence[int]:
         """Where each record starts: one integer per record, a view of the file."""
         return self._bounds()[: self._count]
+
+    def pieces(self, stop: int) -> Iterator[bytes | memoryview]:
+        """The bytes of the file from its beginning to `stop`, in pieces of 8 MiB."""
+        self._open_index()
+        view, slices = self._shard.view, self._shard.slices
+        for start in range(0, stop, _PIECE_BYTES):
+            end = min(stop, start + _PIECE_BYTES)
+            yield slices[start:end] if view is None else view[start:end]
+
+    def sha256(self) -> str:
+        """The SHA-256 of the file, which is read whole."""
+        digest = hashlib.sha256()
+        for piece in self.pieces(self.footer.total_size):
+            digest.update(piece)
+        return digest.hexdigest()
 
     def read_record_at_offset(self, offset: int) -> Record:
         """The record that starts at this byte."""

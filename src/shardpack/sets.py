@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from shard_format.canonical_json import canonical
 from shard_format.errors import (
+    DATA_ERRORS,
     BadMetadata,
     InvalidArgument,
     LimitExceeded,
@@ -28,7 +29,7 @@ from shard_format.errors import (
     UnsupportedVersion,
     shorten,
 )
-from shard_format.listing import natural_key
+from shard_format.listing import is_there, list_names, natural_key
 from shard_format.manifest import FileReference, Manifest
 from shard_format.opening import open_source
 from shard_format.reader import ShardReader
@@ -58,6 +59,7 @@ __all__ = [
     "is_set_file",
     "merge_schemas",
     "numbered_files",
+    "part_file",
     "parts_folder",
     "set_files_in",
     "set_path",
@@ -143,10 +145,13 @@ def can_be_listed(output: str) -> bool:
     return is_set(base) and _unsafe_name(base) is None
 
 
-def numbered_files(pattern: str, first: int = 0) -> list[str]:
+def numbered_files(
+    pattern: str, first: int = 0, storage_options: Mapping[str, Any] | None = None
+) -> list[str]:
     """The files of a set that exist, from the first number on without a gap."""
     found: list[str] = []
-    while os.path.exists(path := pattern % (first + len(found))):
+    names = set(list_names(os.path.dirname(pattern % first), storage_options))
+    while os.path.basename(path := pattern % (first + len(found))) in names:
         found.append(path)
     return found
 
@@ -209,6 +214,12 @@ class SetLabel(NamedTuple):
         folder = parts_folder(output).replace("%", "%%")
         width = len(str(self.parts))
         return os.path.join(folder, f"{self.part:0{width}d}-of-{self.parts}-%06d{_SHARD_SUFFIX}")
+
+
+def part_file(output: str, label: SetLabel) -> str:
+    """The set file of a part."""
+    folder, base = os.path.split(label.output(output) % 0)
+    return os.path.join(folder, base.rpartition("-")[0] + SUFFIX)
 
 
 # --- reading
@@ -402,17 +413,19 @@ class ShardSet:
         return replace(self, manifest=alone, footers=(self.footers[number],))
 
 
-def read_own_set(path: str, name: str) -> ShardSet | None:
+def read_own_set(
+    path: str, name: str, storage_options: Mapping[str, Any] | None = None
+) -> ShardSet | None:
     """The set file of the set of this name; None if it does not exist, or is so damaged that it can be replaced.
 
     Raises:
         InvalidArgument: it is the set file of another set.
     """
-    if not os.path.lexists(path):
+    if not is_there(path, storage_options):
         return None
     try:
-        found = ShardSet.read(path)
-    except ShardError:
+        found = ShardSet.read(path, storage_options=storage_options)
+    except DATA_ERRORS:
         return None
     if found.fields["name"] != name:
         raise InvalidArgument(
@@ -428,13 +441,6 @@ def read_own_set(path: str, name: str) -> ShardSet | None:
 def set_files_in(folder: str) -> list[str]:
     """The set files of a folder."""
     return [os.path.join(folder, name) for name in list_names(folder) if name.endswith(SUFFIX)]
-
-
-def list_names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder or os.curdir), key=natural_key)
-    except OSError:
-        return []
 
 
 def _fitting(pattern: str, names: Iterable[str]) -> dict[str, int]:
@@ -573,14 +579,22 @@ class SetWriter:
         first: number of the first shard.
         created, user: as in the index of the shards.
         label: revision and part.
+        storage_options: for URLs.
 
     Raises:
         InvalidArgument: the set file of another set has the name that this one needs.
     """
 
     def __init__(
-        self, output: str, first: int, created: str, user: Mapping[str, Any], label: SetLabel
+        self,
+        output: str,
+        first: int,
+        created: str,
+        user: Mapping[str, Any],
+        label: SetLabel,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
+        self._storage_options = storage_options
         self._output = label.output(output)
         self._label = label
         self._created = created
@@ -589,8 +603,7 @@ class SetWriter:
         self.path = set_path(self._output, first)
         """Where the set file will be."""
         if label.part:
-            folder, base = os.path.split(self._output % 0)
-            self.path = os.path.join(folder, base.rpartition("-")[0] + SUFFIX)
+            self.path = part_file(output, label)
         self._rows: list[FileReference] = []
         self._schemas: list[object] = []
         self._found: ShardSet | None = None
@@ -598,7 +611,7 @@ class SetWriter:
 
     def _read_known(self) -> dict[str, FileReference]:
         """The rows of the set file that is there, by name."""
-        self._found = found = read_own_set(self.path, self._name)
+        self._found = found = read_own_set(self.path, self._name, self._storage_options)
         return {} if found is None else {row.uri: row for row in found.manifest.files}
 
     def make_room(self) -> None:
@@ -637,9 +650,7 @@ class SetWriter:
         if known is not None and known.extra.get("footer") == footer.pack().hex():
             sha256 = str(known.sha256)
         else:
-            sha256 = str(
-                FileReference.to_file(path, relative_to=os.path.dirname(path) or ".").sha256
-            )
+            sha256 = shard.sha256()
         self.add(path, sha256, footer, shard.metadata.get("schema"))
 
     def write(self, path: str | None = None, *, fsync: bool) -> None:
@@ -660,6 +671,7 @@ class SetWriter:
                 **({"part": label.part, "parts": label.parts} if label.part else {}),
             },
             fsync=fsync,
+            storage_options=self._storage_options,
         )
 
     def _is_same(self, found: ShardSet) -> bool:
@@ -672,10 +684,16 @@ class SetWriter:
 
 
 def write_set_file(
-    path: str, rows: Sequence[FileReference], fields: Mapping[str, Any], *, fsync: bool
+    path: str,
+    rows: Sequence[FileReference],
+    fields: Mapping[str, Any],
+    *,
+    fsync: bool,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     known = {"format": FORMAT, "version": _VERSION, "records": records_of(rows)}
-    Manifest(rows, {**fields, **known}).write(path, fsync=fsync)
+    manifest = Manifest(rows, {**fields, **known})
+    manifest.write(path, fsync=fsync, storage_options=storage_options)
 
 
 def records_of(rows: Iterable[FileReference]) -> int:

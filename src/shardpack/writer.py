@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, Union
 import numpy as np
 from xxhash import xxh64_intdigest
 
-from shard_format.atomic import AtomicFile, claim_space, copy_range, write_all
+from shard_format.atomic import AtomicFile, claim_space, write_all
 from shard_format.canonical_json import canonical
 from shard_format.errors import (
     Closed,
@@ -26,8 +26,9 @@ from shard_format.errors import (
     ShardIOError,
     shorten,
 )
+from shard_format.listing import is_there
 from shard_format.registry import DEFAULT_LIMITS
-from shard_format.sources import FileSource, open_regular
+from shard_format.sources import FileSource
 from shard_format.writer_input import NameSet
 from shardpack._index import build_index, unknown_fields
 from shardpack._layout import (
@@ -221,6 +222,7 @@ class ShardPackWriter(RecordWriter):
         overwrite: True replaces the file when the new one is complete. Without either, a file that is there is an
             error.
         fsync: False skips syncing to disk: faster, but a power failure can lose the file.
+        storage_options: for a URL of an object store, as `shard_format.remote.open_url` takes them.
     """
 
     def __init__(
@@ -232,8 +234,10 @@ class ShardPackWriter(RecordWriter):
         append: bool = False,
         overwrite: bool = False,
         fsync: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
         **encoding: Unpack[EncodingOptions],
     ) -> None:
+        self._storage_options = storage_options
         self._file: AtomicFile | None = None
         self._stream: BinaryIO | None = None
         self._closed = False
@@ -272,9 +276,11 @@ class ShardPackWriter(RecordWriter):
             self._stream = path
             return
         self._refuse_existing("the file exists")
-        existing = ShardPackReader(self.name) if append and os.path.exists(self.name) else None
+        existing = None
+        if append and is_there(self.name, storage_options):
+            existing = ShardPackReader(self.name, storage_options=storage_options)
         try:
-            self._file = AtomicFile(path, fsync=fsync)
+            self._file = AtomicFile(path, fsync=fsync, storage_options=storage_options)
             if existing is not None:
                 self._continue(existing)
         except BaseException:
@@ -285,7 +291,7 @@ class ShardPackWriter(RecordWriter):
                 existing.close()
 
     def _refuse_existing(self, problem: str) -> None:
-        if self._keeps_others and os.path.lexists(self.name):
+        if self._keeps_others and is_there(self.name, self._storage_options):
             raise InvalidArgument(
                 problem,
                 path=self.name,
@@ -336,11 +342,10 @@ class ShardPackWriter(RecordWriter):
         self._schema.continue_from(fields.get("schema"), len(existing))
         end = existing.footer.index_offset
         try:
-            descriptor, _ = open_regular(self.name)
-            try:
-                copy_range(descriptor, 0, end, self._file.descriptor)
-            finally:
-                os.close(descriptor)
+            for piece in existing.pieces(end):
+                write_all(self._file.descriptor, [piece])
+        except ShardError:
+            raise
         except OSError as error:
             raise ShardIOError.wrap(error, "cannot copy the records", self.name) from error
         self._position = self._written = end

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shard_format.errors import Closed, InvalidArgument
+from shard_format.listing import is_there
+from shard_format.sources import is_url
 from shard_format.writer_input import NameSet
 from shardpack._switch import Replacement, finish_replacements
 from shardpack.dataset import Dataset
@@ -47,7 +49,8 @@ class ShardWriterSet(RecordWriter):
     set or the complete new one, never a part: the next process that opens the set finishes the switch.
 
     Args:
-        output: `"train-%06d.shardpack"` for a set of shards; a name without a number, or an open file, for one file.
+        output: `"train-%06d.shardpack"` for a set of shards; a name without a number, or an open file, for one file. A
+            URL of an object store is fine, too.
         max_bytes: start a new shard before the file would grow above this. A larger record gets its own shard.
         max_records: start a new shard after this many records. One file ignores both limits.
         append: True keeps the shards that are there and continues after them.
@@ -106,15 +109,25 @@ class ShardWriterSet(RecordWriter):
             self.kept = [self.output] if self._records else []
             return
         self._folder = os.path.dirname(self.path_of(first))
-        finish_replacements([self._folder])
+        storage = options.get("storage_options")
+        if not is_url(self._folder):
+            finish_replacements([self._folder])
         if can_be_listed(self.output):
             user = options.get("metadata") or {}
-            self._set = SetWriter(whole, first, options["created"], user, label)
-        existing = numbered_files(self.output, first)
+            self._set = SetWriter(whole, first, options["created"], user, label, storage)
+        existing = numbered_files(self.output, first, storage)
         if existing and overwrite:
-            base = os.path.basename(self.output)
-            self._replacement = Replacement(self._folder, base, fsync=options.get("fsync", True))
+            if is_url(self.output) and not label.part:
+                raise InvalidArgument(
+                    "a set in an object store cannot be replaced: readers would see parts of both",
+                    path=existing[0],
+                    hint="write the new set under another name, then delete the old one",
+                )
             self._replaced = existing
+            if not is_url(self.output):  # else a part, which nobody reads before it is committed
+                base = os.path.basename(self.output)
+                fsync = options.get("fsync", True)
+                self._replacement = Replacement(self._folder, base, fsync=fsync)
         elif existing and not append:
             raise InvalidArgument(
                 "there are shards of this name already",
@@ -135,7 +148,7 @@ class ShardWriterSet(RecordWriter):
         self.kept = list(existing)
         self._finished = existing
         self._number += len(existing)
-        self._earlier = Dataset(existing)
+        self._earlier = Dataset(existing, storage_options=self._options.get("storage_options"))
         self._records = len(self._earlier)
         hashes = []
         for path, shard in zip(existing, self._earlier.shards, strict=True):
@@ -160,7 +173,8 @@ class ShardWriterSet(RecordWriter):
 
     def _start_shard(self) -> ShardPackWriter:
         path = self.path_of(self._number)
-        if os.path.lexists(path) and path not in self._replaced:  # after a gap in the numbers
+        if path not in self._replaced and is_there(path, self._options.get("storage_options")):
+            # After a gap in the numbers.
             raise InvalidArgument(
                 "another shard is in the way",
                 path=path,
@@ -184,7 +198,9 @@ class ShardWriterSet(RecordWriter):
         if self._earlier is None or len(self._earlier.shards) != len(self._finished):
             if self._earlier is not None:
                 self._earlier.close()
-            self._earlier = Dataset(self._finished)
+            self._earlier = Dataset(
+                self._finished, storage_options=self._options.get("storage_options")
+            )
         return key in self._earlier
 
     def _finish_shard(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shard_format import ShardReader
 from shard_format.atomic import switched
 from shard_format.errors import InvalidArgument, ShardError
+from shard_format.listing import path_of_url
 from shard_format.registry import DEFAULT_LIMITS, Limits, Role
 from shard_format.sources import was_replaced
 from wshard._blocks import Extra
@@ -153,7 +154,7 @@ def save_wshard(
 
     Args:
         episode: what to save.
-        path: where; an existing file is replaced at the end.
+        path: where, also a URL of an object store; an existing file is replaced at the end.
         compression: None keeps the stored form of unchanged blocks and stores new ones raw. `"none"` (every array a
             view of the file), `"zstd"`, `"zstd:LEVEL"`, `"lz4"` and `"auto"`, which tries what suits each block,
             encode all blocks anew, and `"keep"` is the same as None. Or a mapping of block names, channel names or
@@ -166,14 +167,14 @@ def save_wshard(
             of video are; or a mapping as for `compression`. None chooses by size.
         identity: whether to store the episode's identity; None keeps it if the loaded file had one.
         fsync: False skips syncing to disk: faster, but a power failure can lose the file.
-        options: alignment, threads and limits.
+        options: alignment, threads, limits, and storage options for a URL.
 
     Raises:
         InvalidArgument: names the channel that cannot be saved, and why; or the sidecars that would no longer fit;
             or the file was changed since the episode was loaded from it.
         EntryNotFound: `compression` or `steps_per_frame` names a block that the episode does not have.
     """
-    location = os.fspath(path)
+    location = path_of_url(os.fspath(path))
     policy = StoragePolicy(compression, profile, steps_per_frame)
     with changing(location) as sidecars:
         own = _readers_of(episode, sidecars)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
+from shard_format.atomic import make_parent
 from shard_format.errors import DATA_ERRORS, FileMissing, InvalidArgument, ShardIOError
 from shard_format.listing import walk_folder
 from shard_format.sources import open_regular, read_file
@@ -49,7 +50,7 @@ def reserve(path: str) -> bool:
     """
     partial = path + PARTIAL_SUFFIX
     try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        make_parent(path)
         os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
     except FileExistsError:
         return False  # it is being recorded, or waits to be recovered

@@ -7,7 +7,14 @@ from functools import cached_property, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format.errors import BadProfile, FormatError, InvalidArgument, ShardError, SizeMismatch
+from shard_format.errors import (
+    DATA_ERRORS,
+    BadProfile,
+    FormatError,
+    InvalidArgument,
+    ShardError,
+    SizeMismatch,
+)
 from shard_format.identity import IDENTITY_ENTRY
 from shard_format.registry import Role
 from wshard._blocks import Extra, FileBlock
@@ -162,7 +169,7 @@ def _check_backed(length: int, reader: ShardReader, sizes: Mapping[str, int]) ->
         if size >= length:
             try:
                 reader.check_sizes(name)
-            except ShardError:  # its size is a mere claim too
+            except DATA_ERRORS:  # its size is a mere claim too
                 continue
             return
     raise SizeMismatch(

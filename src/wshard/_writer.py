@@ -18,7 +18,7 @@ from wshard._plan_episode import plan_entries
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from shard_format.schema import Schema
     from wshard._blocks import StoredBlock
@@ -43,6 +43,8 @@ class FileOptions:
     """How many threads compress; None for one per processor, up to 8."""
     limits: Limits = DEFAULT_LIMITS
     """Raise `max_decompressed_bytes` for compressed blocks above 1 GiB."""
+    storage_options: Mapping[str, Any] | None = None
+    """For a URL of an object store, as `load_wshard` takes them."""
 
 
 DEFAULT_OPTIONS: Final = FileOptions()
@@ -81,7 +83,10 @@ def write_episode(
         identity=identity,
         fsync=fsync,
         options=WriterOptions(
-            schema=kept_schema(origin), limits=options.limits, threads=options.threads
+            schema=kept_schema(origin),
+            limits=options.limits,
+            threads=options.threads,
+            storage_options=options.storage_options,
         ),
     ) as writer:
         _write(writer, entries, policy, origin, identity)

@@ -161,7 +161,7 @@ def test_a_kill_after_the_switch_loses_neither_target_nor_report(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("wshard.convert._engine._write_reports", stop)
+        patch.setattr("wshard.convert.ConversionReport.save", stop)
         with pytest.raises(KeyboardInterrupt):
             convert(source, target, OWN, options=ConvertOptions(overwrite=True))
     assert len(os.listdir(target)) == 6

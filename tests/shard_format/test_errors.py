@@ -9,7 +9,16 @@ import re
 import pytest
 
 from shard_format import ShardReader, errors
-from shard_format.errors import EntryNotFound, MissingExtra, ShardError, ShardIOError, shorten
+from shard_format.errors import (
+    DATA_ERRORS,
+    EntryNotFound,
+    MissingExtra,
+    ShardError,
+    ShardIOError,
+    TransportError,
+    must_stop,
+    shorten,
+)
 from tests.shard_format.support import REPOSITORY, HandMade, Row
 
 # Classes that group others; no file ever causes one of them as such.
@@ -207,3 +216,24 @@ class TestSystemErrors:
         error = MissingExtra("a problem", path="a.shard", hint="pip install")
         assert isinstance(error, ImportError)
         assert str(error) == "a.shard: a problem; pip install"
+
+    @pytest.mark.parametrize(
+        "kind",
+        [ConnectionRefusedError, ConnectionResetError, ConnectionAbortedError, TimeoutError],
+    )
+    def test_a_network_that_fails_is_a_transport_error(self, kind: type[OSError]) -> None:
+        error = ShardIOError.wrap(kind(errno.ECONNRESET, "text"), "cannot read", "a.shard")
+        assert isinstance(error, TransportError)
+        assert error.errno == errno.ECONNRESET
+        again = ShardIOError.wrap(error, "make failed", "out")
+        assert isinstance(again, TransportError)
+        assert "a.shard: cannot read: text" in str(again)
+
+    def test_a_scan_stops_at_what_is_not_about_the_data(self) -> None:
+        """No error of the data is one of them, so a scan either leaves out or stops."""
+        for kind in all_classes().values():
+            is_transport = kind is TransportError
+            assert must_stop(kind("a problem")) == is_transport
+            assert not (is_transport and issubclass(kind, DATA_ERRORS))
+        assert must_stop(MemoryError())
+        assert must_stop(OSError(errno.EMFILE, "text"))

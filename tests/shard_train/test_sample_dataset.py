@@ -43,7 +43,8 @@ from tests.shardpack.support import (
 from wshard import Episode, save_wshard
 
 if TYPE_CHECKING:
-    from tests.shard_format.test_remote import Bucket, Handler
+    from tests.shard_format.test_remote import Handler
+    from tests.stores.servers import Bucket
 
 REPOSITORY = Path(__file__).parents[2]
 COUNT = 23

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 import shardpack
 from shard_format.errors import InvalidArgument, LimitExceeded, ShardError, ShardIOError
+from shard_format.executors import RUNS_AHEAD, LocalExecutor
 from shardpack import ShardPackWriter, ShardWriterSet, pack
-from shardpack.packing import _MOST_ITEMS_IN_RUN, _RUNS_AHEAD, PackResult
+from shardpack.packing import PackResult
 from tests.shardpack import packing_makers as makers
 from tests.shardpack.support import CREATED
 
@@ -171,7 +172,7 @@ class TestMemory:
     """Items are read a little ahead, and what is made waits for what is written."""
 
     @pytest.mark.parametrize(
-        ("processes", "most"), [(0, 0), (2, 2 * _RUNS_AHEAD * _MOST_ITEMS_IN_RUN)]
+        ("processes", "most"), [(0, 0), (2, 2 * RUNS_AHEAD * LocalExecutor.most_in_run)]
     )
     def test_a_generator_is_read_only_so_far_ahead(
         self, tmp_path: Path, processes: int, most: int

@@ -38,6 +38,7 @@ typedef enum shard_code {
     SHARD_MISSING_EXTRA, /* an optional package is not installed */
     SHARD_CLOSED, /* the reader or writer is closed */
     SHARD_IO_ERROR, /* the operating system reported an error: not found, no space, no permission */
+    SHARD_TRANSPORT_ERROR, /* the network or a server failed: not reached, no answer in time, a broken connection, an unusable answer */
     SHARD_CODE_COUNT
 } shard_code;
 
@@ -75,7 +76,8 @@ typedef enum shard_code {
     X(SHARD_INVALID_ARGUMENT, "invalid_argument") \
     X(SHARD_MISSING_EXTRA, "missing_extra") \
     X(SHARD_CLOSED, "closed") \
-    X(SHARD_IO_ERROR, "io_error")
+    X(SHARD_IO_ERROR, "io_error") \
+    X(SHARD_TRANSPORT_ERROR, "transport_error")
 
 /* What checking tools report about files that can be read, as bits. */
 enum {

@@ -73,6 +73,8 @@ const (
 	CodeClosed Code = "closed"
 	// CodeIOError: the operating system reported an error: not found, no space, no permission.
 	CodeIOError Code = "io_error"
+	// CodeTransportError: the network or a server failed: not reached, no answer in time, a broken connection, an unusable answer.
+	CodeTransportError Code = "transport_error"
 )
 
 // The codes of warnings, which checking tools report.

@@ -72,6 +72,8 @@ pub enum Code {
     Closed,
     /// The operating system reported an error: not found, no space, no permission.
     IoError,
+    /// The network or a server failed: not reached, no answer in time, a broken connection, an unusable answer.
+    TransportError,
 }
 
 impl Code {
@@ -110,6 +112,7 @@ impl Code {
         Code::MissingExtra,
         Code::Closed,
         Code::IoError,
+        Code::TransportError,
     ];
 
     /// The code as every language spells it.
@@ -148,6 +151,7 @@ impl Code {
             Code::MissingExtra => "missing_extra",
             Code::Closed => "closed",
             Code::IoError => "io_error",
+            Code::TransportError => "transport_error",
         }
     }
 }

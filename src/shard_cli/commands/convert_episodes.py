@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from shard_cli import arguments as arg
 from shard_cli.exits import Exit
+from shard_cli.jobs import executor_of, is_elsewhere
 from shard_cli.text import count, printable, size
 
 if TYPE_CHECKING:
@@ -49,7 +50,15 @@ def _options(args: argparse.Namespace) -> ConvertOptions:
         video=args.video,
         mapping=None if args.map is None else load_mapping(args.map),
         compression=args.compression,
+        part=_part(args.part),
+        executor=executor_of(args) if is_elsewhere(args) else None,
     )
+
+
+def _part(text: str | None) -> tuple[int, int] | None:
+    from shard_cli.pack_output import parse_part
+
+    return None if text is None else parse_part(text)
 
 
 def _episodes(text: str | None) -> slice:
@@ -82,6 +91,8 @@ def _convert(args: argparse.Namespace, console: Console, options: ConvertOptions
             progress=bar.update,
             pack=pack,
         )
+    if args.part is not None:
+        console.note(f"this is part {args.part}; 'wshard commit' makes {args.target} of all parts")
     return _report(report, console)
 
 
@@ -127,6 +138,12 @@ def _report(report: ConversionReport, console: Console) -> Exit:
     lines.append(f"  report: {printable(report.target)}.report.txt")
     console.report(report.as_json(), *lines)
     return Exit.IO if report.failed else Exit.OK
+
+
+def _run_commit(args: argparse.Namespace, console: Console) -> Exit:
+    from wshard.convert import commit_parts
+
+    return _report(commit_parts(args.target), console)
 
 
 def _show_fields(args: argparse.Namespace, console: Console, options: ConvertOptions) -> Exit:
@@ -213,11 +230,11 @@ CONVERT = arg.Command(
         arg.option(
             "-j --jobs N", "convert N episodes at the same time (default: one for each processor)"
         ),
+        *arg.ENGINE,
         arg.option(
-            "--engine",
-            "where the work is done (default: local)",
-            choices=("local",),
-            default="local",
+            "--part K/N",
+            "convert only the K-th of N parts, while other machines convert the others; 'wshard commit' then "
+            "makes DST of them",
         ),
         arg.flag(
             "--resume", "keep finished episodes, and go on with those of a run that was stopped"
@@ -258,7 +275,21 @@ wshard convert D4RL/door/human-v2 door                        # Minari to episod
 wshard convert lerobot/pusht pusht --jobs 8 --verify           # LeRobot, checked
 wshard convert door door.hdf5 --to robomimic                   # episodes to robomimic
 wshard convert demo.hdf5 demo.shardpack --pack 1G              # into packs
+wshard convert lerobot/droid droid --part 3/64 --resume        # on the third of 64 machines
 wshard convert data.h5 map.json --suggest-map                  # any HDF5: first a mapping
 wshard convert data.h5 episodes --map map.json --dry-run       # what would become of each field
+""",
+)
+COMMIT = arg.Command(
+    "commit",
+    _run_commit,
+    (arg.positional("target", "DST", "the folder, as 'wshard convert --part' was given it"),),
+    """
+make a folder of parts that machines converted
+
+Checks that all parts are there and complete. Then moves their episodes into one folder, which gets
+its name in one step. No episode is copied. Give the command again if it was killed.
+
+wshard commit droid  # after 'wshard convert … droid --part 1/64' to '--part 64/64'
 """,
 )

@@ -12,6 +12,7 @@ from shard_cli import arguments as arg
 from shard_cli import pack_output
 from shard_cli.exits import Exit
 from shard_cli.files import STDIN, kind_of, read_argument
+from shard_cli.jobs import executor_of, is_elsewhere
 from shard_cli.text import count, duration, percent, printable, size
 
 if TYPE_CHECKING:
@@ -309,9 +310,9 @@ def split_name(
 
 
 def _reason(error: OSError) -> str:
-    from shard_format.errors import is_shortage
+    from shard_format.errors import must_stop
 
-    if is_shortage(error):  # not about this file
+    if must_stop(error):  # not about this file
         raise error
     return (error.strerror or str(error)).lower()
 
@@ -625,6 +626,7 @@ def _pack(
             output,
             read_group,
             processes=args.jobs or (None if is_heavy else 0),
+            executor=executor_of(args) if is_elsewhere(args) else None,
             on_error="skip" if args.skip_unreadable else "raise",
             progress=lambda done: add(sum(next(sizes) for _ in range(done))),
             refuse_full="first" not in options,
@@ -724,6 +726,7 @@ SHARDPACK = arg.Command(
         ),
         arg.flag("--skip-large", "leave out records above the size limit; exit code 3"),
         arg.JOBS,
+        *arg.ENGINE,
         arg.DRY_RUN,
     ),
     """

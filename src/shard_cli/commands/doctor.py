@@ -229,6 +229,7 @@ WSHARD = arg.Command(
         arg.flag("--clean", "remove hidden temporary files that killed writers left in folders"),
         arg.repeated("--ignore CODE,…", "leave out findings with these codes, even errors"),
         arg.JOBS,
+        *arg.ENGINE,
         arg.MAX_DECOMPRESSED,
     ),
     """

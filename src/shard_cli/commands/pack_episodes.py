@@ -9,6 +9,7 @@ from shard_cli import arguments as arg
 from shard_cli import pack_output
 from shard_cli.exits import Exit
 from shard_cli.files import known_size
+from shard_cli.jobs import executor_of, is_elsewhere
 from shard_cli.text import count
 
 if TYPE_CHECKING:
@@ -19,9 +20,13 @@ if TYPE_CHECKING:
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
     from shard_cli.kinds.model import MOST_SHOWN
-    from shard_train.packed_episodes import pack_episodes
+    from shard_train.packed_episodes import listing_revision, pack_episodes
     from shardpack.files import walk
 
+    label = pack_output.set_label(args)
+    if label is not None and label.part and os.path.isdir(args.folder):
+        label = pack_output.set_label(args, listing_revision(args.folder))
+    args.label = label
     # What is not a folder is refused below.
     items = walk(args.folder) if os.path.isdir(args.folder) else []
     total = sum(known_size(item.path) for item in items)
@@ -33,6 +38,7 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
             args.folder,
             output,
             progress=bar.adding_to(total),
+            executor=executor_of(args) if is_elsewhere(args) or (args.jobs or 1) > 1 else None,
             **options,
         )
     shown = found.left_out if console.verbose else found.left_out[:MOST_SHOWN]
@@ -67,6 +73,15 @@ PACK_EPISODES = arg.Command(
             "--resume --append",
             "keep the shards that exist and pack only episodes that are not in them",
         ),
+        arg.option(
+            "--part K/N",
+            "write only the K-th of N parts, which other machines write at the same time; "
+            "'shardpack commit' then makes a set of them",
+        ),
+        arg.option(
+            "-j --jobs N", "write N parts at the same time, and make a set of them (default: 1)"
+        ),
+        *arg.ENGINE,
     ),
     """
 put the episodes of a folder into shards
@@ -76,5 +91,6 @@ run/ep_7.wshard has the key run/ep_7. 'shardpack extract' restores the files byt
 
 shardpack pack-episodes recordings -o episodes-%06d.shardpack           # shards of 1 GiB
 shardpack pack-episodes recordings -o episodes-%06d.shardpack --resume  # add what was recorded since
+shardpack pack-episodes recordings -o episodes-%06d.shardpack --part 3/16  # on the third of 16 machines
 """,
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shard_cli import arguments as arg
 from shard_cli.exits import Exit
 from shard_cli.files import refuse_overwrite
+from shard_cli.jobs import executor_of, is_elsewhere
 from shard_cli.text import count, fit, percent, printable, size
 
 if TYPE_CHECKING:
@@ -66,7 +67,13 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     if stats is None:
         label = f"stats {folder or count(len(ds.paths), 'episode')}"
         with console.progress(label) as bar:
-            stats = compute_stats(ds, quantiles=shares, threads=args.jobs, progress=bar.update)
+            stats = compute_stats(
+                ds,
+                quantiles=shares,
+                threads=args.jobs,
+                progress=bar.update,
+                executor=executor_of(args) if is_elsewhere(args) else None,
+            )
         save_stats(stats, output)
     if not console.as_json:
         _show(stats, console)
@@ -326,6 +333,7 @@ WSHARD = arg.Command(
         ),
         arg.force("compute the statistics again and replace those that exist"),
         arg.JOBS,
+        *arg.ENGINE,
     ),
     """
 show and save mean, range and quantiles of channels

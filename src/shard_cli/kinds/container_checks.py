@@ -15,6 +15,7 @@ from shard_cli.kinds.pack_checks import check_shard, checked
 from shard_cli.text import count, coverage, fit, printable, size
 from shard_format import Manifest, Role, ShardError, signing, verify_identity
 from shard_format.codecs import Codec, Compression, compress
+from shard_format.errors import ShardIOError
 from shard_format.findings import Report
 from shard_format.identity import IDENTITY_ENTRY, Identity
 from shard_format.salvage import salvage
@@ -208,7 +209,7 @@ def _diagnose(path: str, args: argparse.Namespace, console: Console) -> Diagnosi
                     others += _advise_identity(verify_identity(reader, progress=bar.update))
     except ShardError as error:
         errors.insert(0, error)
-        if not opens and error.code != "io_error":
+        if not opens and not isinstance(error, ShardIOError):
             # The header as far as it can be read, and the entries that survive.
             with suppress(ShardError):  # a folder or a pipe: the first error reports it
                 salvaged = salvage(path, limits_of(args))

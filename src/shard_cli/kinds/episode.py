@@ -13,7 +13,7 @@ import numpy as np
 from shard_cli.episode_options import find
 from shard_cli.exits import EXPLANATIONS, error_fields
 from shard_cli.files import known_size
-from shard_cli.jobs import in_order, threads_in_each
+from shard_cli.jobs import executor_of, in_order, is_elsewhere, threads_in_each
 from shard_cli.kinds.entries import iter_rows
 from shard_cli.kinds.model import (
     Change,
@@ -578,7 +578,8 @@ def _examine_all(
 ) -> Iterator[EpisodeReport]:
     targets = find(arguments)
     work = partial(_report, args=args, threads=threads_in_each(args.jobs, len(targets)))
-    return in_order(targets, work, args.jobs, console)
+    executor = executor_of(args) if is_elsewhere(args) else None
+    return in_order(targets, work, args.jobs, console, executor=executor)
 
 
 def _report(

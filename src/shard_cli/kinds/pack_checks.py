@@ -12,7 +12,7 @@ import shardpack
 from shard_cli.files import known_size
 from shard_cli.kinds.model import Checked, Problem
 from shard_cli.text import count, size
-from shard_format.errors import BadOffset, ShardError, shorten
+from shard_format.errors import BadOffset, ShardError, must_stop, shorten
 from shard_format.sources import is_url
 
 if TYPE_CHECKING:
@@ -48,10 +48,12 @@ class ShardCheck:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Keeps an error: one damaged part does not hide the others."""
+        """Keeps an error: one damaged part does not hide the others. Only a failing network, or a shortage, does."""
         try:
             yield
         except ShardError as error:
+            if must_stop(error):
+                raise
             self.errors.append(error)
 
 
@@ -85,7 +87,7 @@ def check_shard(target: Target, progress: Progress, *, limits: Limits) -> ShardC
     """Reads all of a shard; that it does not open is a result, too. Can run in another process."""
     found = ShardCheck(target.path)
     listed = target.listed
-    with found.noting():
+    try:
         # First: a file that is another one need not be read as a shard.
         if listed is not None and target.is_hashed and not is_url(target.path):
             listed.check_place(0, target.path)
@@ -93,6 +95,8 @@ def check_shard(target: Target, progress: Progress, *, limits: Limits) -> ShardC
         _check_content(found, progress, limits)
         if listed is not None and found.footer is not None:
             listed.check_footer(0, found.footer, target.path)
+    except ShardError as error:
+        found.errors.append(error)
     return found
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shard_format import Codec
 from shard_format.atomic import TEMPORARY, is_abandoned
-from shard_format.errors import InvalidArgument, ShardError, ShardIOError
+from shard_format.errors import InvalidArgument, ShardError, ShardIOError, TransportError
 from shard_format.sources import FileSource, is_url, open_regular
 from wshard import load_wshard, save_wshard
 from wshard.catalogue import NO_PACK
@@ -199,6 +199,8 @@ class EpisodeCache:
             self._verified[key] = made.st_ino
             self._total += made.st_size
         except (ShardError, OSError) as error:
+            if isinstance(error, TransportError):  # the source fails, not the cache
+                raise
             name = store.locations[number]
             self._report(error, "%s: not copied to the cache, and read where it is: %s", name)
             return False

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
+    from numpy.typing import NDArray
+
     from shard_format.errors import ShardError
     from wshard._episode import Episode
     from wshard.catalogue._index import OpenPack
@@ -73,6 +75,11 @@ class EpisodeTable(Sequence[EpisodeInfo]):
     def paths(self) -> Sequence[str]:
         """The file of each episode; in a pack the pack, a slash and the file name it had."""
         return self._catalogue.locations
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The bytes of each episode's file."""
+        return np.array(self._catalogue.rows["size"], np.int64)
 
     def open(self, number: int) -> Episode:
         """Opens an episode; close it when you are done."""

@@ -86,7 +86,7 @@ class CatalogueOpener:
         """Return the catalogue of the files, which is up to date, and saved if it was not."""
         if isinstance(files, (str, os.PathLike)) and os.fspath(files).endswith(INDEX_SUFFIX):
             return self._of_index(os.fspath(files))
-        found = find_files(files)
+        found = find_files(files, self.storage_options)
         if isinstance(found, str):
             return self._of_folder(found)
         listing = list_files(found)

@@ -113,15 +113,20 @@ class EpisodeListing:
 # --- which files
 
 
-def find_files(files: Files) -> str | list[str]:
+def find_files(files: Files, storage_options: Mapping[str, Any] | None = None) -> str | list[str]:
     """Return the one folder that is meant, or the single files.
+
+    Args:
+        files: what the caller gave.
+        storage_options: for URLs, as for `load_wshard`.
 
     Raises:
         InvalidArgument: the argument is not files, or a pattern finds nothing.
     """
     if isinstance(files, (str, os.PathLike)):
         text = os.fspath(files)
-        return text if not is_url(text) and os.path.isdir(text) else _expand(text)
+        is_folder = not is_url(text) and os.path.isdir(text)
+        return text if is_folder else _expand(text, storage_options)
     parts: list[Any] = list(files) if hasattr(files, "__iter__") else [files]
     if not all(isinstance(part, (str, os.PathLike)) for part in parts):
         raise InvalidArgument(
@@ -136,22 +141,23 @@ def find_files(files: Files) -> str | list[str]:
                 path=os.fspath(part),
                 hint="pass the index alone, or the folders and packs themselves",
             )
-    found = [one for part in parts for one in _expand(os.fspath(part))]
+    found = [one for part in parts for one in _expand(os.fspath(part), storage_options)]
     if not found:
         raise InvalidArgument("no files to open", found="an empty list")
     return found
 
 
-def _expand(text: str) -> list[str]:
+def _expand(text: str, storage_options: Mapping[str, Any] | None) -> list[str]:
     return expand(
         text,
         (_EPISODE, _PACK),
         enter=lambda name: not name.endswith(_SIDECARS),
         keep=lambda path: (
-            _SIDECARS + os.sep not in path
+            _SIDECARS + ("/" if is_url(path) else os.sep) not in path
             and not path.endswith(INDEX_SUFFIX)
             and not path.endswith(_SET_FILE)
         ),
+        storage_options=storage_options,
     )
 
 

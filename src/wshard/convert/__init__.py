@@ -14,6 +14,7 @@ from wshard.convert._door import formats, read, read_only_episode, write
 from wshard.convert._engine import ConvertOptions, convert
 from wshard.convert._mapped_hdf5 import load_mapping, suggest_mapping
 from wshard.convert._model import ConversionReport, ConvertedEpisode, FieldChange, Format
+from wshard.convert._parts import commit_parts
 from wshard.convert._registry import detect
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "ConvertedEpisode",
     "FieldChange",
     "Format",
+    "commit_parts",
     "convert",
     "detect",
     "formats",

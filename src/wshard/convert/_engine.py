@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import multiprocessing
 import os
-import signal
-import threading
 from collections import Counter
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from xxhash import xxh3_128
 
-from shard_format.atomic import write_file
+from shard_format.atomic import make_parent
 from shard_format.errors import (
     DATA_ERRORS,
     BadValue,
     InvalidArgument,
-    ShardIOError,
     check_choice,
 )
+from shard_format.executors import Executor, LocalExecutor
 from shard_format.parallel import available_threads
 from wshard._channels import is_frames
 from wshard._files import save_wshard
@@ -42,13 +36,12 @@ from wshard.convert._model import (
     WriteOptions,
 )
 from wshard.convert._own import SUFFIX, file_name
+from wshard.convert._parts import part_folder, part_of
 from wshard.convert._registry import detect, format_named, format_of
 from wshard.convert._work import WorkFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-    from concurrent.futures import Future
-    from multiprocessing.connection import Connection
 
     from wshard._episode import Episode
     from wshard._plan_episode import PlannedEntry
@@ -90,6 +83,11 @@ class ConvertOptions:
     """For files without a known layout, which field becomes what; see docs/formats.md."""
     compression: str | None = None
     """Of WShard files, as `save_wshard` takes it; None for the training profile."""
+    part: tuple[int, int] | None = None
+    """`(3, 16)` converts only the third of 16 parts of the episodes, to a folder beside the target; `commit_parts` makes
+    the target when all parts are there. Several machines can so work on one conversion."""
+    executor: Executor | None = None
+    """Makes WShard files instead of `jobs` processes: `shard_format.executors.make_executor("ray")`."""
 
     def reading(self) -> ReadOptions:
         """The part of it that readers need."""
@@ -164,6 +162,15 @@ def convert(
         # A name without an ending is a folder of our own files.
         to = format_of(final).name if os.path.splitext(final)[1] and pack is None else _OWN
     wanted = format_named(to)
+    if chosen.part is not None:
+        if wanted.name != _OWN or pack is not None or final.endswith(SUFFIX):
+            raise InvalidArgument(
+                "only a folder of WShard files can be made in parts",
+                path=final,
+                hint="make the folder in parts, and convert or pack it then",
+            )
+        final = part_folder(final, chosen.part)
+        make_parent(final)
     if chosen.verify and not wanted.reads:
         raise InvalidArgument(f"{wanted.title} can be written, not read: nothing to verify with")
     if not chosen.resume:
@@ -182,7 +189,7 @@ def convert(
             else:
                 run.to_other_format(wanted)
         # Before the work folder goes: after a kill here, `resume` still has the report.
-        _write_reports(report)
+        report.save()
     return report
 
 
@@ -240,7 +247,7 @@ class _Conversion:
 
     def from_source(self, source: DatasetReader) -> Iterator[ConvertedEpisode]:
         names = source.names()
-        numbers = range(len(names))[self._options.episodes]
+        numbers = self._numbers(names)
         is_meant = _condition(self._options.where)
         for done, number in enumerate(numbers):
             self._progress(done, len(numbers))
@@ -256,6 +263,12 @@ class _Conversion:
             self.report.add(episode.changes)
             yield episode
         self._progress(len(numbers), len(numbers))
+
+    def _numbers(self, names: Sequence[str]) -> range:
+        """Which episodes to convert."""
+        numbers = range(len(names))[self._options.episodes]
+        part = self._options.part
+        return numbers if part is None else numbers[part_of(len(numbers), part)]
 
     def _from_files(self, files: Sequence[str]) -> Iterator[Episode]:
         for done, file in enumerate(files):
@@ -311,7 +324,7 @@ class _Conversion:
     def _make_files(self, source: DatasetReader, *, passes: int = 1) -> list[str]:
         """Converts each episode to a file, in several processes, unless an earlier run did; returns their names."""
         work, names = self._work, list(source.names())
-        numbers = range(len(names))[self._options.episodes]
+        numbers = self._numbers(names)
         # From all names: the file of an episode does not depend on which others are chosen.
         all_files = _file_names(names)
         done: dict[str, _Done] = {}
@@ -349,59 +362,42 @@ class _Conversion:
 
     def _results(self, tasks: Sequence[tuple[int, str, str]]) -> Iterator[tuple[str, _Done]]:
         """What became of each episode, as soon as it is known."""
-        chosen, report = self._options, self.report
-        work = (report.source, report.format, self._work.episodes, chosen)
-        jobs = min(chosen.jobs or available_threads(), len(tasks))
-        if jobs <= 1:
-            with closing(_Worker(*work)) as worker:
-                for number, file, name in tasks:
-                    yield file, worker.convert(number, file, name)
-            return
-        # Spawned, not forked: the same on every system, whatever threads a library has started.
-        context = multiprocessing.get_context("spawn")
-        # The processes end when this end of the pipe is closed, also if this process is killed.
-        stop, keep = context.Pipe(duplex=False)
-        executor = ProcessPoolExecutor(jobs, context, _start_worker, (stop, *work))
-        try:
-            remaining = iter(tasks)
-            pending: dict[Future[_Done], str] = {}
-            while True:
-                # A few more than are worked on, so that no process waits for this one.
-                for task in islice(remaining, 3 * jobs - len(pending)):
-                    pending[executor.submit(_convert_one, task)] = task[1]
-                if not pending:
-                    break
-                for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                    yield pending.pop(future), future.result()
-        except BrokenProcessPool:
-            raise ShardIOError(
-                "a process that converted episodes was killed",
-                hint="the machine may have run out of memory: use fewer jobs, and resume. A script that uses several jobs "
-                "must call this below if __name__ == '__main__'",
-            ) from None
-        finally:
-            keep.close()
-            executor.shutdown(wait=True, cancel_futures=True)
-            stop.close()
+        executor = self._options.executor
+        if executor is None:
+            executor = LocalExecutor(min(self._options.jobs or available_threads(), len(tasks)))
+        report = self.report
+        worker = _Worker(report.source, report.format, self._work.episodes, self._options)
+        # Only of one that works in this process; others are closed with their processes.
+        with closing(worker), closing(executor.run(worker, tasks)) as results:
+            for number, done in results:
+                yield tasks[number][1], done
 
 
 # --- in each process
 
 
 class _Worker:
-    """Converts episodes of one dataset."""
+    """Converts episodes of one dataset, which each process opens once. Can be pickled before it is called."""
 
     def __init__(self, source: str, form: str, folder: str, options: ConvertOptions) -> None:
-        self._source = open_source(source, form, options.reading())
+        self._open = partial(open_source, source, form, options.reading())
+        self._source: DatasetReader | None = None
         self._folder = folder
-        self._options = options
-        self._is_meant = _condition(options.where)
+        # Not the executor, which stays where it is.
+        self._options = replace(options, executor=None)
+        self._where = options.where
 
-    def convert(self, number: int, file: str, name: str) -> _Done:
+    def __call__(self, task: tuple[int, str, str]) -> _Done:
         """Converts one episode; an error of the data is part of the result unless it shall be raised."""
+        if self._source is None:
+            self._source = self._open()
+            self._is_meant = _condition(self._where)
+        return self._convert(self._source, *task)
+
+    def _convert(self, source: DatasetReader, number: int, file: str, name: str) -> _Done:
         path = os.path.join(self._folder, file)
         try:
-            with read_one(self._source, number) as episode:
+            with read_one(source, number) as episode:
                 if not self._is_meant(episode):
                     return _Done(name, is_chosen=False)
                 changes = (*episode.changes, *self._save(episode, path))
@@ -433,25 +429,8 @@ class _Worker:
 
     def close(self) -> None:
         """Closes the dataset."""
-        self._source.close()
-
-
-_worker: _Worker | None = None
-
-
-def _start_worker(
-    stop: Connection, source: str, form: str, folder: str, options: ConvertOptions
-) -> None:
-    global _worker
-    # An interrupt goes to all processes of the terminal; the first of them ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(stop,), daemon=True).start()
-    _worker = _Worker(source, form, folder, options)
-
-
-def _end_with(stop: Connection) -> None:
-    stop.poll(None)
-    os._exit(1)
+        if self._source is not None:
+            self._source.close()
 
 
 def _pictures(episode: Episode) -> list[str]:
@@ -465,11 +444,6 @@ def _pictures(episode: Episode) -> list[str]:
         and len(channel.step_shape) == 3
         and channel.step_shape[2] == 3
     ]
-
-
-def _convert_one(task: tuple[int, str, str]) -> _Done:
-    assert _worker is not None
-    return _worker.convert(*task)
 
 
 # --- comparing
@@ -557,12 +531,3 @@ def _is_there(path: str, done: _Done) -> bool:
         return os.path.getsize(path) == done.nbytes
     except OSError:
         return False
-
-
-def _write_reports(report: ConversionReport) -> None:
-    """The report as JSON and as text, beside the target."""
-    for ending, text in (
-        ("json", json.dumps(report.as_json(), indent=1)),
-        ("txt", report.as_text()),
-    ):
-        write_file(f"{report.target}.report.{ending}", [f"{text}\n".encode()], fsync=False)

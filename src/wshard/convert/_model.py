@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from shard_format.atomic import write_file
 from shard_format.errors import BadMetadata, InvalidArgument, ShardIOError
 from shard_format.sources import read_file
 from wshard._episode import Episode
@@ -351,6 +352,14 @@ class ConversionReport:
                 {**asdict(change), "episodes": count} for change, count in self.changes.items()
             ],
         }
+
+    def save(self) -> None:
+        """Writes it as JSON and as text, beside the target."""
+        for ending, text in (
+            ("json", json.dumps(self.as_json(), indent=1)),
+            ("txt", self.as_text()),
+        ):
+            write_file(f"{self.target}.report.{ending}", [f"{text}\n".encode()], fsync=False)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> ConversionReport:

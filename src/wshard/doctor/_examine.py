@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from shard_format import ShardReader
-from shard_format.errors import ShardError
+from shard_format.errors import ShardError, must_stop
 from shard_format.parallel import map_in_order, thread_count
 from shard_format.registry import Role
 from wshard._files import open_wshard
@@ -67,6 +67,9 @@ def examine(
         options: the thresholds.
         progress: called with the bytes done and the bytes in all, never by two threads at once.
         threads: how many threads may be used; None for one per processor, up to 8.
+
+    Raises:
+        TransportError: the network or a server failed, which says nothing about the episode.
     """
     if isinstance(source, Episode):
         found = Findings(source.origin.path if source.origin is not None else "", options)
@@ -211,6 +214,8 @@ def _open_broken(
     try:
         return _complete(open_wshard(source, sidecars=False, threads=threads), found), None
     except ShardError as error:
+        if must_stop(error):
+            raise
         reason = error
     except _UNFORESEEN as problem:
         reason = ShardError(f"cannot be opened: {problem}")
@@ -224,6 +229,8 @@ def _open_broken(
         try:
             return _complete(episode_of(reader), found), None
         except ShardError as error:
+            if must_stop(error):
+                raise
             reason = error
             entry = error.entry or ""
             is_optional = entry.startswith(_MAY_BE_HIDDEN) or entry == META_PROVENANCE

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from shard_format.errors import ShardError
+from shard_format.errors import ShardError, must_stop
 from shard_format.findings import SEVERITIES, Finding, Report
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ _ERROR_ADVICE: Final = {
     "missing_file": "put the missing file beside its manifest",
     "reference_mismatch": "fetch the files again: they do not belong together as they are",
     "io_error": "check the path and the permissions",
+    "transport_error": "check the network, and try again later",
     "name_hash_mismatch": "save the episode again: other readers find entries by this hash",
     "nonzero_padding": "save the episode again, unless this data is hidden on purpose",
     "misaligned": "save the episode again if readers are to map its blocks",
@@ -211,6 +212,8 @@ class Findings:
         try:
             yield
         except ShardError as error:
+            if must_stop(error):
+                raise
             # Flat lanes and residuals have rules of their own for what W-BLK-1 says of blocks.
             general = error.rule in (None, "W-BLK-1")
             self.add_error(error.located(entry=entry), rule=rule if general else None)

@@ -67,7 +67,9 @@ export type ErrorCode =
   /** the reader or writer is closed */
   | "closed"
   /** the operating system reported an error: not found, no space, no permission */
-  | "io_error";
+  | "io_error"
+  /** the network or a server failed: not reached, no answer in time, a broken connection, an unusable answer */
+  | "transport_error";
 
 /** What checking tools report about files that can be read. */
 export type WarningCode =

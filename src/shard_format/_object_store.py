@@ -1,0 +1,196 @@
+"""Objects in S3, Google Cloud Storage and Azure: opened, listed, uploaded and deleted."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote, unquote, urlsplit
+
+from shard_format._bucket import Bucket, StoreError
+from shard_format._remote_source import (
+    OPEN_BYTES,
+    TOTAL,
+    ListedUrl,
+    RemoteSource,
+    io_failure,
+    reopen,
+    shown,
+)
+from shard_format.errors import Closed, InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shard_format._remote_source import Version
+
+STORE_SCHEMES = ("abfs", "abfss", "az", "gs", "s3")
+
+# What stands in a URL as it is; the names of objects have few others.
+_PLAIN = "/ !$&'()*+,;=:@[]{}~"
+# What went wrong and what to do, by `errno`; for any other the store's own words.
+_PROBLEMS = {
+    errno.ENOENT: ("no such object", "check the URL"),
+    errno.EACCES: ("the store denies access", "pass other credentials in storage_options"),
+    errno.EEXIST: ("there is an object already", "choose another name, or allow replacing it"),
+}
+
+
+class ObjectStores:
+    """The objects behind `s3://`, `gs://`, `az://` and `abfs(s)://` URLs.
+
+    Args:
+        options: as for `remote.open_url`.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = dict(options)
+
+    def open(self, url: str, *, tail: bool) -> ObjectStoreSource:
+        return ObjectStoreSource(url, storage_options=self._options, tail=tail)
+
+    def list(self, folder: str) -> list[ListedUrl]:
+        root, prefix = _split(folder)
+        try:
+            found = self._bucket(root).list(prefix)
+        except StoreError as error:
+            _raise(folder, error)
+        TOTAL.add(0)
+        return [ListedUrl(f"{root}/{quote(one.key, _PLAIN)}", one.version) for one in found]
+
+    def upload(self, path: str, url: str, *, overwrite: bool) -> None:
+        root, key = _split_object(url)
+        try:
+            self._bucket(root).put(key, path, overwrite=overwrite)
+        except StoreError as error:
+            _raise(url, error)
+
+    def copy(self, url: str, target: str) -> None:
+        (root, key), (other, new) = _split_object(url), _split_object(target)
+        if root != other:
+            raise InvalidArgument("objects can be copied within a bucket only", path=shown(target))
+        try:
+            self._bucket(root).copy(key, new)
+        except StoreError as error:
+            _raise(url, error)
+
+    def delete(self, url: str) -> None:
+        root, key = _split_object(url)
+        try:
+            self._bucket(root).delete(key)
+        except StoreError as error:
+            if error.number != errno.ENOENT:
+                _raise(url, error)
+
+    def _bucket(self, root: str) -> Bucket:
+        return Bucket(root, self._options)
+
+
+class ObjectStoreSource(RemoteSource):
+    """An object in S3, Google Cloud Storage or Azure, through obstore (the extra `remote`).
+
+    Every request names the version that was opened: a changed object is an error, which is why the
+    ranges are planned here and not by `obstore.get_ranges`, which cannot ask for a version.
+
+    Threads may share it, forked processes may use it, and it pickles as its URL with its options, credentials included.
+
+    Args:
+        url: `s3://bucket/key`, `gs://bucket/key`, `az://container/key` or
+            `abfs(s)://container@account.dfs.core.windows.net/key`.
+        storage_options: as for `remote.open_url`.
+        tail: opening brings the last 64 KiB of the object instead of the first.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        tail: bool = False,
+    ) -> None:
+        super().__init__(shown(url))
+        self._url = url
+        self._options = dict(storage_options or {})
+        self._tail = tail
+        root, self._key = _split_object(url)
+        self._bucket = Bucket(root, self._options)
+        self._open()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = {"storage_options": self._options, "tail": self._tail}
+        return (reopen, (ObjectStoreSource, self._url, options))
+
+    def _open(self) -> None:
+        where: Any = {"suffix": OPEN_BYTES} if self._tail else (0, OPEN_BYTES)
+        try:
+            version, found, data = self._bucket.get(self._key, where)
+        except StoreError as error:
+            # An empty object has no range.
+            if error.number != errno.ERANGE:
+                _raise(self._url, error)
+            version, found, data = self._empty(error), (0, 0), b""
+        length = min(OPEN_BYTES, version.size)
+        start = version.size - length if self._tail else 0
+        self._version = version
+        self._check_range((start, start + length), found, data)
+        self._keep(start, bytes(data))
+
+    def _empty(self, refusal: StoreError) -> Version:
+        try:
+            version = self._bucket.head(self._key)
+        except StoreError as error:
+            _raise(self._url, error)
+        if version.size:
+            _raise(self._url, refusal)
+        return version
+
+    def _fetch_into(self, offset: int, out: memoryview) -> None:
+        if self._closed:
+            raise Closed("the source is closed", path=self.name)
+        wanted = (offset, offset + len(out))
+        etag = self._version.etag
+        try:
+            version, found, data = self._bucket.get(self._key, wanted, etag)
+        except StoreError as error:
+            if error.number == errno.ESTALE:
+                raise self._changed(f"ETag {etag}", "another") from error.__cause__
+            if error.number == errno.ERANGE:
+                raise self._changed(f"{self.size()} bytes", "fewer") from error.__cause__
+            _raise(self._url, error)
+        self._compare(version)
+        self._check_range(wanted, found, data)
+        out[:] = data
+
+    def _check_range(self, wanted: tuple[int, int], found: tuple[int, int], data: bytes) -> None:
+        if tuple(found) != wanted or len(data) != wanted[1] - wanted[0]:
+            raise self._failure(
+                errno.EPROTO,
+                "the store gave other bytes than it was asked for",
+                expected=f"bytes {wanted[0]} to {wanted[1]}",
+                found=f"{len(data)} bytes from {found[0]}",
+            )
+
+
+def _split(url: str) -> tuple[str, str]:
+    """The bucket of a URL as a URL, and the key within it."""
+    parts = urlsplit(url)
+    if not parts.netloc or parts.query or parts.fragment:
+        raise InvalidArgument(
+            "the URL does not name an object",
+            path=shown(url),
+            expected="a URL such as s3://bucket/key, with ? and # written as %3F and %23",
+        )
+    return f"{parts.scheme.lower()}://{parts.netloc}", unquote(parts.path[1:])
+
+
+def _split_object(url: str) -> tuple[str, str]:
+    root, key = _split(url)
+    if not key or key.endswith("/"):
+        raise InvalidArgument(
+            "the URL does not name an object", path=shown(url), expected="s3://bucket/key"
+        )
+    return root, key
+
+
+def _raise(url: str, error: StoreError) -> NoReturn:
+    problem, hint = _PROBLEMS.get(error.number, (f"the store refuses: {error.line}", None))
+    raise io_failure(shown(url), error.number, problem, hint=hint) from error.__cause__

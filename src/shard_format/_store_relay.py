@@ -1,0 +1,136 @@
+"""Object stores in a process that was forked after obstore was used: another process makes the calls.
+
+obstore's threads do not exist in a forked process, and a call would wait for them for ever. So a forked process that
+needs a store starts a fresh Python, which makes the calls and ends when its starter does. Several threads may call at
+once; answers come as they are ready.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
+from multiprocessing.connection import Connection
+from multiprocessing.spawn import get_executable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shard_format._bucket import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shard_format._bucket import Bucket
+
+Result = TypeVar("Result")
+
+_THREADS = 16
+
+
+class Relay:
+    """The process that calls obstore for this one.
+
+    Owns: that process, the socket to it, and a thread that takes its answers.
+    """
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            program = f"import sys; sys.path[:] = {sys.path!r}; from shard_format._store_relay import serve; serve({theirs.fileno()})"
+            self._process = subprocess.Popen(
+                [os.fsdecode(get_executable() or sys.executable), "-c", program],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # an interrupt from the keyboard is not for it
+            )
+        self._connection = Connection(ours.detach())
+        self._sending = threading.Lock()
+        self._numbers = count()
+        self._waiting: dict[int, Future[Any]] = {}
+        self.has_ended = False
+        threading.Thread(target=self._receive, daemon=True).start()
+
+    def call(
+        self, bucket: Bucket, operation: Callable[..., Result], arguments: tuple[Any, ...]
+    ) -> Result:
+        """What the call of the bucket returns or raises."""
+        answer: Future[Result] = Future()
+        with self._sending:
+            number = next(self._numbers)
+            self._waiting[number] = answer
+            try:
+                self._connection.send((number, bucket, operation, arguments))
+            except OSError:
+                self._end()
+        return answer.result()
+
+    def _receive(self) -> None:
+        try:
+            while True:
+                number, is_error, value = self._connection.recv()
+                answer = self._waiting.pop(number)
+                if is_error:
+                    answer.set_exception(value)
+                else:
+                    answer.set_result(value)
+        except (EOFError, OSError):
+            self._end()
+
+    def _end(self) -> None:
+        self.has_ended = True
+        for number in list(self._waiting):
+            answer = self._waiting.pop(number, None)
+            if answer is not None:
+                answer.set_exception(
+                    StoreError(errno.EPIPE, "the process that reads object stores has ended")
+                )
+
+
+_relay: Relay | None = None
+_starting = threading.Lock()
+
+
+def relay() -> Relay:
+    """The relay of this process, started when it is needed first."""
+    global _relay
+    with _starting:
+        if _relay is None or _relay.has_ended:
+            _relay = Relay()
+        return _relay
+
+
+def _forget() -> None:
+    global _relay, _starting
+    _relay, _starting = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def serve(descriptor: int) -> None:
+    """Makes the calls that come through a socket until its other end is closed."""
+    connection = Connection(descriptor)
+    sending = threading.Lock()
+
+    def answer(
+        number: int, bucket: Bucket, operation: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> None:
+        try:
+            value, is_error = bucket.call_here(operation, arguments), False
+        except Exception as error:  # noqa: BLE001 - raised in the process that asked
+            value, is_error = error, True
+        with sending:
+            connection.send((number, is_error, value))
+
+    with ThreadPoolExecutor(_THREADS) as threads:
+        while True:
+            try:
+                request = connection.recv()
+            except (EOFError, OSError):
+                return
+            threads.submit(answer, *request)

@@ -1,0 +1,134 @@
+"""A conversion in parts, which several machines make at the same time: a folder each, until all are there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from typing import Final
+
+from shard_format.atomic import sync_folder
+from shard_format.errors import FileThere, InvalidArgument
+from shard_format.sources import read_file
+from wshard.convert._model import ConversionReport
+
+__all__ = ["commit_parts", "part_folder", "part_of"]
+
+_SUFFIX: Final = ".parts"
+_ALL: Final = "all"
+_REPORT: Final = ".report.json"
+_PART: Final = re.compile(r"(\d+)-of-(\d+)" + re.escape(_REPORT))
+
+
+def part_of(count: int, part: tuple[int, int]) -> slice:
+    """The items of a part, of so many in all. All parts together have each item once."""
+    number, parts = part
+    if not 1 <= number <= parts:
+        raise InvalidArgument(
+            "there is no such part", expected="1/N to N/N", found=f"{number}/{parts}"
+        )
+    return slice(count * (number - 1) // parts, count * number // parts)
+
+
+def part_folder(target: str, part: tuple[int, int]) -> str:
+    """Where a part is until `commit_parts`."""
+    number, parts = part
+    return os.path.join(target + _SUFFIX, f"{number:0{len(str(parts))}d}-of-{parts}")
+
+
+def commit_parts(target: str | os.PathLike[str]) -> ConversionReport:
+    """Makes one folder of the parts of a conversion (`ConvertOptions.part`). It appears when all episodes are in it.
+
+    No episode is copied. Call it again if it was killed.
+
+    Args:
+        target: the folder, as `convert` was given it.
+
+    Returns:
+        The report on all parts together.
+
+    Raises:
+        InvalidArgument: parts are missing, or belong to different conversions.
+        FileThere: something is at `target`.
+    """
+    final = os.path.abspath(os.fspath(target))
+    staging = final + _SUFFIX
+    reports = _read_reports(staging)
+    whole = os.path.join(staging, _ALL)
+    if os.path.lexists(final):
+        # An earlier call may have been killed just before it was done.
+        if os.path.lexists(whole) or any(map(_episodes_of, reports)):
+            raise FileThere("something is at the target", path=final, hint="move it away")
+        _remove(staging, reports)
+        return ConversionReport.from_json(json.loads(read_file(final + _REPORT)))
+    os.makedirs(whole, exist_ok=True)
+    report = ConversionReport(reports[0].source, final, reports[0].format, reports[0].to)
+    for one in reports:
+        for name in _episodes_of(one):
+            os.rename(os.path.join(one.target, name), os.path.join(whole, name))
+        for fact in ("episodes", "steps", "bytes_written", "skipped"):
+            setattr(report, fact, getattr(report, fact) + getattr(one, fact))
+        report.changes.update(one.changes)
+        report.failed.update(one.failed)
+    found = len(os.listdir(whole))
+    if found != report.episodes:
+        raise InvalidArgument(
+            "the parts have lost episodes, or have others",
+            path=staging,
+            expected=f"{report.episodes} files",
+            found=f"{found} files",
+            hint="convert the parts again",
+        )
+    sync_folder(whole)
+    report.save()
+    os.rename(whole, final)
+    sync_folder(os.path.dirname(final))
+    _remove(staging, reports)
+    return report
+
+
+def _episodes_of(report: ConversionReport) -> list[str]:
+    return os.listdir(report.target) if os.path.isdir(report.target) else []
+
+
+def _read_reports(staging: str) -> list[ConversionReport]:
+    """The reports of all parts, in order."""
+    names = sorted(os.listdir(staging)) if os.path.isdir(staging) else []
+    parts = {
+        match[0]: (int(match[1]), int(match[2])) for match in map(_PART.fullmatch, names) if match
+    }
+    if not parts:
+        raise InvalidArgument(
+            "found no parts of a conversion",
+            path=staging,
+            hint="convert with part=(1, N) to part=(N, N) first",
+            command="convert with --part 1/N to --part N/N first",
+        )
+    of = {count for _, count in parts.values()}
+    missing = sorted(set(range(1, max(of) + 1)) - {number for number, _ in parts.values()})
+    if len(of) > 1 or missing:
+        raise InvalidArgument(
+            "the parts are not those of one conversion" if len(of) > 1 else "parts are missing",
+            path=staging,
+            expected=f"{max(of)} parts",
+            found=", ".join(name.removesuffix(_REPORT) for name in list(parts)[:10]),
+        )
+    reports = []
+    for name in sorted(parts):
+        report = ConversionReport.from_json(json.loads(read_file(os.path.join(staging, name))))
+        # Machines may have the folder at different places.
+        report.target = os.path.join(staging, name.removesuffix(_REPORT))
+        reports.append(report)
+    return reports
+
+
+def _remove(staging: str, reports: list[ConversionReport]) -> None:
+    for report in reports:
+        for ending in ("json", "txt"):
+            with suppress(FileNotFoundError):
+                os.unlink(f"{report.target}.report.{ending}")
+        with suppress(FileNotFoundError):
+            os.rmdir(report.target)
+    with suppress(OSError):  # something else is in it
+        os.rmdir(staging)
