@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_workers_fetch_each_shard_once_into_a_cache_that_they_share(
 ) -> None:
     dataset = SampleDataset(shards_at(server), entries=["a.bin", "n.json"], cache_dir=tmp_path)
     local = SampleDataset(str(server.folder / "s-*.shardpack"), entries=["a.bin", "n.json"])
-    options = {"shuffle": "shards", "batch_size": 8, "seed": 3}
+    options: Any = {"shuffle": "shards", "batch_size": 8, "seed": 3}
     len(dataset)
     server.counted()
     loader = data_loader(
