@@ -10,6 +10,8 @@ CARGO ?= cargo
 # The rust-version of ports/rust/Cargo.toml.
 RUST_OLDEST := 1.89
 CMAKE ?= cmake
+# A second server that speaks S3, for tests/stores.
+VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Not empty: a language whose tools are missing is an error, and not only left out.
 ALL_LANGUAGES ?=
@@ -25,13 +27,14 @@ DEMO_EXTRAS := gym,hdf5,plot
 TEST_EXTRAS := dev,convert,converters,rerun
 
 .DEFAULT_GOAL := help
-.PHONY: help environments demo conformance ports always test test-ports $(foreach language,go typescript rust c,test-$(language) test-all-$(language)) test-quick test-convert test-bridges test-pythons test-all lint lint-types lint-files vectors docs bench bench-ports fuzz fuzz-files clean
+.PHONY: help environments demo conformance ports always test test-ports $(foreach language,go typescript rust c,test-$(language) test-all-$(language)) test-quick test-stores test-convert test-bridges test-ray test-pythons test-all lint lint-types lint-files vectors docs bench bench-ports fuzz fuzz-files clean
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (about a minute)"
 	@echo "make test      lint, types and all tests that need only light packages (a few minutes)"
 	@echo "make test-all  the rest: exhaustive tests, oldest dependencies, wheel, bounded fuzzing"
 	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
+	@echo "make test-ray      jobs and datasets on a Ray cluster of two nodes, in an environment that has it"
 	@echo "make test-convert  converters, with files that the libraries of other formats wrote"
 	@echo "make test-pythons  the core tests on every other Python that this machine has or can get"
 	@echo "make test-ports    the tests of the Go, TypeScript, Rust and C libraries, where their tools are installed"
@@ -73,6 +76,9 @@ $(ENV)/bridges/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/bridges,-c constraints.txt -e '.[bridges]')
 	$(call add_streaming,$(ENV)/bridges)
 
+$(ENV)/ray/.ready: $(INPUTS)
+	$(call make_environment,$(ENV)/ray,-c constraints.txt -e '.[ray]' hypothesis pytest pytest-timeout)
+
 $(ENV)/bench/.ready: $(INPUTS)
 	$(call make_environment,$(ENV)/bench,-c constraints.txt -e '.[bench]')
 	$(call add_streaming,$(ENV)/bench)
@@ -86,8 +92,14 @@ $(ENV)/newer-pythons/.ready: tests/packaging/newer_pythons
 	@tests/packaging/newer_pythons install $(ENV)/newer-pythons
 	@mkdir -p $(ENV)/newer-pythons && touch $@
 
+$(ENV)/versitygw/$(notdir $(VERSITYGW)):
+	@echo "building $(VERSITYGW) …"
+	@mkdir -p $(@D)
+	@GOBIN=$(abspath $(@D)) $(GO) install -ldflags '-s -w' $(VERSITYGW)
+	@touch $@
+
 # All environments of the tests. Each takes one processor: `make -j 2 environments` creates two at a time.
-environments: $(foreach name,newer-pythons bridges test oldest fuzz,$(ENV)/$(name)/.ready)
+environments: $(foreach name,newer-pythons bridges ray test oldest fuzz,$(ENV)/$(name)/.ready)
 
 # $(1): what it shows, $(2): the example, $(3): its arguments. One thread for matrix products: the matrices of the
 # examples are so small that threads would wait for one another.
@@ -161,6 +173,10 @@ test-c: ports
 test-quick: $(ENV)/test/.ready ports
 	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES) --ignore=tests/convert
 
+# What needs a server that must be compiled; `make test` has the other tests of stores.
+test-stores: $(ENV)/test/.ready $(if $(filter go,$(LANGUAGES)),$(ENV)/versitygw/$(notdir $(VERSITYGW)))
+	$(ENV)/test/bin/python -m pytest tests/stores -k versitygw
+
 test-convert: $(ENV)/test/.ready
 	$(ENV)/test/bin/python -m pytest -n $(TEST_PROCESSES) tests/convert
 
@@ -169,12 +185,16 @@ test-bridges: $(ENV)/bridges/.ready
 	$(ENV)/bridges/bin/python -m pytest -n $(TEST_PROCESSES) tests/bridges --ignore=tests/bridges/test_grain.py
 	$(ENV)/bridges/bin/python -m pytest tests/bridges/test_grain.py tests/architecture -k "grain or lists_its_names"
 
+# In one process: all tests share one cluster.
+test-ray: $(ENV)/ray/.ready
+	$(ENV)/ray/bin/python -m pytest tests/ray
+
 # PYTHONS='python3.10 python3.13' tests these instead of those that are found.
 test-pythons: $(ENV)/test/.ready $(ENV)/newer-pythons/.ready
 	$(ENV)/test/bin/python tests/packaging/check_pythons.py $(PYTHONS)
 	tests/packaging/newer_pythons test $(ENV)/newer-pythons
 
-test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-pythons test-convert test-bridges $(LANGUAGES:%=test-all-%)
+test-all: $(ENV)/test/.ready $(ENV)/oldest/.ready test-stores test-pythons test-convert test-bridges test-ray $(LANGUAGES:%=test-all-%)
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --ignore=tests/convert
 	$(ENV)/oldest/bin/python -m pytest -q -m "not slow" -n $(TEST_PROCESSES) tests/conformance
 	$(ENV)/test/bin/python tests/packaging/check_wheel.py

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shard_cli import arguments as arg
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from shard_cli.console import Console
     from shard_cli.kinds.model import Target
+    from shard_train.packed_episodes import EpisodePack
     from wshard import Episode
 
 SUFFIX: Final = ".wshard"
@@ -249,9 +251,7 @@ def find(arguments: Sequence[str]) -> list[Target]:
     found: dict[str, Target] = {}
     for argument in _named(arguments):
         if not os.path.isdir(argument):
-            packed = (
-                _in_pack(argument, argument) if argument.endswith(_PACK) else [_episode(argument)]
-            )
+            packed = _in_pack(argument, argument) if _is_pack(argument) else [_episode(argument)]
             if not packed:
                 raise InvalidArgument("no episodes in this pack", path=argument)
             for episode in packed:
@@ -267,6 +267,12 @@ def find(arguments: Sequence[str]) -> list[Target]:
         for episode in inside:
             found.setdefault(_key(episode.path), episode)
     return list(found.values())
+
+
+def _is_pack(path: str) -> bool:
+    from shard_format.sources import is_url
+
+    return (path.partition("?")[0] if is_url(path) else path).endswith(_PACK)
 
 
 def _key(path: str) -> str:
@@ -327,14 +333,29 @@ def _in_folder(folder: str) -> list[Target]:
     return [episode for episode in episodes if episode.path not in chunks]
 
 
+def opened_pack(path: str) -> EpisodePack:
+    """A pack that stays open while it is the same file: its episodes follow one another."""
+    try:
+        status = os.stat(path)
+    except OSError:  # a URL; or a missing file, as opening it will say
+        return _open_pack(path)
+    return _open_pack(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _open_pack(path: str, *_: int) -> EpisodePack:
+    from shard_train.packed_episodes import open_episode_pack
+
+    return open_episode_pack(path)
+
+
 def _in_pack(path: str, folder: str) -> list[Target]:
     """The episodes of a pack; none if it is a pack of something else."""
     from shard_cli.kinds.model import Target
     from shard_format.errors import DATA_ERRORS
-    from shard_train.packed_episodes import open_episode_pack
 
     try:
-        pack = open_episode_pack(path)
+        pack = opened_pack(path)
         count = len(pack)
     except DATA_ERRORS:  # opening it again says why
         return [Target(path, known_size(path), folder=folder, pack=path)]

@@ -69,8 +69,10 @@ def known_size(path: str) -> int:
 def is_pack(path: str) -> bool:
     """Whether `path` is a shard of a dataset, or stands for several."""
     from shard_format.errors import ShardError, ShardIOError
-    from shard_format.sources import read_file
+    from shard_format.sources import is_url, read_file
 
+    if is_url(path):  # looking into it would cost a request
+        return path.partition("?")[0].endswith(".shardpack")
     try:
         return read_file(path, 12)[8:] in _PACK_MARKERS
     except ShardIOError:

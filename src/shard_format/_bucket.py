@@ -12,24 +12,27 @@ import re
 import threading
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shard_format._credentials import find_credentials
-from shard_format._remote_source import Version, printable
+from shard_format._remote_source import StoreError, Version, printable
 from shard_format.errors import InvalidArgument
 from shard_format.extras import require
+from shard_format.http import DEADLINE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Result = TypeVar("Result")
 
-# What a read may take in all: tries, pauses and answers.
-DEADLINE_S = 60.0
 _RETRIES = 6
-_TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 5.0
+# Without a byte of the answer.
+_READ_TIMEOUT_S = 20.0
+# For all of an answer, however large.
+_TIMEOUT_S = 900.0
 # S3 takes at most 10 000 parts of at least 5 MiB.
 _PART_BYTES = 8 << 20
 _MOST_PARTS = 9_000
@@ -43,25 +46,16 @@ _CLIENT_OPTIONS = frozenset(
         "pool_idle_timeout",
         "pool_max_idle_per_host",
         "proxy_url",
+        "read_timeout",
         "timeout",
         "user_agent",
     }
 )
-_DURATIONS = frozenset({"connect_timeout", "pool_idle_timeout", "timeout"})
+_DURATIONS = frozenset({"connect_timeout", "pool_idle_timeout", "read_timeout", "timeout"})
+_RETRY_OPTIONS = frozenset({"backoff", "max_retries", "retry_timeout"})
+_BACKOFF_OPTIONS = frozenset({"base", "init_backoff", "max_backoff"})
+_MOMENT = timedelta(milliseconds=1)
 _SECONDS = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|)")
-
-
-class StoreError(Exception):
-    """A store refuses or cannot be reached. The caller raises an error of its own with these words.
-
-    Args:
-        number: the `errno` that fits best.
-        line: what the store says, in one line without secrets.
-    """
-
-    def __init__(self, number: int, line: str) -> None:
-        super().__init__(number, line)
-        self.number, self.line = number, line
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +122,14 @@ class Bucket:
         if not _is_usable():
             from shard_format._store_relay import relay
 
-            return relay().call(self, operation, arguments)
+            return relay().call(partial(self.call_here, operation, arguments))
         return self.call_here(operation, arguments)
 
     def call_here(self, operation: Callable[..., Result], arguments: tuple[Any, ...]) -> Result:
         """Does one of the calls above in this process."""
         obstore = require("obstore", "remote")
-        store = _open_store(self.root, self._arguments)
+        needed = _for_upload(self._arguments) if operation is _put else self._arguments
+        store = _open_store(self.root, needed)
         return _guarded(lambda: operation(obstore, store, *arguments))
 
 
@@ -237,9 +232,11 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
     client = dict(rest.pop("client_options", None) or {})
     client |= {name: rest.pop(name) for name in _CLIENT_OPTIONS & rest.keys()}
     deadline = _seconds(root, "deadline", rest.pop("deadline", DEADLINE_S))
-    timeout = min(_TIMEOUT_S, deadline / 2)
-    client.setdefault("timeout", timeout)
-    client.setdefault("connect_timeout", min(_CONNECT_TIMEOUT_S, timeout))
+    # The last try begins before `retry_timeout` and ends after `read_timeout`.
+    read_timeout = min(_READ_TIMEOUT_S, deadline / 3)
+    client.setdefault("timeout", _TIMEOUT_S)
+    client.setdefault("read_timeout", read_timeout)
+    client.setdefault("connect_timeout", min(_CONNECT_TIMEOUT_S, read_timeout))
     for name in _DURATIONS & client.keys():
         client[name] = f"{round(_seconds(root, name, client[name]) * 1000)}ms"
     retries = rest.pop("retries", _RETRIES)
@@ -247,9 +244,9 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
         raise _wrong_option(root, "retries", "a number of tries, 0 or more", retries)
     retry = {
         "max_retries": retries,
-        "retry_timeout": timedelta(seconds=max(0.0, deadline - timeout)),
+        "retry_timeout": timedelta(seconds=deadline - read_timeout),
     }
-    retry |= rest.pop("retry_config", None) or {}
+    retry |= _checked_retries(root, rest.pop("retry_config", None) or {})
     endpoint = rest.get("endpoint")
     if endpoint is not None:
         if re.fullmatch(r"https?://[^\s/]+(/\S*)?", str(endpoint)) is None:
@@ -265,6 +262,34 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
             )
     rest["client_options"], rest["retry_config"] = client, retry
     return rest
+
+
+def _checked_retries(root: str, given: Any) -> dict[str, Any]:  # noqa: ANN401 - checked here
+    """The option `retry_config`: obstore ignores what it does not know, and panics if pauses cannot grow."""
+    if not isinstance(given, dict) or not given.keys() <= _RETRY_OPTIONS:
+        expected = f"a dictionary with {', '.join(sorted(_RETRY_OPTIONS))}"
+        raise _wrong_option(root, "retry_config", expected, given)
+    backoff = given.get("backoff") or {}
+    try:
+        is_right = (
+            backoff.keys() <= _BACKOFF_OPTIONS
+            and backoff.get("base", 2) > 1
+            and all(backoff.get(name, _MOMENT) >= _MOMENT for name in _BACKOFF_OPTIONS - {"base"})
+        )
+    except (AttributeError, TypeError):
+        is_right = False
+    if not is_right:
+        expected = (
+            "init_backoff and max_backoff, times of a millisecond or more, and a base above 1"
+        )
+        raise _wrong_option(root, "backoff", expected, backoff)
+    return given
+
+
+def _for_upload(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The same store, whose answer may come after the minutes that a request takes to be sent."""
+    client = {k: v for k, v in arguments["client_options"].items() if k != "read_timeout"}
+    return {**arguments, "client_options": client}
 
 
 def _seconds(root: str, name: str, value: object) -> float:
@@ -329,15 +354,40 @@ def _error_number(errors: Any, error: Exception) -> int:  # noqa: ANN401
         return errno.EEXIST
     if isinstance(error, (errors.PermissionDeniedError, errors.UnauthenticatedError)):
         return errno.EACCES
+    if isinstance(error, errors.NotSupportedError):
+        return errno.EOPNOTSUPP
+    # The reason is only in the text, and in the dump that follows it.
     text = str(error)
-    if isinstance(error, errors.GenericError) and "416" in text:
-        return errno.ERANGE
-    if "timed out" in text or "operation timed out" in text.lower():
-        return errno.ETIMEDOUT
-    return errno.EIO
+    if status := re.search(r"status code: (\d{3})", text):
+        other = errno.EINVAL if status[1].startswith("4") else errno.EIO
+        # 412 comes when a body is continued after a break.
+        known = {"412": errno.ESTALE, "416": errno.ERANGE, "429": errno.EAGAIN}
+        return known.get(status[1], other)
+    if system := re.search(r"Os \{\s*code: (\d+)", text):
+        return int(system[1])
+    return next((number for words, number in _NUMBERS.items() if re.search(words, text)), errno.EIO)
+
+
+_NUMBERS = {
+    "TimedOut|kind: Timeout": errno.ETIMEDOUT,
+    "dns error": errno.EHOSTUNREACH,
+    "NotPartial|non-partial response": errno.EOPNOTSUPP,
+    "UnexpectedRange|Requested .* got": errno.EPROTO,
+    "kind: Interrupted|IncompleteMessage|kind: Body": errno.ECONNRESET,
+}
 
 
 def _first_line(error: BaseException) -> str:
     """What obstore says, without the dump that follows and without queries, which may hold a token."""
     line = (str(error).splitlines() or [""])[0]
-    return printable(re.sub(r"\?\S*", "?…", line), 300)
+    asked = _ASKED.search(line)
+    if asked is not None:
+        method, url, retries, answer = asked.groups()
+        answer = answer.removeprefix("Server returned non-2xx status code: ")
+        code = re.search(r"<Code>(\w+)</Code>", str(error))
+        answer = answer.partition(":")[0] + (f" {code[1]}" if code else "")
+        line = f"{method} {url}: {answer}" + (f", after {retries} retries" if retries else "")
+    return printable(re.sub(r"\?[^\s:]*", "?…", line), 300)
+
+
+_ASKED = re.compile(r"Error performing (\w+) (\S+) in \S+?(?:, after (\d+) retries, .*?)? +- (.*)")

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from shard_format._remote_source import OPEN_BYTES, RemoteSource, Version, printable, reopen, shown
 from shard_format.errors import Closed, InvalidArgument, ShardIOError
-from shard_format.http import Address, Broken, Client, TryAgain, cut_off, retrying
+from shard_format.http import (
+    DEADLINE_S,
+    Address,
+    Broken,
+    Client,
+    Deadline,
+    TryAgain,
+    cut_off,
+    retrying,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,6 +28,8 @@ if TYPE_CHECKING:
 # The largest file that is read whole from a server that knows no ranges.
 _MOST_WHOLE = 1 << 26
 _MOST_REDIRECTS = 5
+# What a server answers to a request for the last bytes if it knows only other ranges, or none.
+_NO_SUFFIXES = frozenset({200, 400, 416, 501})
 _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 # What a signed address answers after its time.
 _EXPIRED = frozenset({400, 401, 403, 404, 410})
@@ -49,12 +60,14 @@ class HttpSource(RemoteSource):
         timeout: seconds for a whole request: the connection, redirects, and the answer. A second is
             added for each 64 KiB that are transferred.
         retries: how often one read tries again after a broken connection, a timeout, or an answer that
-            means "later" (408, 425, 429, 500, 502, 503, 504), with growing pauses.
+            means "later" (408, 425, 429, 500, 502, 503, 504), with growing pauses, or those the server asks for.
+        deadline: seconds for all tries of one read; a second is added for each 64 KiB that came.
         tail: opening brings the last 64 KiB of the file instead of the first.
 
     Raises:
-        ShardIOError: the server cannot be reached, refuses, or breaks the protocol; `errno` is ENOENT
-            for a missing file, EACCES for a forbidden one, ESTALE for one that changed while it was open.
+        TransportError: the server cannot be reached, fails, or breaks the protocol.
+        ShardIOError: it refuses; `errno` is ENOENT for a missing file, EACCES for a forbidden one, ESTALE for one that
+            changed while it was open.
         InvalidArgument: the URL or a header is malformed.
         MissingExtra: urllib3 is not installed (the extra `remote`).
     """
@@ -66,17 +79,24 @@ class HttpSource(RemoteSource):
         headers: Mapping[str, str] | None = None,
         timeout: float = 30.0,
         retries: int = 4,
+        deadline: float = DEADLINE_S,
         tail: bool = False,
     ) -> None:
         super().__init__(shown(url))
         self._first = Address.parse(url)
-        if not timeout > 0 or retries < 0:
-            raise InvalidArgument(
-                "timeout must be above 0 and retries at least 0", found=f"{timeout}, {retries}"
-            )
+        numbers: dict[str, Any] = {"timeout": timeout, "deadline": deadline, "retries": retries}
+        for option, value in numbers.items():
+            least = -1 if option == "retries" else 0
+            if not isinstance(value, (int, float)) or not value > least:
+                raise InvalidArgument(
+                    f"the storage option {option!r} cannot be used",
+                    path=self.name,
+                    expected=f"a number above {least}",
+                    found=repr(value),
+                )
         sent = _checked_headers(headers or {}, self.name)
-        self._options = {"headers": dict(headers or {}), "timeout": timeout, "retries": retries}
-        self._retries = retries
+        self._options = {"headers": dict(headers or {}), **numbers}
+        self._retries, self._deadline_s = retries, deadline
         self._tail = tail
         # Where redirects led last time.
         self._address = self._first
@@ -84,7 +104,8 @@ class HttpSource(RemoteSource):
             self._first, sent, timeout, most_redirects=_MOST_REDIRECTS, use_proxies=True
         )
         try:
-            retrying(self._open, retries)
+            limit = Deadline(deadline)
+            retrying(lambda: self._open(limit), retries, limit)
         except BaseException:
             self.close()
             raise
@@ -98,10 +119,13 @@ class HttpSource(RemoteSource):
 
     # --- what is asked and answered
 
-    def _open(self) -> None:
+    def _open(self, deadline: Deadline) -> None:
         asked = f"-{OPEN_BYTES}" if self._tail else f"0-{OPEN_BYTES - 1}"
-        with self._answer(asked) as answer:
-            if answer.status == 206:
+        with self._answer(asked, deadline) as answer:
+            if self._tail and answer.status in _NO_SUFFIXES:
+                # The next try asks for the beginning.
+                self._tail = False
+            elif answer.status == 206:
                 self._version = self._content_range(answer, None)
                 length = min(OPEN_BYTES, self._version.size)
                 data = b"".join(answer.pieces(length))
@@ -116,13 +140,16 @@ class HttpSource(RemoteSource):
                 self._keep(0, b"")
             else:
                 raise self._refusal(answer)
+        if not self._tail and asked.startswith("-"):
+            self._open(deadline)
 
     def _fetch_into(self, offset: int, out: memoryview) -> None:
         done, length = 0, len(out)
+        deadline = Deadline(self._deadline_s)
 
         def attempt() -> None:
             nonlocal done
-            with self._answer(f"{offset + done}-{offset + length - 1}") as answer:
+            with self._answer(f"{offset + done}-{offset + length - 1}", deadline) as answer:
                 if answer.status == 416:
                     raise self._changed(f"{self.size()} bytes", "fewer")
                 if answer.status == 200:
@@ -134,10 +161,11 @@ class HttpSource(RemoteSource):
                     out[done : done + len(piece)] = piece
                     # After a break reading goes on here.
                     done += len(piece)
+                    deadline.received(len(piece))
                 if done < length:
                     raise cut_off(length, done)
 
-        retrying(attempt, self._retries)
+        retrying(attempt, self._retries, deadline)
 
     def _content_range(self, answer: Answer, wanted: tuple[int, int] | None) -> Version:
         """What a partial answer is a part of; refuses one of another version or to another request.
@@ -216,25 +244,26 @@ class HttpSource(RemoteSource):
 
     def _refusal(self, answer: Answer) -> ShardIOError | TryAgain:
         status = answer.status
-        number, hint = _STATUS_HINTS.get(status, (errno.EIO, None))
+        number, hint = _STATUS_HINTS.get(status, (errno.EIO, _OTHER_HINT))
         line = f"{status} {printable(answer.reason)}".rstrip()
         error = self._failure(number, f"the server answered {line}", hint=hint)
         if status not in _TRY_AGAIN:
             return error
-        error.hint = error.hint or "try again later"
+        error.hint = "try again later"
         return TryAgain(error, answer.retry_after_s())
 
     # --- requests
 
     @contextmanager
-    def _answer(self, asked: str) -> Iterator[Answer]:
+    def _answer(self, asked: str, deadline: Deadline) -> Iterator[Answer]:
         """The answer to a request for these bytes, after redirects."""
         if self._closed:
             raise Closed("the source is closed", path=self.name)
         headers = {"Range": f"bytes={asked}", "Accept-Encoding": "identity"}
         try:
             for address in dict.fromkeys((self._address, self._first)):
-                with self._client.request("GET", address, headers) as answer:
+                left = deadline.seconds_left()
+                with self._client.request("GET", address, headers, timeout=left) as answer:
                     if answer.status in _EXPIRED and address != self._first:
                         continue
                     if answer.status == 206:
@@ -254,13 +283,14 @@ class HttpSource(RemoteSource):
             raise error from broken.__cause__
 
 
+_OTHER_HINT = "check the URL"
 _STATUS_HINTS: dict[int, tuple[int, str]] = {
     401: (errno.EACCES, "pass credentials: headers={'Authorization': …}"),
     403: (errno.EACCES, "check the credentials, or whether a signed URL has expired"),
     404: (errno.ENOENT, "check the URL"),
     407: (errno.EACCES, "the proxy wants credentials: put them into its URL"),
     410: (errno.ENOENT, "check the URL"),
-    429: (errno.EAGAIN, "the server is asked too often: try again later"),
+    429: (errno.EAGAIN, _OTHER_HINT),
 }
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import errno
+import re
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, unquote, urlsplit
 
-from shard_format._bucket import Bucket, StoreError
+from shard_format._bucket import Bucket
 from shard_format._remote_source import (
     OPEN_BYTES,
     TOTAL,
     ListedUrl,
     RemoteSource,
+    StoreError,
     io_failure,
     reopen,
     shown,
@@ -27,12 +29,36 @@ STORE_SCHEMES = ("abfs", "abfss", "az", "gs", "s3")
 
 # What stands in a URL as it is; the names of objects have few others.
 _PLAIN = "/ !$&'()*+,;=:@[]{}~"
-# What went wrong and what to do, by `errno`; for any other the store's own words.
+# What went wrong and what to do, by `errno`.
 _PROBLEMS = {
     errno.ENOENT: ("no such object", "check the URL"),
     errno.EACCES: ("the store denies access", "pass other credentials in storage_options"),
     errno.EEXIST: ("there is an object already", "choose another name, or allow replacing it"),
+    errno.EINVAL: (
+        "the store refuses the request",
+        "check the region, the endpoint and the other storage options",
+    ),
+    errno.EAGAIN: ("the store is asked too often", "try again later"),
+    errno.ECONNREFUSED: (
+        "cannot reach the store",
+        "check the endpoint, and whether the store runs",
+    ),
+    errno.EHOSTUNREACH: ("cannot reach the store", "check the endpoint and the network"),
+    errno.ETIMEDOUT: (
+        "the store does not answer in time",
+        "try again later, or raise the storage option 'deadline'",
+    ),
+    errno.ECONNRESET: ("the connection to the store broke", "try again later"),
+    errno.EOPNOTSUPP: (
+        "the store answered with the whole object instead of a range",
+        "download the object and open that",
+    ),
+    errno.EPROTO: (
+        "the store gave other bytes than it was asked for",
+        "a proxy may mishandle Range requests: download the object and open that",
+    ),
 }
+_EXPIRED = re.compile("ExpiredToken|TokenRefreshRequired|RequestExpired")
 
 
 class ObjectStores:
@@ -124,6 +150,11 @@ class ObjectStoreSource(RemoteSource):
         try:
             version, found, data = self._bucket.get(self._key, where)
         except StoreError as error:
+            if self._tail and error.number == errno.EOPNOTSUPP:
+                # Azure cannot be asked for the last bytes.
+                self._tail = False
+                self._open()
+                return
             # An empty object has no range.
             if error.number != errno.ERANGE:
                 _raise(self._url, error)
@@ -164,9 +195,10 @@ class ObjectStoreSource(RemoteSource):
         if tuple(found) != wanted or len(data) != wanted[1] - wanted[0]:
             raise self._failure(
                 errno.EPROTO,
-                "the store gave other bytes than it was asked for",
+                _PROBLEMS[errno.EPROTO][0],
                 expected=f"bytes {wanted[0]} to {wanted[1]}",
                 found=f"{len(data)} bytes from {found[0]}",
+                hint=_PROBLEMS[errno.EPROTO][1],
             )
 
 
@@ -192,5 +224,10 @@ def _split_object(url: str) -> tuple[str, str]:
 
 
 def _raise(url: str, error: StoreError) -> NoReturn:
-    problem, hint = _PROBLEMS.get(error.number, (f"the store refuses: {error.line}", None))
-    raise io_failure(shown(url), error.number, problem, hint=hint) from error.__cause__
+    problem, hint = _PROBLEMS.get(error.number, ("the store fails", "try again later"))
+    if _EXPIRED.search(error.line):
+        hint = "the credentials have expired: renew them, then open the file again"
+    # The bucket may be missing, or, for some stores, the user.
+    is_plain = error.number == errno.EEXIST or error.line.endswith(("Not Found", "NoSuchKey"))
+    found = None if is_plain else error.line
+    raise io_failure(shown(url), error.number, problem, found=found, hint=hint) from error.__cause__

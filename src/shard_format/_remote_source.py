@@ -102,6 +102,19 @@ class Version:
         return None
 
 
+class StoreError(Exception):
+    """A store refuses or cannot be reached. The caller raises an error of its own with these words.
+
+    Args:
+        number: the `errno` that fits best.
+        line: what the store says, in one line without secrets.
+    """
+
+    def __init__(self, number: int, line: str) -> None:
+        super().__init__(number, line)
+        self.number, self.line = number, line
+
+
 class RequestStats:
     """Counts the requests of a remote source, or of all of them: `TOTAL` counts those of this process."""
 

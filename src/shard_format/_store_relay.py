@@ -19,12 +19,10 @@ from multiprocessing.connection import Connection
 from multiprocessing.spawn import get_executable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shard_format._bucket import StoreError
+from shard_format._remote_source import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from shard_format._bucket import Bucket
 
 Result = TypeVar("Result")
 
@@ -54,16 +52,14 @@ class Relay:
         self.has_ended = False
         threading.Thread(target=self._receive, daemon=True).start()
 
-    def call(
-        self, bucket: Bucket, operation: Callable[..., Result], arguments: tuple[Any, ...]
-    ) -> Result:
-        """What the call of the bucket returns or raises."""
+    def call(self, work: Callable[[], Result]) -> Result:
+        """What the work, which must pickle, returns or raises in that process."""
         answer: Future[Result] = Future()
         with self._sending:
             number = next(self._numbers)
             self._waiting[number] = answer
             try:
-                self._connection.send((number, bucket, operation, arguments))
+                self._connection.send((number, work))
             except OSError:
                 self._end()
         return answer.result()
@@ -117,11 +113,9 @@ def serve(descriptor: int) -> None:
     connection = Connection(descriptor)
     sending = threading.Lock()
 
-    def answer(
-        number: int, bucket: Bucket, operation: Callable[..., Any], arguments: tuple[Any, ...]
-    ) -> None:
+    def answer(number: int, work: Callable[[], Any]) -> None:
         try:
-            value, is_error = bucket.call_here(operation, arguments), False
+            value, is_error = work(), False
         except Exception as error:  # noqa: BLE001 - raised in the process that asked
             value, is_error = error, True
         with sending:

@@ -460,8 +460,8 @@ class TransportError(ShardIOError):
     """The network or a server failed: it says nothing about the data, and trying again later may help.
 
     `errno` tells what happened: ECONNREFUSED and EHOSTUNREACH if the server was not reached, ETIMEDOUT if it did not answer in
-    time, ECONNRESET if the connection broke, EAGAIN if it was asked too often, EPROTO, EOPNOTSUPP and ELOOP if its answer
-    cannot be used, EIO for every other answer that reports a failure.
+    time, ECONNRESET if the connection broke, EAGAIN if it was asked too often, EINVAL if it does
+    not understand the request, EPROTO, EOPNOTSUPP and ELOOP if its answer cannot be used, EIO for any other failure.
     """
 
     code = "transport_error"

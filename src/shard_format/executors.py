@@ -508,8 +508,8 @@ class _RayWorkers:
             result: _RunResult = self._ray.get(run)
         except errors.RayTaskError as error:
             raise InvalidArgument(
-                f"the function cannot be used on a machine of the cluster: {error.cause}",
-                hint="install the same packages on all machines",
+                f"the function cannot be used on a machine of the cluster: {str(error.cause).splitlines()[0]}",
+                hint="all machines must be able to import what it needs; Ray sends along only what is defined in the script itself",
             ) from error
         except errors.RayError as error:
             raise LookupError(" ".join(str(error).split())[:300]) from error

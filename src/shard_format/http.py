@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import math
 import os
 import random
 import re
@@ -18,6 +19,7 @@ import time
 from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
@@ -44,7 +46,11 @@ _PIECE = 1 << 18
 # The rest of an answer up to this size is read, so that its connection can be kept.
 _LITTLE = 1 << 12
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 30.0
-_sleep = time.sleep
+_sleep, _now = time.sleep, time.monotonic
+DEADLINE_S = 60.0
+"""What a read may take in all by default: tries, pauses and answers."""
+# A read that is faster than this may take longer.
+_SLOWEST_PER_S = 1 << 16
 
 
 class TryAgain(Exception):
@@ -56,18 +62,53 @@ class TryAgain(Exception):
         self.pause_s = pause_s
 
 
-def retrying(attempt: Callable[[], Result], retries: int) -> Result:
-    """What `attempt` returns; after `TryAgain` it is called again, up to `retries` times, with growing pauses."""
+class Deadline:
+    """Until when all tries of a read must be done: for `seconds`, and a second more for each 64 KiB that came."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = _now() + seconds
+
+    def seconds_left(self) -> float:
+        """How much time is left; at most 0 if none is."""
+        return self._until - _now()
+
+    def received(self, count: int) -> None:
+        """Bytes came: allow for their time."""
+        self._until += count / _SLOWEST_PER_S
+
+
+def retrying(
+    attempt: Callable[[], Result], retries: int, deadline: Deadline | None = None
+) -> Result:
+    """What `attempt` returns; after `TryAgain` it is called again, up to `retries` times, with growing pauses.
+
+    A pause that would end after the deadline is not made: the error comes at once. Without a deadline, no pause is longer
+    than half a minute.
+    """
     failures = 0
     while True:
         try:
             return attempt()
         except TryAgain as trouble:  # noqa: PERF203 - a round takes a request
-            if failures >= retries:
-                raise trouble.error from trouble.__cause__
-            pause_s = _FIRST_PAUSE_S * 2**failures * random.uniform(0.5, 1.0)
-            _sleep(min(max(pause_s, trouble.pause_s), _LONGEST_PAUSE_S))
+            error = trouble.error
             failures += 1
+            pause_s = _FIRST_PAUSE_S * 2 ** (failures - 1) * random.uniform(0.5, 1.0)
+            pause_s = max(min(pause_s, _LONGEST_PAUSE_S), trouble.pause_s)
+            left_s = math.inf
+            if deadline is None:
+                pause_s = min(pause_s, _LONGEST_PAUSE_S)
+            else:
+                left_s = deadline.seconds_left()
+            if failures <= retries and pause_s <= left_s:
+                _sleep(pause_s)
+                continue
+            if failures > 1:
+                error.problem += f", in {failures} tries"
+            if failures <= retries:  # the deadline ends it
+                wish = f"the server asks you to wait for {trouble.pause_s:g} s"
+                other = "try again later, or raise the storage option 'deadline'"
+                error.hint = wish if trouble.pause_s else other
+            raise error from trouble.__cause__
 
 
 @dataclass(eq=False)
@@ -115,7 +156,12 @@ class Answer:
     def retry_after_s(self) -> float:
         """How long the server asks to wait before another try."""
         after = self.header("Retry-After")
-        return float(after) if re.fullmatch(r"\d{1,6}", after) else 0.0
+        if re.fullmatch(r"\d{1,6}", after):
+            return float(after)
+        try:
+            return max(0.0, parsedate_to_datetime(after).timestamp() - time.time())
+        except ValueError:  # there is none, or it is not a date
+            return 0.0
 
     def pieces(self, most: int) -> Iterator[bytes]:
         """The body as it comes, without what follows the first `most` bytes."""
@@ -179,16 +225,30 @@ class Client:
 
     @contextmanager
     def request(
-        self, method: str, address: Address, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        method: str,
+        address: Address,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        timeout: float | None = None,
     ) -> Iterator[Answer]:
         """Send a request, and give its answer to the `with` block.
+
+        Args:
+            method: such as `GET`.
+            address: whom to ask.
+            headers: besides those of the client.
+            body: of the request.
+            timeout: less than that of the client, if less time is left.
 
         Raises:
             Broken: also out of the block, if the rest of the answer does not come.
         """
         from shard_format._http_connection import Budget, HTTPError
 
-        budget = Budget(self._timeout)
+        seconds = self._timeout if timeout is None else min(timeout, self._timeout)
+        budget = Budget(seconds)
         answer: Answer | None = None
         try:
             for _ in range(self._most_redirects + 1):
@@ -203,7 +263,7 @@ class Client:
             yield answer
             answer.close(keep_connection=True)
         except (HTTPError, TimeoutError) as error:
-            raise self._explained(error, budget.was_sent) from error
+            raise _explained(error, budget.was_sent, seconds) from error
         finally:
             if answer is not None:
                 answer.close()
@@ -267,54 +327,53 @@ class Client:
             self._managers.setdefault(key, made)
         return self._managers[key]
 
-    def _explained(self, error: Exception, was_sent: bool) -> Broken:
-        """What a failure of the connection means."""
-        from shard_format._http_connection import MOST_HEAD, LookupTimeout, TooManyBytes
 
-        cause: BaseException = error
-        # urllib3 keeps what it wraps in one place or the other.
-        while inner := [
-            one for one in (*cause.args, cause.__cause__) if isinstance(one, Exception)
-        ]:
-            cause = inner[-1]
-        number = getattr(cause, "errno", None)
-        may_pass, expected = False, None
-        if isinstance(cause, socket.gaierror):  # its errno is not one of the system's
-            problem = f"the server's name cannot be resolved: {cause.strerror}"
-            may_pass, number = number == socket.EAI_AGAIN, errno.EHOSTUNREACH
-            hint = "check the URL and the network"
-        elif isinstance(cause, LookupTimeout):
-            problem = f"the server's name was not resolved within {self._timeout:g} s"
-            may_pass, number = True, errno.ETIMEDOUT
-            hint = "check the URL and the network, or raise timeout="
-        elif isinstance(cause, TimeoutError):
-            problem = f"the server did not answer within {self._timeout:g} s"
-            may_pass, number, hint = True, errno.ETIMEDOUT, "raise timeout=, or try again later"
-        elif isinstance(cause, TooManyBytes):
-            problem, hint = "the answer has too many headers or trailers", "check the URL"
-            expected = f"at most {MOST_HEAD} bytes besides the body"
-        elif isinstance(cause, ssl.SSLCertVerificationError):
-            problem = f"the server's certificate is not trusted: {cause.verify_message}"
-            number = errno.EPROTO
-            hint = "the environment variable SSL_CERT_FILE can name authorities to trust"
-        elif isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
-            problem = f"no secure connection can be made: {cause.reason or type(cause).__name__}"
-            number = errno.EPROTO
-            hint = "does the server speak https? Otherwise give a URL with http://"
-        elif type(cause) is OSError and number is None:
-            problem = f"the proxy refuses: {printable(str(cause))}"
-            number, hint = errno.EACCES, "check the proxy that the environment names"
-        elif isinstance(cause, OSError) and not (was_sent or isinstance(cause, ssl.SSLError)):
-            problem = f"cannot reach the server: {cause.strerror or cause}"
-            may_pass = isinstance(cause, ConnectionError)
-            hint = "start the server, or check host and port of the URL"
-        else:
-            problem = f"the connection broke ({type(cause).__name__})"
-            number, hint = errno.ECONNRESET, "try again later"
-            may_pass = not isinstance(cause, ValueError)  # as urllib3 refuses a URL
-        return Broken(
-            number or errno.EIO, problem, hint, expected, may_pass=may_pass, was_sent=was_sent
-        )
+def _explained(error: Exception, was_sent: bool, seconds: float) -> Broken:
+    """What a failure of the connection means."""
+    from shard_format._http_connection import MOST_HEAD, LookupTimeout, TooManyBytes
+
+    cause: BaseException = error
+    # urllib3 keeps what it wraps in one place or the other.
+    while inner := [one for one in (*cause.args, cause.__cause__) if isinstance(one, Exception)]:
+        cause = inner[-1]
+    number = getattr(cause, "errno", None)
+    may_pass, expected = False, None
+    if isinstance(cause, socket.gaierror):  # its errno is not one of the system's
+        problem = f"the server's name cannot be resolved: {cause.strerror}"
+        may_pass, number = number == socket.EAI_AGAIN, errno.EHOSTUNREACH
+        hint = "check the URL and the network"
+    elif isinstance(cause, LookupTimeout):
+        problem = f"the server's name was not resolved within {seconds:.3g} s"
+        may_pass, number = True, errno.ETIMEDOUT
+        hint = "check the URL and the network, or raise timeout="
+    elif isinstance(cause, TimeoutError):
+        problem = f"the server did not answer within {seconds:.3g} s"
+        may_pass, number, hint = True, errno.ETIMEDOUT, "raise timeout=, or try again later"
+    elif isinstance(cause, TooManyBytes):
+        problem, hint = "the answer has too many headers or trailers", "check the URL"
+        expected = f"at most {MOST_HEAD} bytes besides the body"
+    elif isinstance(cause, ssl.SSLCertVerificationError):
+        problem = f"the server's certificate is not trusted: {cause.verify_message}"
+        number = errno.EPROTO
+        hint = "the environment variable SSL_CERT_FILE can name authorities to trust"
+    elif isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
+        problem = f"no secure connection can be made: {cause.reason or type(cause).__name__}"
+        number = errno.EPROTO
+        hint = "does the server speak https? Otherwise give a URL with http://"
+    elif type(cause) is OSError and number is None:
+        problem = f"the proxy refuses: {printable(str(cause))}"
+        number, hint = errno.EACCES, "check the proxy that the environment names"
+    elif isinstance(cause, OSError) and not (was_sent or isinstance(cause, ssl.SSLError)):
+        problem = f"cannot reach the server: {cause.strerror or cause}"
+        may_pass = isinstance(cause, ConnectionError)
+        hint = "start the server, or check host and port of the URL"
+    else:
+        problem = f"the connection broke ({type(cause).__name__})"
+        number, hint = errno.ECONNRESET, "try again later"
+        may_pass = not isinstance(cause, ValueError)  # as urllib3 refuses a URL
+    return Broken(
+        number or errno.EIO, problem, hint, expected, may_pass=may_pass, was_sent=was_sent
+    )
 
 
 def _redirected(address: Address, location: str) -> Address:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from weakref import ref
@@ -16,6 +16,7 @@ from shard_format.sources import (
     BytesSource,
     FileObjectSource,
     FileSource,
+    can_view,
     is_url,
     open_file,
 )
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from shard_format.sources import Result, SourceLike
 
-__all__ = ["open_source", "sharing_files"]
+__all__ = ["copying_urls", "open_source", "sharing_files"]
 
 # At most this many files of a group stay open; fewer if the process is short of descriptors.
 _MOST_OPEN = 1024
@@ -49,7 +50,13 @@ def open_source(
     if isinstance(source, str) and is_url(source):
         from shard_format.remote import open_url  # imports what HTTP needs
 
-        return open_url(source, storage_options, tail=tail)
+        opened = open_url(source, storage_options, tail=tail)
+        if not _COPYING.get() or can_view(opened):
+            return opened
+        from shard_format.sequential import temporary_copy
+
+        with closing(opened):
+            return temporary_copy(opened)
     if isinstance(source, (FileSource, BytesSource)) and not storage_options:
         return source
     if storage_options:
@@ -93,6 +100,20 @@ def open_source(
 
 
 @contextmanager
+def copying_urls() -> Iterator[None]:
+    """URLs that are opened within the block, in this thread and in those that help it, are copied first.
+
+    For someone who reads all of a file, perhaps several times and in any order: the file is fetched once, in large blocks,
+    into a temporary file that has no name and vanishes when it is closed. Errors still name the URL.
+    """
+    token = _COPYING.set(True)
+    try:
+        yield
+    finally:
+        _COPYING.reset(token)
+
+
+@contextmanager
 def sharing_files() -> Iterator[None]:
     """Local files that this thread opens by path within the block share the descriptors that there are.
 
@@ -128,4 +149,5 @@ def _release(reference: ref[FileSource]) -> None:
         source.release()
 
 
+_COPYING: ContextVar[bool] = ContextVar("_COPYING", default=False)
 _SHARED: ContextVar[_Group | None] = ContextVar("_SHARED", default=None)

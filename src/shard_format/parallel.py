@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import deque
 from contextlib import suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -141,7 +142,8 @@ class _Helpers:
         self._running: list[LockType] = []
         with suppress(RuntimeError):  # no more threads: those that run do the work
             for _ in range(count):
-                _thread.start_new_thread(self._help, ())
+                # In a copy of the caller's context, because no two threads can be in the same one.
+                _thread.start_new_thread(copy_context().run, (self._help,))
 
     def _help(self) -> None:
         running = _thread.allocate_lock()

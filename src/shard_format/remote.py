@@ -65,7 +65,7 @@ __all__ = [
 
 ENVIRONMENT = "SHARD_STORAGE_OPTIONS"
 _SCHEMES = (*WEB_SCHEMES, *STORE_SCHEMES, "hf", "file", "memory")
-_HTTP_OPTIONS = ("headers", "retries", "timeout")
+_HTTP_OPTIONS = ("deadline", "headers", "retries", "timeout")
 
 
 def open_url(

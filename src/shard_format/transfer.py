@@ -7,6 +7,7 @@ import tempfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from shard_format.atomic import write_file
 from shard_format.errors import UnsafePath, shorten
 from shard_format.listing import path_of_url
 from shard_format.parallel import for_each
@@ -99,9 +100,7 @@ def _below(folder: str, name: str) -> str:
     """The path of an object below a folder. The store names it, so that it must not lead out."""
     if (reason := unsafe_form(name)) is not None:
         raise UnsafePath(f"cannot fetch {shorten(name)}: {reason}", path=folder)
-    path = os.path.join(folder, *name.split("/"))
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    return path
+    return os.path.join(folder, *name.split("/"))
 
 
 def _fetch(url: str, path: str, storage_options: Mapping[str, Any] | None) -> None:
@@ -109,10 +108,10 @@ def _fetch(url: str, path: str, storage_options: Mapping[str, Any] | None) -> No
 
     source = open_url(url, storage_options)
     try:
-        with open(path, "wb") as file:
-            file.writelines(
-                source.read_at(start, min(_PIECE_BYTES, source.size() - start))
-                for start in range(0, source.size(), _PIECE_BYTES)
-            )
+        pieces = (
+            source.read_at(start, min(_PIECE_BYTES, source.size() - start))
+            for start in range(0, source.size(), _PIECE_BYTES)
+        )
+        write_file(path, pieces, fsync=False)
     finally:
         source.close()

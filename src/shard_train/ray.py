@@ -38,6 +38,7 @@ from shard_format.listing import natural_key
 from shard_format.reader import ShardReader
 from shard_format.registry import Role
 from shard_format.safe_paths import unsafe_form
+from shard_format.sources import read_file
 from shard_train._episode_dataset import EpisodeDataset, with_shards
 from shard_train._map_episodes import PackOpener, input_identity
 from shardpack import Dataset, commit
@@ -540,8 +541,7 @@ def episode_bytes(episode: Episode, **options: Any) -> bytes:  # noqa: ANN401 - 
     try:
         path = os.path.join(folder, "episode.wshard")
         save_wshard(episode, path, **{"fsync": False, **options})
-        with open(path, "rb") as file:
-            return file.read()
+        return read_file(path)
     finally:
         shutil.rmtree(folder)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
+from copy import copy
 from operator import index as as_index
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Union, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, Union, overload
 
 import numpy as np
 from xxhash import xxh64_intdigest
@@ -19,6 +20,8 @@ from shard_format.errors import (
     ReferenceMismatch,
     shorten,
 )
+from shard_format.opening import copying_urls
+from shard_format.parallel import map_in_order
 from shardpack.dataset import Dataset
 from shardpack.encodings import MetadataEncoding
 
@@ -43,6 +46,7 @@ __all__ = [
     "overlay",
 ]
 
+_Result = TypeVar("_Result")
 # Keys that an error names.
 _MOST_NAMED: Final = 5
 # Records that are fetched together when they are read in order; the first batches are smaller.
@@ -213,6 +217,16 @@ class CombinedDataset(ABC):
         """The datasets, each with the prefix of its entry names."""
         return [("", dataset) for dataset in self._datasets]
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether some of its shards are behind URLs."""
+        return any(dataset.is_remote for dataset in self._datasets)
+
+    def _of_each(self, ask: Callable[[int], _Result]) -> list[_Result]:
+        """What is asked of each dataset, by its number; of all at once if that means waiting for servers."""
+        count = len(self._datasets)
+        return map_in_order(range(count), ask, count if self.is_remote else 1)
+
     @abstractmethod
     def _take(self, numbers: list[int], take: Take) -> list[CombinedRecord]:
         """The records of these numbers, all of which exist."""
@@ -233,7 +247,7 @@ class CombinedDataset(ABC):
 
     def key_hashes(self) -> NDArray[np.uint64]:
         """XXH64 of the key of each record, in order."""
-        return key_hashes(self.main)
+        return self.main.key_hashes()
 
     def __len__(self) -> int:
         return len(self.main)
@@ -358,19 +372,25 @@ def open_samples(shards: Samples) -> Iterator[AnyDataset]:
         yield dataset
 
 
+@contextmanager
+def open_copied(shards: Samples) -> Iterator[AnyDataset]:
+    """Like `open_samples`, for someone who reads all records more than once, or in any order: remote shards are copied
+    to temporary files first."""
+    with copying_urls():
+        if isinstance(shards, Dataset) and shards.is_remote:
+            with copy(shards) as dataset:  # opens the shards again
+                yield dataset
+        else:
+            with open_samples(shards) as opened:
+                yield opened
+
+
 def _open(shards: Samples, own: list[AnyDataset]) -> AnyDataset:
     """The dataset; added to `own` if it is opened here."""
     if isinstance(shards, (Dataset, CombinedDataset)):
         return shards
     own.append(Dataset(shards))
     return own[-1]
-
-
-def key_hashes(dataset: AnyDataset) -> NDArray[np.uint64]:
-    """XXH64 of the key of each record, in order, from the indexes."""
-    if isinstance(dataset, CombinedDataset):
-        return dataset.key_hashes()
-    return np.concatenate([shard.key_hashes() for shard in dataset.shards])
 
 
 # --- columns
@@ -406,7 +426,7 @@ def join(*columns: Samples | Mapping[str, Samples], align: str = "order") -> Com
         raise InvalidArgument("expected at least one dataset to join")
     with _opening() as own:
         datasets = [_open(shards, own) for _, shards in named]
-        hashes = key_hashes(datasets[0])
+        hashes = datasets[0].key_hashes()
         orders: list[NDArray[np.int64] | None] = [None]
         for number, dataset in enumerate(datasets[1:], start=1):
             orders.append(_order(datasets[0], hashes, dataset, number, align))
@@ -431,10 +451,12 @@ class _Joined(CombinedDataset):
         return list(zip(self._prefixes, self._datasets, strict=True))
 
     def _take(self, numbers: list[int], take: Take) -> list[CombinedRecord]:
-        columns = [
-            take(dataset, numbers if order is None else order[numbers].tolist(), prefix)
-            for (prefix, dataset), order in zip(self.parts, self._orders, strict=True)
-        ]
+        def take_column(column: int) -> Sequence[AnyRecord]:
+            order = self._orders[column]
+            wanted = numbers if order is None else order[numbers].tolist()
+            return take(self._datasets[column], wanted, self._prefixes[column])
+
+        columns = self._of_each(take_column)
         return [self._joined(records) for records in zip(*columns, strict=True)]
 
     def _joined(self, records: tuple[AnyRecord, ...]) -> CombinedRecord:
@@ -454,7 +476,7 @@ def _order(
     main: AnyDataset, hashes: NDArray[np.uint64], other: AnyDataset, column: int, align: str
 ) -> NDArray[np.int64] | None:
     """Where each record of the main dataset is in another one; None if the order is the same."""
-    others = key_hashes(other)
+    others = other.key_hashes()
     if np.array_equal(hashes, others):
         return None
     found = _match(main, hashes, other, f"column {column + 1}")
@@ -488,7 +510,7 @@ def _match(
     main: AnyDataset, hashes: NDArray[np.uint64], other: AnyDataset, label: str
 ) -> NDArray[np.int64]:
     """For each record of another dataset, the number of the record with its key in the main one, or -1."""
-    wanted = key_hashes(other)
+    wanted = other.key_hashes()
     by_hash = hashes.argsort(kind="stable")
     first = np.searchsorted(hashes, wanted, "left", sorter=by_hash)
     counts = np.searchsorted(hashes, wanted, "right", sorter=by_hash) - first
@@ -545,7 +567,7 @@ def overlay(
     """
     with _opening() as own:
         datasets = [_open(shards, own) for shards in (main, *updates)]
-        hashes = key_hashes(datasets[0])
+        hashes = datasets[0].key_hashes()
         kept = np.delete(np.arange(len(hashes)), _numbers_of(datasets[0], delete))
         # The number of each record of the main dataset in the result.
         rank = np.full(len(hashes), -1, np.int64)
@@ -642,7 +664,7 @@ class _Overlaid(CombinedDataset):
 
     def key_hashes(self) -> NDArray[np.uint64]:
         own = [xxh64_intdigest(key.encode()) for key in self._added]
-        return np.concatenate([key_hashes(self.main)[self._kept], np.array(own, np.uint64)])
+        return np.concatenate([self.main.key_hashes()[self._kept], np.array(own, np.uint64)])
 
     def __len__(self) -> int:
         return len(self._kept) + len(self._added)
@@ -669,15 +691,20 @@ class _Overlaid(CombinedDataset):
 
     def _take(self, numbers: list[int], take: Take) -> list[CombinedRecord]:
         parts: list[list[PartRecord]] = [[] for _ in numbers]
-        for number, (dataset, places) in enumerate(
-            zip(self._datasets, [{}, *self._places], strict=True)
-        ):
-            wanted = [
+        wanted_of: list[list[tuple[int, int]]] = [
+            [
                 (at, inside)
                 for at, n in enumerate(numbers)
                 if (inside := self._number_in(number, places, n)) is not None
             ]
-            records = take(dataset, [inside for _, inside in wanted], "")
+            for number, places in enumerate([{}, *self._places])
+        ]
+        taken = self._of_each(
+            lambda number: take(
+                self._datasets[number], [inside for _, inside in wanted_of[number]], ""
+            )
+        )
+        for wanted, records in zip(wanted_of, taken, strict=True):
             for (at, _), record in zip(wanted, records, strict=True):
                 first = parts[at][0].record.key if parts[at] else record.key
                 if record.key != first:

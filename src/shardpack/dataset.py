@@ -7,6 +7,7 @@ import os
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, Union, overload
 
@@ -190,15 +191,23 @@ class Dataset:
             if listed is not None:
                 return listed.footers[row]
             reader = self._readers[number]
+            if reader is None and self.is_remote:
+                # The request that brings the footer brings the index, too.
+                reader = self._shard(number)
             return read_footer(location, self._options) if reader is None else reader.footer
 
         return map_in_order(range(len(self._locations)), footer, self._at_once)
 
     @property
+    def is_remote(self) -> bool:
+        """Whether its shards are behind URLs."""
+        first = self._locations[0]
+        return isinstance(first, str) and is_url(first)
+
+    @property
     def _at_once(self) -> int:
         """How many shards to read at the same time; remote ones make us wait."""
-        first = self._locations[0]
-        return _AT_ONCE if isinstance(first, str) and is_url(first) else 1
+        return _AT_ONCE if self.is_remote else 1
 
     @property
     def locations(self) -> tuple[Any, ...]:
@@ -254,10 +263,12 @@ class Dataset:
         return shard, at - starts[shard]
 
     def _by_key(self, key: str) -> Record:
-        number = self.find(key)
-        if number is None:
+        if self._only is not None:
+            return self._only.by_key(key)
+        found = self._find_in_all(key)
+        if found is None:
             raise EntryNotFound(f"no record with the key {shorten(key)}", path=self.label)
-        return self._record(number)
+        return found[1]
 
     def find(self, key: str) -> int | None:
         """The number of the record with this key, or None.
@@ -266,42 +277,61 @@ class Dataset:
         """
         if self._only is not None:
             return self._only.find(key)
+        found = self._find_in_all(key)
+        return None if found is None else found[0]
+
+    def _find_in_all(self, key: str) -> tuple[int, Record] | None:
         try:
             key_hash = xxh64_intdigest(key.encode("utf-8"))
         except UnicodeEncodeError:
             return None
         if self._lookup is None:
             # Copies: views of all the shards would keep all of them open.
-            views = map(ShardPackReader.key_lookup, self.shards)
-            copies = [(hashes.copy(), numbers.copy()) for hashes, numbers in views]
+            copies = self._of_all(_copied_lookup)
             self._lookup = sorted_lookup(copies, self._bounds()[:-1])
         hashes, numbers = self._lookup
         at = int(hashes.searchsorted(np.uint64(key_hash)))
-        found: int | None = None
+        found: tuple[int, Record] | None = None
         while at < hashes.size and int(hashes[at]) == key_hash:
             number = int(numbers[at])
-            if self._record(number).key == key:
+            record = self._record(number)
+            if record.key == key:
                 if found is not None:
-                    first, second = (self._locations[self._place(n)[0]] for n in (found, number))
+                    first, second = (self._locations[self._place(n)[0]] for n in (found[0], number))
                     raise DuplicateName(
                         f"the key {shorten(key)} is in two places",
                         found=f"{first} and {second}",
                         rule="P-REC-10",
                         hint="open the shards one by one, or merge them",
                     )
-                found = number
+                found = number, record
             at += 1
         return found
+
+    def key_hashes(self) -> NDArray[np.uint64]:
+        """XXH64 of the key of each record, in order, from the indexes."""
+        return np.concatenate(self._of_all(ShardPackReader.key_hashes))
+
+    def _of_all(self, ask: Callable[[ShardPackReader], _Taken]) -> list[_Taken]:
+        """What each shard answers; several remote ones are opened at a time."""
+        numbers = range(len(self._locations))
+        return map_in_order(numbers, lambda number: ask(self._shard(number)), self._at_once)
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and self.find(key) is not None
 
-    def records(self, start: int = 0, stop: int | None = None) -> Iterator[Record]:
+    def records(
+        self, start: int = 0, stop: int | None = None, *, whole: bool = True
+    ) -> Iterator[Record]:
         """The records from `start` up to `stop` in order; negative numbers count from the end.
 
         Without bounds, no shard is opened before its turn.
+
+        Args:
+            start, stop: numbers of records.
+            whole: False fetches only the heads of remote records; see `ShardPackReader.records`.
         """
-        return self._in_order(start, stop, ShardPackReader.records)
+        return self._in_order(start, stop, partial(ShardPackReader.records, whole=whole))
 
     def _in_order(
         self,
@@ -339,7 +369,7 @@ class Dataset:
 
     def keys(self) -> Iterator[str]:
         """The keys, in the order of the records. Reads the head of every record."""
-        for record in self.records():
+        for record in self.records(whole=False):
             yield record.key
 
     def take(
@@ -630,6 +660,11 @@ class ShardSequence(Sequence[ShardPackReader]):
         if isinstance(number, slice):
             return list(map(self._open, range(self._count)[number]))
         return self._open(range(self._count)[number])
+
+
+def _copied_lookup(shard: ShardPackReader) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    hashes, numbers = shard.key_lookup()
+    return hashes.copy(), numbers.copy()
 
 
 def _absolute(location: Any) -> Any:  # noqa: ANN401 - any source

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from shard_format.errors import InvalidArgument
-from shardpack.columns import CombinedDataset, key_hashes, open_samples
+from shardpack.columns import CombinedDataset, open_copied, open_samples
 from shardpack.writer import creation_time
 from shardpack.writer_set import ShardWriterSet, WrittenShards, is_set
 
@@ -96,7 +96,7 @@ def sort(
         by: returns what to compare for a record; None for the key.
         reverse: True for the largest first.
     """
-    with open_samples(shards) as dataset:
+    with open_copied(shards) as dataset:
         values = [record.key if by is None else by(record) for record in dataset.records()]
         order = sorted(range(len(values)), key=values.__getitem__, reverse=reverse)
         return _write(dataset, _in_batches(dataset, order), output, check, options)
@@ -167,7 +167,9 @@ def split(
     Returns:
         What was written under each name.
     """
-    with open_samples(shards) as dataset:
+    # Shares take the records of a shard in several turns.
+    opening = open_copied if isinstance(outputs, Mapping) else open_samples
+    with opening(shards) as dataset:
         # One time for all of them.
         options["created"] = creation_time(options.get("created"))
         if isinstance(outputs, Mapping):
@@ -236,7 +238,7 @@ def _split_by_shares(
 def _by_chance(dataset: AnyDataset, seed: int) -> NDArray[np.uint64]:
     """A pseudorandom number for each record that depends only on its key and the seed."""
     # The finalizer of SplitMix64 over the key's hash; unsigned overflow is intended.
-    mixed = key_hashes(dataset) ^ np.uint64(seed * 0x9E3779B97F4A7C15 & 0xFFFF_FFFF_FFFF_FFFF)
+    mixed = dataset.key_hashes() ^ np.uint64(seed * 0x9E3779B97F4A7C15 & 0xFFFF_FFFF_FFFF_FFFF)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     spread: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))

@@ -21,7 +21,7 @@ from shard_format.errors import (
 from shard_format.listing import scan_folders
 from shard_format.safe_paths import plan_extraction
 from shard_format.sources import FileSource
-from shardpack.columns import open_samples
+from shardpack.columns import open_copied
 from shardpack.encodings import MetadataEncoding
 
 if TYPE_CHECKING:
@@ -228,6 +228,8 @@ def unpack(
     the files again. All paths are checked before the first file is written, which takes some hundred bytes of memory
     per entry.
 
+    Remote shards are copied to temporary files first, so that each is fetched once.
+
     After an interruption, call it again: a file that is there with the same size and CRC-32C is not written again.
 
     Args:
@@ -242,7 +244,7 @@ def unpack(
         ShardError: an entry is damaged. Files that were written before stay; all are complete.
     """
     target = os.fspath(folder)
-    with open_samples(shards) as dataset:
+    with open_copied(shards) as dataset:
 
         def files() -> Iterator[RecordFile]:
             for record in dataset.records():

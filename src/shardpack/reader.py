@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,7 @@ from shard_format.errors import (
 )
 from shard_format.opening import open_source
 from shard_format.registry import DEFAULT_LIMITS, Limits
+from shard_format.sequential import BLOCK_BYTES, SequentialSource
 from shard_format.sources import FileSource, can_read_ranges
 from shardpack._index import ShardIndex, check_index_size
 from shardpack._layout import (
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from shard_format.sources import SourceLike, SupportsReadRanges
+    from shard_format.sources import SourceLike
     from shardpack.record import Entry
 
 __all__ = ["FORMAT_VERSION", "Footer", "ShardPackReader", "checked_footer", "read_footer"]
@@ -52,16 +53,15 @@ FORMAT_VERSION: Final = VERSION
 
 # One read of this size opens a typical shard.
 _TAIL: Final = 1 << 16
-_PIECE_BYTES: Final = 8 << 20
-# Remote records that are read in order are fetched in runs of up to this many bytes.
-_WINDOW: Final = 8 << 20
 # Remote records up to this size are fetched whole: a request costs more than the bytes.
 _SMALL_RECORD: Final = 1 << 20
+# Remote records whose heads are fetched together.
+_HEADS_AT_ONCE: Final = 4096
 
 
 def read_footer(source: SourceLike, storage_options: Mapping[str, Any] | None = None) -> Footer:
     """The footer of a shard, with one small read. It has the number of records."""
-    opened = open_source(source, storage_options)
+    opened = open_source(source, storage_options, tail=True)
     try:
         size = opened.size()
         tail = opened.read_at(max(0, size - FOOTER_SIZE), min(size, FOOTER_SIZE))
@@ -100,6 +100,9 @@ class ShardPackReader:
     the file. Do not shorten a file while it is open; writers of this library never do. Safe for threads and
     after a fork. Pickles as its location and opens again.
 
+    Opening a URL takes one request, which brings the index, or two for an index above 64 KiB. A record of at most 1 MiB
+    takes one more; of a larger one the head is fetched first, and then each entry that you read.
+
     Owns: one mapping (with its descriptor) or one remote source.
 
     Args:
@@ -115,7 +118,7 @@ class ShardPackReader:
         limits: Limits = DEFAULT_LIMITS,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        opened = open_source(source, storage_options)
+        opened = open_source(source, storage_options, tail=True)
         self._options = dict(storage_options or {})
         self._source = source
         self._limits = limits
@@ -194,6 +197,8 @@ class ShardPackReader:
     def record(self, number: int) -> Record:
         """The record of this number, which must not be negative."""
         start, end = self._span(number)
+        if self._shard.buffer is None:
+            return self._take_spans([(start, end)])[0]
         return open_record(self._shard, start, end - start)
 
     def _span(self, number: int) -> tuple[int, int]:
@@ -217,8 +222,8 @@ class ShardPackReader:
         """The bytes of the file from its beginning to `stop`, in pieces of 8 MiB."""
         self._open_index()
         view, slices = self._shard.view, self._shard.slices
-        for start in range(0, stop, _PIECE_BYTES):
-            end = min(stop, start + _PIECE_BYTES)
+        for start in range(0, stop, BLOCK_BYTES):
+            end = min(stop, start + BLOCK_BYTES)
             yield slices[start:end] if view is None else view[start:end]
 
     def sha256(self) -> str:
@@ -250,42 +255,56 @@ class ShardPackReader:
             )
         return open_record(self._shard, offset, size)
 
-    def records(self, start: int = 0, stop: int | None = None) -> Iterator[Record]:
+    def records(
+        self, start: int = 0, stop: int | None = None, *, whole: bool = True
+    ) -> Iterator[Record]:
         """The records in the order of the file, from `start` up to `stop`; negative numbers count from the end.
 
-        Records of a remote shard are fetched whole, in runs of up to 8 MiB; larger ones are not fetched ahead.
+        A remote shard is read in blocks of 8 MiB, of which the next ones are fetched while you work on one.
+
+        Args:
+            start, stop: numbers of records.
+            whole: False fetches only the heads of remote records, for a caller who reads few entries or none.
         """
-        return (
-            open_record(shard, begin, end - begin) for shard, begin, end in self._runs(start, stop)
-        )
+        bounds = self._bounds_of(start, stop)
+        spans = pairwise(bounds)
+        if self._shard.buffer is not None:
+            return (open_record(self._shard, begin, end - begin) for begin, end in spans)
+        if whole:
+            return (open_record(shard, at, size) for shard, at, size in self._blocks(bounds))
+        batches = iter(lambda: list(islice(spans, _HEADS_AT_ONCE)), [])
+        return (record for batch in batches for record in self._take_spans(batch, whole=False))
 
     def samples(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, bytes]]:
         """All entries of each record as bytes, in the order of the file; see `records`."""
-        if self._shard.buffer is None:
-            return (record.read_all() for record in self.records(start, stop))
-        first, last, _ = slice(start, stop).indices(self._count)
-        offsets = self._bounds()
-        return read_contents(self._shard, pairwise(offsets[first : max(first, last) + 1]))
+        if self._shard.buffer is not None:
+            return read_contents(self._shard, pairwise(self._bounds_of(start, stop)))
+        return (record.read_all() for record in self.records(start, stop))
 
-    def _runs(self, start: int, stop: int | None) -> Iterator[tuple[ShardBytes, int, int]]:
-        """The bytes, the start and the end of each record; small remote records share one request."""
+    def _bounds_of(self, start: int, stop: int | None) -> memoryview:
+        """Start of each of these records, and the end of the last one."""
         first, last, _ = slice(start, stop).indices(self._count)
-        offsets = self._bounds()
+        return self._bounds()[first : max(first, last) + 1]
+
+    def _blocks(self, bounds: memoryview) -> Iterator[tuple[ShardBytes, int, int]]:
+        """The bytes of each record of a remote shard, its start in them, and its size.
+
+        A record that is larger than a block is read while you read its entries.
+        """
         shard = self._shard
-        number = first
-        while number < last:
-            begin, stop_at = offsets[number], number + 1
-            if shard.buffer is None:
-                while stop_at < last and offsets[stop_at + 1] - begin <= _WINDOW:
-                    stop_at += 1
-                if offsets[stop_at] - begin <= _WINDOW:
-                    block = shard.part(begin, shard.slices[begin : offsets[stop_at]])
-                    for inside in range(number, stop_at):
-                        yield block, offsets[inside] - begin, offsets[inside + 1] - begin
-                    number = stop_at
-                    continue
-            yield shard, begin, offsets[stop_at]
-            number = stop_at
+        if shard.source is None or shard.is_closed:
+            raise Closed("the shard is closed", path=self.name)
+        source = SequentialSource(shard.source, bounds[0], bounds[-1])
+        large = ShardBytes(self.name, self._limits, None, source=source)
+        try:
+            for start, end in pairwise(bounds):
+                size = end - start
+                if size > BLOCK_BYTES:
+                    yield large, start, size
+                else:
+                    yield shard.part(start, source.read_at(start, size)), 0, size
+        finally:
+            source.release()
 
     def take(
         self,
@@ -303,24 +322,20 @@ class ShardPackReader:
             read_ahead: returns the entries of a record that you will read, so that those of a remote shard are
                 fetched together, with a second round of requests.
         """
-        wanted = self._wanted(numbers)
-        spans = self._index.spans(wanted)
-        source = self._shard.source
-        if source is None or not can_read_ranges(source):
-            return [open_record(self._shard, start, end - start) for start, end in spans]
-        return self._take_remote(source, spans, whole, read_ahead)
+        return self._take_spans(self._index.spans(self._wanted(numbers)), whole, read_ahead)
 
     def sample(self, number: int) -> dict[str, bytes]:
         """All entries of the record of this number, which must not be negative, as bytes."""
+        span = self._span(number)
         if self._shard.buffer is None:
-            return self.record(number).read_all()
-        return next(read_contents(self._shard, (self._span(number),)))
+            return self._fetch_whole([span])[0].read_all()
+        return next(read_contents(self._shard, (span,)))
 
     def take_samples(self, numbers: Iterable[int]) -> list[dict[str, bytes]]:
         """All entries of each of these records as bytes, in this order; see `take`."""
-        if self._shard.buffer is None:
-            return [record.read_all() for record in self.take(numbers)]
         spans = self._index.spans(self._wanted(numbers))
+        if self._shard.buffer is None:
+            return [record.read_all() for record in self._fetch_whole(spans)]
         view = self._shard.view  # another thread may close the shard
         if view is not None:
             # Touch the first byte of every record, so that their memory is fetched side by side: a tenth less.
@@ -331,15 +346,10 @@ class ShardPackReader:
     def take_keyed(self, numbers: Iterable[int]) -> list[tuple[str, dict[str, bytes]]]:
         """The key of each of these records, and all entries as bytes, in this order; see `take`."""
         wanted = list(numbers)
-        if self._shard.buffer is None:
-            # Entries of large records are fetched together.
-            records = self.take(wanted, read_ahead=Record.file_entries)
-            return [
-                (record.key, {entry.name: entry.read() for entry in record.file_entries()})
-                for record in records
-            ]
-        samples = self.take_samples(wanted)
         spans = self._index.spans(self._wanted(wanted))
+        if self._shard.buffer is None:
+            return [(record.key, record.read_all()) for record in self._fetch_whole(spans)]
+        samples = self.take_samples(wanted)
         keys = [read_key(self._shard, start, end) for start, end in spans]
         return list(zip(keys, samples, strict=True))
 
@@ -354,14 +364,30 @@ class ShardPackReader:
         self._bounds()
         return wanted
 
-    def _take_remote(
+    def _fetch_whole(self, spans: Sequence[tuple[int, int]]) -> list[Record]:
+        """Records of a remote shard with all their bytes: one round of requests."""
+        shard = self._shard
+        ranges = [(start, end - start) for start, end in spans]
+        source = shard.source
+        if source is not None and can_read_ranges(source):
+            pieces = source.read_ranges(ranges)
+        else:
+            pieces = [shard.slices[start:end] for start, end in spans]
+        return [
+            open_record(shard.part(start, piece), 0, size)
+            for (start, size), piece in zip(ranges, pieces, strict=True)
+        ]
+
+    def _take_spans(
         self,
-        source: SupportsReadRanges,
-        spans: list[tuple[int, int]],
-        whole: bool,
-        read_ahead: Callable[[Record], Iterable[Entry]] | None,
+        spans: Sequence[tuple[int, int]],
+        whole: bool = True,
+        read_ahead: Callable[[Record], Iterable[Entry]] | None = None,
     ) -> list[Record]:
-        """Records with their heads, and with the entries to read ahead: two rounds of requests."""
+        """Records with their heads, and with the entries to read ahead: two rounds of requests if they are remote."""
+        source = self._shard.source
+        if source is None or not can_read_ranges(source):
+            return [open_record(self._shard, start, end - start) for start, end in spans]
         pieces = source.read_ranges(
             [
                 (start, end - start)
@@ -397,35 +423,40 @@ class ShardPackReader:
 
     def find(self, key: str) -> int | None:
         """The number of the record with this key, or None."""
+        found = self._find(key)
+        return None if found is None else found[0]
+
+    def _find(self, key: str) -> tuple[int, Record] | None:
         try:
             encoded = key.encode("utf-8")
         except (UnicodeEncodeError, AttributeError):
             return None
-        found: int | None = None
+        found: tuple[int, Record] | None = None
         for number in self._open_index().records_with_hash(xxh64_intdigest(encoded)):
-            if self.record(number).key == key:
+            record = self.record(number)
+            if record.key == key:
                 if found is not None:
                     raise DuplicateName(
-                        f"the records {found} and {number} have the same key {shorten(key)}",
+                        f"the records {found[0]} and {number} have the same key {shorten(key)}",
                         path=self.name,
                         rule="P-REC-10",
                     )
-                found = number
+                found = number, record
         return found
 
     def by_key(self, key: str) -> Record:
         """The record with this key."""
-        number = self.find(key)
-        if number is None:
+        found = self._find(key)
+        if found is None:
             raise EntryNotFound(f"no record with the key {shorten(str(key))}", path=self.name)
-        return self.record(number)
+        return found[1]
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and self.find(key) is not None
 
     def keys(self) -> Iterator[str]:
         """The keys, in the order of the records. Reads the head of every record."""
-        return (record.key for record in self.records())
+        return (record.key for record in self.records(whole=False))
 
     def __iter__(self) -> Iterator[Record]:
         return self.records()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format.errors import DATA_ERRORS, InvalidArgument
-from shard_format.opening import open_source
+from shard_format.opening import copying_urls, open_source
 from shard_format.registry import DEFAULT_LIMITS, Limits
 from shardpack._layout import BLOCK_START, INDEX_MARKER, RECORD_HEAD, RECORD_MARKER
 from shardpack._record_head import head_size_of
@@ -94,8 +94,9 @@ def recover(
         limits: as for reading.
         options: what `ShardPackWriter` takes. Metadata, time and alignment are kept if they are known.
     """
-    reader = _open(source, limits)
-    opened = open_source(source)
+    with copying_urls():
+        opened = open_source(source)
+    reader = _open(opened, limits)
     try:
         if str(opened.name) == str(output):
             raise InvalidArgument("a shard cannot be recovered into itself", path=opened.name)

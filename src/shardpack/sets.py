@@ -371,6 +371,22 @@ class ShardSet:
             command="get the right shard, or write the set again",
         )
 
+    def check_hash(self, number: int, sha256: str, location: str) -> None:
+        """Refuse a shard whose bytes are not those that the set file names.
+
+        Raises:
+            ReferenceMismatch: they are others.
+        """
+        expected = self.manifest.files[number].sha256
+        if sha256 != expected:
+            raise ReferenceMismatch(
+                "the SHA-256 is not what the manifest says",
+                path=location,
+                expected=expected,
+                found=sha256,
+                rule="S-MAN-5",
+            )
+
     def missing_shards(self) -> Iterator[ShardError]:
         """An error for each local shard that is not there."""
         for number, location in enumerate(self.locations()):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, BinaryIO, Final
+from contextlib import closing
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 
 from shard_format.errors import (
     BadMagic,
@@ -15,7 +16,10 @@ from shard_format.errors import (
     TrailingData,
     Truncated,
 )
+from shard_format.opening import open_source
 from shard_format.registry import DEFAULT_LIMITS, Limits
+from shard_format.sequential import SequentialSource
+from shard_format.sources import is_url
 from shardpack._index import ShardIndex
 from shardpack._layout import BLOCK_START, FOOTER_SIZE, INDEX_MARKER, RECORD_MARKER
 from shardpack._shard_bytes import ShardBytes
@@ -25,6 +29,7 @@ from shardpack.record import open_record
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shard_format.sources import ByteSource
     from shardpack.record import Record
 
 __all__ = ["stream"]
@@ -45,7 +50,7 @@ def stream(
     Each record is in memory as a whole and stays valid while you read on.
 
     Args:
-        file: a path, or anything with `read`, such as `sys.stdin.buffer` or a server's response.
+        file: a path, a URL, or anything with `read`, such as `sys.stdin.buffer` or a server's response.
         limits: what the file may ask for.
         max_record_bytes: refuse larger records; raise it for files you trust.
 
@@ -53,6 +58,10 @@ def stream(
         Truncated: after the last complete record, if the stream ends before the index does.
         FormatError: the stream has something that is neither a record nor the index.
     """
+    if isinstance(file, str) and is_url(file):
+        with closing(open_source(file)) as source, closing(_ForwardFile(source)) as forward:
+            yield from _stream(forward, source.name, limits, max_record_bytes)
+        return
     if isinstance(file, (str, os.PathLike)):
         try:
             descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
@@ -65,7 +74,29 @@ def stream(
     yield from _stream(file, name, limits, max_record_bytes)
 
 
-def _stream(file: BinaryIO, name: str, limits: Limits, max_record_bytes: int) -> Iterator[Record]:
+class _ForwardFile:
+    """A remote file that is read from start to end."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = SequentialSource(source)
+        self._position = 0
+
+    def read(self, size: int) -> bytes:
+        """As many bytes, or those that are left."""
+        size = min(size, self._source.size() - self._position)
+        data = self._source.read_at(self._position, size)
+        self._position += size
+        return data
+
+    def close(self) -> None:
+        self._source.release()
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def _stream(file: _Readable, name: str, limits: Limits, max_record_bytes: int) -> Iterator[Record]:
     position = count = 0
     while True:
         start = read_bytes(file, BLOCK_START.size, name)
@@ -112,7 +143,7 @@ def _stream(file: BinaryIO, name: str, limits: Limits, max_record_bytes: int) ->
         count += 1
 
 
-def read_bytes(file: BinaryIO, size: int, name: str) -> bytes:
+def read_bytes(file: _Readable, size: int, name: str) -> bytes:
     """Read `size` bytes, or fewer at the end of the file."""
     pieces: list[bytes] = []
     missing = size

@@ -185,7 +185,8 @@ class ShardWriterSet(RecordWriter):
             path = self._replacement.path_of(os.path.basename(path))
         if self._set is not None:
             self._set.make_room()
-        writer = ShardPackWriter(path, **self._options)
+        is_old = self._replacement is None and path in self._replaced
+        writer = ShardPackWriter(path, overwrite=is_old, **self._options)
         writer.share_keys(self._seen, self._is_in_finished)
         if self._set is not None:
             writer.hash_content()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 import shardpack
+from tests.shard_format.faults import killed_at
 from wshard import Episode, save_wshard
-from wshard.convert import write
+from wshard.convert import ConvertOptions, commit_parts, convert, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,3 +81,47 @@ def test_episodes_go_into_a_pack_and_an_interrupted_run_goes_on(
         "out.shardpack.report.txt",
         "source",
     ]
+
+
+def test_parts_of_two_machines_become_the_folder_that_one_machine_makes(
+    wshard: Run, source: Path, tmp_path: Path
+) -> None:
+    one, out = str(tmp_path / "one"), tmp_path / "out"
+    assert wshard("convert", str(source), one, "--jobs", "1").code == 0
+    part = ("convert", str(source), str(out), "--jobs", "1", "--part")
+    assert wshard(*part, "2/2").code == 0
+    result = wshard("commit", str(out))
+    assert (result.code, "parts are missing" in result.err) == (2, True)
+    assert not out.exists()
+    assert wshard(*part, "1/2", "--resume").code == 0
+    result = wshard("commit", str(out), "--json")
+    assert result.code == 0, result.err
+    assert result.json["episodes"] == 3
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == {
+        path.name: path.read_bytes() for path in (tmp_path / "one").iterdir()
+    }
+    assert not (tmp_path / "out.parts").exists()
+    assert wshard("commit", str(out)).code == 3
+    for wrong in ("3/2", "0/2", "x/2"):
+        assert wshard(*part, wrong).code == 2
+    other = ("convert", str(source), str(tmp_path / "out.zarr"), "--part", "1/2")
+    assert "in parts" in wshard(*other).err
+
+
+def test_a_commit_of_parts_that_is_killed_at_any_step_can_be_given_again(
+    source: Path, tmp_path: Path
+) -> None:
+    expected = None
+    for step in count(1):
+        out = tmp_path / f"out_{step}"
+        for part in (1, 2):
+            convert(source, out, options=ConvertOptions(part=(part, 2)))
+        was_killed = killed_at(step, lambda out=out: commit_parts(out))  # type: ignore[misc]
+        if was_killed:
+            assert commit_parts(out).episodes == 3
+        found = {path.name: path.read_bytes() for path in out.iterdir()}
+        expected = expected or found
+        assert (found, (tmp_path / f"out_{step}.parts").exists()) == (expected, False)
+        if not was_killed:
+            break
+    assert len(expected or ()) == 3

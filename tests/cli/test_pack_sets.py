@@ -15,7 +15,7 @@ from shardpack import ShardSet
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Run
+    from tests.cli.conftest import MakeEpisode, Run
 
 
 @pytest.fixture
@@ -133,3 +133,34 @@ def test_a_damaged_set_file_shows_when_its_shards_are_verified(photos: Path, pac
     # The next writer replaces it.
     assert pack("create", "-i", photos, *OUT, "--resume").code == 0
     assert pack("verify", "train.shardpack-set").code == 0
+
+
+def test_episodes_can_be_packed_in_parts_and_by_several_processes(
+    pack: Run, make_episode: MakeEpisode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    for number in range(5):
+        make_episode(f"eps/ep_{number}.wshard")
+    for name in ("one", "parts", "jobs"):
+        (tmp_path / name).mkdir()
+    output = {
+        name: ("-o", tmp_path / name / "e-%02d.shardpack") for name in ("one", "parts", "jobs")
+    }
+    command = ("pack-episodes", tmp_path / "eps")
+    assert pack(*command, *output["one"]).code == 0
+    for part in ("2/2", "1/2"):
+        assert pack(*command, *output["parts"], "--part", part).code == 0
+    assert pack("commit", *output["parts"]).code == 0
+    assert pack(*command, *output["jobs"], "--jobs", "2").code == 0
+    assert contents(tmp_path / "parts") == contents(tmp_path / "jobs")
+    with shardpack.open(tmp_path / "one") as one, shardpack.open(tmp_path / "jobs") as jobs:
+        assert [(r.key, r.read_all()) for r in jobs] == [(r.key, r.read_all()) for r in one]
+        assert len(jobs.shards) == 2
+    assert pack(*command, *output["jobs"], "--jobs", "2").code == 2
+    assert pack(*command, *output["jobs"], "--jobs", "2", "--force").code == 0
+    assert contents(tmp_path / "parts") == contents(tmp_path / "jobs")
+    assert pack(*command, "-o", tmp_path / "x.shardpack", "--jobs", "2").code == 2
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}

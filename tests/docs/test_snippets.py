@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Need the libraries on the other side, or a server: tests/bridges/test_docs.py, tests/convert/test_migrate.py,
-# tests/stores/test_docs.py and tests/wshard/test_deepdata_server.py run them.
-ELSEWHERE = {"bridges.md", "migrate.md", "remote.md", "search.md"}
+# tests/stores/test_docs.py, tests/wshard/test_deepdata_server.py and tests/ray/test_command_line.py run them.
+ELSEWHERE = {"bridges.md", "many-machines.md", "migrate.md", "remote.md", "search.md"}
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # What a page says that its blocks print.

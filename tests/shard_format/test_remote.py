@@ -118,7 +118,10 @@ class Handler(BaseHTTPRequestHandler):
     def span(self) -> tuple[int, int]:
         """What is asked for and there."""
         first, last = self.headers["Range"].removeprefix("bytes=").split("-")
-        return int(first), min(int(last) + 1, len(self.content or b""))
+        size = len(self.content or b"")
+        if not first:
+            return max(0, size - int(last)), size
+        return int(first), min(int(last) + 1, size)
 
     def serve(self, **changes: str) -> None:
         """The right answer, with some headers changed or, where empty, left out."""
@@ -619,9 +622,9 @@ class TestRetries:
         assert pauses == []
 
     @pytest.mark.parametrize(
-        ("after", "pause"), [("7", 7), ("999999", 30), ("soon", 0.2), ("9" * 5_000, 0.2)]
+        ("after", "pause"), [("7", 7), ("50", 50), ("soon", 0.2), ("9" * 5_000, 0.2)]
     )
-    def test_the_servers_wish_for_a_pause_is_honoured_up_to_a_limit(
+    def test_the_servers_wish_for_a_pause_is_honoured(
         self, server: Server, pauses: list[float], after: str, pause: float
     ) -> None:
         server.script.append(status(429, Retry_After=after))
@@ -1098,7 +1101,12 @@ class TestUrls:
             ShardReader(tmp_path / "a.shard" if of_path else b"", storage_options={"timeout": 1})
 
     def test_storage_options_are_the_arguments_of_the_source(self, server: Server) -> None:
-        options: dict[str, Any] = {"headers": {"X-A": "b"}, "timeout": 5, "retries": 0}
+        options: dict[str, Any] = {
+            "headers": {"X-A": "b"},
+            "timeout": 5,
+            "retries": 0,
+            "deadline": 9,
+        }
         source = open_url(server.url("/content"), options)
         assert server.headers[0]["x-a"] == "b"
         again = pickle.loads(pickle.dumps(source))
@@ -1110,7 +1118,9 @@ class TestUrls:
             with pytest.raises(InvalidArgument, match="hedaers"):
                 open_url(url, {"hedaers": {}})
 
-    @pytest.mark.parametrize("options", [{"timeout": 0}, {"timeout": -1}, {"retries": -1}])
+    @pytest.mark.parametrize(
+        "options", [{"timeout": 0}, {"timeout": -1}, {"retries": -1}, {"deadline": 0}]
+    )
     def test_bad_options_are_refused(self, options: dict[str, Any]) -> None:
         with pytest.raises(InvalidArgument):
             HttpSource("http://127.0.0.1:1/", **options)
@@ -1316,7 +1326,7 @@ class TestObjectStores:
         with running(Server()) as gone:
             options = bucket.options | {"endpoint": gone.url("")}
         error = failure(lambda: open_url("s3://bucket/key", options))
-        assert error.errno == errno.EIO
+        assert error.errno == errno.ECONNREFUSED
         assert len(str(error).splitlines()) == 1
 
     def test_a_forked_process_reads_and_opens_as_its_parent_does(self, bucket: Bucket) -> None:

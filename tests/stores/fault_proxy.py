@@ -182,6 +182,7 @@ def pass_on(exchange: Exchange) -> None:
     exchange.begin(got.status, _headers(got), int(length))
     while piece := got.read1(_PIECE):
         exchange.send_piece(piece)
+    got.close()  # or the connection could not be used again
 
 
 def status(code: int, *, body: bytes = b"", **headers: str) -> Fault:

@@ -25,7 +25,7 @@ from shard_format.transfer import local_copy, uploading
 from shard_train import EpisodeDataset
 from shardpack.sets import SetLabel
 from tests.stores.fault_proxy import FaultProxy, stall, status
-from wshard import Episode
+from wshard import Episode, convert
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -291,6 +291,23 @@ class TestWholeFolders:
         with pytest.raises(KeyError), uploading(f"{folder}/failed") as path:
             raise KeyError(path)
         assert not remote.list_url(f"{folder}/failed")
+
+    def test_a_dataset_is_converted_from_one_url_to_another(self, folder: str) -> None:
+        for number in range(2):
+            wshard.save_wshard(episode(number), f"{folder}/in/ep_{number}.wshard")
+        convert.convert(f"{folder}/in", f"{folder}/npz", to="npz")
+        names = [one.url.removeprefix(f"{folder}/npz") for one in remote.list_url(folder)]
+        assert {"/ep_0.npz", "/ep_1.npz", ".report.json"} <= set(names)
+        with pytest.raises(FileThere):
+            convert.convert(f"{folder}/in", f"{folder}/npz", to="npz")
+        read = list(convert.read(f"{folder}/npz"))
+        assert [one.length for one in read] == [40, 40]
+        report = convert.write(
+            (wshard.load_wshard(f"{folder}/in/ep_0.wshard") for _ in range(1)),
+            f"{folder}/one.csv",
+        )
+        assert report.episodes == 1
+        assert remote.exists(f"{folder}/one.csv")
 
     def test_an_object_whose_name_leads_out_is_refused(self, tmp_path: Path) -> None:
         files = fsspec.filesystem("memory")

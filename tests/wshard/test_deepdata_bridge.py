@@ -1253,7 +1253,7 @@ class TestBrokenConnections:
         with running(VectorServer("bridge"), certificate) as server:
             with pytest.raises(SearchServerError, match="SSL_CERT_FILE") as caught:
                 retriever_for(server).search_episodes([1.0])
-            assert caught.value.errno == errno.EACCES
+            assert caught.value.errno == errno.EPROTO
             monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
             ingestor_for(server).ingest_episode(folder / "ep_1.wshard")
             (found,) = retriever_for(server).search_episodes(np.ones(6))

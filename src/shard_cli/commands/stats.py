@@ -174,8 +174,8 @@ def _run_packs(args: argparse.Namespace, console: Console) -> Exit:
     found = _Sizes()
     for pack in args.files:
         with open_pack(pack, args) as dataset, console.progress(f"stats {pack}") as bar:
-            add = bar.adding_to(sum(shard.footer.index_offset for shard in dataset.shards))
-            for record in dataset.records():
+            add = bar.adding_to(sum(footer.index_offset for footer in dataset.footers()))
+            for record in dataset.records(whole=False):
                 found.add(record)
                 add(record.size)
             found.shards += len(dataset.shards)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +33,7 @@ from shard_format.canonical_json import parse_object
 from shard_format.errors import DATA_ERRORS, EntryNotFound, InvalidArgument, ShardError, shorten
 from shard_format.identity import IDENTITY_ENTRY, stored_identity
 from shard_format.manifest import MANIFEST_ENTRY, Manifest
+from shard_format.opening import copying_urls
 from shard_format.registry import Role, content_type_label, role_label
 from shard_format.verify import EPISODE_ENTRY
 
@@ -368,7 +369,8 @@ def members(
 @contextmanager
 def chosen(path: str, args: argparse.Namespace) -> Iterator[list[NamedContent]]:
     """Entries that patterns choose."""
-    with open_shard(path, args) as reader:
+    is_all = not args.patterns and args.prefix is None
+    with copying_urls() if is_all else nullcontext(), open_shard(path, args) as reader:
         yield [_member(reader, name) for name in choose(reader, args.patterns, args.prefix)]
 
 
@@ -407,7 +409,7 @@ def _pieces(
 @contextmanager
 def compare(args: argparse.Namespace, progress: Progress) -> Iterator[tuple[Iterator[Change], str]]:
     """Compares entries after decompression, and what the files say about them."""
-    with open_shard(args.a, args) as a, open_shard(args.b, args) as b:
+    with copying_urls(), open_shard(args.a, args) as a, open_shard(args.b, args) as b:
         yield _changes(a, b, progress, stored=args.stored), count(len(a), "entry")
 
 

@@ -18,6 +18,7 @@ from shard_format.codecs import Codec, Compression, compress
 from shard_format.errors import ShardIOError
 from shard_format.findings import Report
 from shard_format.identity import IDENTITY_ENTRY, Identity
+from shard_format.opening import copying_urls
 from shard_format.salvage import salvage
 from shard_format.verify import check
 from shardpack.sets import FORMAT, ShardSet
@@ -87,7 +88,7 @@ def _verify_file(
     errors: list[ShardError] = []
     references: list[Checked] = []
     try:
-        with open_shard(path, args) as reader:
+        with copying_urls(), open_shard(path, args) as reader:
             report, errors = _check(reader, path, console)
             if not errors:
                 # Identity and signature are demanded of the manifest, which binds files by hashes.
@@ -198,7 +199,7 @@ def _diagnose(path: str, args: argparse.Namespace, console: Console) -> Diagnosi
     listed: int | None = None
     opens, readable = False, 0
     try:
-        with open_shard(path, args) as reader:
+        with copying_urls(), open_shard(path, args) as reader:
             opens, header = True, reader.header
             report, errors = _check(reader, path, console)
             listed, readable = report.entries, _readable(report)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shard_cli.episode_options import find
+from shard_cli.episode_options import find, opened_pack
 from shard_cli.exits import EXPLANATIONS, error_fields
 from shard_cli.files import known_size
 from shard_cli.jobs import executor_of, in_order, is_elsewhere, threads_in_each
@@ -29,6 +29,7 @@ from shard_cli.text import count, coverage, duration, exact_size, percent, print
 from shard_format.errors import DATA_ERRORS, MissingExtra, ShardError, UnknownCodec
 from shard_format.findings import SEVERITIES, Finding
 from shard_format.identity import stored_identity
+from shard_format.opening import copying_urls
 from wshard import Channel, RaggedChannel
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from shard_cli.console import Console
     from shard_cli.kinds.model import Progress
     from shard_format import ShardReader
-    from shard_train.packed_episodes import EpisodePack
     from wshard import Episode
     from wshard.doctor import EpisodeReport
     from wshard.editing import Difference
@@ -106,24 +106,11 @@ def _open_target(
 ) -> Episode:
     if target.pack is None:
         return open_episode(target.path, args, sidecars=sidecars, threads=threads)
-    pack = _opened_pack(target.pack)
+    pack = opened_pack(target.pack)
     if not target.name:
         pack.entries(target.record)  # raises, as it did before
     options: dict[str, Any] = {} if sidecars else {"sidecars": False}
     return pack.load(target.record, target.name, threads=threads, limits=limits_of(args), **options)
-
-
-def _opened_pack(path: str) -> EpisodePack:
-    """A pack that stays open while it is the same file: its episodes follow one another."""
-    status = os.stat(path)
-    return _open_pack(path, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=8)
-def _open_pack(path: str, *_: int) -> EpisodePack:
-    from shard_train.packed_episodes import open_episode_pack
-
-    return open_episode_pack(path)
 
 
 def _journal_facts(path: str, episode: Episode, *, stats: bool) -> dict[str, Any]:
@@ -494,6 +481,7 @@ def compare(args: argparse.Namespace, _: Progress) -> Iterator[tuple[Iterator[Ch
 
     sidecars = not args.no_sidecars
     with (
+        nullcontext() if args.no_values else copying_urls(),
         open_episode(args.a, args, sidecars=sidecars) as a,
         open_episode(args.b, args, sidecars=sidecars) as b,
     ):
@@ -576,7 +564,8 @@ def diagnose(
 def _examine_all(
     arguments: Sequence[str], args: argparse.Namespace, console: Console
 ) -> Iterator[EpisodeReport]:
-    targets = find(arguments)
+    with copying_urls():
+        targets = find(arguments)
     work = partial(_report, args=args, threads=threads_in_each(args.jobs, len(targets)))
     executor = executor_of(args) if is_elsewhere(args) else None
     return in_order(targets, work, args.jobs, console, executor=executor)
@@ -590,16 +579,17 @@ def _report(
     from wshard.doctor import examine
 
     report: EpisodeReport | None = None
-    if target.pack is not None:
-        report = _packed_report(target, advance, args, threads)
-    elif args.max_decompressed is not None:
-        with (
-            suppress(ShardError),  # what keeps it from opening is a finding
-            open_episode(target.path, args, threads=threads) as episode,
-        ):
-            report = examine(episode, progress=advance, threads=threads)
-    if report is None:
-        report = examine(target.path, progress=advance, threads=threads)
+    with copying_urls():
+        if target.pack is not None:
+            report = _packed_report(target, advance, args, threads)
+        elif args.max_decompressed is not None:
+            with (
+                suppress(ShardError),  # what keeps it from opening is a finding
+                open_episode(target.path, args, threads=threads) as episode,
+            ):
+                report = examine(episode, progress=advance, threads=threads)
+        if report is None:
+            report = examine(target.path, progress=advance, threads=threads)
     findings = list(report.findings)
     if target.chunks:
         try:  # W-CHK-7: whether the chunks are the files that the manifest was made for
@@ -627,7 +617,7 @@ def _packed_report(
         errors.append(error)
     if target.name:
         with suppress(ShardError):  # the same as above
-            record = _opened_pack(target.pack).reader.record(target.record)
+            record = opened_pack(target.pack).reader.record(target.record)
             try:
                 _ = record[target.name.removeprefix(f"{record.key}.")].data
             except ShardError as error:

@@ -240,13 +240,15 @@ def open_pack(path: str, args: argparse.Namespace) -> Dataset:
     """A dataset."""
     import shardpack
     from shard_format.foreign import HEAD_BYTES, explain, looks_like
-    from shard_format.sources import FileSource
+    from shard_format.opening import open_source
+    from shard_format.sources import is_url
 
     try:
         return shardpack.open(path, limits=limits_of(args))
     except BadMagic as error:
-        if error.path is not None and os.path.isfile(error.path):
-            with closing(FileSource(error.path)) as source:
+        file = None if error.path is None else os.fspath(error.path)
+        if file is not None and (is_url(file) or os.path.isfile(file)):
+            with closing(open_source(file)) as source:
                 # Say what a file is that is not a pack; a damaged pack keeps its advice.
                 what = looks_like(source.read_at(0, min(HEAD_BYTES, source.size())))
                 if what is not None and "ShardPack" not in what:

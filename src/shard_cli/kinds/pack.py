@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import math
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 import shardpack
 from shard_cli.files import known_size
@@ -33,6 +35,7 @@ from shard_format.errors import (
     InvalidArgument,
     shorten,
 )
+from shard_format.opening import copying_urls
 from shard_format.sources import is_url
 from shardpack.dataset import expand, expand_set_files, find_repeated_keys
 from shardpack.files import entry_file, metadata_json, record_files
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from shard_cli.kinds.model import Progress
     from shardpack import Dataset, Record
     from shardpack.files import RecordFile
+    from shardpack.record import Entry
 
 _VERSION: Final = 1  # the only one that readers open
 # `info` answers at once: it reads the fields of this many shards, and only counts the others.
@@ -68,7 +72,7 @@ def open_watched(
     """A dataset that updates the progress bar while its records are read."""
     open_pack(shards[0], args).close()  # says what else it might be
     with _WatchedDataset(list(shards), limits=limits_of(args)) as dataset:
-        total = sum(shard.footer.index_offset for shard in dataset.shards)
+        total = sum(footer.index_offset for footer in dataset.footers())
         dataset.add = bar.adding_to(total)
         yield dataset
 
@@ -82,8 +86,10 @@ class _WatchedDataset(shardpack.Dataset):
         self.add(record.size)
         return record
 
-    def records(self, start: int = 0, stop: int | None = None) -> Iterator[Record]:
-        return map(self._count, super().records(start, stop))
+    def records(
+        self, start: int = 0, stop: int | None = None, *, whole: bool = True
+    ) -> Iterator[Record]:
+        return map(self._count, super().records(start, stop, whole=whole))
 
     def take(self, indices: Iterable[int], **options: Any) -> list[Record]:  # noqa: ANN401 - of Dataset
         return [self._count(record) for record in super().take(indices, **options)]
@@ -114,7 +120,7 @@ def facts(path: str, args: argparse.Namespace) -> dict[str, Any]:
             "index_size": index_size,
             "created": fields.get("created"),
             **({"revision": fields["revision"]} if is_set_file(path) else {}),
-            "alignment": first.record(0).alignment if len(first) else None,
+            "alignment": first.take([0], whole=False)[0].alignment if len(first) else None,
             "metadata": fields.get("user", {}),
             "schema": schema,
             "schema_is_complete": complete,
@@ -199,14 +205,14 @@ def _chosen_records(dataset: Dataset, path: str, args: argparse.Namespace) -> It
             look like an empty result.
     """
     patterns, prefix = args.patterns, args.prefix
-    if patterns and prefix is None and not any(set(pattern) & set("*?[") for pattern in patterns):
+    if _are_exact(args):
         # The index finds exact keys without looking at every record.
         numbers = {pattern: dataset.find(pattern) for pattern in dict.fromkeys(patterns)}
         yield from dataset.take(sorted(one for one in numbers.values() if one is not None))
         unused = [pattern for pattern, number in numbers.items() if number is None]
     else:
         missing = dict.fromkeys(patterns)
-        for record in dataset.records():
+        for record in dataset.records(whole=False):
             key = record.key
             if prefix is not None and not key.startswith(prefix):
                 continue
@@ -222,6 +228,12 @@ def _chosen_records(dataset: Dataset, path: str, args: argparse.Namespace) -> It
             path=path,
             hint="'shardpack ls' lists the records",
         )
+
+
+def _are_exact(args: argparse.Namespace) -> bool:
+    """Whether the patterns are keys."""
+    is_pattern = (set(pattern) & set("*?[") for pattern in args.patterns)
+    return bool(args.patterns) and args.prefix is None and not any(is_pattern)
 
 
 def chosen_keys(path: str, args: argparse.Namespace) -> set[str]:
@@ -358,9 +370,15 @@ def members(
         if wants_metadata:
             yield [_metadata_member(key, record)]
             return
-        for name in names[1:]:  # damage shows before anything is written
-            _ = record[name].data
-        yield [_member(key, entry_file(key, record[name])) for name in names[1:]]
+        entries = [record[name] for name in names[1:]]
+        for entry in entries:  # damage shows before anything is written
+            _ = entry.data
+        yield [_member(key, _read_before(key, entry)) for entry in entries]
+
+
+def _read_before(key: str, entry: Entry) -> RecordFile:
+    """The file that an entry becomes, with the content that the entry has already."""
+    return entry_file(key, entry)._replace(read=lambda: entry.data)
 
 
 def _metadata_member(key: str, record: Record) -> NamedContent:
@@ -375,7 +393,9 @@ def _metadata_member(key: str, record: Record) -> NamedContent:
 def chosen(path: str, args: argparse.Namespace) -> Iterator[list[NamedContent]]:
     """The entries of the records that patterns choose, and their metadata."""
     join = _JOINS[args.layout]
-    with open_pack(path, args) as dataset:
+    # All names are planned before the first content is written: a remote shard would be read twice.
+    copying = nullcontext() if _are_exact(args) else copying_urls()
+    with copying, open_pack(path, args) as dataset:
         yield [
             _member(record.key, file)
             for record in _chosen_records(dataset, path, args)
@@ -397,7 +417,7 @@ def _member(key: str, file: RecordFile) -> NamedContent:
 @contextmanager
 def compare(args: argparse.Namespace, progress: Progress) -> Iterator[tuple[Iterator[Change], str]]:
     """Compares records by key: metadata, and entries after decompression."""
-    with open_pack(args.a, args) as a, open_pack(args.b, args) as b:
+    with copying_urls(), open_pack(args.a, args) as a, open_pack(args.b, args) as b:
         yield _changes(a, b, progress, stored=args.stored), count(len(a), "record")
 
 
@@ -405,8 +425,9 @@ def _changes(a: Dataset, b: Dataset, progress: Progress, *, stored: bool) -> Ite
     """All differences, in the order of A and then of B."""
     ours, theirs = (as_json(dataset.metadata.get("user") or {}) for dataset in (a, b))
     yield from _metadata_changes(None, ours, theirs)
-    total = sum(shard.footer.index_offset for dataset in (a, b) for shard in dataset.shards)
+    total = sum(footer.index_offset for dataset in (a, b) for footer in dataset.footers())
     done = 0
+    is_in_both = np.zeros(len(b), bool)
     for number, record in enumerate(a.records()):
         progress(done, total)
         done += record.size
@@ -414,14 +435,19 @@ def _changes(a: Dataset, b: Dataset, progress: Progress, *, stored: bool) -> Ite
         if other is None:
             yield difference("only_in_a", record.key, a=_content_size(record))
             continue
+        if is_in_both[other]:
+            a.find(record.key)  # raises: the key is there twice
+        is_in_both[other] = True
         if stored and other != number:
             yield difference("metadata", record.key, "number", number, other)
-        yield from _record_changes(record, b[other], stored=stored)
-    for record in b.records():
+        twin = b[other]
+        yield from _record_changes(record, twin, stored=stored)
+        done += twin.size
+    for number in np.flatnonzero(~is_in_both).tolist():
         progress(done, total)
+        record = b[number]
         done += record.size
-        if record.key not in a:
-            yield difference("only_in_b", record.key, b=_content_size(record))
+        yield difference("only_in_b", record.key, b=_content_size(record))
 
 
 def _content_size(record: Record) -> int:

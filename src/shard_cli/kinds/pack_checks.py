@@ -13,6 +13,7 @@ from shard_cli.files import known_size
 from shard_cli.kinds.model import Checked, Problem
 from shard_cli.text import count, size
 from shard_format.errors import BadOffset, ShardError, must_stop, shorten
+from shard_format.opening import copying_urls
 from shard_format.sources import is_url
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def check_shard(target: Target, progress: Progress, *, limits: Limits) -> ShardC
         if listed is not None and target.is_hashed and not is_url(target.path):
             listed.check_place(0, target.path)
             listed.manifest.verify_file(target.path, listed.manifest.files[0])
-        _check_content(found, progress, limits)
+        with copying_urls():
+            _check_content(found, target, progress, limits)
         if listed is not None and found.footer is not None:
             listed.check_footer(0, found.footer, target.path)
     except ShardError as error:
@@ -100,8 +102,10 @@ def check_shard(target: Target, progress: Progress, *, limits: Limits) -> ShardC
     return found
 
 
-def _check_content(found: ShardCheck, progress: Progress, limits: Limits) -> None:
-    with shardpack.ShardPackReader(found.file, limits=limits) as reader:
+def _check_content(found: ShardCheck, target: Target, progress: Progress, limits: Limits) -> None:
+    with shardpack.ShardPackReader(target.path, limits=limits) as reader:
+        if target.listed is not None and target.is_hashed and is_url(target.path):
+            target.listed.check_hash(0, reader.sha256(), target.path)
         found.opens = True
         found.footer = reader.footer
         found.bytes = reader.footer.total_size

@@ -15,6 +15,9 @@ from shard_format.errors import (
     ShardIOError,
     check_choice,
 )
+from shard_format.listing import is_there, list_names
+from shard_format.sources import is_url
+from shard_format.transfer import local_copy, uploading
 from wshard._lanes import REWARD_EXACT
 from wshard._values import DType
 from wshard.convert._model import (
@@ -76,7 +79,7 @@ def read(
     `episode.changes` tells what became of each field.
 
     Args:
-        path: a file or folder.
+        path: a file or folder. One behind a URL is fetched to a temporary folder first.
         format: one of `formats()`; None looks at the content.
         episodes: which ones, such as `slice(0, 100)`; None for all.
         video: `"keep"` keeps encoded streams where that is possible, `"decode"` makes pixels of them.
@@ -89,8 +92,12 @@ def read(
         MissingExtra: the format needs a package that is not installed; says which extra to install.
     """
     check_choice("on_error", on_error, ("raise", "skip"))
-    source = open_source(path, format, ReadOptions(video=video, mapping=mapping))
-    try:
+    with (
+        local_copy(path) as local,
+        contextlib.closing(
+            open_source(local, format, ReadOptions(video=video, mapping=mapping))
+        ) as source,
+    ):
         for number in range(len(source.names()))[episodes or slice(None)]:
             try:
                 episode = read_one(source, number)
@@ -100,8 +107,6 @@ def read(
                 _log.warning("%s: left out: %s", source.names()[number], error)
                 continue
             yield episode
-    finally:
-        source.close()
 
 
 def read_only_episode(path: str, **options: Any) -> ConvertedEpisode:  # noqa: ANN401 - as for `read`
@@ -154,7 +159,7 @@ def write(
 
     Args:
         episodes: read one after the other; each must stay open until the next is asked for.
-        path: the file or folder to make.
+        path: the file or folder to make. One behind a URL is made in a temporary folder and uploaded.
         format: one of `formats()`; None for the format of the path's ending.
         video: what becomes of cameras where the format has video: `"keep"` copies encoded streams and encodes
             pixels, `"encode"` encodes all, `"decode"` writes pixels.
@@ -167,13 +172,14 @@ def write(
         FileExistsError: something is at the path.
     """
     form = format_of(os.fspath(path)) if format is None else format_named(format)
-    final = os.path.abspath(os.fspath(path))
-    check_writable(form, final, overwrite=overwrite)
+    check_writable(form, os.fspath(path), overwrite=overwrite)
     report = ConversionReport(source="", target=os.fspath(path), format="wshard", to=form.name)
-    with writing(final), WorkFolder(final) as work:
-        work.begin({}, resume=False)
-        write_dataset(episodes, work.new, form, WriteOptions(video=video), report)
-        work.place(work.new, report.as_json())
+    with uploading(path) as local:
+        final = os.path.abspath(local)
+        with writing(final), WorkFolder(final) as work:
+            work.begin({}, resume=False)
+            write_dataset(episodes, work.new, form, WriteOptions(video=video), report)
+            work.place(work.new, report.as_json())
     return report
 
 
@@ -213,7 +219,9 @@ def check_writable(form: Format, target: str, *, overwrite: bool) -> None:
     """Refuses a format that cannot be written, and a target that may not be replaced."""
     if not form.writes:
         raise InvalidArgument(f"{form.title} can be read, not written", path=target)
-    if os.path.lexists(target) and not overwrite:
+    # A folder of an object store is there if it has files.
+    is_taken = is_there(target) or (is_url(target) and bool(list_names(target)))
+    if is_taken and not overwrite:
         raise FileThere(
             "something is there already",
             path=target,

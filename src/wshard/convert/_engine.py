@@ -22,6 +22,8 @@ from shard_format.errors import (
 )
 from shard_format.executors import Executor, LocalExecutor
 from shard_format.parallel import available_threads
+from shard_format.sources import is_url
+from shard_format.transfer import local_copy, uploading
 from wshard._channels import is_frames
 from wshard._files import save_wshard
 from wshard._formats import load_wshard
@@ -137,8 +139,8 @@ def convert(
     in the folder `<target>.converting`, where a conversion that was killed goes on with `resume=True`.
 
     Args:
-        source: a file or folder in one of `formats()`.
-        target: the file or folder to make.
+        source: a file or folder in one of `formats()`. One behind a URL is fetched to a temporary folder first.
+        target: the file or folder to make. One behind a URL is made in a temporary folder and uploaded at the end.
         format: of the source; None looks at the content.
         to: of the target; None for the format of its ending, or else WShard.
         options: which episodes, how many processes, whether to check, and so on.
@@ -156,6 +158,8 @@ def convert(
     chosen = options or ConvertOptions()
     check_choice("on_error", chosen.on_error, ("raise", "skip"))
     check_choice("video", chosen.video, VIDEO)
+    if is_url(os.fspath(source)) or is_url(os.fspath(target)):
+        return _convert_far(source, target, format, to, chosen, progress, pack)
     origin, final = os.path.abspath(os.fspath(source)), os.path.abspath(os.fspath(target))
     kind = detect(origin) if format is None else format_named(format)
     if to is None:
@@ -190,6 +194,32 @@ def convert(
                 run.to_other_format(wanted)
         # Before the work folder goes: after a kill here, `resume` still has the report.
         report.save()
+    return report
+
+
+def _convert_far(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    format: str | None,
+    to: str | None,
+    options: ConvertOptions,
+    progress: Callable[[int, int], None] | None,
+    pack: Callable[[str], int] | None,
+) -> ConversionReport:
+    """Converts between local copies of what is behind URLs."""
+    name = os.fspath(target)
+    if options.resume or options.part is not None or pack is not None:
+        raise InvalidArgument(
+            "between URLs a conversion cannot be resumed, made in parts or packed",
+            path=name if is_url(name) else os.fspath(source),
+            hint="convert between local folders, and upload the result",
+        )
+    wanted = format_named(to or _OWN)
+    check_writable(wanted, name, overwrite=options.overwrite)
+    with local_copy(source) as origin, uploading(target) as final:
+        report = convert(origin, final, format, to, options=options, progress=progress)
+    report.source, report.target = os.fspath(source), name
+    report.save()
     return report
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import suppress
+import shutil
 from typing import Final
 
 from shard_format.atomic import sync_folder
 from shard_format.errors import FileThere, InvalidArgument
 from shard_format.sources import read_file
 from wshard.convert._model import ConversionReport
+from wshard.convert._own import SUFFIX
 
 __all__ = ["commit_parts", "part_folder", "part_of"]
 
-_SUFFIX: Final = ".parts"
+_PARTS: Final = ".parts"
 _ALL: Final = "all"
 _REPORT: Final = ".report.json"
 _PART: Final = re.compile(r"(\d+)-of-(\d+)" + re.escape(_REPORT))
@@ -34,7 +35,7 @@ def part_of(count: int, part: tuple[int, int]) -> slice:
 def part_folder(target: str, part: tuple[int, int]) -> str:
     """Where a part is until `commit_parts`."""
     number, parts = part
-    return os.path.join(target + _SUFFIX, f"{number:0{len(str(parts))}d}-of-{parts}")
+    return os.path.join(target + _PARTS, f"{number:0{len(str(parts))}d}-of-{parts}")
 
 
 def commit_parts(target: str | os.PathLike[str]) -> ConversionReport:
@@ -53,19 +54,19 @@ def commit_parts(target: str | os.PathLike[str]) -> ConversionReport:
         FileThere: something is at `target`.
     """
     final = os.path.abspath(os.fspath(target))
-    staging = final + _SUFFIX
-    reports = _read_reports(staging)
+    staging = final + _PARTS
     whole = os.path.join(staging, _ALL)
     if os.path.lexists(final):
         # An earlier call may have been killed just before it was done.
-        if os.path.lexists(whole) or any(map(_episodes_of, reports)):
+        if not os.path.isdir(staging) or _has_episodes(staging):
             raise FileThere("something is at the target", path=final, hint="move it away")
-        _remove(staging, reports)
+        shutil.rmtree(staging)
         return ConversionReport.from_json(json.loads(read_file(final + _REPORT)))
+    reports = _read_reports(staging)
     os.makedirs(whole, exist_ok=True)
     report = ConversionReport(reports[0].source, final, reports[0].format, reports[0].to)
     for one in reports:
-        for name in _episodes_of(one):
+        for name in os.listdir(one.target) if os.path.isdir(one.target) else ():
             os.rename(os.path.join(one.target, name), os.path.join(whole, name))
         for fact in ("episodes", "steps", "bytes_written", "skipped"):
             setattr(report, fact, getattr(report, fact) + getattr(one, fact))
@@ -84,12 +85,12 @@ def commit_parts(target: str | os.PathLike[str]) -> ConversionReport:
     report.save()
     os.rename(whole, final)
     sync_folder(os.path.dirname(final))
-    _remove(staging, reports)
+    shutil.rmtree(staging)
     return report
 
 
-def _episodes_of(report: ConversionReport) -> list[str]:
-    return os.listdir(report.target) if os.path.isdir(report.target) else []
+def _has_episodes(folder: str) -> bool:
+    return any(file.endswith(SUFFIX) for _, _, files in os.walk(folder) for file in files)
 
 
 def _read_reports(staging: str) -> list[ConversionReport]:
@@ -121,14 +122,3 @@ def _read_reports(staging: str) -> list[ConversionReport]:
         report.target = os.path.join(staging, name.removesuffix(_REPORT))
         reports.append(report)
     return reports
-
-
-def _remove(staging: str, reports: list[ConversionReport]) -> None:
-    for report in reports:
-        for ending in ("json", "txt"):
-            with suppress(FileNotFoundError):
-                os.unlink(f"{report.target}.report.{ending}")
-        with suppress(FileNotFoundError):
-            os.rmdir(report.target)
-    with suppress(OSError):  # something else is in it
-        os.rmdir(staging)

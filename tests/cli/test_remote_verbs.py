@@ -1,0 +1,179 @@
+"""Verbs on files behind a URL: the same answers as for local files, and each byte fetched once, in large blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from shard_cli.exits import Exit
+from shard_format import ShardWriter
+from shardpack import ShardWriterSet
+from tests.shard_format.support import noise
+from tests.shardpack.support import write_pack
+from tests.stores.counting import RangeServer, range_server
+from wshard import Channel, Episode, save_wshard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.cli.conftest import Run
+
+MIB = 1 << 20
+BLOCK = 8 * MIB
+
+
+@pytest.fixture
+def server() -> Iterator[RangeServer]:
+    with range_server() as server:
+        yield server
+
+
+def put(server: RangeServer, path: Path) -> str:
+    return server.put(path.name, path.read_bytes())
+
+
+def check_traffic(server: RangeServer, *sizes: int) -> None:
+    """Each file is fetched once, in blocks."""
+    requests, sent = server.counter.taken()
+    assert sent <= 1.05 * sum(sizes)
+    assert requests <= sum(size / BLOCK + 2 for size in sizes)
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Path:
+    """A shard of 10 MB with small records."""
+    samples = {f"{n:04d}": {"a.bin": noise(20_000, n), "b.cls": str(n)} for n in range(500)}
+    return write_pack(tmp_path / "local.shardpack", samples)
+
+
+def test_a_remote_shard_is_verified_with_few_requests(
+    pack: Run, server: RangeServer, shard: Path
+) -> None:
+    result = pack("verify", put(server, shard))
+    assert (result.code, "500 records, 1,000 entries" in result.out) == (Exit.OK, True)
+    check_traffic(server, shard.stat().st_size)
+
+
+def test_damage_of_a_remote_shard_is_found_and_named_by_its_url(
+    pack: Run, server: RangeServer, shard: Path
+) -> None:
+    data = bytearray(shard.read_bytes())
+    data[5 * MIB] ^= 1
+    url = server.put("damaged.shardpack", bytes(data))
+    result = pack("verify", "--json", url)
+    assert result.code == Exit.FINDING
+    (error,) = result.json["files"][0]["errors"]
+    assert error["code"] == "checksum_mismatch"
+    assert error["file"] == url
+    check_traffic(server, len(data))
+
+
+@pytest.mark.parametrize("is_other", [False, True])
+def test_a_remote_set_is_verified_with_its_hashes(
+    pack: Run, server: RangeServer, tmp_path: Path, is_other: bool
+) -> None:
+    for name in ("a", "b"):
+        with ShardWriterSet(str(tmp_path / f"{name}-%02d.shardpack"), max_records=20) as writer:
+            for number in range(60):
+                # The other set has the same sizes, keys and index.
+                writer.write(str(number), {"x.bin": noise(1000, number + (name == "b"))})
+    names = [f"a-{number:02d}.shardpack" for number in range(3)]
+    urls = [put(server, tmp_path / name) for name in (*names, "a.shardpack-set")]
+    if is_other:
+        server.put(names[1], (tmp_path / "b-01.shardpack").read_bytes())
+    result = pack("verify", urls[-1])
+    assert result.code == (Exit.FINDING if is_other else Exit.OK)
+    assert ("SHA-256" in result.out) == is_other
+    assert server.counter.taken().requests == 4
+
+
+def test_a_remote_shard_is_extracted_like_a_local_one(
+    pack: Run, server: RangeServer, shard: Path, tmp_path: Path
+) -> None:
+    result = pack("extract", put(server, shard), "-C", tmp_path / "out")
+    assert result.code == Exit.OK
+    assert (tmp_path / "out/0123.a.bin").read_bytes() == noise(20_000, 123)
+    assert len(list((tmp_path / "out").iterdir())) == 1000
+    check_traffic(server, shard.stat().st_size)
+
+
+def test_one_record_of_a_remote_shard_is_extracted_alone(
+    pack: Run, server: RangeServer, shard: Path, tmp_path: Path
+) -> None:
+    url = put(server, shard)
+    assert pack("extract", url, "0123", "-C", tmp_path / "out").code == Exit.OK
+    assert pack("cat", url, "0007", "b.cls").out == "7"
+    assert pack("info", url).code == Exit.OK
+    requests, sent = server.counter.taken()
+    assert requests <= 7
+    assert sent < MIB
+
+
+def test_remote_shards_are_compared_with_each_byte_fetched_once(
+    pack: Run, server: RangeServer, shard: Path, tmp_path: Path
+) -> None:
+    samples = {f"{n:04d}": {"a.bin": noise(20_000, n), "b.cls": str(n)} for n in range(500)}
+    del samples["0100"]
+    samples["0200"]["b.cls"] = "other"
+    samples["9999"] = {"a.bin": b"new"}
+    # In another order.
+    other = write_pack(tmp_path / "other.shardpack", dict(reversed(samples.items())))
+    urls = put(server, shard), put(server, other)
+    result = pack("diff", "--json", *urls)
+    assert result.code == Exit.FINDING
+    found = {(one["kind"], one["entry"]) for one in result.json["differences"]}
+    assert found == {("only_in_a", "0100"), ("content", "0200.b.cls"), ("only_in_b", "9999")}
+    check_traffic(server, shard.stat().st_size, other.stat().st_size)
+
+
+def test_the_listing_of_large_remote_records_fetches_heads(
+    pack: Run, server: RangeServer, tmp_path: Path
+) -> None:
+    samples = {str(n): {"a.bin": noise(2 * MIB, n), "b.cls": str(n)} for n in range(4)}
+    url = put(server, write_pack(tmp_path / "a.shardpack", samples))
+    result = pack("ls", "--json", url)
+    assert [record["key"] for record in result.json["records"]] == ["0", "1", "2", "3"]
+    assert server.counter.taken().sent < MIB // 4
+
+
+def test_a_remote_container_is_checked_compared_and_extracted(
+    run: Run, server: RangeServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.shard"
+    with ShardWriter(path, fsync=False) as writer:
+        for number in range(10):
+            writer.write_entry(f"e/{number}", noise(MIB, number))
+        writer.write_entry("z", b"abc" * MIB, compression="zstd")
+    url, size = put(server, path), path.stat().st_size
+    assert run("verify", url).code == Exit.OK
+    check_traffic(server, size)
+    assert run("diff", url, path).out == "same: 11 entries\n"
+    check_traffic(server, size)
+    assert run("extract", url, "-C", tmp_path / "out").code == Exit.OK
+    assert (tmp_path / "out/e/7").read_bytes() == noise(MIB, 7)
+    check_traffic(server, size)
+    # A part of it is fetched alone.
+    assert run("extract", url, "e/3", "-C", tmp_path / "one").code == Exit.OK
+    assert server.counter.taken().sent < 1.2 * MIB
+
+
+def test_a_remote_episode_is_checked_and_compared(
+    wshard: Run, server: RangeServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "ep.wshard"
+    rgb = np.frombuffer(noise(100 * 96 * 1024), np.uint8).reshape(100, 96, 1024)
+    episode = Episode(id="remote", length=100)
+    episode.observations["rgb"] = Channel("rgb", data=rgb)
+    episode.actions["move"] = Channel("move", data=np.arange(100, dtype="f4"))
+    save_wshard(episode, path, compression="zstd", fsync=False)
+    url, size = put(server, path), path.stat().st_size
+    result = wshard("verify", "--json", url)
+    assert (result.code, result.json["ok"]) == (Exit.OK, True)
+    check_traffic(server, size)
+    result = wshard("diff", url, path)
+    assert result.code == Exit.OK
+    check_traffic(server, size)
+    assert "remote" in wshard("inspect", url).out

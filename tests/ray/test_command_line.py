@@ -1,0 +1,113 @@
+"""`--engine ray`: the same results as without, for every command that has it."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shard_cli.exits import Exit
+from shard_cli.main import main
+from shard_cli.programs import SHARDPACK, WSHARD
+from tests.docs.test_snippets import BLOCK, ROOT
+
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("cluster")]
+
+RAY = ("--engine", "ray", "--address", "auto")
+
+
+def run(program: Any, *arguments: object) -> str:  # noqa: ANN401 - a program
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert main([str(one) for one in arguments], program) == 0
+    return out.getvalue()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_conversions_are_the_same_files(episodes: Path, tmp_path: Path) -> None:
+    for name, engine in (("a", ("--jobs", "1")), ("b", RAY)):
+        run(WSHARD, "convert", episodes / "run_0", tmp_path / name, *engine)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert len(contents(tmp_path / "a")) == 12
+
+
+def test_statistics_are_the_same_numbers(episodes: Path, tmp_path: Path) -> None:
+    for name, engine in (("a", ("--jobs", "1")), ("b", RAY)):
+        run(WSHARD, "stats", episodes, "-o", tmp_path / f"{name}.wshard-stats", *engine)
+    one, other = contents(tmp_path).values()
+    assert one == other
+
+
+def test_the_doctor_says_the_same(episodes: Path) -> None:
+    assert run(WSHARD, "doctor", episodes, *RAY) == run(WSHARD, "doctor", episodes, "--jobs", "1")
+
+
+def test_packs_are_the_same_shards(
+    episodes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    monkeypatch.chdir(episodes)  # relative paths mean the same on the nodes
+    for name, engine in (("a", ("--jobs", "1")), ("b", RAY)):
+        (tmp_path / name).mkdir()
+        output = tmp_path / name / "new-%02d.shardpack"
+        create = ("create", "-i", "run_0", "-o", output, "--shard-records", "5", "-c", "zstd")
+        run(SHARDPACK, *create, *engine)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert len(contents(tmp_path / "a")) == 4
+    for name, more in (("c", ()), ("d", RAY)):
+        (tmp_path / name).mkdir()
+        output = tmp_path / name / "e-%02d.shardpack"
+        run(SHARDPACK, "pack-episodes", ".", "-o", output, "--jobs", "2", *more)
+    assert contents(tmp_path / "c") == contents(tmp_path / "d")
+    assert len(contents(tmp_path / "c")) == 3
+
+
+def test_an_address_without_ray_and_a_wrong_token_are_refused(
+    cluster: Any,  # noqa: ANN401 - of Ray
+    episodes: Path,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(AssertionError):
+        run(WSHARD, "doctor", episodes, "--address", "auto")
+    done = subprocess.run(
+        [sys.executable, "-m", "shard_cli.wshard", "convert", str(episodes / "run_0"),
+         str(tmp_path / "out"), "--engine", "ray", "--address", cluster.address],
+        env={**os.environ, "RAY_AUTH_TOKEN": "0" * 64, "RAY_NUM_REDIS_GET_RETRIES": "2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == Exit.IO
+    assert "cannot connect to a Ray cluster" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_page_about_many_machines_does_what_it_says(
+    tmp_path: Path,
+    cluster: Any,  # noqa: ANN401 - of Ray
+) -> None:
+    """Python and shell blocks in their order, in an empty folder."""
+    import re
+
+    text = (ROOT / "docs" / "many-machines.md").read_text("utf-8")
+    blocks = re.findall(r"^```(python|sh)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == len(BLOCK.findall(text)) + text.count("```sh\n")
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": programs, "RAY_ADDRESS": cluster.address}
+    for number, (language, code) in enumerate(blocks):
+        script = tmp_path / f"block_{number}.{'py' if language == 'python' else 'sh'}"
+        script.write_text(code, "utf-8")
+        command = [sys.executable, script] if language == "python" else ["bash", "-eu", script]
+        done = subprocess.run(
+            [*map(str, command)], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
