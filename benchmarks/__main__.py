@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ALL = (
     *("fetch", "open", "raw", "zstd"),
     *("episode_read", "episode_write", "episode_windows", "episode_small", "recording"),
-    *("packs", "dataset", "training_windows", "training_samples", "convert", "engines"),
+    *("packs", "dataset", "training_windows", "training_samples", "remote", "convert", "engines"),
 )
 RESULTS = Path(__file__).with_name("RESULTS.md")
 

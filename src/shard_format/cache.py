@@ -103,6 +103,11 @@ class BoundedCache(Generic[Key, Value]):
         with self._held():
             return self._items.pop(key, None)
 
+    def known(self) -> list[Key]:
+        """The keys that are there now."""
+        with self._held():
+            return list(self._items)
+
     def clear(self) -> None:
         """Evicts everything."""
         with self._held():

@@ -30,6 +30,7 @@ from shard_format._remote_source import (
     plan_ranges,
     shown,
 )
+from shard_format.disk_cache import CACHE_OPTIONS, open_cached
 from shard_format.errors import InvalidArgument, did_you_mean
 from shard_format.extras import require
 from shard_format.http import WEB_SCHEMES
@@ -76,7 +77,8 @@ def open_url(
         url: `http(s)://`, `s3://`, `gs://`, `az://`, `abfs(s)://`, `hf://`, `file://` or `memory://`.
         storage_options: for HTTP the keyword arguments of `HttpSource`; for object stores what
             `obstore.store.from_url` takes, with `allow_http`, `timeout`, `deadline`, `retries` and `anonymous`. The option
-            `filesystem` is a filesystem of fsspec that is used instead, whatever the scheme.
+            `filesystem` is a filesystem of fsspec that is used instead, whatever the scheme. The options `cache_dir` and
+            `cache_bytes` keep what is fetched in a folder on a local disk; see `shard_format.disk_cache`.
         tail: opening brings the last 64 KiB of the file instead of the first.
 
     Raises:
@@ -84,9 +86,13 @@ def open_url(
         MissingExtra: the extra `remote` is not installed.
     """
     if (path := local_path(url)) is not None:
-        _refuse_options(url, dict(storage_options or {}), ())
+        _refuse_options(url, dict(storage_options or {}), CACHE_OPTIONS)
         return FileSource(path)
-    return _place_of(url, storage_options).open(url, tail=tail)
+    options = options_of_environment() if storage_options is None else storage_options
+    place = _place_of(url, options)
+    if options.get("cache_dir") is None:
+        return place.open(url, tail=tail)
+    return open_cached(url, lambda: place.open(url, tail=tail), options, open_url)
 
 
 def list_url(url: str, storage_options: Mapping[str, Any] | None = None) -> list[ListedUrl]:
@@ -208,6 +214,8 @@ def _place_of(url: str, storage_options: Mapping[str, Any] | None) -> _Place:
             or "for a local file whose path looks like a URL, pass a pathlib.Path",
         )
     options = options_of_environment() if storage_options is None else dict(storage_options)
+    for name in CACHE_OPTIONS:
+        options.pop(name, None)
     if "filesystem" in options:
         filesystem = options.pop("filesystem")
         _refuse_options(url, options, ("filesystem",))

@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import operator
 import os
+import weakref
 from collections.abc import Iterable
 from contextlib import contextmanager
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from xxhash import xxh64
 
 from shard_format import display
-from shard_format.errors import DATA_ERRORS, InvalidArgument, ShardError, check_choice
+from shard_format.errors import DATA_ERRORS, Closed, InvalidArgument, ShardError, check_choice
 from shard_format.findings import SkipCounter
 from shard_format.parallel import for_each, thread_count
+from shard_format.units import byte_count
 from shard_train._batches import WindowBatch
 from shard_train._episodes.cache import make_cache
 from shard_train._episodes.contents import (
@@ -25,24 +28,42 @@ from shard_train._episodes.contents import (
     missing_of,
 )
 from shard_train._episodes.layouts import WindowNumbers, make_layout
-from shard_train._episodes.store import EpisodeStore
+from shard_train._episodes.store import EpisodeStore, file_of, read_whole
 from shard_train._normalizing import make_normalizer
+from shard_train._plan import Plan
+from shard_train._read_ahead import (
+    DEFAULT_READ_AHEAD,
+    FilesAhead,
+    WindowsAhead,
+    cached_options,
+    is_far,
+)
 from shard_train.packed_episodes import EpisodePack, open_episode_pack
 from shardpack import Dataset
 from shardpack.dataset import expand
 from shardpack.sets import is_set_file
-from wshard.catalogue import LABELS, METADATA, CatalogueOpener, EpisodeForms, parse_where, select
+from wshard.catalogue import (
+    LABELS,
+    METADATA,
+    NO_PACK,
+    CatalogueOpener,
+    EpisodeForms,
+    parse_where,
+    select,
+)
 from wshard.windows import STEP_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
+    from typing_extensions import Unpack
 
     from shard_train._batches import Sample, SampleBatch
     from shard_train._episodes.contents import Encode
     from shard_train._episodes.store import Files
     from shard_train._normalizing import Normalize, StatsSource
+    from shard_train._plan import PlanOptions
     from shard_train._stats import Stats
     from wshard import catalogue
     from wshard.catalogue import Catalogue, EpisodeLocations, Where
@@ -55,6 +76,8 @@ _log = logging.getLogger("wshard")
 _OWN_KEYS: Final = ("episode", "start")
 _STEP: Final = "t"
 """The key of the numbers of steps, unless a channel has this name."""
+# Windows of one batch that are fetched at the same time.
+_REQUESTS: Final = 8
 # Names in the line that says what windows leave out.
 _MOST_SHOWN: Final = 8
 # With `on_error="skip"`: after this many unreadable episodes in a row, the episodes are not the problem.
@@ -127,6 +150,10 @@ class EpisodeDataset:
             window at the same place of the next episode, or the nearest place that it has, replaces such a window, so
             that the order stays a pure function of the files.
         storage_options: for files that are URLs, as for `load_wshard`.
+        read_ahead: how many bytes of windows, or of files, to hold that were read before they are needed, such as
+            `"256MB"`; shared by the workers of a loader. 0 reads nothing ahead. Only for URLs. See `follow`.
+        cache_dir: a folder on a local disk. What is fetched from URLs is kept there, as it is, for later epochs and
+            all processes. (`cache` keeps decoded copies, also of local files.)
         normalize: scales channels to a common range, before any transform. True: floating-point channels and
             images to mean 0 and deviation 1, as float32 (float64 stays). `"mean_std"`, `"min_max"` or
             `"quantile"`: the same channels in this way. A mapping such as `{"state": "mean_std", "ctrl":
@@ -136,8 +163,8 @@ class EpisodeDataset:
         cache: a folder on a local disk. The first time an episode is opened, a decoded copy of its channels is
             written there, and windows are read from the copy from then on, by all workers and later runs.
             Uncompressed local episodes are not copied.
-        cache_bytes: how large the cache may become; the copies that were opened longest ago go first. None for
-            no limit.
+        cache_bytes: how large each of the two folders may become; the files that were used longest ago go first.
+            None for no limit.
         encode: how windows hold text, ragged data and labels, by name; adds these to the channels. For text, a
             function that is called with the list of strings of a window, such as a tokenizer, and whose result
             replaces the list. For ragged data, the most items of a step: the array has room for as many, and
@@ -174,7 +201,9 @@ class EpisodeDataset:
         normalize: Normalize = False,
         stats: StatsSource | None = None,
         cache: str | os.PathLike[str] | None = None,
-        cache_bytes: int | None = None,
+        cache_bytes: int | str | None = None,
+        read_ahead: int | str = DEFAULT_READ_AHEAD,
+        cache_dir: str | os.PathLike[str] | None = None,
         encode: Encode | None = None,
         missing: str = "raise",
     ) -> None:
@@ -198,10 +227,17 @@ class EpisodeDataset:
         self.skipped = SkipCounter("wshard", "window")
         """How many windows could not be read, by file; 0 for a file that was left out as a whole."""
         self._threads = threads
-        copies = make_cache(cache, cache_bytes)
-        options = dict(storage_options) if storage_options else None
+        most = None if cache_bytes is None else byte_count("cache_bytes", cache_bytes)
+        copies = make_cache(cache, most if cache is not None or cache_dir is None else None)
+        self._read_ahead = byte_count("read_ahead", read_ahead)
+        self._ahead: WindowsAhead | FilesAhead | None = None
+        options = cached_options(
+            storage_options, cache_dir, most if cache_dir is not None else None
+        )
         keeps = None if where is None else parse_where(where)  # before files are scanned
-        catalogue = self._open_catalogue(files, index, options)
+        # Scanning reads the heads of all files, which are not worth keeping.
+        plain = dict(storage_options) if storage_options else None
+        catalogue = self._open_catalogue(files, index, plain)
         self.folder = catalogue.base if catalogue.folders else None
         """The folder that the files are from; None if they were listed."""
         self.data_fingerprint = _data_fingerprint(catalogue)
@@ -224,6 +260,7 @@ class EpisodeDataset:
             packs=files if isinstance(files, Dataset) else None,
             cache=copies,
         )
+        self._sizes = np.array(chosen.rows["size"], np.int64)
         self._usable = lengths
         if next_observations:
             observed = np.array(chosen.rows["observed"], np.int64)
@@ -392,6 +429,23 @@ class EpisodeDataset:
             digest.update(self._normalizer.fingerprint.encode())
         return digest.hexdigest()
 
+    @property
+    def shard_sizes(self) -> tuple[int, ...]:
+        """Windows in each file, as `Plan` takes them: in a pack, or in an episode that has a file of its own."""
+        return tuple(np.diff(self._numbers.firsts[self._shard_starts]).tolist())
+
+    @property
+    def _shard_starts(self) -> NDArray[np.int64]:
+        """The first episode of each file, and the number of all episodes."""
+        packs = self._store.locations.pack_of
+        is_new = (packs[1:] != packs[:-1]) | (packs[1:] == NO_PACK)
+        return np.concatenate(([0], np.flatnonzero(is_new) + 1, [len(packs)]))
+
+    def plan(self, **options: Unpack[PlanOptions]) -> Plan:
+        """Make a plan for the dataset; see `Plan` for the options. The plan knows how many windows each file has."""
+        sizes = self.shard_sizes if options.get("shuffle") == "shards" else None
+        return Plan(len(self), shard_sizes=sizes, **options)
+
     def episode_of(self, number: int) -> tuple[int, int]:
         """Return the number of a window's episode, and the step at which the window starts."""
         episodes, starts = self.locate([number])
@@ -412,9 +466,98 @@ class EpisodeDataset:
 
     def __getitems__(self, numbers: Sequence[int]) -> WindowBatch | SampleBatch:
         """Read many windows with one call: a sequence of them, whose `arrays` are the whole batch."""
-        arrays = self._read(numbers, None)
+        return self._batch(numbers, self._ahead)
+
+    def _batch(
+        self, numbers: ArrayLike, ahead: WindowsAhead | FilesAhead | None
+    ) -> WindowBatch | SampleBatch:
+        arrays = self._read_next(numbers, None, ahead)
         batch = WindowBatch(arrays, len(arrays["episode"]))
         return batch if self.transform is None else batch.transformed(self.transform)
+
+    def batches(self, plan: Plan, start: int = 0) -> Iterator[WindowBatch | SampleBatch]:
+        """The batches of a plan from step `start` on. Those of remote files are read ahead; see `follow`."""
+        ahead = self._ahead_of(plan, start * plan.global_batch)
+        try:
+            for numbers in plan.batches(start):
+                yield self._batch(numbers, ahead)
+        finally:
+            self._stop(ahead)
+
+    def follow(self, plan: Plan, position: int = 0) -> None:
+        """Read ahead what a plan reads from this position of its epoch on, in threads.
+
+        Loaders call this. Batches are then handed out from memory as long as they are asked for in the order of the plan;
+        others are read as always. If the plan goes from file to file (`"shards"` or `"none"`), whole files are fetched,
+        as far as those that are needed at a time fit into `read_ahead`; otherwise batches are. Local files are not read
+        ahead.
+        """
+        self._stop(self._ahead)
+        self._ahead = self._ahead_of(plan, position)
+
+    def follow_batches(self, batches: Iterator[NDArray[np.int64]], workers: int = 1) -> None:
+        """The same for batches of any order; `workers` share the memory."""
+        self._stop(self._ahead)
+        self._ahead = self._windows_ahead(batches, workers)
+
+    def _ahead_of(self, plan: Plan, position: int) -> WindowsAhead | FilesAhead | None:
+        batches, most = plan.batches_from(position), self._read_ahead // plan.num_workers
+        if not most or not self._is_remote:
+            return None
+        starts = self._shard_starts
+        groups = np.arange(len(starts) - 1) if plan.shuffle == "none" else plan.shard_groups()
+        sizes = np.add.reduceat(self._file_sizes, starts[:-1])
+        if groups is None and sizes.sum() <= most:
+            groups = np.zeros(len(sizes), np.int64)  # all files fit
+        if groups is None or self._store.is_given or np.bincount(groups, sizes).max() > most:
+            return self._windows_ahead(batches, plan.num_workers)
+        self._store.close()
+        firsts = self._numbers.firsts[starts]
+        self._store.ahead = FilesAhead(
+            batches,
+            shards_of=lambda numbers: firsts.searchsorted(numbers, "right") - 1,
+            groups=groups,
+            paths=partial(_file_of_shard, self._store.locations, starts),
+            sizes=sizes,
+            fetch=partial(read_whole, storage_options=self._store.storage_options),
+            most_bytes=most,
+        )
+        return self._store.ahead
+
+    def _windows_ahead(
+        self, batches: Iterator[NDArray[np.int64]], workers: int
+    ) -> WindowsAhead | None:
+        if not self._read_ahead or not self._is_remote:
+            return None
+        ours = weakref.ref(self)  # threads end when nobody else has the dataset
+
+        def read(numbers: list[int]) -> dict[str, Any]:
+            dataset = ours()
+            if dataset is None:
+                raise Closed("the dataset is closed")
+            return dataset._read(numbers, None, at_once=_REQUESTS)
+
+        window_bytes = self._layout.buffers(1, self._wanted, None).nbytes
+        return WindowsAhead(batches, read, window_bytes, self._read_ahead // workers)
+
+    @cached_property
+    def _file_sizes(self) -> NDArray[np.int64]:
+        """The bytes of each episode; of URLs, whose sizes nobody has asked for, a guess by their steps."""
+        guesses = np.ceil(self.lengths * self._store.step_bytes).astype(np.int64)
+        return np.where(self._sizes < 0, guesses, self._sizes)
+
+    @cached_property
+    def _is_remote(self) -> bool:
+        locations = self._store.locations
+        packs = [locations.pack_path(pack) for pack in range(len(locations.packs))]
+        return any(map(is_far, (*packs, locations[0], locations[-1])))
+
+    def _stop(self, ahead: WindowsAhead | FilesAhead | None) -> None:
+        if ahead is not None:
+            ahead.close()
+        if ahead is not None and self._store.ahead is ahead:
+            self._store.ahead = None
+            self._store.close()
 
     def batch(self, numbers: ArrayLike, *, out: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Read many windows as one array for each channel, `[B, window, ...]`; text and ragged data as lists.
@@ -425,13 +568,39 @@ class EpisodeDataset:
                 the system finding new memory. Not together with a transform.
         """
         if self.transform is None:
-            return self._read(numbers, out)
+            return self._read_next(numbers, out, self._ahead)
         if out is not None:
             raise InvalidArgument("out= and a transform cannot be used together: leave out= out")
-        arrays = self._read(numbers, None)
+        arrays = self._read_next(numbers, None, self._ahead)
         return WindowBatch(arrays, len(arrays["episode"])).transformed(self.transform).arrays
 
-    def _read(self, numbers: ArrayLike, out: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _read_next(
+        self,
+        numbers: ArrayLike,
+        out: Mapping[str, Any] | None,
+        ahead: WindowsAhead | FilesAhead | None,
+    ) -> dict[str, Any]:
+        """Read a batch, or take it from what was read ahead."""
+        if ahead is None or not ahead.is_ours:
+            return self._read(numbers, out)
+        asked = self._numbers.checked(numbers)
+        if isinstance(ahead, FilesAhead):
+            self._store.forget(ahead.reach(asked))
+            return self._read(asked, out)
+        found = ahead.take(asked.tolist())
+        if found is None:
+            return self._read(asked, out)
+        for key, array in found.items() if out is not None else ():
+            room = (out or {}).get(key)
+            if isinstance(room, np.ndarray) and isinstance(array, np.ndarray):
+                room[...] = array
+                found[key] = room
+        return found
+
+    def _read(
+        self, numbers: ArrayLike, out: Mapping[str, Any] | None, at_once: int = 1
+    ) -> dict[str, Any]:
+        """Read a batch, with `at_once` threads if the files make us wait."""
         episodes, starts = self.locate(numbers)
         readable = out if self._normalizer is None else self._normalizer.readable(out)
         buffers = self._layout.buffers(len(episodes), self._wanted, readable)
@@ -464,7 +633,10 @@ class EpisodeDataset:
 
         # Neighbours together: an episode that several windows are from is opened once.
         order = sorted(range(len(places)), key=places.__getitem__)
-        for_each(order, fill, thread_count(self._threads, buffers.nbytes))
+        threads = max(
+            at_once if self._threads is None else 1, thread_count(self._threads, buffers.nbytes)
+        )
+        for_each(order, fill, min(threads, len(order)))
         arrays = buffers.arrays
         if self._normalizer is not None:
             is_zero = arrays["is_pad"] if self.pad == "zero" else None
@@ -532,7 +704,12 @@ class EpisodeDataset:
 
     def close(self) -> None:
         """Close all files. They are opened again when they are needed."""
+        self._stop(self._ahead)
+        self._ahead = None
         self._store.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ahead": None}
 
     def __repr__(self) -> str:
         # The same in every process, for loaders that compare it when they resume.
@@ -573,6 +750,10 @@ class EpisodeDataset:
         columns = ("channel", "dtype", "step", "rate", "codec", "size in one episode")
         table = display.Table(columns, ((key, *row) for key, row in rows.items()), len(rows))
         return display.card("EpisodeDataset", facts, table, pictures, note)
+
+
+def _file_of_shard(locations: EpisodeLocations, starts: NDArray[np.int64], shard: int) -> str:
+    return file_of(locations, int(starts[shard]))
 
 
 def with_shards(files: catalogue.Files) -> catalogue.Files:

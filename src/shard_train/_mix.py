@@ -241,6 +241,20 @@ class MixedDataset:
         """Many samples as one array for each channel, `[B, ...]`, or a list if it has no numbers."""
         return self.__getitems__(numbers).arrays
 
+    def follow(self, plan: Plan, position: int = 0) -> None:
+        """Have the sources read ahead what a plan reads from this position on, as far as they can."""
+        for number, source in enumerate(self._sources):
+            follow = getattr(source, "follow_batches", None)
+            if follow is not None:
+                follow(self._batches_of(number, plan, position), plan.num_workers)
+
+    def _batches_of(self, source: int, plan: Plan, position: int) -> Iterator[NDArray[np.int64]]:
+        """The numbers that each batch has of a source."""
+        for numbers in plan.batches_from(position):
+            ids, inside = self.locate(numbers)
+            if (ids == source).any():
+                yield inside[ids == source]
+
     def __iter__(self) -> Iterator[Sample]:
         """The samples of one epoch."""
         return map(self.__getitem__, range(len(self)))

@@ -184,6 +184,9 @@ class ShardOrder:
         shuffled = Permutation(len(sizes), mixed_key(seed, epoch, _FOR_SHARDS))(
             np.arange(len(sizes), dtype=np.int64)
         )
+        self.groups_of_shards = np.empty(len(sizes), np.int64)
+        """The group of each shard, in the order of the groups."""
+        self.groups_of_shards[shuffled] = np.arange(len(sizes)) // buffer_shards
         # Where each shard starts if the shards are laid out in their shuffled order, and the end.
         self._bounds = np.zeros_like(in_storage)
         np.cumsum(np.diff(in_storage)[shuffled], out=self._bounds[1:])

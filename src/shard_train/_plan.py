@@ -179,6 +179,11 @@ class Plan:
         start = self.epoch * self.length if self.shuffle == "stream" else 0
         return lambda positions: positions + start
 
+    def shard_groups(self) -> NDArray[np.int64] | None:
+        """The group of each shard, if the order goes from group to group (`"shards"`); else None."""
+        order = self._order
+        return order.groups_of_shards if isinstance(order, ShardOrder) else None
+
     def indices(self, positions: ArrayLike) -> NDArray[np.int64]:
         """The numbers of the samples at these positions of the epoch, whatever the rank.
 
@@ -430,6 +435,11 @@ class BatchSamplerIterator:
         self._position += self.plan.global_batch * self.plan.num_workers
         numbers: list[int] = indices.tolist()
         return numbers
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The epoch of the next batch, and the position in it where the batch of all ranks begins."""
+        return self.plan.epoch, self._position + self.plan.global_batch * self.plan.worker
 
     def state_dict(self) -> dict[str, int]:
         """As `BatchSampler.state_dict`."""

@@ -22,9 +22,11 @@ from shard_format.errors import (
 )
 from shard_format.findings import SkipCounter
 from shard_format.parallel import map_in_order, thread_count
-from shard_format.sources import is_url
+from shard_format.sources import can_read_ranges, is_url
+from shard_format.units import byte_count
 from shard_train._batches import SampleBatch, owned
 from shard_train._plan import Plan, PlanOptions
+from shard_train._read_ahead import DEFAULT_READ_AHEAD, SamplesAhead, cached_options, is_far
 from shard_train._sample_decoding import EntrySelection, SampleDecoder
 from shardpack.columns import CombinedDataset
 from shardpack.dataset import Dataset, expand
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
+    from numpy.typing import NDArray
     from typing_extensions import Self, Unpack
 
     from shard_train._sample_decoding import Decode
@@ -87,7 +90,14 @@ class SampleDataset:
         threads: how many threads decode a batch; None for one per processor, up to 8; in loader workers, one.
         on_error: `"raise"`, or `"skip"`: shards that are damaged are left out, and another sample replaces one
             that is damaged or lacks an entry: the next ones are tried, always in the same order. Both are
-            counted in `skipped` and logged to `shardpack`. Errors of your functions are raised.
+            counted in `skipped` and logged to `shardpack`. Errors of your functions are raised, and so are those of the
+            network: a server that does not answer says nothing about the data.
+        storage_options: headers, credentials and so on, for URLs.
+        read_ahead: how many bytes of remote shards to hold that were fetched before they are needed, such as
+            `"256MB"`; shared by the workers of a loader. 0 fetches nothing ahead. See `follow`.
+        cache_dir: a folder on a local disk. What is fetched is kept there, for later epochs and all processes.
+        cache_bytes: how large the folder may become, such as `"200GB"`; the files that were used longest ago go
+            first. None for no limit.
 
     Raises:
         InvalidArgument: an argument is not valid.
@@ -105,6 +115,10 @@ class SampleDataset:
         transform: Callable[[Any], Any] | None = None,
         threads: int | None = None,
         on_error: OnError = "raise",
+        storage_options: Mapping[str, Any] | None = None,
+        read_ahead: int | str = DEFAULT_READ_AHEAD,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_bytes: int | str | None = None,
     ) -> None:
         check_choice("missing", missing, get_args(Missing))
         check_choice("on_error", on_error, get_args(OnError))
@@ -122,8 +136,12 @@ class SampleDataset:
         self._decoder = SampleDecoder(
             decode, EntrySelection(entries), fill=self._fill, fields=converted
         )
-        self._dataset = _open_samples(source, self.skipped if on_error == "skip" else None)
+        self._read_ahead = byte_count("read_ahead", read_ahead)
+        options = cached_options(storage_options, cache_dir, cache_bytes)
+        skipped = self.skipped if on_error == "skip" else None
+        self._dataset = _open_samples(source, skipped, options)
         self._is_own = self._dataset is not source
+        self._ahead: SamplesAhead | None = None
 
     # --- what is in it
 
@@ -175,7 +193,10 @@ class SampleDataset:
 
     def __getitems__(self, numbers: Iterable[int]) -> SampleBatch:
         """Many samples with one call: a sequence of them, whose `arrays` are the whole batch."""
-        samples = self._read(_whole_numbers(numbers))
+        return self._batch(_whole_numbers(numbers), self._ahead)
+
+    def _batch(self, numbers: list[int], ahead: SamplesAhead | None) -> SampleBatch:
+        samples = self._read(numbers, ahead)
         if self.transform is not None:
             transform = self.transform
             samples = [transform(owned(sample)) for sample in samples]
@@ -190,28 +211,84 @@ class SampleDataset:
         """
         return self.__getitems__(numbers).arrays
 
+    def batches(self, plan: Plan, start: int = 0) -> Iterator[SampleBatch]:
+        """The batches of a plan from step `start` on. Those of remote shards are fetched ahead; see `follow`."""
+        ahead = self._ahead_of(plan, start * plan.global_batch)
+        try:
+            for numbers in plan.batches(start):
+                yield self._batch(numbers.tolist(), ahead)
+        finally:
+            if ahead is not None:
+                ahead.close()
+
+    def follow(self, plan: Plan, position: int = 0) -> None:
+        """Fetch ahead what a plan reads from this position of its epoch on, in threads.
+
+        Loaders call this. Samples are then handed out from memory as long as batches are asked for in the order of the
+        plan; others are read as always. If the plan goes from shard to shard (`"shards"` or `"none"`), shards are
+        fetched as a whole, as far as they fit into `read_ahead`. Local shards are not read ahead.
+        """
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead = self._ahead_of(plan, position)
+
+    def follow_batches(self, batches: Iterator[NDArray[np.int64]], workers: int = 1) -> None:
+        """The same for batches of any order; `workers` share the memory."""
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead = self._fetched_ahead(batches, workers, None)
+
+    def _ahead_of(self, plan: Plan, position: int) -> SamplesAhead | None:
+        groups = plan.shard_groups()
+        if plan.shuffle == "none":
+            groups = np.arange(len(self.shard_sizes))
+        return self._fetched_ahead(plan.batches_from(position), plan.num_workers, groups)
+
+    def _fetched_ahead(
+        self, batches: Iterator[NDArray[np.int64]], workers: int, groups: NDArray[np.int64] | None
+    ) -> SamplesAhead | None:
+        if not self._read_ahead or not _is_remote(self._dataset):
+            return None
+        sizes = self.shard_sizes
+        sample_bytes = _sample_bytes(self._dataset, sizes)
+        if sample_bytes @ np.array(sizes) <= self._read_ahead // workers:
+            groups = np.zeros(len(sizes), np.int64)  # all shards fit
+        return SamplesAhead(
+            batches,
+            shard_sizes=sizes,
+            sample_bytes=sample_bytes,
+            fetch=partial(_fetch, self._dataset, self._decoder),
+            most_bytes=self._read_ahead // workers,
+            groups=groups,
+        )
+
     def __iter__(self) -> Iterator[Any]:
         """The samples in order, a few at a time."""
+        if _is_remote(self._dataset):
+            plan = Plan(len(self), batch_size=_LARGEST_RUN, shuffle="none")
+            for batch in self.batches(plan):
+                yield from batch
+            return
         first, run, count = 0, 1, len(self)
         while first < count:
             yield from self.__getitems__(range(first, min(first + run, count)))
             first, run = first + run, min(2 * run, _LARGEST_RUN)
 
-    def _read(self, numbers: list[int]) -> list[Any]:
+    def _read(self, numbers: list[int], ahead: SamplesAhead | None) -> list[Any]:
         dataset, decoder = self._dataset, self._decoder
         parts: Sequence[Any] | None
         make: Callable[[Any], Any] = decoder.sample
         work = 0
         try:
-            if decoder.takes_all_bytes and isinstance(dataset, Dataset):
-                # No objects for records and entries: half the time.
-                parts = keyed = dataset.take_keyed(numbers)
-                make = partial(decoder.keyed_sample, path=dataset.label)
-                if decoder.function is not None and keyed:
-                    work = sum(map(len, keyed[0][1].values()))
-            else:
-                parts = records = _take_records(dataset, numbers, decoder)
-                work = decoder.work_bytes(records[0]) if records else 0
+            parts = ahead.take(numbers, _SKIPPED) if ahead is not None and ahead.is_ours else None
+            if parts is None:
+                parts = _fetch(dataset, decoder, numbers)
+            if _is_keyed(dataset, decoder):
+                make = partial(decoder.keyed_sample, path=_described(dataset))
+                if decoder.function is not None and parts:
+                    work = sum(map(len, parts[0][1].values()))
+            elif parts:
+                work = decoder.work_bytes(parts[0])
         except _SKIPPED:
             if self.on_error == "raise":
                 raise
@@ -250,6 +327,9 @@ class SampleDataset:
 
     def close(self) -> None:
         """Closes the shards that were opened for this dataset; one that was given stays open."""
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
         if self._is_own:
             self._dataset.close()
 
@@ -263,6 +343,9 @@ class SampleDataset:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ahead": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -297,17 +380,26 @@ def _whole_numbers(numbers: Iterable[int]) -> list[int]:
 # --- the records behind it
 
 
-def _open_samples(source: Samples, skipped: SkipCounter | None) -> AnyDataset:
+def _open_samples(
+    source: Samples, skipped: SkipCounter | None, options: dict[str, Any] | None
+) -> AnyDataset:
     """Open the dataset of records."""
     if isinstance(source, (Dataset, CombinedDataset)):
+        if options:
+            raise InvalidArgument(
+                "storage_options and cache_dir are for shards that are opened here",
+                hint="pass storage_options={…, 'cache_dir': …} to shardpack.open",
+            )
         return source
     if skipped is None:
-        return Dataset(source)
+        return Dataset(source, storage_options=options)
     usable: list[Any] = []
     failure: ShardError | None = None
     locations = expand(source)
     is_remote = isinstance(locations[0], str) and is_url(locations[0])
-    errors = map_in_order(locations, _footer_error, _REQUESTS if is_remote else 1)
+    errors = map_in_order(
+        locations, partial(_footer_error, options=options), _REQUESTS if is_remote else 1
+    )
     for location, error in zip(locations, errors, strict=True):
         if error is None:
             usable.append(location)
@@ -316,7 +408,7 @@ def _open_samples(source: Samples, skipped: SkipCounter | None) -> AnyDataset:
             failure = error
     while usable:
         try:
-            return Dataset(usable)
+            return Dataset(usable, storage_options=options)
         except _DAMAGE as error:  # noqa: PERF203 - damage is rare
             # The first shard is opened at once, and its index may be damaged.
             failure = error
@@ -326,9 +418,9 @@ def _open_samples(source: Samples, skipped: SkipCounter | None) -> AnyDataset:
     raise failure
 
 
-def _footer_error(location: Any) -> ShardError | None:  # noqa: ANN401 - any source
+def _footer_error(location: Any, options: dict[str, Any] | None) -> ShardError | None:  # noqa: ANN401 - any source
     try:
-        read_footer(location)
+        read_footer(location, options)
     except _DAMAGE as error:
         return error
     return None
@@ -364,6 +456,46 @@ def _name(location: Any) -> str:  # noqa: ANN401 - any source
         return location.partition("?")[0] if is_url(location) else location
     name = getattr(location, "name", "<bytes>")
     return name if isinstance(name, str) else "<file>"
+
+
+def _is_remote(dataset: AnyDataset) -> bool:
+    """Whether a shard is behind a URL, or in another source that fetches ranges."""
+    if isinstance(dataset, CombinedDataset):
+        return any(_is_remote(part) for _, part in dataset.parts)
+    return any(
+        is_far(one) if isinstance(one, str) else can_read_ranges(one) for one in dataset.locations
+    )
+
+
+def _sample_bytes(dataset: AnyDataset, shard_sizes: Sequence[int]) -> NDArray[np.float64]:
+    """How large a sample of each shard is, on average."""
+    if isinstance(dataset, CombinedDataset):
+        footers = [footer for part in _datasets(dataset) for footer in part.footers()]
+        total = sum(footer.index_offset for footer in footers)
+        return np.full(len(shard_sizes), total / max(1, sum(shard_sizes)))
+    return np.array(
+        [footer.index_offset / max(1, footer.record_count) for footer in dataset.footers()]
+    )
+
+
+def _datasets(dataset: AnyDataset) -> Iterator[Dataset]:
+    if isinstance(dataset, CombinedDataset):
+        for _, part in dataset.parts:
+            yield from _datasets(part)
+    else:
+        yield dataset
+
+
+def _is_keyed(dataset: AnyDataset, decoder: SampleDecoder) -> bool:
+    """Whether samples are made of keys and bytes, without objects for records and entries: half the time."""
+    return decoder.takes_all_bytes and isinstance(dataset, Dataset)
+
+
+def _fetch(dataset: AnyDataset, decoder: SampleDecoder, numbers: list[int]) -> Sequence[Any]:
+    """What samples are made of: records, or keys with the bytes of all entries."""
+    if isinstance(dataset, Dataset) and _is_keyed(dataset, decoder):
+        return dataset.take_keyed(numbers)
+    return _take_records(dataset, numbers, decoder)
 
 
 def _take_records(

@@ -13,6 +13,7 @@ ALLOWED = {
     "shard_format/sources.py": "the helpers for reading",
     "shard_format/atomic.py": "new files, folders and locks",
     "shard_format/safe_paths.py": "folders",
+    "shard_format/disk_cache.py": "opens for writing, and refuses what is not a file",
     "shardpack/_switch.py": "a journal, opened without waiting",
     "wshard/_folders.py": "new files",
     "wshard/_journal.py": "opens for writing, and refuses what is not a file",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
 
 from shard_format.cache import BoundedCache
 from shard_format.errors import DATA_ERRORS, ReferenceMismatch, ShardError
-from shard_format.sources import is_url
+from shard_format.opening import open_source
+from shard_format.reader import ShardReader
+from shard_format.registry import Role
+from shard_format.sources import BytesSource, can_read_ranges, is_url
 from shard_train.packed_episodes import EpisodePack, open_episode_pack
-from shardpack import Dataset
+from shardpack import Dataset, ShardPackReader
 from wshard import load_wshard
 from wshard.catalogue import NO_PACK
 from wshard.windows import STEP_KEYS
@@ -22,12 +25,16 @@ if TYPE_CHECKING:
     from shard_train._episodes.cache import EpisodeCache
     from shard_train._episodes.contents import ItemContent
     from shard_train._episodes.layouts import StepLayout, WindowLayout
+    from shard_train._read_ahead import FilesAhead
     from wshard import catalogue
     from wshard.catalogue import EpisodeLocations
     from wshard.types import Episode
     from wshard.windows import ChannelSpec, WindowSource
 
-__all__ = ["EpisodeStore", "Files"]
+__all__ = ["EpisodeStore", "Files", "file_of", "read_whole"]
+
+# A large file is fetched in pieces, several at a time.
+_PIECE: Final = 1 << 24
 
 Files: TypeAlias = Union["catalogue.Files", Dataset]
 """What `EpisodeDataset` takes."""
@@ -57,9 +64,15 @@ class EpisodeStore:
         self.contents: Sequence[ItemContent] = ()
         """What items hold besides channels of numbers."""
         self._layout = layout
-        self._storage_options = storage_options
+        self.storage_options = storage_options
         self._given = packs
+        self.is_given = packs is not None
+        """Whether the caller has opened the packs."""
         self._cache = cache
+        self.step_bytes = 0.0
+        """Bytes of a file for each step, in the episode that the channels were found in."""
+        self.ahead: FilesAhead | None = None
+        """Whole files that are fetched before they are needed."""
         # What leaves these is dropped, not closed: another thread may be reading from it.
         self._episodes: BoundedCache[int, WindowSource]
         self._packs: BoundedCache[int, EpisodePack]
@@ -70,6 +83,9 @@ class EpisodeStore:
         """Return where the items of an episode are read from."""
         return self._episodes.get_or_make(number, lambda: self._open(number))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "ahead": None}
+
     def __len__(self) -> int:
         """Return how many episodes are open."""
         return len(self._episodes)
@@ -79,9 +95,18 @@ class EpisodeStore:
         if self.locations.pack_of[number] != NO_PACK:
             return self._load_packed(number, channels)
         path = self.locations[number]
-        options = self._storage_options if is_url(path) else None
+        options = self.storage_options if is_url(path) else None
+        whole = self._fetched(path)
+        if whole is not None and ShardReader(whole).header.role != Role.MANIFEST:
+            return load_wshard(whole, channels, threads=1)
         # A batch spreads its windows over threads: one window needs no more of them.
         return load_wshard(path, channels, threads=1, storage_options=options)
+
+    def _fetched(self, path: str) -> BytesSource | None:
+        """A file that was fetched as a whole, ahead of its use."""
+        ahead = self.ahead
+        data = ahead.get(path) if ahead is not None and ahead.is_ours else None
+        return None if data is None else BytesSource(data, path)
 
     def _load_packed(self, number: int, channels: Iterable[str] | None) -> Episode:
         locations = self.locations
@@ -137,6 +162,8 @@ class EpisodeStore:
                     want.optional() if want.name in may_lack else want for want in wanted
                 ]
                 self.sources(number, episode)  # says what cannot work
+                if episode.origin is not None and episode.length:
+                    self.step_bytes = episode.origin.reader.source.size() / episode.length
                 break
             except DATA_ERRORS as error:
                 on_error(path, error.located(path=path))
@@ -164,12 +191,45 @@ class EpisodeStore:
         if self._given is not None:
             return EpisodePack(self._given.shards[pack])
         path = self.locations.pack_path(pack)
-        return open_episode_pack(path, self._storage_options if is_url(path) else None)
+        whole = self._fetched(path)
+        if whole is not None:
+            return EpisodePack(ShardPackReader(whole))
+        return open_episode_pack(path, self.storage_options if is_url(path) else None)
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """Close the episodes and packs of these files."""
+        gone = set(paths)
+        for number in self._episodes.known():
+            if file_of(self.locations, number) in gone:
+                self._episodes.pop(number)
+        for pack in self._packs.known():
+            if self.locations.pack_path(pack) in gone:
+                self._packs.pop(pack)
 
     def close(self) -> None:
         """Close all files. They are opened again when they are needed."""
         self._episodes.clear()
         self._packs.clear()
+
+
+def file_of(locations: EpisodeLocations, number: int) -> str:
+    """The path of the file that an episode is in: its own, or a pack."""
+    pack = int(locations.pack_of[number])
+    return locations[number] if pack == NO_PACK else locations.pack_path(pack)
+
+
+def read_whole(path: str, storage_options: Mapping[str, Any] | None) -> bytes:
+    """The bytes of a file behind a URL, fetched with few requests."""
+    source = open_source(path, storage_options)
+    try:
+        size = source.size()
+        if not can_read_ranges(source):
+            return source.read_at(0, size)
+        pieces = [(start, min(_PIECE, size - start)) for start in range(0, size, _PIECE)]
+        parts = source.read_ranges(pieces)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+    finally:
+        source.close()
 
 
 def _names_in(episode: Episode) -> frozenset[str]:

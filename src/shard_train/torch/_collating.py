@@ -6,7 +6,7 @@ import inspect
 import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shard_train._mix import SampleSource
+    from shard_train._plan import Plan
 else:
     torch = require("torch", "torch")
 
-__all__ = ["BatchFetcher", "FetchedBatch", "collate", "skipped_by"]
+__all__ = ["BatchFetcher", "FetchedBatch", "PlannedBatch", "collate", "skipped_by"]
 
 _BYTES: Final = frozenset({bytes, bytearray, memoryview})
 _IN_LISTS: Final = (np.ndarray, np.generic, torch.Tensor)
@@ -194,6 +195,19 @@ class FetchedBatch:
         return self
 
 
+class PlannedBatch(list[int]):
+    """The numbers of a batch, with its place in the plan."""
+
+    def __init__(self, numbers: list[int], epoch: int, position: int) -> None:
+        super().__init__(numbers)
+        self.epoch = epoch
+        self.position = position
+        """Where the batch of all ranks begins in the epoch."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PlannedBatch, (list(self), self.epoch, self.position)
+
+
 class BatchFetcher:
     """A dataset whose samples come in batches of tensors; pickles as the dataset does."""
 
@@ -201,10 +215,14 @@ class BatchFetcher:
         self,
         dataset: SampleSource,
         collate_fn: Callable[[Any], Any] | None,
+        plan: Plan,
         *,
         batched: bool = True,
     ) -> None:
         self.dataset = dataset
+        self._plan = plan
+        # Where the batch after the latest one begins, if batches were taken in the order of the plan.
+        self._next: tuple[int, int] | None = None
         self._batched = batched
         self._collate = collate_fn or (collate if batched else _single)
         self._fills = batched and collate_fn is None and _can_fill(dataset)
@@ -230,6 +248,8 @@ class BatchFetcher:
 
     def fetch(self, numbers: Sequence[int]) -> Any:  # noqa: ANN401 - what `collate_fn` returns
         """Read a batch."""
+        if isinstance(numbers, PlannedBatch):
+            self._follow(numbers.epoch, numbers.position)
         if self._forms is not None and _in_worker():
             return self._filled(numbers, self._forms)
         if not self._batched:
@@ -242,6 +262,18 @@ class BatchFetcher:
             self._forms = _forms_of(_columns_of(samples), len(numbers))
             self._fills = self._forms is not None
         return self._collate(samples)
+
+    def _follow(self, epoch: int, position: int) -> None:
+        """Have the dataset read ahead, from this batch on."""
+        info = torch.utils.data.get_worker_info()
+        workers = 1 if info is None else info.num_workers
+        if (epoch, position) != self._next:
+            follow = getattr(self.dataset, "follow", None)
+            if follow is not None:
+                # Workers take batches in turn.
+                plan = replace(self._plan.with_epoch(epoch), num_workers=workers, worker=0)
+                follow(plan, position)
+        self._next = (epoch, position + self._plan.global_batch * workers)
 
     def _filled(
         self,

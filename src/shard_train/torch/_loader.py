@@ -9,7 +9,7 @@ from shard_format.errors import InvalidArgument
 from shard_format.extras import require
 from shard_train._mix import MixedDataset
 from shard_train._plan import BatchSampler, BatchSamplerIterator, Plan, PlanOptions
-from shard_train.torch._collating import BatchFetcher, FetchedBatch, skipped_by
+from shard_train.torch._collating import BatchFetcher, FetchedBatch, PlannedBatch, skipped_by
 from shard_train.torch._shared import forget_ended_workers
 
 if TYPE_CHECKING:
@@ -147,8 +147,8 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
         self._skipped: dict[str, int] = {}
         self._seeds = torch.Generator()
         super().__init__(
-            BatchFetcher(dataset, collate_fn, batched=batched),
-            batch_sampler=self._sampler,
+            BatchFetcher(dataset, collate_fn, plan, batched=batched),
+            batch_sampler=_PlannedBatches(self._sampler),
             num_workers=num_workers,
             collate_fn=_unchanged,
             generator=self._seeds,
@@ -220,6 +220,25 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
         if state is self._running:
             self._go_to(plan.with_epoch(plan.epoch + 1).state_dict())
         forget_ended_workers()
+
+
+class _PlannedBatches:
+    """The batches of a sampler, each with its place, so that workers know what they will be asked for next."""
+
+    def __init__(self, sampler: BatchSampler) -> None:
+        self._sampler = sampler
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[PlannedBatch]:
+        numbers = iter(self._sampler)
+        while True:
+            place = numbers.place
+            try:
+                yield PlannedBatch(next(numbers), *place)
+            except StopIteration:
+                return
 
 
 class LoaderIterator:
@@ -357,7 +376,7 @@ class BatchStream(IterableDataset):  # type: ignore[misc]  # torch is not there 
         self, dataset: SampleSource, plan: Plan, *, collate_fn: Callable[[Any], Any] | None = None
     ) -> None:
         _check_plan(plan, dataset)
-        self._fetcher = BatchFetcher(dataset, collate_fn)
+        self._fetcher = BatchFetcher(dataset, collate_fn, plan)
         self._plan = plan
         # Persistent workers see what `set_epoch` sets in the training process.
         self._epoch = torch.tensor([plan.epoch], dtype=torch.int64).share_memory_()
@@ -431,7 +450,8 @@ class BatchStreamIterator:
         return self
 
     def __next__(self) -> Any:  # noqa: ANN401 - what `collate_fn` returns
-        return self._fetcher.fetch(next(self._numbers))
+        place = self._numbers.place
+        return self._fetcher.fetch(PlannedBatch(next(self._numbers), *place))
 
     def state_dict(self) -> dict[str, int]:
         """As `BatchStream.state_dict`."""
