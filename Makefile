@@ -168,7 +168,6 @@ test-typescript: ports
 
 test-rust: ports
 	cd ports/rust && $(CARGO) fmt --all --check
-	cd ports/rust && $(CARGO) clippy --quiet --locked --workspace --all-targets --all-features -- -D warnings
 	cd ports/rust && $(CARGO) test --quiet --locked --workspace --all-features
 
 test-c: ports
@@ -228,6 +227,7 @@ test-all-typescript: ports
 
 # The oldest compiler and Miri only where they are installed or can be.
 test-all-rust: ports
+	cd ports/rust && $(CARGO) clippy --quiet --locked --workspace --all-targets --all-features -- -D warnings
 	cd ports/rust && for features in '' zstd lz4,mmap,sign; do \
 		$(CARGO) clippy --quiet --locked --no-default-features --features "$$features" -- -D warnings || exit 1; done
 	cd ports/rust && RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --locked --no-deps --all-features

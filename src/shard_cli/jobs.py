@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from shard_cli.text import count
-from shard_format.parallel import available_processors
 
 if TYPE_CHECKING:
     import argparse
@@ -41,6 +40,8 @@ def is_elsewhere(args: argparse.Namespace) -> bool:
 
 def threads_in_each(jobs: int | None, files: int) -> int | None:
     """Threads that one file may use while others are worked on; None lets the library choose."""
+    from shard_format.parallel import available_processors
+
     at_once = min(jobs or available_processors(), files)
     return None if at_once <= 1 else max(1, available_processors() // at_once)
 
@@ -70,6 +71,7 @@ def in_order(
     from concurrent.futures import ThreadPoolExecutor
 
     from shard_format.executors import LocalExecutor
+    from shard_format.parallel import available_processors
 
     if not targets:
         return

@@ -231,6 +231,9 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
     rest = find_credentials(root, options)
     client = dict(rest.pop("client_options", None) or {})
     client |= {name: rest.pop(name) for name in _CLIENT_OPTIONS & rest.keys()}
+    # obstore looks there only if it is given no options of the client.
+    if os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true"):
+        client.setdefault("allow_http", True)
     deadline = _seconds(root, "deadline", rest.pop("deadline", DEADLINE_S))
     # The last try begins before `retry_timeout` and ends after `read_timeout`.
     read_timeout = min(_READ_TIMEOUT_S, deadline / 3)
@@ -248,6 +251,8 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
     }
     retry |= _checked_retries(root, rest.pop("retry_config", None) or {})
     endpoint = rest.get("endpoint")
+    if endpoint is None and root.startswith("s3:"):
+        endpoint = os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT")
     if endpoint is not None:
         if re.fullmatch(r"https?://[^\s/]+(/\S*)?", str(endpoint)) is None:
             raise _wrong_option(root, "endpoint", "a URL such as http://127.0.0.1:9000", endpoint)

@@ -133,6 +133,10 @@ class Dataset:
         self._starts: list[int] | None = None
         self._lookup: tuple[NDArray[np.uint64], NDArray[np.int64]] | None = None
 
+    def _options_of(self, location: Any) -> dict[str, Any] | None:  # noqa: ANN401 - any source
+        """The storage options, which only URLs take: a `file://` URL has become a path."""
+        return self._options if isinstance(location, str) and is_url(location) else None
+
     def _shard(self, number: int) -> ShardPackReader:
         reader = self._readers[number]
         if reader is not None:
@@ -144,8 +148,9 @@ class Dataset:
         location, listed, row = self._shards[number]
         if listed is not None:
             listed.check_place(row, location)
+        options = self._options_of(location)
         reader = open_with_room(
-            lambda: ShardPackReader(location, limits=self._limits, storage_options=self._options),
+            lambda: ShardPackReader(location, limits=self._limits, storage_options=options),
             lambda: self._drop(len(self._opened)),
         )
         if listed is not None:
@@ -195,7 +200,9 @@ class Dataset:
             if reader is None and self.is_remote:
                 # The request that brings the footer brings the index, too.
                 reader = self._shard(number)
-            return read_footer(location, self._options) if reader is None else reader.footer
+            if reader is None:
+                return read_footer(location, self._options_of(location))
+            return reader.footer
 
         return map_in_order(range(len(self._locations)), footer, self._at_once)
 
@@ -577,7 +584,8 @@ def _find_shards(
         if isinstance(one, _FoundShard):
             yield one
         elif is_set_file(one):
-            listed = ShardSet.read(one, limits=limits, storage_options=options)
+            is_far = isinstance(one, str) and is_url(one)
+            listed = ShardSet.read(one, limits=limits, storage_options=options if is_far else None)
             for row, location in enumerate(listed.locations()):
                 yield _FoundShard(location, listed, row)
         else:

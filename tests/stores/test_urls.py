@@ -380,6 +380,24 @@ class TestOptions:
         with pytest.raises(InvalidArgument, match=expected):
             remote.open_url("s3://bucket/key", {"anonymous": True, **options})
 
+    def test_the_usual_variables_name_a_store_too(
+        self, moto: Bucket, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put(f"{folder}/a", b"content", tmp_path)
+        monkeypatch.delenv(remote.ENVIRONMENT)
+        for name, value in (
+            ("ENDPOINT_URL", moto.endpoint),
+            ("REGION", "us-east-1"),
+            ("ACCESS_KEY_ID", "testing"),
+            ("SECRET_ACCESS_KEY", "testing"),
+        ):
+            monkeypatch.setenv(f"AWS_{name}", value)
+        with pytest.raises(InvalidArgument, match="allow_http"):
+            remote.open_url(f"{folder}/a")
+        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+        assert remote.open_url(f"{folder}/a").read_at(0, 7) == b"content"
+        monkeypatch.setenv(remote.ENVIRONMENT, json.dumps(moto.options))
+
     def test_options_of_the_environment_must_be_an_object(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

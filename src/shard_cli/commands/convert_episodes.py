@@ -290,6 +290,7 @@ make a folder of parts that machines converted
 Checks that all parts are there and complete. Then moves their episodes into one folder, which gets
 its name in one step. No episode is copied. Give the command again if it was killed.
 
-wshard commit droid  # after 'wshard convert … droid --part 1/64' to '--part 64/64'
+wshard commit droid         # after 'wshard convert … droid --part 1/64' to '--part 64/64'
+wshard commit droid --json  # the report as JSON
 """,
 )

@@ -83,7 +83,7 @@ DIFF = arg.Command(
         *_BRIEF,
     ),
     """
-compare two files entry by entry, packs record by record
+compare two files by entry, two packs by record
 
 Compares content after decompression: two files that differ only in codec, order, alignment or number of
 shards are the same. Exit code 0 if they are the same, 1 if not.
@@ -108,7 +108,7 @@ WSHARD = arg.Command(
         *_BRIEF,
     ),
     """
-compare two episodes: facts, metadata, channels, values
+compare two episodes: facts, channels, values
 
 How episodes are stored does not matter: compression, order, chunks or one file. Exit code 0
 if they are the same, 1 if not. 'shard diff' compares files byte by byte.
