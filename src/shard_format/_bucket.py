@@ -225,7 +225,7 @@ def store_arguments(root: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """What `obstore.store.from_url` takes for these options.
 
     Raises:
-        AccessDenied: there are no credentials.
+        AccessDenied: no credentials were found.
         InvalidArgument: an option has a wrong type.
     """
     rest = find_credentials(root, options)

@@ -50,7 +50,7 @@ def find_credentials(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
             `use_metadata_service` lets obstore ask the metadata address of the machine.
 
     Raises:
-        AccessDenied: there are no credentials.
+        AccessDenied: no credentials were found.
         InvalidArgument: the files of the AWS tools cannot be used.
     """
     scheme = url.partition("://")[0].lower()

@@ -302,7 +302,7 @@ class CachedSource:
         if self._size <= _IN_TURN and fcntl is not None:
             with suppress(
                 OSError
-            ):  # the file was removed, or there are no locks: others fetch the same
+            ):  # the file was removed, or the system has no locks: other processes may fetch the same
                 lock = OpenFile(os.open(self._path, _OPEN))
                 fcntl.flock(lock.descriptor, fcntl.LOCK_EX)
         try:

@@ -160,7 +160,7 @@ class Answer:
             return float(after)
         try:
             return max(0.0, parsedate_to_datetime(after).timestamp() - time.time())
-        except ValueError:  # there is none, or it is not a date
+        except ValueError:  # missing, or not a date
             return 0.0
 
     def pieces(self, most: int) -> Iterator[bytes]:

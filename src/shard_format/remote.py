@@ -89,7 +89,7 @@ def open_url(
         _refuse_options(url, dict(storage_options or {}), CACHE_OPTIONS)
         return FileSource(path)
     options = options_of_environment() if storage_options is None else storage_options
-    place = _place_of(url, options)
+    place = _store_of(url, options)
     if options.get("cache_dir") is None:
         return place.open(url, tail=tail)
     return open_cached(url, lambda: place.open(url, tail=tail), options, open_url)
@@ -106,7 +106,7 @@ def list_url(url: str, storage_options: Mapping[str, Any] | None = None) -> list
         InvalidArgument: a web server cannot list.
         ShardIOError: the store refuses.
     """
-    return _place_of(url, storage_options).list(url if url.endswith("/") else url + "/")
+    return _store_of(url, storage_options).list(url if url.endswith("/") else url + "/")
 
 
 def exists(url: str, storage_options: Mapping[str, Any] | None = None) -> bool:
@@ -144,7 +144,7 @@ def upload(
         InvalidArgument: the URL cannot be written.
         ShardIOError: the store refuses.
     """
-    _place_of(url, storage_options).upload(path, url, overwrite=overwrite)
+    _store_of(url, storage_options).upload(path, url, overwrite=overwrite)
 
 
 def copy_url(url: str, target: str, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -154,7 +154,7 @@ def copy_url(url: str, target: str, storage_options: Mapping[str, Any] | None = 
         InvalidArgument: the URL cannot be written, or is in another bucket.
         ShardIOError: the store refuses.
     """
-    _place_of(url, storage_options).copy(url, target)
+    _store_of(url, storage_options).copy(url, target)
 
 
 def delete_url(url: str, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -164,7 +164,7 @@ def delete_url(url: str, storage_options: Mapping[str, Any] | None = None) -> No
         InvalidArgument: the URL cannot be written.
         ShardIOError: the store refuses.
     """
-    _place_of(url, storage_options).delete(url)
+    _store_of(url, storage_options).delete(url)
 
 
 def is_store_url(text: str) -> bool:
@@ -188,7 +188,7 @@ def local_path(text: str) -> str | None:
     return url2pathname(parts.path)
 
 
-class _Place(Protocol):
+class _UrlStore(Protocol):
     """What keeps the files behind URLs of one kind."""
 
     def open(self, url: str, *, tail: bool) -> ByteSource: ...
@@ -202,7 +202,7 @@ class _Place(Protocol):
     def delete(self, url: str) -> None: ...
 
 
-def _place_of(url: str, storage_options: Mapping[str, Any] | None) -> _Place:
+def _store_of(url: str, storage_options: Mapping[str, Any] | None) -> _UrlStore:
     scheme = url.partition("://")[0].lower()
     if scheme not in _SCHEMES:
         raise InvalidArgument(

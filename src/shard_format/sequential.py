@@ -21,7 +21,7 @@ BLOCK_BYTES: Final = 8 << 20
 """How much is fetched with one request."""
 # Blocks that are fetched before they are asked for.
 _AHEAD: Final = 2
-# Fetching ahead begins when this much was read: whoever wants one record does not get 24 MiB.
+# Fetching ahead begins when this much was read: a reader of one record does not fetch 24 MiB.
 _SURE: Final = BLOCK_BYTES // 8
 # A read this far behind the last one still continues it.
 _GAP: Final = 1 << 16
@@ -47,7 +47,7 @@ class SequentialSource:
         self._source = source
         self._stop = source.size() if stop is None else stop
         self._lock = threading.Lock()
-        self._blocks: deque[_Block] = deque()
+        self._blocks: deque[_FetchedBlock] = deque()
         self._threads: ThreadPoolExecutor | None = None
         # Where this run of blocks begins, and where the next block does.
         self._begin = self._next = start
@@ -113,13 +113,13 @@ class SequentialSource:
                 self._threads = ThreadPoolExecutor(_AHEAD)
             start, stop = self._next, min(self._next + BLOCK_BYTES, self._stop)
             data = self._threads.submit(self._source.read_at, start, stop - start)
-            self._blocks.append(_Block(start, stop, data))
+            self._blocks.append(_FetchedBlock(start, stop, data))
             self._next = stop
         while len(self._blocks) > 1 and self._blocks[1].stop <= at:
             self._blocks.popleft()
 
 
-class _Block(NamedTuple):
+class _FetchedBlock(NamedTuple):
     start: int
     stop: int
     data: Future[bytes]

@@ -33,7 +33,7 @@ def local_copy(
     What a URL names is fetched to a temporary folder, which goes at the end of the block.
 
     Raises:
-        ShardIOError: a file cannot be fetched, or there is none.
+        ShardIOError: a file is missing, or cannot be fetched.
         UnsafePath: the name of an object would lead out of the folder.
     """
     url = path_of_url(os.fspath(path))

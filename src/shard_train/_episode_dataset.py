@@ -529,20 +529,20 @@ class EpisodeDataset:
     ) -> WindowsAhead | None:
         if not self._read_ahead or not self._is_remote:
             return None
-        ours = weakref.ref(self)  # threads end when nobody else has the dataset
+        ours = weakref.WeakMethod(self._read)  # threads end when the last other reference is gone
 
         def read(numbers: list[int]) -> dict[str, Any]:
-            dataset = ours()
-            if dataset is None:
+            read_batch = ours()
+            if read_batch is None:
                 raise Closed("the dataset is closed")
-            return dataset._read(numbers, None, at_once=_REQUESTS)
+            return read_batch(numbers, None, at_once=_REQUESTS)
 
         window_bytes = self._layout.buffers(1, self._wanted, None).nbytes
         return WindowsAhead(batches, read, window_bytes, self._read_ahead // workers)
 
     @cached_property
     def _file_sizes(self) -> NDArray[np.int64]:
-        """The bytes of each episode; of URLs, whose sizes nobody has asked for, a guess by their steps."""
+        """The bytes of each episode; of URLs, a guess by their steps."""
         guesses = np.ceil(self.lengths * self._store.step_bytes).astype(np.int64)
         return np.where(self._sizes < 0, guesses, self._sizes)
 

@@ -144,7 +144,7 @@ def map_episodes(
         for number, name in enumerate(_output_names(table.paths, target))
     ]
     report.episodes = len(tasks) + len(report.failed)
-    worker = _Worker(fn, table, dict(save or {}))
+    worker = _EpisodeWorker(fn, table, dict(save or {}))
     run = _MapRun(report, job, list(table.paths), on_error)
     run.earlier = {task.number: task.earlier for task in tasks if task.earlier is not None}
     try:
@@ -183,7 +183,7 @@ def _state(value: object) -> bytes:
     """Bytes that change with a value. What cannot be pickled counts as always the same."""
     try:
         return pickle.dumps(value)
-    except Exception:  # noqa: BLE001 - an executor says so if it matters
+    except Exception:  # noqa: BLE001 - an executor that needs it reports the error
         return type(value).__qualname__.encode()
 
 
@@ -245,7 +245,7 @@ class _MapRun:
     def take_all(
         self,
         executor: Executor,
-        worker: _Worker,
+        worker: _EpisodeWorker,
         tasks: Sequence[_Task],
         progress: Callable[[int, int], None] | None,
     ) -> None:
@@ -326,7 +326,7 @@ class PackOpener:
         return (PackOpener, ())
 
 
-class _Worker:
+class _EpisodeWorker:
     """Does one episode, unless that was done before."""
 
     def __init__(

@@ -273,7 +273,7 @@ class SamplesAhead:
                 raise error
         return None if errors else records
 
-    def _record(self, place: _Place) -> Any:  # noqa: ANN401 - a record, its bytes, or an error
+    def _record(self, place: _PlannedSample) -> Any:  # noqa: ANN401 - a record, its bytes, or an error
         job = place.job
         if job not in self._arrived:
             self._left[job] = place.of
@@ -295,7 +295,7 @@ class SamplesAhead:
         self._ahead.close()
 
 
-class _Place(NamedTuple):
+class _PlannedSample(NamedTuple):
     """Where a sample will be found."""
 
     number: int
@@ -317,7 +317,7 @@ class _Rounds:
         most_bytes: int,
         groups: NDArray[np.int64] | None,
     ) -> None:
-        self.coming: deque[_Place] = deque()
+        self.coming: deque[_PlannedSample] = deque()
         """The samples that are planned and were not taken yet."""
         self._batches = batches
         self._starts = np.concatenate(([0], np.cumsum(shard_sizes)))
@@ -342,13 +342,13 @@ class _Rounds:
         numbers = self._next_round()
         shards = self._shards_of(numbers)
         jobs: list[Job[Sequence[Any]]] = []
-        places: list[_Place | None] = [None] * len(numbers)
+        places: list[_PlannedSample | None] = [None] * len(numbers)
         _, firsts = np.unique(shards, return_index=True)
         for shard in shards[np.sort(firsts)].tolist():  # as they are needed
             rows = np.flatnonzero(shards == shard).tolist()
             asked = numbers[rows].tolist()
             for slot, row in enumerate(rows):
-                places[row] = _Place(asked[slot], self._jobs, slot, len(rows))
+                places[row] = _PlannedSample(asked[slot], self._jobs, slot, len(rows))
             cost = len(rows) * int(self._sample_bytes[shard])
             jobs.append(Job(cost, partial(self._fetch, asked)))
             self._jobs += 1

@@ -114,7 +114,7 @@ def pack_episodes(
             )
         label = options.get("label") or SetLabel()
         if executor is not None or label.part:
-            label = label._replace(revision=label.revision or listing_revision(root))
+            label = SetLabel(label.revision or listing_revision(root), label.part, label.parts)
             options["label"] = label
         if executor is not None:
             # Each process fetches for itself what is in an object store.
@@ -198,7 +198,7 @@ def _pack_parts(
         raise InvalidArgument("there are shards of this name already", path=name % 0)
     # A part that is written twice is the same both times.
     fixed = {**options, "overwrite": True, "created": creation_time(options.get("created"))}
-    labels = [label._replace(part=part, parts=parts) for part in range(1, parts + 1)]
+    labels = [SetLabel(label.revision, part, parts) for part in range(1, parts + 1)]
     packed = sidecars = 0
     for _, (done, more, nbytes) in executor.run(partial(_pack_part, root, name, fixed), labels):
         packed, sidecars = packed + done, sidecars + more

@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import tempfile
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -99,7 +100,7 @@ def read_episodes(
     """Episodes as a dataset of Ray Data.
 
     Without `window`, a row is a reference: `path`, `identity`, `id`, `env_id`, `length` and `bytes`. Arrays stay in the
-    files, and whoever gets a row opens them. The identity reads the whole episode unless the file states it:
+    files, and the task that gets a row opens them. The identity reads the whole episode unless the file states it:
     `select_columns` without it saves that.
 
     With `window`, a row is a window as `EpisodeDataset` has it, with a tensor column for each channel. Channels that
@@ -122,7 +123,9 @@ def read_episodes(
         )
     else:
         more = {"where": where, "storage_options": storage_options, **options}
-        source = _Windows(partial(EpisodeDataset, paths, window, **more), options.get("channels"))
+        source = _EpisodeWindows(
+            partial(EpisodeDataset, paths, window, **more), options.get("channels")
+        )
     return data.read_datasource(source, override_num_blocks=override_num_blocks)
 
 
@@ -149,7 +152,7 @@ def read_packs(
     )
 
 
-class _Source(_datasource.Datasource):  # type: ignore[misc] # not known without Ray
+class _Source(_datasource.Datasource, ABC):  # type: ignore[misc] # not known without Ray
     """What the three sources share: rows in ranges, with their sizes, and only the columns that are asked for."""
 
     _projection_map: dict[str, str] | None = None
@@ -179,15 +182,15 @@ class _Source(_datasource.Datasource):  # type: ignore[misc] # not known without
             for start, stop, nbytes in self._ranges(max(1, parallelism))
         ]
 
+    @abstractmethod
     def _ranges(self, parts: int) -> list[tuple[int, int, int]]:
-        """Up to so many ranges that together cover all rows once: first row, row after the last, bytes."""
-        raise NotImplementedError
+        """At most `parts` ranges that together cover all rows once: first row, row after the last, bytes."""
 
+    @abstractmethod
     def _reader(
         self, start: int, stop: int, columns: Sequence[str] | None
     ) -> Callable[[], Iterable[Any]]:
         """A function that can be pickled and reads a range of rows."""
-        raise NotImplementedError
 
 
 def _grouped(sizes: NDArray[np.int64], parts: int) -> Iterator[tuple[int, int]]:
@@ -238,7 +241,7 @@ def _read_references(
     yield pa.Table.from_pylist(rows)
 
 
-class _Windows(_Source):
+class _EpisodeWindows(_Source):
     def __init__(
         self, open_dataset: Callable[..., EpisodeDataset], channels: Iterable[str] | None
     ) -> None:
@@ -369,7 +372,7 @@ class PackSink(_datasource.Datasink):  # type: ignore[misc] # not known without 
         rows.write_datasink(PackSink("train-%06d.shardpack", compression="zstd"))
 
     A row has the key under `__key__`, the metadata (a dictionary, or JSON) under `__metadata__` if there is any, and
-    entries by name: bytes, or values that the ending of the name says how to encode. A null is no entry.
+    entries by name: bytes, or values that the ending of the name says how to encode. A null leaves the entry out.
 
     Until then the shards are in `<set>.shardpack-parts`, named by a hash of their rows: a task that runs twice writes the
     same files, and the next run takes those that a failed one has finished. The shards are in the order of their first keys.

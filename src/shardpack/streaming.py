@@ -92,11 +92,13 @@ class _ForwardFile:
         self._source.release()
 
 
-class _Readable(Protocol):
+class _ForwardReader(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def _stream(file: _Readable, name: str, limits: Limits, max_record_bytes: int) -> Iterator[Record]:
+def _stream(
+    file: _ForwardReader, name: str, limits: Limits, max_record_bytes: int
+) -> Iterator[Record]:
     position = count = 0
     while True:
         start = read_bytes(file, BLOCK_START.size, name)
@@ -143,7 +145,7 @@ def _stream(file: _Readable, name: str, limits: Limits, max_record_bytes: int) -
         count += 1
 
 
-def read_bytes(file: _Readable, size: int, name: str) -> bytes:
+def read_bytes(file: _ForwardReader, size: int, name: str) -> bytes:
     """Read `size` bytes, or fewer at the end of the file."""
     pieces: list[bytes] = []
     missing = size

@@ -124,7 +124,7 @@ class ShardWriterSet(RecordWriter):
                     hint="write the new set under another name, then delete the old one",
                 )
             self._replaced = existing
-            if not is_url(self.output):  # else a part, which nobody reads before it is committed
+            if not is_url(self.output):  # else a part, which is read only after it is committed
                 base = os.path.basename(self.output)
                 fsync = options.get("fsync", True)
                 self._replacement = Replacement(self._folder, base, fsync=fsync)

@@ -148,7 +148,7 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
         self._seeds = torch.Generator()
         super().__init__(
             BatchFetcher(dataset, collate_fn, plan, batched=batched),
-            batch_sampler=_PlannedBatches(self._sampler),
+            batch_sampler=_BatchNumbers(self._sampler),
             num_workers=num_workers,
             collate_fn=_unchanged,
             generator=self._seeds,
@@ -222,7 +222,7 @@ class Loader(DataLoader):  # type: ignore[misc]  # torch is not there where type
         forget_ended_workers()
 
 
-class _PlannedBatches:
+class _BatchNumbers:
     """The batches of a sampler, each with its place, so that workers know what they will be asked for next."""
 
     def __init__(self, sampler: BatchSampler) -> None:

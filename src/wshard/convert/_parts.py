@@ -23,11 +23,11 @@ _PART: Final = re.compile(r"(\d+)-of-(\d+)" + re.escape(_REPORT))
 
 
 def part_of(count: int, part: tuple[int, int]) -> slice:
-    """The items of a part, of so many in all. All parts together have each item once."""
+    """The items of one of several parts. All parts together have each item once."""
     number, parts = part
     if not 1 <= number <= parts:
         raise InvalidArgument(
-            "there is no such part", expected="1/N to N/N", found=f"{number}/{parts}"
+            "the part does not exist", expected="1/N to N/N", found=f"{number}/{parts}"
         )
     return slice(count * (number - 1) // parts, count * number // parts)
 
