@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.harness import Table
-from benchmarks.pack_peers import NAMES, Samples
+from benchmarks.pack_peers import NAMES, Mds, Samples
 from benchmarks.recorders import is_installed
+from shard_cli.main import main
+from shard_cli.programs import SHARDPACK
 from shard_train import EpisodeDataset, SampleDataset
 from shardpack import ShardWriterSet
 from wshard import Episode, load_wshard, save_wshard
@@ -69,6 +74,7 @@ def run(folder: Path) -> Iterator[Table]:
             ("random windows", f"Windows of {WINDOW} steps.", window_tasks(server)),
             ("random samples", "Single samples of about 12 KB.", sample_tasks(server, folder)),
             ("an epoch by shards", f"{SAMPLES} samples.", epoch_tasks(server, folder)),
+            ("verify a set", "Every byte of all shards.", verify_tasks(server)),
         ):
             for pause in PAUSES_MS:
                 yield measured(server, f"Remote, {pause} ms: {title}", note, tasks, pause)
@@ -126,6 +132,14 @@ def write(folder: Path) -> None:
 
         with h5py.File(folder / "large.h5", "w") as file:
             file.create_dataset("rgb", data=large, chunks=(16, *FRAME))
+    if is_installed("pyarrow"):
+        write_parquet(folder, large, samples)
+    if is_installed("streaming", "torch"):
+        with Mds.library().MDSWriter(
+            out=str(folder / "mds"), columns=dict.fromkeys(NAMES, "bytes"), size_limit=SHARD_BYTES
+        ) as mds:
+            for number in range(SAMPLES):
+                mds.write(dict(zip(NAMES, samples[number].contents, strict=True)))
     if is_installed("zarr"):
         import zarr
 
@@ -150,6 +164,26 @@ def write(folder: Path) -> None:
                 tars.write({"__key__": one.key.replace(".", "_"), **entries})
 
 
+def write_parquet(folder: Path, large: Any, samples: Samples) -> None:  # noqa: ANN401 - an array
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    steps = pa.table({"rgb": [frame.tobytes() for frame in large]})
+    pq.write_table(steps, folder / "large.parquet", row_group_size=64, compression="none")
+    rows = [samples[number].contents for number in range(SAMPLES)]
+    columns = {name: [row[at] for row in rows] for at, name in enumerate(NAMES)}
+    pq.write_table(pa.table(columns), folder / "t.parquet", row_group_size=64, compression="none")
+
+
+def parquet_at(server: Server, name: str) -> Any:  # noqa: ANN401 - a file of pyarrow
+    import pyarrow.parquet as pq
+    from obstore import open_reader
+    from obstore.store import HTTPStore
+
+    store = HTTPStore.from_url(server.url(""), client_options={"allow_http": True})
+    return pq.ParquetFile(open_reader(store, name), pre_buffer=True)
+
+
 def names_of(server: Server, pattern: str) -> list[str]:
     return [server.url(path.name) for path in sorted(server.folder.glob(pattern))]
 
@@ -169,6 +203,12 @@ def channel_tasks(server: Server) -> dict[str, Callable[[int], None]]:
             assert len(zarr_at(server, "large.zarr")[:]) == CHANNEL_STEPS
 
         tasks["Zarr v3 over obstore"] = with_zarr
+    if is_installed("pyarrow", "obstore"):
+
+        def with_parquet(_: int) -> None:
+            assert len(parquet_at(server, "large.parquet").read(["rgb"])) == CHANNEL_STEPS
+
+        tasks["Parquet over obstore"] = with_parquet
     if is_installed("h5py", "fsspec", "aiohttp"):
 
         def with_h5py(_: int) -> None:
@@ -224,14 +264,45 @@ def sample_tasks(server: Server, folder: Path) -> dict[str, Callable[[int], None
         for batch, _ in zip(dataset.batches(plan), range(count // BATCH), strict=False):
             assert len(batch) == BATCH
 
-    def warm(count: int) -> None:
-        read(count, cache_dir=folder / "cache of samples")
-
-    return {
+    read(SAMPLES, cache_dir=folder / "cache of samples")
+    tasks: dict[str, Callable[[int], None]] = {
         "SampleDataset": lambda count: read(count, read_ahead="8MB"),
-        "SampleDataset, cold cache the first time": warm,
-        "SampleDataset, warm cache": warm,
+        "SampleDataset, warm cache": lambda count: read(
+            count, cache_dir=folder / "cache of samples"
+        ),
     }
+    numbers = np.random.default_rng(2).permutation(SAMPLES)
+    if is_installed("pyarrow", "obstore"):
+
+        def with_parquet(count: int) -> None:
+            file = parquet_at(server, "t.parquet")
+            for number in numbers[:count].tolist():
+                file.read_row_group(number // 64).slice(number % 64, 1).to_pylist()
+
+        tasks["Parquet over obstore, one by one"] = with_parquet
+    if is_installed("streaming", "torch"):
+
+        def with_mds(count: int) -> None:
+            dataset = mds_at(server, folder / "cache of mds")
+            for number in numbers[:count].tolist():
+                dataset[number]
+
+        with_mds(SAMPLES)
+        tasks["MDS, warm cache, one by one"] = with_mds
+    return tasks
+
+
+def mds_at(server: Server, cache: Path) -> Any:  # noqa: ANN401 - a dataset
+    """MDS through the S3 client that it uses; the server takes any signature."""
+    os.environ |= {
+        "S3_ENDPOINT_URL": server.address,
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    return Mds.library().StreamingDataset(
+        remote="s3://files/mds", local=str(cache), shuffle=False, batch_size=1
+    )
 
 
 def epoch_tasks(server: Server, folder: Path) -> dict[str, Callable[[int], None]]:
@@ -257,3 +328,11 @@ def epoch_tasks(server: Server, folder: Path) -> dict[str, Callable[[int], None]
 
         tasks["WebDataset (curl)"] = with_webdataset
     return tasks
+
+
+def verify_tasks(server: Server) -> dict[str, Callable[[int], None]]:
+    def ours(_: int) -> None:
+        with redirect_stdout(io.StringIO()):
+            assert main(["verify", server.url("t.shardpack-set")], SHARDPACK) == 0
+
+    return {"shardpack verify": ours}

@@ -404,7 +404,7 @@ class Mds(Peer):
     random_calls = 800
 
     @staticmethod
-    def _library() -> Any:  # noqa: ANN401 - untyped library
+    def library() -> Any:  # noqa: ANN401 - untyped library
         # The package imports all of its ready-made datasets, and a torchvision that fits the torch that
         # is here, for a part that needs none of them.
         if "streaming" not in sys.modules:
@@ -415,12 +415,12 @@ class Mds(Peer):
 
     def write(self, samples: Sequence[Sample]) -> None:
         columns = dict.fromkeys(NAMES, "bytes")
-        with self._library().MDSWriter(out=self.path("d.mds"), columns=columns) as writer:
+        with self.library().MDSWriter(out=self.path("d.mds"), columns=columns) as writer:
             for _, picture, label, array in samples:
                 writer.write({"jpg": picture, "json": label, "npy": array})
 
     def open(self) -> None:
-        self._dataset = self._library().LocalDataset(local=self.path("d.mds"))
+        self._dataset = self.library().LocalDataset(local=self.path("d.mds"))
 
     def close(self) -> None:
         del self._dataset

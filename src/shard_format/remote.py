@@ -213,9 +213,11 @@ def _store_of(url: str, storage_options: Mapping[str, Any] | None) -> _UrlStore:
             hint=did_you_mean(scheme, _SCHEMES)
             or "for a local file whose path looks like a URL, pass a pathlib.Path",
         )
-    options = options_of_environment() if storage_options is None else dict(storage_options)
-    for name in CACHE_OPTIONS:
-        options.pop(name, None)
+    given = dict(storage_options or {})
+    options = {name: value for name, value in given.items() if name not in CACHE_OPTIONS}
+    # A cache alone says nothing about the store.
+    if storage_options is None or (given and not options):
+        options = options_of_environment()
     if "filesystem" in options:
         filesystem = options.pop("filesystem")
         _refuse_options(url, options, ("filesystem",))

@@ -94,12 +94,14 @@ class TestListing:
             remote.list_url("http://127.0.0.1:1/data")
         assert "{000000..000099}" in str(caught.value)
 
-    def test_episodes_below_a_folder_are_found_and_train(self, folder: str) -> None:
+    def test_episodes_below_a_folder_are_found_and_train_with_a_cache(
+        self, folder: str, tmp_path: Path
+    ) -> None:
         for number in range(3):
             wshard.save_wshard(episode(number), f"{folder}/ep_{number}.wshard")
         table = wshard.find(folder, where="id != 'ep_1'")
         assert [row.id for row in table] == ["ep_0", "ep_2"]
-        windows = EpisodeDataset(folder, window=8, channels=["state"])
+        windows = EpisodeDataset(folder, window=8, channels=["state"], cache_dir=tmp_path)
         assert len(windows) == 3 * 33
         np.testing.assert_array_equal(
             windows[40]["state"], episode(1).observations["state"].data[7:15]
