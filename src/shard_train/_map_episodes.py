@@ -14,8 +14,15 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from shard_format.atomic import make_parent, write_file
-from shard_format.errors import InvalidArgument, ShardError, ShardIOError, check_choice, is_shortage
+from shard_format.atomic import write_file
+from shard_format.errors import (
+    FileMissing,
+    InvalidArgument,
+    ShardError,
+    ShardIOError,
+    check_choice,
+    is_shortage,
+)
 from shard_format.executors import Executor, Failure, make_executor
 from shard_format.identity import compute_identity, stored_identity
 from shard_format.opening import open_source
@@ -218,7 +225,7 @@ def _read_rows(path: str, job: str) -> dict[str, dict[str, Any]]:
     try:
         with closing(open_source(path)) as source:
             found = json.loads(bytes(source.read_at(0, source.size())))
-    except (ShardIOError, ValueError):
+    except (FileMissing, ValueError):
         return {}
     if not isinstance(found, dict) or (found.get("format"), found.get("job")) != (_FORMAT, job):
         return {}
@@ -297,7 +304,6 @@ class _MapRun:
                 for number in sorted(noted)
             ],
         }
-        make_parent(report.path)
         write_file(report.path, [json.dumps(document, indent=1).encode() + b"\n"], fsync=True)
         took = time.monotonic() - start
         self._next_save = time.monotonic() + max(_SAVE_SECONDS, _SAVE_SHARE * took)
@@ -350,7 +356,6 @@ class _EpisodeWorker:
 
     def _keep(self, made: object, output: str) -> dict[str, Any]:
         if isinstance(made, Episode):
-            make_parent(output)
             save_wshard(made, output, **self._save)
             with ShardReader(output) as reader:
                 return {"output": output, "size": int(reader.header.total_file_size)}

@@ -22,7 +22,7 @@ from shard_format import ShardReader, ShardWriter, WriterOptions, remote
 from shard_format.errors import FileMissing, FileThere, InvalidArgument, TransportError, UnsafePath
 from shard_format.listing import expand
 from shard_format.transfer import local_copy, uploading
-from shard_train import EpisodeDataset
+from shard_train import EpisodeDataset, map_episodes
 from shardpack.sets import SetLabel
 from tests.stores.fault_proxy import FaultProxy, stall, status
 from wshard import Episode, convert
@@ -217,6 +217,11 @@ class TestWriting:
             pass
 
 
+def _double(one: Episode) -> Episode:
+    one.observations["state"] = one.observations["state"].data * 2
+    return one
+
+
 def _die(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
@@ -310,6 +315,18 @@ class TestWholeFolders:
         )
         assert report.episodes == 1
         assert remote.exists(f"{folder}/one.csv")
+
+    def test_a_function_maps_episodes_of_one_url_to_another_and_continues(
+        self, folder: str
+    ) -> None:
+        for number in range(2):
+            wshard.save_wshard(episode(number), f"{folder}/in/sub/ep_{number}.wshard")
+        for skipped in (0, 2):
+            report = map_episodes(_double, f"{folder}/in", f"{folder}/out", jobs=1)
+            assert (report.episodes, report.skipped, report.failed) == (2, skipped, {})
+        assert len(remote.list_url(f"{folder}/out")) == 2
+        doubled = wshard.load_wshard(f"{folder}/out/ep_1.wshard").observations["state"].data
+        np.testing.assert_array_equal(doubled, episode(1).observations["state"].data * 2)
 
     def test_an_object_whose_name_leads_out_is_refused(self, tmp_path: Path) -> None:
         files = fsspec.filesystem("memory")
