@@ -8,6 +8,7 @@ import pickle
 import platform
 import subprocess
 import sys
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +49,23 @@ def in_fresh_process(name: str, parent: str | None) -> list[Table]:
     return tables
 
 
+def record(tables: list[Table]) -> None:
+    """Put the tables in the place of those with the same title in RESULTS.md, and new ones at its end."""
+    _, *sections = RESULTS.read_text("utf-8").split("\n### ")
+    kept = {section.partition("\n")[0]: f"### {section.rstrip()}\n" for section in sections}
+    kept |= {
+        table.title: f"{table.markdown().rstrip()}\n\nRun on {date.today()}.\n" for table in tables
+    }
+    RESULTS.write_text(
+        "# Results\n\nWritten by `make bench BENCH='--write NAME …'`, which replaces the tables of the benchmarks that it "
+        "runs. Medians of interleaved rounds; files in the page cache.\n\n"
+        + machine()
+        + "\n\n"
+        + "\n".join(kept.values()),
+        "utf-8",
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"record the run in {RESULTS.name}")
@@ -67,12 +85,7 @@ def main() -> int:
                 print(f"  {'ok  ' if good else 'MISS'} {text}", flush=True)
     print(f"\n{missed} goals missed" if missed else "\nall goals reached")
     if arguments.write:
-        text = "\n".join(table.markdown() for table in tables)
-        RESULTS.write_text(
-            "# Results\n\nWritten by `make bench BENCH=--write`. Medians of interleaved rounds; files in the page "
-            f"cache.\n\n{machine()}\n\n{text}",
-            "utf-8",
-        )
+        record(tables)
         print(f"written to {RESULTS.name}")
     return 1 if missed else 0
 
