@@ -69,12 +69,16 @@ class SequentialSource:
         return self._source.read_at(offset, length)
 
     def release(self) -> None:
-        """Drops all blocks and ends the threads. Reads still work."""
+        """Drops all blocks and ends the threads, without waiting for the requests that they make. Reads still work.
+
+        A generator that was dropped calls this whenever Python collects it, perhaps while this thread holds a lock that an
+        ending thread needs.
+        """
         with self._lock:
             self._restart(self._next)
             threads, self._threads = self._threads, None
         if threads is not None:
-            threads.shutdown()
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
         """Releases the blocks; the source stays open."""

@@ -6,6 +6,7 @@ import errno
 import os
 import pickle
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -128,6 +129,23 @@ class TestForward:
         forward.release()
         assert forward.read_at(0, 10) == LARGE[:10]
         forward.release()
+
+    def test_releasing_it_does_not_wait_for_requests(self) -> None:
+        asked, answered = threading.Event(), threading.Event()
+
+        class Slow(Counted):
+            def read_at(self, offset: int, length: int) -> bytes:
+                if offset >= BLOCK_BYTES:
+                    asked.set()
+                    answered.wait()
+                return super().read_at(offset, length)
+
+        source = SequentialSource(Slow(LARGE))
+        source.read_at(0, 2 * MIB)
+        source.read_at(2 * MIB, MIB)  # fetches ahead
+        assert asked.wait(30)
+        source.release()
+        answered.set()
 
     def test_threads_may_share_it(self) -> None:
         forward = SequentialSource(Counted(LARGE))
