@@ -34,7 +34,7 @@ CHANNEL_STEPS = 4_000
 """Of a channel of about 50 MB."""
 SAMPLES = 4_000
 SHARD_BYTES = 8 << 20
-RANDOM = {0: 1_000, 20: 1_000, 100: 200}
+RANDOM = {0: 400, 20: 400, 100: 100}
 """Windows and samples that are read in random order, by pause."""
 
 
@@ -95,7 +95,9 @@ def measured(
         times[name] = time.perf_counter() - start
         requests, sent = server.control()
         facts.append(f"{name}: {requests} requests, {sent / 1e6:.1f} MB")
-    return Table(title, f"{note} {'; '.join(facts)}.", times)
+    return Table(
+        title, f"{note} {RANDOM[pause]} where the order is random. {'; '.join(facts)}.", times
+    )
 
 
 # --- files
@@ -176,12 +178,10 @@ def write_parquet(folder: Path, large: Any, samples: Samples) -> None:  # noqa: 
 
 
 def parquet_at(server: Server, name: str) -> Any:  # noqa: ANN401 - a file of pyarrow
+    import fsspec
     import pyarrow.parquet as pq
-    from obstore import open_reader
-    from obstore.store import HTTPStore
 
-    store = HTTPStore.from_url(server.url(""), client_options={"allow_http": True})
-    return pq.ParquetFile(open_reader(store, name), pre_buffer=True)
+    return pq.ParquetFile(fsspec.filesystem("http").open(server.url(name)), pre_buffer=True)
 
 
 def names_of(server: Server, pattern: str) -> list[str]:
@@ -203,12 +203,12 @@ def channel_tasks(server: Server) -> dict[str, Callable[[int], None]]:
             assert len(zarr_at(server, "large.zarr")[:]) == CHANNEL_STEPS
 
         tasks["Zarr v3 over obstore"] = with_zarr
-    if is_installed("pyarrow", "obstore"):
+    if is_installed("pyarrow", "fsspec", "aiohttp"):
 
         def with_parquet(_: int) -> None:
             assert len(parquet_at(server, "large.parquet").read(["rgb"])) == CHANNEL_STEPS
 
-        tasks["Parquet over obstore"] = with_parquet
+        tasks["Parquet over fsspec"] = with_parquet
     if is_installed("h5py", "fsspec", "aiohttp"):
 
         def with_h5py(_: int) -> None:
@@ -272,14 +272,14 @@ def sample_tasks(server: Server, folder: Path) -> dict[str, Callable[[int], None
         ),
     }
     numbers = np.random.default_rng(2).permutation(SAMPLES)
-    if is_installed("pyarrow", "obstore"):
+    if is_installed("pyarrow", "fsspec", "aiohttp"):
 
         def with_parquet(count: int) -> None:
             file = parquet_at(server, "t.parquet")
             for number in numbers[:count].tolist():
                 file.read_row_group(number // 64).slice(number % 64, 1).to_pylist()
 
-        tasks["Parquet over obstore, one by one"] = with_parquet
+        tasks["Parquet over fsspec, one by one"] = with_parquet
     if is_installed("streaming", "torch"):
 
         def with_mds(count: int) -> None:
