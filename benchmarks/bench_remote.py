@@ -71,8 +71,8 @@ def run(folder: Path) -> Iterator[Table]:
     try:
         for title, note, tasks in (
             ("one channel of 50 MB", "Open a file and read one channel.", channel_tasks(server)),
-            ("random windows", f"Windows of {WINDOW} steps.", window_tasks(server)),
-            ("random samples", "Single samples of about 12 KB.", sample_tasks(server, folder)),
+            ("random windows", f"{{}} windows of {WINDOW} steps.", window_tasks(server)),
+            ("random samples", "{} samples of about 12 KB.", sample_tasks(server, folder)),
             ("an epoch by shards", f"{SAMPLES} samples.", epoch_tasks(server, folder)),
             ("verify a set", "Every byte of all shards.", verify_tasks(server)),
         ):
@@ -95,9 +95,7 @@ def measured(
         times[name] = time.perf_counter() - start
         requests, sent = server.control()
         facts.append(f"{name}: {requests} requests, {sent / 1e6:.1f} MB")
-    return Table(
-        title, f"{note} {RANDOM[pause]} where the order is random. {'; '.join(facts)}.", times
-    )
+    return Table(title, f"{note.format(RANDOM[pause])} {'; '.join(facts)}.", times)
 
 
 # --- files
