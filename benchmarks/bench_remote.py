@@ -36,6 +36,9 @@ SAMPLES = 4_000
 SHARD_BYTES = 8 << 20
 RANDOM = {0: 400, 20: 400, 100: 100}
 """Windows and samples that are read in random order, by pause."""
+_AHEAD = (
+    "Requests include what was read ahead when reading stopped, partly in the row that follows."
+)
 
 
 class Server:
@@ -71,8 +74,12 @@ def run(folder: Path) -> Iterator[Table]:
     try:
         for title, note, tasks in (
             ("one channel of 50 MB", "Open a file and read one channel.", channel_tasks(server)),
-            ("random windows", f"{{}} windows of {WINDOW} steps.", window_tasks(server)),
-            ("random samples", "{} samples of about 12 KB.", sample_tasks(server, folder)),
+            ("random windows", f"{{}} windows of {WINDOW} steps. {_AHEAD}", window_tasks(server)),
+            (
+                "random samples",
+                f"{{}} samples of about 12 KB. {_AHEAD}",
+                sample_tasks(server, folder),
+            ),
             ("an epoch by shards", f"{SAMPLES} samples.", epoch_tasks(server, folder)),
             ("verify a set", "Every byte of all shards.", verify_tasks(server)),
         ):
