@@ -14,6 +14,7 @@ from benchmarks import recorders
 from benchmarks.data import NOISE, camera
 from benchmarks.harness import Goal, Table
 from wshard import WShardStreamWriter
+from wshard.streaming import StreamOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -223,7 +224,9 @@ def cameras(folder: Path) -> Table:
 
 def memory(folder: Path, steps: list[Step]) -> Table:
     path = str(folder / "m.wshard")
-    writer = WShardStreamWriter(path, "ep", CHANNELS, compression="zstd:1", fsync="never")
+    writer = WShardStreamWriter(
+        path, "ep", CHANNELS, compression="zstd:1", options=StreamOptions(fsync="never")
+    )
     writer.begin_episode()
     early = late = 0
     for number in range(HOUR):

@@ -17,6 +17,7 @@ import h5py
 import numpy as np
 
 from wshard import WShardStreamWriter, load_wshard
+from wshard.streaming import StreamOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,7 +89,9 @@ def ours(
 ) -> Measured:
     """Times until all steps are in the journal and until the file is finished, and times of single calls."""
     remove(path, path + ".partial")
-    writer = WShardStreamWriter(path, "ep", channels, fsync="never", **options)
+    writer = WShardStreamWriter(
+        path, "ep", channels, options=StreamOptions(fsync="never"), **options
+    )
     latencies = _Latencies(count)
     times, clock, write = latencies.times, time.perf_counter, writer.write_timestep
     start = clock()

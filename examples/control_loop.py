@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from wshard import ChannelDef, Timebase, WShardStreamWriter, load_wshard
+from wshard.streaming import StreamOptions
 
 RATE_HZ = 1000
 CAMERAS = {"camera/left": 30, "camera/right": 30, "camera/wrist": 60}
@@ -67,7 +68,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     arguments = parser.parse_args()
     writer = WShardStreamWriter(
-        arguments.file, "control_loop", channels(), overflow="drop", overwrite=True
+        arguments.file,
+        "control_loop",
+        channels(),
+        options=StreamOptions(overflow="drop"),
+        overwrite=True,
     )
     with writer:
         writer.begin_episode("SevenJoints-v0", Timebase(tick_hz=RATE_HZ))

@@ -284,7 +284,11 @@ class LocalExecutor(Executor):
 
     Args:
         jobs: how many processes; None for one per processor.
-        context: how they are started. `"spawn"` is the same on every system, whatever threads a library has started.
+        context: how they are started: `"fork"`, `"spawn"` or `"forkserver"`; None for Python's default. `"spawn"` is
+            the same on every system, whatever threads a library has started.
+
+    Raises:
+        InvalidArgument: this system cannot start processes in this way.
     """
 
     _run_seconds = 0.02
@@ -295,7 +299,14 @@ class LocalExecutor(Executor):
     ) -> None:
         self.jobs = jobs or available_processors()
         if context is None or isinstance(context, str):
-            context = multiprocessing.get_context(context)
+            try:
+                context = multiprocessing.get_context(context)
+            except ValueError:
+                raise InvalidArgument(
+                    "unknown way to start processes on this system",
+                    expected=" or ".join(map(repr, multiprocessing.get_all_start_methods())),
+                    found=repr(context),
+                ) from None
         self._context = context
 
     @property

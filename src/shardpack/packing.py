@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from shard_format.errors import InvalidArgument, ShardError, ShardIOError, must_stop, shorten
 from shard_format.executors import Executor, Failure, LocalExecutor, WorkerLost
-from shard_format.parallel import available_processors
 from shardpack._record_encoder import EncodedRecord, RecordEncoder
 from shardpack.dataset import Dataset
 from shardpack.writer import output_name
@@ -29,7 +28,6 @@ from shardpack.writer_set import ShardWriterSet, how_to_continue
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from multiprocessing.context import BaseContext
 
     from shard_format.codecs import Compression
     from shardpack.writer import Output
@@ -107,12 +105,10 @@ def pack(
     make: Callable[[Item], Any],
     *,
     key: Callable[[Item], str | Iterable[str]] | None = None,
-    processes: int | None = 0,
+    processes: int | Executor | None = 0,
     append: bool = False,
     on_error: Literal["raise", "skip"] = "raise",
     progress: Callable[[int], None] | None = None,
-    multiprocessing_context: str | BaseContext | None = None,
-    executor: Executor | None = None,
     **options: Any,  # noqa: ANN401 - checked by the writer
 ) -> PackResult:
     """Make samples of items and write them into shards, in the order of the items.
@@ -133,17 +129,15 @@ def pack(
         key: `key(item)` returns the key, or the keys, that the samples of the item will have. With `append`, `make`
             is then not called for items whose samples are all there. Without it, `make` is called for every item,
             and samples that are there already are not written.
-        processes: how many make and encode the samples. 0 and 1: this one; None: one for each processor.
+        processes: how many make and encode the samples. 0 and 1: this one; None: one for each processor. Or an
+            executor: `shard_format.executors.LocalExecutor(4, context="spawn")` says how processes start (else
+            Python's default decides), and `RayExecutor()` makes the samples on a cluster; this process writes them.
         append: True keeps the shards that are there and continues after them. Samples whose keys are there already
             are left out and counted.
         on_error: `"raise"`, or `"skip"` to leave out items for which `make` raises an error or returns what cannot
             be stored. They are counted, listed in the result, and reported to the logger `shardpack`. A lack of
             memory or of file descriptors, and a `TransportError`, are always raised: they are not about the item.
         progress: called with the number of items that are done since the last call: `tqdm.update` fits.
-        multiprocessing_context: how processes are started: `"fork"`, `"spawn"` or `"forkserver"`; None for Python's
-            default.
-        executor: makes and encodes the samples elsewhere, such as `shard_format.executors.RayExecutor()`; this
-            process writes them. Takes the place of `processes`.
         options: what `ShardWriterSet` takes: `overwrite`, `max_bytes`, `max_records`, `compression`, `alignment`,
             `metadata`, `created`, `fsync` and so on.
 
@@ -161,8 +155,7 @@ def pack(
         )
     encoding = {option: options[option] for option in _ENCODER_OPTIONS if option in options}
     function = SampleFunction(make, RecordEncoder(name, **encoding))
-    if executor is None:
-        executor = _local_executor(_process_count(processes), multiprocessing_context, name)
+    executor = _executor_of(processes, name)
     with (
         ShardWriterSet(output, append=append, **options) as writer,
         Dataset(writer.kept) if writer.kept else nullcontext() as earlier,
@@ -181,11 +174,23 @@ def pack(
     return run.result
 
 
-def _process_count(processes: int | None) -> int:
-    if processes is None:
-        return available_processors()
-    if processes < 0:
-        raise InvalidArgument("processes is too small", expected="0 or more", found=processes)
+def _executor_of(processes: int | Executor | None, name: str) -> Executor | None:
+    """Who makes the samples; None for this process."""
+    if not isinstance(processes, Executor):
+        if processes is not None and processes < 0:
+            raise InvalidArgument("processes is too small", expected="0 or more", found=processes)
+        if processes in (0, 1):
+            return None
+        processes = LocalExecutor(processes, context=None)
+    if isinstance(processes, LocalExecutor):
+        if processes.jobs == 1:
+            return None
+        if multiprocessing.current_process().daemon:
+            raise InvalidArgument(
+                "this is a daemonic worker process, which cannot start processes",
+                path=name,
+                hint="use processes=0 to make the samples in this process",
+            )
     return processes
 
 
@@ -482,33 +487,6 @@ def _process_ended(works: list[_Work], error: WorkerLost, name: str) -> ShardErr
         found=error.found,
         hint=hint + how_to_continue(name),
     )
-
-
-def _local_executor(
-    processes: int, context: str | BaseContext | None, name: str
-) -> LocalExecutor | None:
-    if processes <= 1:
-        return None
-    if multiprocessing.current_process().daemon:
-        raise InvalidArgument(
-            "this is a daemonic worker process, which cannot start processes",
-            path=name,
-            hint="use processes=0 to make the samples in this process",
-        )
-    return LocalExecutor(processes, context=_context_of(context))
-
-
-def _context_of(context: str | BaseContext | None) -> BaseContext:
-    if context is not None and not isinstance(context, str):
-        return context
-    try:
-        return multiprocessing.get_context(context)
-    except ValueError:
-        raise InvalidArgument(
-            "unknown multiprocessing_context on this system",
-            expected=" or ".join(map(repr, multiprocessing.get_all_start_methods())),
-            found=repr(context),
-        ) from None
 
 
 def _pickled(value: Any, what: _Work | str, name: str) -> bytes:  # noqa: ANN401 - the caller's

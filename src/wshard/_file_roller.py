@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from wshard._channel_def import RecordedChannel
     from wshard._folders import RecordingFiles
-    from wshard._record_buffers import EncodedRun, RecordOptions
+    from wshard._record_buffers import EncodedRun, StreamOptions
 
 _log = logging.getLogger("wshard")
 
@@ -46,7 +46,7 @@ class FileRoller:
         files: RecordingFiles,
         start: Mapping[str, Any],
         finisher: ChunkFinisher,
-        options: RecordOptions,
+        options: StreamOptions,
         has_steps: bool,
     ) -> None:
         self.index = 0
@@ -54,12 +54,12 @@ class FileRoller:
         self.first_step = 0
         """The first step of that chunk."""
         self.finisher = finisher
-        self.max_steps = options.max_steps
+        self.max_steps = options.max_steps_per_file
         self._steps = 0
         """Steps in the chunk so far."""
         self._files = files
         self._start = {**start, "channels": list(start["channels"])}
-        self._max_bytes = options.max_bytes
+        self._max_bytes = options.max_bytes_per_file
         self._has_steps = has_steps
         self._is_synced = options.is_synced
         self._sizes: dict[RecordedChannel, int] = {}

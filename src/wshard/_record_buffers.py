@@ -11,7 +11,7 @@ import numpy as np
 
 from shard_format import Codec
 from shard_format.codecs import crc32c, is_worth_it
-from shard_format.errors import InvalidArgument
+from shard_format.errors import InvalidArgument, check_choice
 from shard_format.filters import LARGEST_FRAME, Delta, Filters, encode_frame
 from wshard._journal import HEAD_SIZE
 from wshard._values import DType
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _CHOICES: Final = {
     "fsync": ("never", "interval", "always"),
     "overflow": ("block", "drop", "error"),
-    "on_partial": ("refuse", "recover", "discard"),
 }
 _LARGEST_RUN_BYTES: Final = 16 << 20
 """A buffer of this size is full, however few steps it has."""
@@ -42,30 +41,36 @@ _PIXELS: Final = (DType.UINT8, DType.UINT16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordOptions:
-    """The options of a `WShardStreamWriter`, which documents them."""
+class StreamOptions:
+    """How a `WShardStreamWriter` flushes, syncs and divides what it records."""
 
-    flush_steps: int
-    flush_seconds: float
-    fsync: str
-    overflow: str
-    buffer_bytes: int
-    on_partial: str
-    overwrite: bool
-    max_steps: int | None
-    max_bytes: int | None
-    may_roll: bool
+    flush_steps: int = 64
+    """Write a run after this many steps,"""
+    flush_seconds: float = 0.5
+    """or after this time, whichever comes first."""
+    fsync: str = "interval"
+    """`"never"`, `"interval"` (once a second) or `"always"` (after every run)."""
+    overflow: str = "block"
+    """What a step does if the disk cannot keep up: `"block"` waits, `"drop"` drops and counts the step, `"error"` raises."""
+    buffer_bytes: int = 24 << 20
+    """How many bytes may wait to be written."""
+    max_steps_per_file: int | None = None
+    """The most steps in a chunk."""
+    max_bytes_per_file: int | None = None
+    """The most bytes of a chunk on disk; it may exceed them by one run."""
+    may_roll: bool = True
+    """False keeps the recording in one file of any size; a compressed channel above 1 GiB is then stored raw."""
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in allowed:
-                raise InvalidArgument(
-                    f"unknown {name}", expected=" or ".join(map(repr, allowed)), found=repr(value)
-                )
+            check_choice(name, getattr(self, name), allowed)
         if self.flush_steps < 1 or not self.flush_seconds > 0:
             raise InvalidArgument("flush_steps and flush_seconds must be above 0")
-        limits = [limit for limit in (self.max_steps, self.max_bytes) if limit is not None]
+        limits = [
+            limit
+            for limit in (self.max_steps_per_file, self.max_bytes_per_file)
+            if limit is not None
+        ]
         if any(limit < 1 for limit in limits):
             raise InvalidArgument("a limit for files must be above 0", found=limits)
         if limits and not self.may_roll:
@@ -188,10 +193,10 @@ class ChannelGroup:
     Owns: its buffers. Hold `lock` to use `current`.
     """
 
-    def __init__(self, schema: StepSchema, options: RecordOptions) -> None:
+    def __init__(self, schema: StepSchema, options: StreamOptions) -> None:
         self._largest = _LARGEST_RUN_BYTES
-        if options.max_bytes is not None:
-            self._largest = min(self._largest, options.max_bytes // _RUNS_IN_FILE)
+        if options.max_bytes_per_file is not None:
+            self._largest = min(self._largest, options.max_bytes_per_file // _RUNS_IN_FILE)
         self._options = options
         self.use(schema)
         self.lock = threading.Lock()

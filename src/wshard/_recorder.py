@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from wshard._channel_def import RecordedChannel
     from wshard._file_roller import FileRoller
     from wshard._journal import JournalWriter
-    from wshard._record_buffers import ChannelGroup, EncodedRun, RecordOptions, StepBuffer
+    from wshard._record_buffers import ChannelGroup, EncodedRun, StepBuffer, StreamOptions
 
 _log = logging.getLogger("wshard")
 
@@ -75,7 +75,7 @@ class Recorder:
     def __init__(
         self,
         journal: JournalWriter,
-        options: RecordOptions,
+        options: StreamOptions,
         roller: FileRoller | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

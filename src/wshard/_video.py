@@ -63,12 +63,12 @@ _OF_ENCODING: Final = ("content_type", "lossy", "horizon")
 class Packet(NamedTuple):
     """One encoded frame."""
 
-    data: memoryview
+    data: bytes | memoryview
     step: int
     """The step that its frame is, or would be if it were not hidden."""
-    is_keyframe: bool
+    is_keyframe: bool = True
     """Whether decoding can start here."""
-    is_hidden: bool
+    is_hidden: bool = False
     """Whether its frame is decoded for others only."""
 
 
@@ -126,14 +126,11 @@ class VideoChannel(Channel):
     @classmethod
     def from_packets(
         cls,
-        packets: Iterable[bytes],
+        packets: Iterable[bytes | Packet],
         content_type: str,
         shape: Sequence[int],
         *,
         dtype: str | DType = DType.UINT8,
-        steps: ArrayLike | None = None,
-        keyframes: ArrayLike | None = None,
-        hidden: ArrayLike | None = None,
         extradata: bytes = b"",
         name: str = "",
         **fields: Any,  # noqa: ANN401 - the arguments of Channel
@@ -141,36 +138,30 @@ class VideoChannel(Channel):
         """A channel of packets that were encoded elsewhere.
 
         Args:
-            packets: one for each frame, in the order in which they are decoded.
+            packets: one for each frame, in the order in which they are decoded: bytes if each is a keyframe and the
+                frames are shown in this order, as with JPEG and PNG; else `Packet`s, as `packets()` returns them.
             content_type: `video/h264`, `video/h265`, `video/av1`, `video/vp9`, `video/ffv1`, `image/jpeg` or
                 `image/png`.
             shape: of a decoded frame: `[H, W]` or `[H, W, C]`.
             dtype: u8, or u16 for one value of 16 bits for each pixel.
-            steps: the step that each packet shows; 0, 1, 2, … if you leave it out.
-            keyframes: whether decoding can start at each packet; all if you leave it out.
-            hidden: whether each packet is decoded for others only; none if you leave it out.
             extradata: what the codec needs besides the packets, such as an `avcC` record. Without it, packets of H.264
                 and H.265 are in Annex B form.
             name: as for `Channel`.
             fields: as for `Channel`.
         """
-        parts = [bytes(packet) for packet in packets]
-        count = len(parts)
-        numbers = np.asarray(range(count) if steps is None else steps, np.int64)
-        starts = np.asarray([True] * count if keyframes is None else keyframes, np.bool_)
-        is_hidden = np.asarray([False] * count if hidden is None else hidden, np.bool_)
-        shapes = [numbers.shape, starts.shape, is_hidden.shape]
-        if shapes != [(count,)] * 3:
-            raise InvalidArgument(
-                "steps, keyframes and hidden need one value for each packet",
-                entry=name or None,
-                expected=f"{count} values",
-                found=shapes,
-            )
-        chosen = DType.parse(dtype)
-        size = tuple(operator.index(number) for number in shape)
+        given = [
+            packet if isinstance(packet, Packet) else Packet(packet, step)
+            for step, packet in enumerate(packets)
+        ]
         video = EncodedVideo(
-            content_type, chosen, size, parts, numbers, starts, is_hidden, bytes(extradata)
+            content_type,
+            DType.parse(dtype),
+            tuple(operator.index(number) for number in shape),
+            [bytes(packet.data) for packet in given],
+            np.asarray([packet.step for packet in given], np.int64),
+            np.asarray([packet.is_keyframe for packet in given], np.bool_),
+            np.asarray([packet.is_hidden for packet in given], np.bool_),
+            bytes(extradata),
         )
         return cls._of(video, name, fields)
 

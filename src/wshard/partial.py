@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from shard_format import FileReference
-    from wshard._record_buffers import RecordOptions
+    from wshard._record_buffers import StreamOptions
 
 __all__ = [
     "PartialEpisode",
@@ -461,23 +461,25 @@ def _link(path: str, target: str) -> None:
         shutil.copyfile(path, target)
 
 
-def resolve_existing_partial(files: RecordingFiles, options: RecordOptions) -> None:
+def resolve_existing_partial(
+    files: RecordingFiles, on_partial: str, options: StreamOptions
+) -> None:
     """Deals with what an earlier recording has left, as `on_partial` says. Hold the lock of its first journal."""
-    if options.max_steps is not None or options.max_bytes is not None:
+    if options.max_steps_per_file is not None or options.max_bytes_per_file is not None:
         files.names.check_referable()
     left = files.journals()
     locks: list[JournalWriter] = []
     try:
         # A recorder that has moved on to another file holds the lock there.
         locks += [JournalWriter(path) for path in left if path != files.journal(0)]
-        if left and options.on_partial == "refuse":
+        if left and on_partial == "refuse":
             raise InvalidArgument(
                 "an unfinished recording of this episode exists",
                 path=left[-1],
                 hint=f"recover it with: wshard recover {left[-1]}; "
                 "or pass on_partial='recover' or 'discard'",
             )
-        if left and options.on_partial == "recover":
+        if left and on_partial == "recover":
             _recover_beside(files, fsync=options.is_synced)
         if left and files.is_rolled:
             files.remove_chunks()

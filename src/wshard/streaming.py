@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from shard_format import Compression
 from shard_format.canonical_json import canonical
-from shard_format.errors import BadMetadata, Closed, InvalidArgument, ShardError, ShardIOError
+from shard_format.errors import (
+    BadMetadata,
+    Closed,
+    InvalidArgument,
+    ShardError,
+    ShardIOError,
+    check_choice,
+)
 from wshard._channel_def import STEP_FIELDS, ChannelDef, RecordedChannel, StepSchema, nanoseconds
 from wshard._file_roller import ChunkFinisher, FileRoller
 from wshard._folders import RecordingFiles
@@ -21,7 +28,7 @@ from wshard._journal_episode import save_journal
 from wshard._labels import Interval
 from wshard._lanes import DONE, TIMESTAMPS, check_id, time_block
 from wshard._metadata import Timebase, parse_facts, timebase_fields
-from wshard._record_buffers import ChannelGroup, RecordOptions
+from wshard._record_buffers import ChannelGroup, StreamOptions
 from wshard._recorder import Recorder, io_failure
 from wshard._sidecar import changing, check_no_sidecars
 from wshard._values import DType
@@ -36,7 +43,7 @@ if TYPE_CHECKING:
 
     from wshard._episode import Episode
 
-__all__ = ["ChannelDef", "WShardStreamWriter"]
+__all__ = ["ChannelDef", "StreamOptions", "WShardStreamWriter"]
 
 _log = logging.getLogger("wshard")
 
@@ -56,7 +63,7 @@ class WShardStreamWriter:
 
     A long recording continues in another file when one is full, and becomes an episode in chunks:
     `<name>_chunk_0000.wshard`, …, and `<name>_manifest.wshard`, which names all finished chunks and opens as one
-    episode at any time. Another thread finishes chunks while you record. This happens if you set a limit, and
+    episode at any time. Another thread finishes chunks while you record. This happens if `options` sets a limit, and
     otherwise before a compressed channel exceeds the 1 GiB that readers accept as one block. A file ends between
     two steps.
 
@@ -66,20 +73,12 @@ class WShardStreamWriter:
         channels: `ChannelDef`s, or dictionaries with the same fields.
         compression: for channels that state none: `"none"`, `"zstd"` or `"zstd:LEVEL"`. With zstd, the first run
             of a channel decides: raw if that saves too little, differences of steps if these are smaller.
-        flush_steps: write a run after this many steps,
-        flush_seconds: or after this time, whichever comes first.
-        fsync: `"never"`, `"interval"` (once a second) or `"always"` (after every run).
-        overflow: what a step does if the disk cannot keep up: `"block"` waits, `"drop"` drops and counts the
-            step, `"error"` raises.
-        buffer_bytes: how many bytes may wait to be written.
         on_partial: what to do with the journal of an earlier recording: `"refuse"`, `"recover"` it beside the
             new recording, or `"discard"` it with its finished chunks.
         overwrite: replace a finished episode at `path`; it stays until the new one is complete. Without it, an
             existing file is an error.
-        max_steps_per_file: the most steps in a chunk.
-        max_bytes_per_file: the most bytes of a chunk on disk; it may exceed them by one run.
-        may_roll: False keeps the recording in one file of any size; a compressed channel above 1 GiB is then
-            stored raw.
+        options: a `StreamOptions`: how often to flush and sync, what happens if the disk is too slow, and the limits for
+            a file.
     """
 
     _clock = staticmethod(time.monotonic)
@@ -91,29 +90,14 @@ class WShardStreamWriter:
         channels: Iterable[ChannelDef | Mapping[str, Any]],
         *,
         compression: str | Compression | None = None,
-        flush_steps: int = 64,
-        flush_seconds: float = 0.5,
-        fsync: str = "interval",
-        overflow: str = "block",
-        buffer_bytes: int = 24 << 20,
         on_partial: str = "refuse",
         overwrite: bool = False,
-        max_steps_per_file: int | None = None,
-        max_bytes_per_file: int | None = None,
-        may_roll: bool = True,
+        options: StreamOptions | None = None,
     ) -> None:
-        self._options = RecordOptions(
-            flush_steps=flush_steps,
-            flush_seconds=flush_seconds,
-            fsync=fsync,
-            overflow=overflow,
-            buffer_bytes=buffer_bytes,
-            on_partial=on_partial,
-            overwrite=overwrite,
-            max_steps=max_steps_per_file,
-            max_bytes=max_bytes_per_file,
-            may_roll=may_roll,
-        )
+        check_choice("on_partial", on_partial, ("refuse", "recover", "discard"))
+        self._on_partial = on_partial
+        self._overwrite = overwrite
+        self._options = options or StreamOptions()
         if not episode_id:
             raise InvalidArgument("an episode needs an id", found=repr(episode_id))
         self.path = os.fspath(path)
@@ -188,7 +172,7 @@ class WShardStreamWriter:
         """Refuses to replace a finished episode without `overwrite`."""
         if os.path.isdir(self.path):
             raise InvalidArgument("cannot record: this is a folder", path=self.path)
-        if not self._options.overwrite and os.path.lexists(self.path):
+        if not self._overwrite and os.path.lexists(self.path):
             raise InvalidArgument(
                 "a finished episode exists here",
                 path=self.path,
@@ -201,7 +185,7 @@ class WShardStreamWriter:
         journal = JournalWriter(self._files.journal(0))
         is_new = not journal.old_size
         try:
-            resolve_existing_partial(self._files, self._options)
+            resolve_existing_partial(self._files, self._on_partial, self._options)
             journal.clear()
         except BaseException:
             if is_new:
@@ -442,14 +426,14 @@ class WShardStreamWriter:
         journal.append(journal.text_frame(FrameKind.END, end))
         if self._roller is not None and self._roller.index:
             self._roller.finisher.finish_all(journal)
-            if self._options.overwrite and os.path.lexists(self.path):
+            if self._overwrite and os.path.lexists(self.path):
                 with changing(self.path) as sidecars:
                     if not sidecars:
                         os.unlink(self.path)  # the chunks replace it
                         return
                 _log.warning("%s has sidecars and stays beside the recording", self.path)
             return
-        if not self._options.overwrite and os.path.lexists(self.path):
+        if not self._overwrite and os.path.lexists(self.path):
             raise InvalidArgument(
                 "a file appeared here during the recording; the recording is safe in its journal",
                 path=self.path,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from wshard import WShardStreamWriter, load_wshard
+from wshard.streaming import StreamOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 def journal(tmp_path: Path) -> Path:
     """Twenty recorded steps that nobody finished."""
     channels = [{"id": "state", "dtype": "f32", "shape": [3]}]
-    writer = WShardStreamWriter(tmp_path / "ep.wshard", "ep_001", channels, flush_steps=5)
+    writer = WShardStreamWriter(
+        tmp_path / "ep.wshard", "ep_001", channels, options=StreamOptions(flush_steps=5)
+    )
     writer.begin_episode(env_id="Env-v0")
     for step in range(20):
         writer.write_timestep({"state": np.full(3, step, np.float32)}, reward=float(step))
@@ -62,7 +65,9 @@ def chunks(tmp_path: Path) -> Path:
     """Two chunks that are finished, and the journal of the third."""
     channels = [{"id": "state", "dtype": "f32", "shape": [3]}]
     path = tmp_path / "run.wshard"
-    writer = WShardStreamWriter(path, "ep_001", channels, flush_steps=4, max_steps_per_file=8)
+    writer = WShardStreamWriter(
+        path, "ep_001", channels, options=StreamOptions(flush_steps=4, max_steps_per_file=8)
+    )
     writer.begin_episode(env_id="Env-v0")
     for step in range(20):
         writer.write_timestep({"state": np.full(3, step, np.float32)}, reward=float(step))
@@ -106,7 +111,10 @@ def test_chunks_under_another_name_leave_the_first_as_they_are(wshard: Run, chun
 def record(path: Path, steps: int = 20) -> WShardStreamWriter:
     channels = [{"id": "state", "dtype": "f32", "shape": [3]}]
     writer = WShardStreamWriter(
-        path, path.stem, channels, flush_steps=5, overwrite=True, on_partial="discard"
+        *(path, path.stem, channels),
+        overwrite=True,
+        on_partial="discard",
+        options=StreamOptions(flush_steps=5),
     )
     writer.begin_episode(env_id="Env-v0")
     for step in range(steps):

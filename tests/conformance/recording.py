@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from wshard import DType, Timebase, WShardStreamWriter
+from wshard.streaming import StreamOptions
 
 Told = dict[str, Any]
 _NEVER = 3600.0
@@ -26,10 +27,10 @@ def record(case: Told, path: Path) -> bytes:
             | {"shape": [int(size) for size in one["shape"]]}
             for one in case["channels"]
         ],
-        flush_steps=int(case["options"]["flush_steps"]),
-        flush_seconds=_NEVER,
-        fsync="never",
         on_partial="discard",
+        options=StreamOptions(
+            flush_steps=int(case["options"]["flush_steps"]), flush_seconds=_NEVER, fsync="never"
+        ),
     )
     writer.begin_episode(
         episode["env_id"],

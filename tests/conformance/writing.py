@@ -21,7 +21,7 @@ from wshard import (
     save_wshard,
 )
 from wshard._blocks import Extra
-from wshard.video import VideoChannel
+from wshard.video import Packet, VideoChannel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -198,14 +198,19 @@ def _array(text: str, dtype: DType, shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def _video(told: Told, dtype: DType, shape: tuple[int, ...], facts: Told) -> Channel:
-    return VideoChannel.from_packets(
+    count = len(told["packets"])
+    packets = zip(
         [bytes.fromhex(packet) for packet in told["packets"]],
+        [int(step) for step in told.get("steps", range(count))],
+        told.get("keyframes", [True] * count),
+        told.get("hidden", [False] * count),
+        strict=True,
+    )
+    return VideoChannel.from_packets(
+        [Packet(*packet) for packet in packets],
         told["content_type"],
         shape,
         dtype=dtype,
-        steps=_times(told["steps"]) if "steps" in told else None,
-        keyframes=told.get("keyframes"),
-        hidden=told.get("hidden"),
         extradata=base64.b64decode(told.get("extradata", "")),
         **facts,
     )

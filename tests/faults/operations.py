@@ -34,6 +34,7 @@ from wshard import (
 )
 from wshard.convert import ConvertOptions, convert, read, write
 from wshard.replay import ReplayBuffer
+from wshard.streaming import StreamOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -141,7 +142,10 @@ def whole_of_chunks(folder: Path) -> Any:  # noqa: ANN401 - what a test compares
 
 def record(folder: Path, **options: Any) -> None:  # noqa: ANN401 - the writer's
     writer = WShardStreamWriter(
-        *(folder / "ep.wshard", "ep", CHANNELS), on_partial="recover", overwrite=True, **options
+        *(folder / "ep.wshard", "ep", CHANNELS),
+        on_partial="recover",
+        overwrite=True,
+        options=StreamOptions(**options),
     )
     with writer:
         writer.begin_episode()

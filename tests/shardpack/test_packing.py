@@ -38,7 +38,7 @@ OPTIONS: dict[str, Any] = {"created": CREATED, "fsync": False}
 def in_processes(count: int, context: str = "fork") -> dict[str, Any]:
     if count <= 1:
         return {"processes": count}
-    return {"processes": count, "multiprocessing_context": context}
+    return {"processes": LocalExecutor(count, context=context)}
 
 
 HERE_AND_ELSEWHERE = pytest.mark.parametrize("processes", [0, 2])
@@ -347,7 +347,6 @@ class TestErrors:
         [
             ({"processes": -1}, "processes is too small"),
             ({"on_error": "ignore"}, "unknown on_error"),
-            ({"processes": 2, "multiprocessing_context": "thread"}, "multiprocessing_context"),
             ({"alignment": 3}, "alignment"),
             ({"compression": "zip"}, "compression"),
             ({"max_records": 0}, "max_records"),
@@ -399,14 +398,19 @@ class TestSending:
             pack(range(2), tmp_path / PATTERN, makers.small, **in_processes(2))
         assert shards(tmp_path) == {}
 
+    def test_a_way_to_start_processes_that_the_system_lacks_is_refused(self) -> None:
+        with pytest.raises(InvalidArgument, match="start processes"):
+            LocalExecutor(2, context="thread")
+
     def test_a_script_that_starts_itself_again_says_what_to_change(self, tmp_path: Path) -> None:
         script = tmp_path / "script.py"
         script.write_text(
             dedent("""
             import shardpack
+            from shard_format.executors import LocalExecutor
             def make(n):
                 return str(n), {}
-            shardpack.pack(range(9), "out/a", make, processes=2, multiprocessing_context="spawn")
+            shardpack.pack(range(9), "out/a", make, processes=LocalExecutor(2, context="spawn"))
             """)
         )
         (tmp_path / "out").mkdir()
@@ -511,6 +515,7 @@ class TestLostProcesses:
             dedent(f"""
             import itertools, os, signal
             import shardpack
+            from shard_format.executors import LocalExecutor
             from tests.shardpack.packing_makers import small
 
             done = itertools.count(1)
@@ -521,8 +526,8 @@ class TestLostProcesses:
 
             if __name__ == "__main__":
                 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
-                shardpack.pack(itertools.count(), "out/{PATTERN}", small, processes=2,
-                    multiprocessing_context="{context}", max_records=10, progress=progress)
+                shardpack.pack(itertools.count(), "out/{PATTERN}", small, max_records=10,
+                    processes=LocalExecutor(2, context="{context}"), progress=progress)
             """)
         )
         (folder / "out").mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from shard_format import ShardReader
 from wshard import WShardStreamWriter, load_wshard
+from wshard.streaming import StreamOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +38,10 @@ def recorder(path: Path, **options: Any) -> WShardStreamWriter:  # noqa: ANN401 
     """A recording that has begun: nothing is synced, and nothing written before it is asked for."""
     settings = {"fsync": "never", "flush_seconds": 1e6, "flush_steps": 5, **options}
     timebase = settings.pop("timebase", None)
-    writer = WShardStreamWriter(path, "ep", settings.pop("channels", CHANNELS), **settings)
+    names = [field.name for field in dataclasses.fields(StreamOptions) if field.name in settings]
+    told = StreamOptions(**{name: settings.pop(name) for name in names})
+    channels = settings.pop("channels", CHANNELS)
+    writer = WShardStreamWriter(path, "ep", channels, options=told, **settings)
     writer.begin_episode("Test-v0", timebase)
     return writer
 

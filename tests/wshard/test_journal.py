@@ -482,7 +482,7 @@ def test_a_large_recording_is_finished_and_recovered_in_constant_memory(tmp_path
         ]
         noise = np.random.default_rng(0).integers(0, 256, (8, 16384), np.uint8)
         value = np.zeros(65536, np.uint8)
-        writer = WShardStreamWriter(path, "a", channels, fsync="never", buffer_bytes=16 << 20)
+        writer = WShardStreamWriter(path, "a", channels, options=StreamOptions(fsync="never", buffer_bytes=16 << 20))
         writer.begin_episode()
         peaks = []
         for number in range(2000):

@@ -12,6 +12,7 @@ import wshard
 from shard_format.errors import BadMagic, EntryNotFound, InvalidArgument
 from wshard import WShardStreamWriter, load_wshard, recover
 from wshard.partial import find_recordings, state_of
+from wshard.streaming import StreamOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,10 @@ CHANNELS = [
 def record(path: Path, steps: int = 20) -> WShardStreamWriter:
     """A recording that goes on; every fifth step is flushed."""
     writer = WShardStreamWriter(
-        path, path.stem, CHANNELS, flush_steps=5, overwrite=True, on_partial="discard"
+        *(path, path.stem, CHANNELS),
+        overwrite=True,
+        on_partial="discard",
+        options=StreamOptions(flush_steps=5),
     )
     writer.begin_episode(env_id="Env-v0")
     for step in range(steps):

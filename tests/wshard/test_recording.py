@@ -35,6 +35,7 @@ from wshard import (
     recover,
 )
 from wshard._journal_episode import Journal
+from wshard.streaming import StreamOptions
 from wshard.types import Interval
 
 if TYPE_CHECKING:
@@ -488,7 +489,7 @@ class TestNotes:
         check_file(path, 6)
 
     def test_metadata_that_is_no_json_raises_and_the_recording_goes_on(self, path: Path) -> None:
-        writer = WShardStreamWriter(path, "ep", CHANNELS, fsync="never")
+        writer = WShardStreamWriter(path, "ep", CHANNELS, options=StreamOptions(fsync="never"))
         with pytest.raises(InvalidArgument):
             writer.begin_episode(metadata={"x": {1, 2}})
         writer.begin_episode(metadata={"a": 1, "b": 1})
@@ -501,7 +502,7 @@ class TestNotes:
         assert load_wshard(path).metadata == {"a": 1, "b": 2}
 
     def test_the_timebase_is_kept(self, path: Path) -> None:
-        writer = WShardStreamWriter(path, "ep", CHANNELS, fsync="never")
+        writer = WShardStreamWriter(path, "ep", CHANNELS, options=StreamOptions(fsync="never"))
         writer.begin_episode(timebase=Timebase(tick_hz=50.0, epoch_ns=7))
         writer.end_episode()
         assert load_wshard(path).timebase == Timebase(tick_hz=50.0, epoch_ns=7)
@@ -557,6 +558,8 @@ class TestArguments:
             {"on_partial": "ignore"},
             {"flush_steps": 0},
             {"flush_seconds": 0},
+            {"max_steps_per_file": 0},
+            {"max_bytes_per_file": 9, "may_roll": False},
             {"compression": "lz4"},
         ],
     )
@@ -564,7 +567,8 @@ class TestArguments:
         self, path: Path, options: dict[str, Any]
     ) -> None:
         with pytest.raises(InvalidArgument):
-            WShardStreamWriter(path, "ep", ONE, **options)
+            recorder(path, channels=ONE, **options)
+        assert not list(path.parent.iterdir())
 
     def test_names_must_be_unique_and_episodes_have_an_id(self, path: Path) -> None:
         with pytest.raises(InvalidArgument, match="twice"):

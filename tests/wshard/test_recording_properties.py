@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shard_format import ShardReader
 from wshard import DType, WShardStreamWriter, load_wshard, open_partial, recover
+from wshard.streaming import StreamOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,7 +104,9 @@ def test_any_recording_comes_back_as_it_was_written(
     path = tmp_path / "ep.wshard"
     path.unlink(missing_ok=True)
     writer = WShardStreamWriter(
-        path, "ep", defs, flush_steps=flush_steps, fsync="never", on_partial="discard"
+        *(path, "ep", defs),
+        on_partial="discard",
+        options=StreamOptions(flush_steps=flush_steps, fsync="never"),
     )
     writer.begin_episode()
     counts = {"": 0, **{c["id"]: 0 for c in defs if c["own_clock"]}}

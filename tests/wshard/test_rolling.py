@@ -33,6 +33,7 @@ from wshard._chunk_manifest import ManifestWriter
 from wshard._journal_episode import JournalBlock
 from wshard.chunked import ChunkManifest
 from wshard.editing import differences
+from wshard.streaming import StreamOptions
 from wshard.types import Interval
 
 if TYPE_CHECKING:
@@ -257,7 +258,9 @@ class TestContent:
     def test_metadata_of_the_end_and_of_the_beginning_are_those_of_the_whole(
         self, path: Path
     ) -> None:
-        writer = WShardStreamWriter(path, "ep", CHANNELS, fsync="never", max_steps_per_file=4)
+        writer = WShardStreamWriter(
+            path, "ep", CHANNELS, options=StreamOptions(fsync="never", max_steps_per_file=4)
+        )
         writer.begin_episode(metadata={"operator": "ada", "success": None})
         record(writer, 0, 10)
         writer.end_episode({"success": True})

@@ -30,7 +30,8 @@ from wshard import (
     save_wshard,
 )
 from wshard.doctor import examine
-from wshard.video import VideoChannel, VideoFile
+from wshard.streaming import StreamOptions
+from wshard.video import Packet, VideoChannel, VideoFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,11 +82,9 @@ def open_groups(request: pytest.FixtureRequest) -> VideoChannel:
         packets += context.encode(frame)
     packets += context.encode(None)
     return VideoChannel.from_packets(
-        [bytes(packet) for packet in packets],
+        [Packet(bytes(packet), packet.pts, packet.is_keyframe) for packet in packets],
         f"video/{request.param}",
         (HEIGHT, WIDTH, 3),
-        steps=[packet.pts for packet in packets],
-        keyframes=[packet.is_keyframe for packet in packets],
         sampling_rate_hz=20.0,
     )
 
@@ -489,26 +488,28 @@ class TestFilesOfImages:
 
 class TestHostileStreams:
     def changed(self, channel: VideoChannel, **changes: Any) -> VideoChannel:  # noqa: ANN401 - any argument
-        packets = channel.packets()
         given: dict[str, Any] = {
-            "packets": [bytes(packet.data) for packet in packets],
+            "packets": channel.packets(),
             "content_type": channel.content_type,
             "shape": channel.step_shape,
-            "steps": [packet.step for packet in packets],
-            "keyframes": [packet.is_keyframe for packet in packets],
             "extradata": channel.extradata,
         }
         return VideoChannel.from_packets(**(given | changes))
 
     def test_a_damaged_packet_is_an_error_with_a_rule(self, video: VideoChannel) -> None:
-        packets = [bytes(packet.data) for packet in video.packets()]
-        bad = self.changed(video, packets=[packets[0][: len(packets[0]) // 3], *packets[1:]])
+        first, *others = video.packets()
+        cut = first._replace(data=first.data[: len(first.data) // 3])
+        bad = self.changed(video, packets=[cut, *others])
         with pytest.raises(BadValue, match="W-VID-6"):
             _ = bad.data
 
     def test_noise_and_empty_packets_are_errors(self, video: VideoChannel) -> None:
         noise = [bytes(np.random.default_rng(n).integers(0, 256, 99, np.uint8)) for n in range(T)]
-        for packets in (noise, [b""] * T):
+        for contents in (noise, [b""] * T):
+            packets = [
+                packet._replace(data=content)
+                for packet, content in zip(video.packets(), contents, strict=True)
+            ]
             with pytest.raises(BadValue, match="W-VID-6"):
                 self.changed(video, packets=packets).read_steps(0, 4)
 
@@ -521,19 +522,18 @@ class TestHostileStreams:
 
     def test_a_size_that_changes_within_the_stream_is_refused(self, h264: VideoChannel) -> None:
         small = VideoChannel.encode(FRAMES[:8, :32, :32], keyframe_every=8)
-        packets = [bytes(p.data) for p in (*h264.packets(0, 8), *small.packets())]
-        steps = [p.step for p in h264.packets(0, 8)] + [8 + p.step for p in small.packets()]
-        keyframes = [p.is_keyframe for p in (*h264.packets(0, 8), *small.packets())]
-        mixed = self.changed(h264, packets=packets, steps=steps, keyframes=keyframes)
+        later = [packet._replace(step=8 + packet.step) for packet in small.packets()]
+        mixed = self.changed(h264, packets=[*h264.packets(0, 8), *later])
         assert np.array_equal(mixed[0:8], h264.data[0:8])
         with pytest.raises(BadValue, match="another size"):
             _ = mixed[6:10]
 
     def test_a_packet_that_is_not_a_keyframe_cannot_be_called_one(self, h264: VideoChannel) -> None:
-        keyframes = [packet.is_keyframe for packet in h264.packets()]
-        last = max(at for at, packet in enumerate(h264.packets()) if packet.step == T - 1)
-        keyframes[last] = True
-        lying = self.changed(h264, keyframes=keyframes)
+        packets = [
+            packet._replace(is_keyframe=packet.is_keyframe or packet.step == T - 1)
+            for packet in h264.packets()
+        ]
+        lying = self.changed(h264, packets=packets)
         with pytest.raises(BadValue, match="W-VID-6"):
             lying.read_steps(T - 1, T)
 
@@ -560,7 +560,9 @@ class TestRecording:
     def recorded(self, path: Path, codec: str, **options: Any) -> WShardStreamWriter:  # noqa: ANN401 - of the writer
         camera = ChannelDef("cam", "u8", FRAMES.shape[1:], compression=codec, rate=20)
         move = ChannelDef("move", shape=(2,), lane="action")
-        writer = WShardStreamWriter(path, "ep", [camera, move], flush_steps=12, **options)
+        writer = WShardStreamWriter(
+            path, "ep", [camera, move], options=StreamOptions(flush_steps=12, **options)
+        )
         writer.begin_episode()
         for step, frame in enumerate(FRAMES):
             writer.write_timestep({"cam": frame, "move": [step, 0]})

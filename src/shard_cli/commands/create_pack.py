@@ -625,8 +625,9 @@ def _pack(
             groups,
             output,
             read_group,
-            processes=args.jobs or (None if is_heavy else 0),
-            executor=executor_of(args) if is_elsewhere(args) else None,
+            processes=executor_of(args)
+            if is_elsewhere(args)
+            else args.jobs or (None if is_heavy else 0),
             on_error="skip" if args.skip_unreadable else "raise",
             progress=lambda done: add(sum(next(sizes) for _ in range(done))),
             refuse_full="first" not in options,

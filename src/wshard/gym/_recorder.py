@@ -18,7 +18,7 @@ from shard_format.extras import require
 from wshard._folders import SUFFIX, reserve
 from wshard._journal import PARTIAL_SUFFIX
 from wshard.gym._channels import InfoChannels, as_json, leaves, success_of
-from wshard.streaming import ChannelDef, WShardStreamWriter
+from wshard.streaming import ChannelDef, StreamOptions, WShardStreamWriter
 from wshard.types import DType, Modality, Timebase
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class RecordingOptions:
     missing. A key that appears late gets its channel then, filled for the steps before. A value of another kind
     than the first one of its key goes into the text `info/other`, as JSON with its key."""
     fsync: str = "interval"
-    """As for `WShardStreamWriter`; `"never"` is fastest."""
+    """As for `StreamOptions`; `"never"` is fastest."""
     autoreset_mode: str | None = None
     """What a vector environment does at the end of an episode, if its metadata does not say:
     `"NextStep"` (the default), `"SameStep"` or `"Disabled"`."""
@@ -459,8 +459,8 @@ class _EpisodeRecorder:
                 os.path.relpath(path, plan.folder).removesuffix(SUFFIX),
                 [*plan.channels(frame), *channels],
                 compression=plan.compression,
-                fsync=plan.options.fsync,
-                may_roll=False,  # an episode is one file, and may get channels late
+                # An episode is one file, and may get channels late.
+                options=StreamOptions(fsync=plan.options.fsync, may_roll=False),
             )
             clock = None if plan.timebase is None else replace(plan.timebase)
             writer.begin_episode(plan.env_id, clock, facts)

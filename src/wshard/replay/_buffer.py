@@ -24,7 +24,7 @@ from wshard.replay._drawing import Drawn, Lengths, WindowKind, by_priority, rece
 from wshard.replay._episodes import STREAM_KEY, StoredEpisodes, check_priorities, recover_all
 from wshard.replay._latents import LatentForm
 from wshard.replay._reading import BATCH_KEYS, read_windows
-from wshard.streaming import ChannelDef, WShardStreamWriter
+from wshard.streaming import ChannelDef, StreamOptions, WShardStreamWriter
 from wshard.types import DType, Episode
 from wshard.windows import STEP_KEYS, wanted_channels
 
@@ -88,7 +88,7 @@ class ReplayBuffer:
             plain observations and actions that follow the steps.
         compression: of the episodes that you add, as for `WShardStreamWriter`.
         max_open: how many episodes stay open between draws. A compressed one may keep what it decoded.
-        fsync: as for `WShardStreamWriter`.
+        fsync: as for `wshard.streaming.StreamOptions`.
     """
 
     def __init__(
@@ -254,8 +254,7 @@ class ReplayBuffer:
                 os.path.basename(path).removesuffix(SUFFIX),
                 channels,
                 compression=self._compression,
-                fsync=self._fsync,
-                may_roll=False,
+                options=StreamOptions(fsync=self._fsync, may_roll=False),
             )
             writer.begin_episode(metadata={STREAM_KEY: stream})
         except BaseException:
