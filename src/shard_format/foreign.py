@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from shard_format.errors import ShardError
-    from shard_format.sources import ByteSource
 
 __all__ = ["HEAD_BYTES", "explain", "looks_like"]
 
@@ -30,8 +29,8 @@ _PACK: Final = (
     "'shardpack' works on it",
 )
 _FORMATS: Final = (
-    _KnownFormat(0, b"\x89HDF\r\n\x1a\n", "an HDF5 file", "read it with h5py"),
-    _KnownFormat(0, b"PK\x03\x04", "a zip archive, as .npz files are", "read an .npz file with numpy.load"),
+    _KnownFormat(0, b"\x89HDF\r\n\x1a\n", "an HDF5 file", "wshard.load(path) reads known episodes, h5py anything", "'wshard convert' reads datasets of episodes"),
+    _KnownFormat(0, b"PK\x03\x04", "a zip archive, as .npz files are", "wshard.load(path) reads an .npz file with an episode, numpy.load any", "'wshard convert' reads .npz files with episodes"),
     _KnownFormat(0, b"PK\x05\x06", "an empty zip archive"),
     _KnownFormat(257, b"ustar", "a tar archive", "shardpack.convert reads WebDataset archives", "'shardpack from-tar' converts WebDataset archives"),
     _KnownFormat(0, b"\x1f\x8b", "gzip data", "unpack it first"),
@@ -40,12 +39,12 @@ _FORMATS: Final = (
     _KnownFormat(0, b"BZh", "bzip2 data", "unpack it first"),
     _KnownFormat(0, b"\xfd7zXZ\x00", "xz data", "unpack it first"),
     _KnownFormat(0, b"SQLite format 3\x00", "an SQLite database"),
-    _KnownFormat(0, b"PAR1", "a Parquet file", "read it with pyarrow.parquet or the converters of shardpack"),
+    _KnownFormat(0, b"PAR1", "a Parquet file", "read it with pyarrow.parquet, or convert it with shardpack.convert or wshard.convert", "'wshard convert' and 'shardpack from-table' convert it"),
     _KnownFormat(0, b"ARROW1", "an Arrow file", "read it with pyarrow"),
     _KnownFormat(0, b"\x93NUMPY", "a NumPy .npy file", "read it with numpy.load"),
-    _KnownFormat(0, b"\x89MCAP", "an MCAP file", "read it with the package mcap"),
-    _KnownFormat(0, b"\x89PNG", "a PNG image"),
-    _KnownFormat(0, b"\xff\xd8\xff", "a JPEG image"),
+    _KnownFormat(0, b"\x89MCAP", "an MCAP file", "wshard.load(path) reads it as an episode", "'wshard convert' reads it"),
+    _KnownFormat(0, b"\x89PNG", "a PNG image", "read it with Pillow; shardpack.pack stores images", "'shardpack create' stores images"),
+    _KnownFormat(0, b"\xff\xd8\xff", "a JPEG image", "read it with Pillow; shardpack.pack stores images", "'shardpack create' stores images"),
     *(_KnownFormat(0, bytes((0x80, n)), "a Python pickle", "do not unpickle files you do not trust") for n in (2, 3, 4, 5)),
     _KnownFormat(8, b'{"', "a safetensors file", "read it with the package safetensors"),
     _KnownFormat(8, b"SPR1", *_PACK),
@@ -76,16 +75,20 @@ def looks_like(head: bytes) -> str | None:
     return None if found is None else found.what
 
 
-def explain(error: ShardError, source: ByteSource) -> None:
+def explain(error: ShardError, head: bytes) -> None:
     """Adds to an error about a file that is not of the expected format what it is, and what to do.
 
     Errors that have a hint keep it.
+
+    Args:
+        error: is about the file.
+        head: the first `HEAD_BYTES` of the file, or all of it.
     """
     if error.hint is not None:
         return
-    found = _recognise(source.read_at(0, min(HEAD_BYTES, source.size())))
+    found = _recognise(head)
     # A file that starts with the right magic is cut short; only an empty one says nothing about itself.
-    if found is None or (error.code != "bad_magic" and source.size()):
+    if found is None or (error.code != "bad_magic" and head):
         return
     error.hint = f"it looks like {found.what}" + (f": {found.hint}" if found.hint else "")
     if found.command is not None:

@@ -130,7 +130,8 @@ class ShardReader:
             self.header, self._index = read_head(self.source, limits)
         except ShardError as error:
             if isinstance(error, (BadMagic, Truncated)):
-                foreign.explain(error, self.source)
+                head = self.source.read_at(0, min(foreign.HEAD_BYTES, self.source.size()))
+                foreign.explain(error, head)
             self.close()
             raise error.located(path=self.name) from None
         self._find = self._index.finder()

@@ -20,6 +20,7 @@ from shard_format.errors import (
     Truncated,
     shorten,
 )
+from shard_format.foreign import HEAD_BYTES, explain
 from shard_format.opening import open_source
 from shard_format.registry import DEFAULT_LIMITS, Limits
 from shard_format.sequential import BLOCK_BYTES, SequentialSource
@@ -65,7 +66,7 @@ def read_footer(source: SourceLike, storage_options: Mapping[str, Any] | None = 
     try:
         size = opened.size()
         tail = opened.read_at(max(0, size - FOOTER_SIZE), min(size, FOOTER_SIZE))
-        return checked_footer(tail, size, lambda: opened.read_at(0, min(size, BLOCK_START.size)))
+        return checked_footer(tail, size, lambda: opened.read_at(0, min(size, HEAD_BYTES)))
     except ShardError as error:
         raise error.located(path=opened.name) from None
     finally:
@@ -73,14 +74,22 @@ def read_footer(source: SourceLike, storage_options: Mapping[str, Any] | None = 
             opened.close()
 
 
-def checked_footer(tail: bytes, size: int, read_start: Callable[[], bytes]) -> Footer:
-    """The footer at the end of a file. A file that starts like a shard but does not end like one is truncated."""
+def checked_footer(tail: bytes, size: int, read_head: Callable[[], bytes]) -> Footer:
+    """The footer at the end of a file. A file that starts like a shard but does not end like one is truncated.
+
+    Args:
+        tail: the end of the file.
+        size: of the file.
+        read_head: returns the first `HEAD_BYTES`, or all of a shorter file.
+    """
     try:
         return Footer.unpack(tail[-FOOTER_SIZE:], size)
     except BadMagic as error:
-        if read_start()[8:] not in (RECORD_MARKER, INDEX_MARKER):
+        head = read_head()
+        if head[8 : BLOCK_START.size] not in (RECORD_MARKER, INDEX_MARKER):
             error.problem = "not a ShardPack file"
             error.hint = error.command = None
+            explain(error, head)
             raise
         raise Truncated(
             "the shard has lost its end",
@@ -144,16 +153,16 @@ class ShardPackReader:
     def _read_index(self, size: int) -> ShardIndex:
         view, slices = self._shard.view, self._shard.slices
 
-        def read_start() -> bytes:
-            return slices[0 : min(size, BLOCK_START.size)]
+        def read_head() -> bytes:
+            return bytes(slices[0 : min(size, HEAD_BYTES)])
 
         if view is not None:
-            footer = checked_footer(bytes(view[max(0, size - FOOTER_SIZE) :]), size, read_start)
+            footer = checked_footer(bytes(view[max(0, size - FOOTER_SIZE) :]), size, read_head)
             check_index_size(footer, self._limits)
             return ShardIndex(self.name, view[footer.index_offset :], footer, self._limits)
         start = max(0, size - _TAIL)
         tail = slices[start:size]
-        footer = checked_footer(tail, size, read_start)
+        footer = checked_footer(tail, size, read_head)
         check_index_size(footer, self._limits)
         if footer.index_offset < start:
             tail = slices[footer.index_offset : start] + tail

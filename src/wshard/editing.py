@@ -421,7 +421,7 @@ def _place(episode: Episode, block: str, values: Any) -> None:  # noqa: ANN401 -
     else:
         # A prefix of one's own must not look like a mistyped lane.
         known = [name for name in LANES if name and "/" not in name]
-        if close := difflib.get_close_matches(lane, known, n=1, cutoff=0.8):
+        if close := difflib.get_close_matches(lane, known, n=1, cutoff=0.75):
             raise _not_addable(block, f"did you mean {close[0]!r}?")
         episode.extras[block] = values
 

@@ -187,9 +187,12 @@ class TestVerify:
     def test_a_file_of_another_kind_is_named(self, wshard: Run, tmp_path: Path) -> None:
         path = tmp_path / "x.wshard"
         path.write_bytes(b"PK\x03\x04" + bytes(100))
-        result = wshard("doctor", path)
-        assert result.code == Exit.FINDING
-        assert "it looks like a zip archive" in result.out
+        for verb in ("verify", "doctor"):
+            result = wshard(verb, path)
+            assert result.code == Exit.FINDING
+            assert "it looks like a zip archive" in result.out
+        path.write_bytes(b"WSJ1" + bytes(100))
+        assert "'wshard recover' makes an episode of it" in wshard("verify", path).out
 
     def test_progress_is_drawn_in_a_terminal(self, terminal: Terminal, folder: Path) -> None:
         code, out = terminal("verify", folder, module="shard_cli.wshard")

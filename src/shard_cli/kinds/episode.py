@@ -507,7 +507,7 @@ def verify(
 ) -> Iterator[Checked]:
     """Checks every byte and every rule of episodes."""
     for report in _examine_all(arguments, args, console):
-        errors = [_problem(finding) for finding in report.errors]
+        errors = [_with_hint(_problem(finding), finding.error) for finding in report.errors]
         good = [count(report.length or 0, "step"), size(report.bytes)]
         if report.files > 1:
             good.insert(1, count(report.files, "file"))
@@ -638,6 +638,12 @@ def _for_the_command_line(finding: Finding, path: str) -> Finding:
     if not advice and finding.code in EXPLANATIONS:
         advice = EXPLANATIONS[finding.code]["remedy"]
     return replace(finding, advice=advice, path=None if finding.path == path else finding.path)
+
+
+def _with_hint(problem: Problem, error: ShardError | None) -> Problem:
+    """A problem whose text also says what the error itself advises."""
+    hint = error and (error.command or error.hint)
+    return problem._replace(text=f"{problem.text}; {printable(hint)}") if hint else problem
 
 
 def _problem(finding: Finding) -> Problem:

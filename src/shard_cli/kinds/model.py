@@ -6,14 +6,12 @@ checks, a diagnosis or a comparison.
 
 from __future__ import annotations
 
-import os
-from contextlib import closing
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from shard_cli.exits import Exit, error_fields, exit_for, message_of, worst
 from shard_cli.text import fit, short_json
-from shard_format.errors import BadMagic, InvalidArgument
+from shard_format.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import argparse
@@ -239,22 +237,8 @@ def open_episode(path: str, args: argparse.Namespace, **options: Any) -> Episode
 def open_pack(path: str, args: argparse.Namespace) -> Dataset:
     """A dataset."""
     import shardpack
-    from shard_format.foreign import HEAD_BYTES, explain, looks_like
-    from shard_format.opening import open_source
-    from shard_format.sources import is_url
 
-    try:
-        return shardpack.open(path, limits=limits_of(args))
-    except BadMagic as error:
-        file = None if error.path is None else os.fspath(error.path)
-        if file is not None and (is_url(file) or os.path.isfile(file)):
-            with closing(open_source(file)) as source:
-                # Say what a file is that is not a pack; a damaged pack keeps its advice.
-                what = looks_like(source.read_at(0, min(HEAD_BYTES, source.size())))
-                if what is not None and "ShardPack" not in what:
-                    error.hint = error.command = None
-                    explain(error, source)
-        raise
+    return shardpack.open(path, limits=limits_of(args))
 
 
 # --- text
