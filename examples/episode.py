@@ -17,13 +17,13 @@ from wshard import (
     Channel,
     ChunkedEpisodeWriter,
     Episode,
-    Residual,
     Timebase,
     add_lane,
     load_wshard,
     save_wshard,
     validate_chunk_continuity,
 )
+from wshard.types import Residual
 
 STEPS, RATE_HZ, IMU_HZ = 600, 30, 200
 

@@ -10,18 +10,16 @@
 The format is specified in spec/wshard.md.
 """
 
-from wshard._channels import Channel, Modality, RaggedChannel, TextChannel
+from wshard._channels import Channel
 from wshard._episode import Episode
 from wshard._files import save_wshard
 from wshard._formats import detect_format, load, load_wshard, save
-from wshard._labels import Intervals
 from wshard._metadata import Timebase
 from wshard._values import DType
 from wshard.catalogue import find
 from wshard.chunked import ChunkedEpisodeReader, ChunkedEpisodeWriter, validate_chunk_continuity
 from wshard.editing import add_lane, compact, edit, remove_lane
-from wshard.partial import Recovery, open_partial, recover
-from wshard.residual import Residual
+from wshard.partial import open_partial, recover
 from wshard.streaming import ChannelDef, WShardStreamWriter
 
 __all__ = [
@@ -31,12 +29,6 @@ __all__ = [
     "ChunkedEpisodeWriter",
     "DType",
     "Episode",
-    "Intervals",
-    "Modality",
-    "RaggedChannel",
-    "Recovery",
-    "Residual",
-    "TextChannel",
     "Timebase",
     "WShardStreamWriter",
     "add_lane",

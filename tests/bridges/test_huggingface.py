@@ -24,7 +24,8 @@ from shard_train.packed_episodes import pack_episodes
 from shardpack import ShardPackWriter
 from tests.bridges.blocking import fails_without
 from tests.shard_train.dataset_support import write_folder
-from wshard import Channel, Episode, RaggedChannel, Timebase, load_wshard, save_wshard
+from wshard import Channel, Episode, Timebase, load_wshard, save_wshard
+from wshard.types import RaggedChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

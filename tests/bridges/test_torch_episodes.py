@@ -17,9 +17,9 @@ from shard_train.torch import BatchStream, ByteColumn, collate, data_loader, to_
 from shardpack import ShardPackWriter
 from tests.bridges.blocking import fails_without
 from tests.wshard.recording_support import recorder
-from wshard import Episode, RaggedChannel, TextChannel, load_wshard, save_wshard
+from wshard import Episode, load_wshard, save_wshard
 from wshard._values import bfloat16
-from wshard.types import DType
+from wshard.types import DType, RaggedChannel, TextChannel
 
 if TYPE_CHECKING:
     from pathlib import Path

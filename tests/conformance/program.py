@@ -46,8 +46,9 @@ from tests.conformance.telling import (
     tell_set,
 )
 from tests.conformance.writing import write
-from wshard import Intervals, load_wshard, save_wshard
+from wshard import load_wshard, save_wshard
 from wshard.doctor import examine
+from wshard.types import Intervals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

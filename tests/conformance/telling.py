@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardpack import Record
-    from wshard import Channel, Episode, Intervals, Residual
+    from wshard import Channel, Episode
+    from wshard.types import Intervals, Residual
 
 Told = dict[str, Any]
 _HEADER = (

@@ -22,7 +22,7 @@ from wshard import recover
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from wshard import Recovery
+    from wshard.partial import Recovery
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 HEAD = struct.Struct("<4sBBHIIIIQI")

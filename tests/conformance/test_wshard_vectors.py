@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from wshard import Channel, Episode, Intervals, Residual
+    from wshard import Channel, Episode
+    from wshard.types import Intervals, Residual
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 SETS = sorted((VECTORS / "valid_episodes").glob("*.json"))

@@ -9,18 +9,9 @@ import numpy as np
 
 from shard_format import Compression, ShardWriter, WriterOptions
 from shardpack import ShardPackWriter
-from wshard import (
-    Channel,
-    DType,
-    Episode,
-    Intervals,
-    RaggedChannel,
-    Residual,
-    TextChannel,
-    Timebase,
-    save_wshard,
-)
+from wshard import Channel, DType, Episode, Timebase, save_wshard
 from wshard._blocks import Extra
+from wshard.types import Intervals, RaggedChannel, Residual, TextChannel
 from wshard.video import Packet, VideoChannel
 
 if TYPE_CHECKING:

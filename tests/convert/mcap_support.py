@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from wshard import Channel, Episode, Modality, RaggedChannel, TextChannel, Timebase
+from wshard import Channel, Episode, Timebase
+from wshard.types import Modality, RaggedChannel, TextChannel
 
 SECOND = 1_000_000_000
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from wshard import Modality
+from wshard.types import Modality
 
 if TYPE_CHECKING:
     from wshard import Episode

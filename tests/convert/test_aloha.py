@@ -11,7 +11,7 @@ import pytest
 import wshard
 import wshard.convert
 from shard_format.errors import BadValue, InvalidArgument, LimitExceeded, UnsafePath
-from wshard import Modality
+from wshard.types import Modality
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from shard_format.errors import BadValue, Closed, InvalidArgument, ShardError, Truncated
-from wshard import Channel, Episode, RaggedChannel, TextChannel, save_wshard
+from wshard import Channel, Episode, save_wshard
 from wshard.convert import detect, read, write
 from wshard.convert._dreamer import base62
+from wshard.types import RaggedChannel, TextChannel
 
 if TYPE_CHECKING:
     from pathlib import Path

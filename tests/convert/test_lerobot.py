@@ -23,15 +23,7 @@ from shard_format.errors import (
     UnsafePath,
     UnsupportedVersion,
 )
-from wshard import (
-    Channel,
-    Episode,
-    RaggedChannel,
-    TextChannel,
-    Timebase,
-    load_wshard,
-    save_wshard,
-)
+from wshard import Channel, Episode, Timebase, load_wshard, save_wshard
 from wshard.convert import detect, read, write
 from wshard.convert._lerobot import (
     LeRobotReader,
@@ -42,6 +34,7 @@ from wshard.convert._lerobot import (
     recognises,
 )
 from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
+from wshard.types import RaggedChannel, TextChannel
 from wshard.video import VideoChannel
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 import wshard
 import wshard.convert
 from shard_format.errors import BadMetadata, UnsafePath
-from wshard import Modality
+from wshard.types import Modality
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from shard_format.errors import BadMetadata, BadValue, ShardError, UnsafePath
-from wshard import Channel, Episode, RaggedChannel, TextChannel, Timebase, load_wshard, save_wshard
+from wshard import Channel, Episode, Timebase, load_wshard, save_wshard
 from wshard.convert import detect, read, write
+from wshard.types import RaggedChannel, TextChannel
 from wshard.video import VideoChannel
 
 if TYPE_CHECKING:

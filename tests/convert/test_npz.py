@@ -11,17 +11,9 @@ import pytest
 
 from shard_format.errors import BadMetadata, BadValue, InvalidArgument, LimitExceeded, ShardError
 from shard_format.registry import Limits
-from wshard import (
-    Channel,
-    Episode,
-    RaggedChannel,
-    Residual,
-    TextChannel,
-    Timebase,
-    load_wshard,
-    save_wshard,
-)
+from wshard import Channel, Episode, Timebase, load_wshard, save_wshard
 from wshard.convert import _npz, detect, read, write
+from wshard.types import RaggedChannel, Residual, TextChannel
 from wshard.video import VideoChannel
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from shard_format.errors import (
     Truncated,
     UnsafePath,
 )
-from wshard import Channel, Episode, Modality, RaggedChannel, convert, load_wshard, save_wshard
+from wshard import Channel, Episode, convert, load_wshard, save_wshard
 from wshard.convert._model import Notes, ReadOptions
 from wshard.convert._rlds import RldsReader
 from wshard.convert._tf_example import (
@@ -34,6 +34,7 @@ from wshard.convert._tf_example import (
     parse_example,
 )
 from wshard.convert._tfds import TFRecordFile, masked_crc32c
+from wshard.types import Modality, RaggedChannel
 from wshard.video import VideoChannel
 
 FIXTURES = Path(__file__).parent / "fixtures" / "rlds"

@@ -12,9 +12,10 @@ import pytest
 import wshard
 import wshard.convert
 from shard_format.errors import BadValue, LimitExceeded, ShardError, UnsafePath
-from wshard import Channel, Episode, Modality, RaggedChannel, TextChannel, Timebase
+from wshard import Channel, Episode, Timebase
 from wshard.convert._model import Probe
 from wshard.convert._registry import format_named, module_of
+from wshard.types import Modality, RaggedChannel, TextChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,11 @@ import pytest
 
 from shard_format.errors import BadValue, LimitExceeded, ShardError
 from shard_format.registry import Limits
-from wshard import Channel, Episode, RaggedChannel, TextChannel, Timebase, load_wshard, save_wshard
+from wshard import Channel, Episode, Timebase, load_wshard, save_wshard
 from wshard.convert import _table as table
 from wshard.convert import detect, read, write
 from wshard.convert._model import ReadOptions
+from wshard.types import RaggedChannel, TextChannel
 
 if TYPE_CHECKING:
     from pathlib import Path

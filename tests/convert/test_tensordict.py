@@ -19,7 +19,8 @@ from shard_format.errors import (
     SizeMismatch,
     UnsafePath,
 )
-from wshard import DType, Modality, convert, load_wshard, save_wshard
+from wshard import DType, convert, load_wshard, save_wshard
+from wshard.types import Modality
 
 FIXTURES = Path(__file__).parent / "fixtures" / "tensordict"
 

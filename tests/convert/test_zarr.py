@@ -20,7 +20,8 @@ from shard_format.errors import (
     SizeMismatch,
     UnsafePath,
 )
-from wshard import Channel, Episode, Modality, RaggedChannel, convert, load_wshard, save_wshard
+from wshard import Channel, Episode, convert, load_wshard, save_wshard
+from wshard.types import Modality, RaggedChannel
 
 if TYPE_CHECKING:
     from pathlib import Path

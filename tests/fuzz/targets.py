@@ -44,7 +44,7 @@ from tests.fuzz.repair import (
     with_right_records,
     with_right_size,
 )
-from wshard import Episode, Intervals, load_wshard, open_partial, recover, validate_chunk_continuity
+from wshard import Episode, load_wshard, open_partial, recover, validate_chunk_continuity
 from wshard._chunk_manifest import ChunkManifest, open_chunk
 from wshard._metadata import parse_facts, parse_provenance, parse_rows
 from wshard.convert._model import Notes
@@ -52,7 +52,7 @@ from wshard.convert._rlds import RecordParser
 from wshard.convert._tf_example import encode_example, parse_example
 from wshard.convert._tfds import FeatureLeaf, leaves_of, masked_crc32c, record_content, scan_records
 from wshard.doctor import examine
-from wshard.types import Channel
+from wshard.types import Channel, Intervals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,8 @@ from shard_format.errors import EntryNotFound, InvalidArgument
 from shard_train import EpisodeDataset, OneHot, compute_stats, mix
 from tests.shard_train.dataset_support import episode_of
 from tests.wshard.support import save
-from wshard import Channel, Episode, Intervals, RaggedChannel, Timebase
+from wshard import Channel, Episode, Timebase
+from wshard.types import Intervals, RaggedChannel
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,8 @@ from tests.shard_train.dataset_support import (
     write_folder,
 )
 from tests.wshard.support import hand_made, noise_array, save
-from wshard import Channel, ChunkedEpisodeWriter, Episode, TextChannel, Timebase, load_wshard
+from wshard import Channel, ChunkedEpisodeWriter, Episode, Timebase, load_wshard
+from wshard.types import TextChannel
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,8 @@ import shardpack
 from shard_format import display
 from shard_format.errors import ShardError
 from shard_train import EpisodeDataset
-from wshard import Channel, Episode, RaggedChannel, Timebase, load_wshard, save_wshard
+from wshard import Channel, Episode, Timebase, load_wshard, save_wshard
+from wshard.types import RaggedChannel
 
 VECTORS = Path(__file__).parents[2] / "spec" / "vectors"
 T = 30

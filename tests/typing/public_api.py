@@ -47,11 +47,6 @@ from wshard import (
     ChunkedEpisodeWriter,
     DType,
     Episode,
-    Intervals,
-    Modality,
-    RaggedChannel,
-    Residual,
-    TextChannel,
     Timebase,
     add_lane,
     compact,
@@ -67,7 +62,7 @@ from wshard.chunked import ChunkManifest
 from wshard.doctor import examine
 from wshard.latent import get_latent_actions
 from wshard.residual import compute_sign2nd_diff, pack_residual_bits, unpack_residual_bits
-from wshard.types import Extra, Interval
+from wshard.types import Extra, Interval, Intervals, Modality, RaggedChannel, Residual, TextChannel
 
 
 class OwnSource:

@@ -10,18 +10,16 @@ import numpy as np
 
 from shard_format import ShardReader
 from tests.shard_format.support import REPOSITORY, HandMade, PlainSource, Row
-from wshard import (
-    Channel,
-    Episode,
+from wshard import Channel, Episode, Timebase, save_wshard
+from wshard.types import (
+    Interval,
     Intervals,
     Modality,
     RaggedChannel,
     Residual,
     TextChannel,
-    Timebase,
-    save_wshard,
+    VideoChannel,
 )
-from wshard.types import Interval, VideoChannel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,8 +17,9 @@ import pytest
 from shard_format import ShardError, ShardReader
 from shard_format.errors import BadMetadata
 from tests.wshard.support import described, hand_made, ramp, save
-from wshard import Channel, Episode, Intervals, RaggedChannel, Residual, load_wshard
+from wshard import Channel, Episode, load_wshard
 from wshard.chunked import ChunkedEpisodeWriter
+from wshard.types import Intervals, RaggedChannel, Residual
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,7 +28,7 @@ from shard_format.errors import (
     ShardIOError,
 )
 from tests.wshard.vector_server import Scripted, VectorServer, running, self_signed
-from wshard import Channel, Episode, RaggedChannel, load_wshard, save_wshard
+from wshard import Channel, Episode, load_wshard, save_wshard
 from wshard.chunked import ChunkedEpisodeWriter
 from wshard.deepdata_bridge import EpisodeRef, TrajectoryIngestor, TrajectoryRetriever, WindowRef
 from wshard.search import PaddedProjection, SearchServerError, ServerOptions
@@ -50,6 +50,7 @@ from wshard.search._vectors import (
     means_of,
     windows_of,
 )
+from wshard.types import RaggedChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,20 +13,10 @@ import pytest
 
 from shard_format import ShardReader, ShardWriter, verify
 from shard_format.registry import Role
-from wshard import (
-    Channel,
-    Episode,
-    Intervals,
-    RaggedChannel,
-    Residual,
-    TextChannel,
-    Timebase,
-    add_lane,
-    load_wshard,
-    save_wshard,
-)
+from wshard import Channel, Episode, Timebase, add_lane, load_wshard, save_wshard
 from wshard.chunked import ChunkedEpisodeWriter
 from wshard.doctor import CODES, EpisodeReport, ExamineOptions, Finding, examine
+from wshard.types import Intervals, RaggedChannel, Residual, TextChannel
 from wshard.video import VideoChannel
 
 if TYPE_CHECKING:

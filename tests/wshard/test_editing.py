@@ -9,9 +9,9 @@ import pytest
 
 from shard_format.errors import ChunkDiscontinuity, InvalidArgument
 from tests.wshard.support import bits, described, facts_of, full_episode, hand_made, ramp, save
-from wshard import Channel, Episode, Intervals, Residual, Timebase, load_wshard
+from wshard import Channel, Episode, Timebase, load_wshard
 from wshard.editing import differences, merge_episodes, slice_episode, split_episode
-from wshard.types import Interval
+from wshard.types import Interval, Intervals, Residual
 
 if TYPE_CHECKING:
     from pathlib import Path

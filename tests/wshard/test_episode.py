@@ -11,25 +11,13 @@ import pytest
 from shard_format import ShardReader
 from shard_format.errors import EntryNotFound, InvalidArgument, ShardError
 from tests.wshard.support import bits, full_episode, ramp, save
-from wshard import (
-    Channel,
-    ChunkedEpisodeWriter,
-    DType,
-    Episode,
-    Modality,
-    RaggedChannel,
-    Residual,
-    TextChannel,
-    Timebase,
-    add_lane,
-    load_wshard,
-)
+from wshard import Channel, ChunkedEpisodeWriter, DType, Episode, Timebase, add_lane, load_wshard
 from wshard._episode import NestedView
 from wshard._values import bfloat16
 from wshard.editing import slice_episode
 from wshard.latent import get_latent_actions, get_latent_codebook, set_latent_actions
 from wshard.multimodal import add_multimodal_observation, get_multimodal_observations
-from wshard.types import Interval
+from wshard.types import Interval, Modality, RaggedChannel, Residual, TextChannel
 
 if TYPE_CHECKING:
     from pathlib import Path

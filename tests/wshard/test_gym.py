@@ -18,9 +18,10 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from shard_format.errors import InvalidArgument, ShardIOError
-from wshard import TextChannel, Timebase, load_wshard, open_partial, recover
+from wshard import Timebase, load_wshard, open_partial, recover
 from wshard.gym import RecordEpisodes, RecordingOptions, RecordVectorEpisodes
 from wshard.gym._channels import InfoChannels
+from wshard.types import TextChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,20 +17,12 @@ from shard_format.errors import (
     ShardError,
     ShardIOError,
 )
-from wshard import (
-    Channel,
-    Episode,
-    Intervals,
-    RaggedChannel,
-    Residual,
-    Timebase,
-    load_wshard,
-    save_wshard,
-)
+from wshard import Channel, Episode, Timebase, load_wshard, save_wshard
 from wshard.plot import PlotOptions, plot_episode
 from wshard.plot._predictions import LEVELS, Prediction, measure
 from wshard.plot._series import TimeAxis, read_series
 from wshard.plot._style import dash, labels_of
+from wshard.types import Intervals, RaggedChannel, Residual
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,21 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.wshard.support import assert_same, bits, facts_of, noise_array, ramp, save
-from wshard import (
-    Channel,
-    DType,
-    Episode,
-    Intervals,
-    Modality,
-    RaggedChannel,
-    Residual,
-    TextChannel,
-    Timebase,
-    load_wshard,
-)
+from wshard import Channel, DType, Episode, Timebase, load_wshard
 from wshard.chunked import ChunkedEpisodeWriter, validate_chunk_continuity
 from wshard.editing import differences, merge_episodes, slice_episode, split_episode
 from wshard.identity import episode_identity
+from wshard.types import Intervals, Modality, RaggedChannel, Residual, TextChannel
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,14 +20,13 @@ from tests.wshard.recording_support import recorder
 from wshard import (
     ChannelDef,
     Episode,
-    RaggedChannel,
-    TextChannel,
     _record_buffers,
     load_wshard,
     open_partial,
     recover,
     save_wshard,
 )
+from wshard.types import RaggedChannel, TextChannel
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,8 +20,9 @@ from tests.wshard.support import (
     ramp,
     save,
 )
-from wshard import Channel, Episode, TextChannel, load_wshard, save_wshard
+from wshard import Channel, Episode, load_wshard, save_wshard
 from wshard.editing import slice_episode
+from wshard.types import TextChannel
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,10 +20,10 @@ from shard_format.errors import (
 )
 from tests.shard_format.support import listing
 from tests.wshard.support import assert_same, bits, entries_of, full_episode, hand_made, ramp, save
-from wshard import Channel, Episode, Residual, add_lane, compact, load_wshard
+from wshard import Channel, Episode, add_lane, compact, load_wshard
 from wshard._sidecar import sidecar_files
 from wshard.chunked import ChunkedEpisodeWriter
-from wshard.types import SidecarWarning
+from wshard.types import Residual, SidecarWarning
 
 T = 12
 LANES: dict[str, Any] = {

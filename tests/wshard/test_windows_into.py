@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from shard_format.errors import InvalidArgument
-from wshard import ChunkedEpisodeWriter, Episode, TextChannel, load_wshard, save_wshard
+from wshard import ChunkedEpisodeWriter, Episode, load_wshard, save_wshard
+from wshard.types import TextChannel
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,8 +21,8 @@ from tests.wshard.support import (
     ramp,
     save,
 )
-from wshard import Channel, Episode, RaggedChannel, load_wshard, save_wshard
-from wshard.types import FileOptions
+from wshard import Channel, Episode, load_wshard, save_wshard
+from wshard.types import FileOptions, RaggedChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from shard_cli.console import Console
     from shardpack import Recovery as PackRecovery
-    from wshard import Recovery
-    from wshard.partial import RecordingFiles
+    from wshard.partial import RecordingFiles, Recovery
 
 _JOURNAL: Final = ".partial"
 # Why a recording is left alone.

@@ -30,7 +30,8 @@ from shard_format.errors import DATA_ERRORS, MissingExtra, ShardError, UnknownCo
 from shard_format.findings import SEVERITIES, Finding
 from shard_format.identity import stored_identity
 from shard_format.opening import copying_urls
-from wshard import Channel, RaggedChannel
+from wshard import Channel
+from wshard.types import RaggedChannel
 
 if TYPE_CHECKING:
     import argparse
