@@ -139,7 +139,7 @@ def format_table() -> list[str]:
 
 def steps_table() -> list[str]:
     lines = [
-        "| Format | How observations, actions and rewards lie beside each other |",
+        "| Format | How observations, actions and rewards line up |",
         "|---|---|",
     ]
     return lines + [f"| {form.title} | {_cell(form.steps)} |" for form in formats() if form.steps]

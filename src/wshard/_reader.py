@@ -165,7 +165,7 @@ def _read_descriptions(
 
 
 def _check_backed(length: int, reader: ShardReader, entries: Mapping[str, IndexRow]) -> None:
-    """Refuses a length that no entry has bytes for, so that nobody allocates memory for its steps."""
+    """Refuses a length that no entry has bytes for, before memory for its steps is allocated."""
     for name, entry in entries.items():
         if entry.orig_size >= length:
             try:

@@ -141,7 +141,7 @@ def _is_folded(file: str, held: dict[str, tuple[int, int]]) -> bool:
     try:
         with ShardReader(file) as reader:
             return is_folded_in(reader, held)
-    except DATA_ERRORS:  # whoever reads the episode reports it
+    except DATA_ERRORS:  # reading the episode reports it
         return False
 
 

@@ -508,7 +508,7 @@ def verify(
 ) -> Iterator[Checked]:
     """Checks every byte and every rule of episodes."""
     for report in _examine_all(arguments, args, console):
-        errors = [_with_hint(_problem(finding), finding.error) for finding in report.errors]
+        errors = [_problem(finding, hint=True) for finding in report.errors]
         good = [count(report.length or 0, "step"), size(report.bytes)]
         if report.files > 1:
             good.insert(1, count(report.files, "file"))
@@ -641,13 +641,8 @@ def _for_the_command_line(finding: Finding, path: str) -> Finding:
     return replace(finding, advice=advice, path=None if finding.path == path else finding.path)
 
 
-def _with_hint(problem: Problem, error: ShardError | None) -> Problem:
-    """A problem whose text also says what the error itself advises."""
-    hint = error and (error.command or error.hint)
-    return problem._replace(text=f"{problem.text}; {printable(hint)}") if hint else problem
-
-
-def _problem(finding: Finding) -> Problem:
+def _problem(finding: Finding, *, hint: bool = False) -> Problem:
+    """A finding as commands show it; with `hint`, the text also says what the error itself advises."""
     fields: dict[str, Any] = {
         "code": finding.code,
         "severity": finding.severity,
@@ -662,4 +657,7 @@ def _problem(finding: Finding) -> Problem:
     place = "".join(f"{part}: " for part in (finding.path, finding.entry) if part)
     rule = f" [{finding.rule}]" if finding.rule else ""
     text = f"{printable(place + finding.message)}{rule}"
+    error = finding.error
+    if hint and error is not None and (error.command or error.hint):
+        text += f"; {printable(error.command or error.hint or '')}"
     return Problem(finding.code, text, fields, finding.severity, remedy=printable(finding.advice))

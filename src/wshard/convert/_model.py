@@ -282,7 +282,7 @@ class Format:
     example: str = ""
     """A path as people have it."""
     steps: str = ""
-    """How observations, actions and rewards lie beside each other there."""
+    """How observations, actions and rewards line up there."""
 
     @property
     def reads(self) -> bool:

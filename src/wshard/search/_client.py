@@ -398,7 +398,7 @@ class SearchClient:
 
 
 class _Pace:
-    """Lets at most so many requests through in a second: a bucket that fills at that rate, full at the start."""
+    """Limits the requests per second, with a bucket that fills at this rate and is full at the start."""
 
     def __init__(self, per_second: float) -> None:
         self._per_second = per_second
