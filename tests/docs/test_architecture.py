@@ -37,6 +37,22 @@ def test_every_public_module_of_episodes_is_on_the_page() -> None:
     assert [name for name in sorted(public) if f"wshard.{name}" not in NAMED] == []
 
 
+def test_every_module_of_the_container_that_other_packages_use_is_on_the_page() -> None:
+    used: set[str] = set()
+    for package in PACKAGES:
+        if package != "shard_format":
+            for path in (ROOT / "src" / package).rglob("*.py"):
+                used.update(
+                    re.findall(
+                        r"^\s*from (shard_format\.\w+) import",
+                        path.read_text("utf-8"),
+                        re.MULTILINE,
+                    )
+                )
+    assert len(used) > 20
+    assert sorted(used.difference(NAMED)) == []
+
+
 def test_there_are_five_walks_with_their_modules_in_order() -> None:
     assert [letter for letter, _ in WALKS] == list("abcde")
     for letter, text in WALKS:
