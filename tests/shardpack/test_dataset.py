@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 
 import shardpack
-from shard_format.errors import Closed, EntryNotFound, InvalidArgument, ShardIOError
+from shard_format.errors import BadMagic, Closed, EntryNotFound, InvalidArgument, ShardIOError
 from shardpack import Dataset, ShardPackReader
 from tests.shard_format.test_remote import Server
 from tests.shardpack.support import RangesOnly, check_python, noise, prose, write_pack
+from wshard import Episode, save_wshard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +51,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             compression="lz4",
         )
     return path
+
+
+def test_a_file_of_another_format_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "ep.wshard"
+    save_wshard(Episode("e", observations={"x": np.zeros((50, 3))}), path)
+    with pytest.raises(BadMagic, match=r"not a ShardPack file.*it looks like a Shard file"):
+        shardpack.open(path)
 
 
 class TestNames:

@@ -184,6 +184,15 @@ class TestRecords:
         assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("name", ["a.shardpack", "a-%03d.shardpack"])
+def test_missing_folders_are_made(tmp_path: Path, name: str) -> None:
+    target = tmp_path / "new" / "folder" / name
+    assert shardpack.pack(["k"], target, lambda key: (key, {"a.txt": "x"})).records == 1
+    with ShardPackWriter(tmp_path / "other" / "a.shardpack") as writer:
+        writer.write("k", {})
+    assert [len(shardpack.open(tmp_path / each)) for each in ("new/folder", "other")] == [1, 1]
+
+
 class TestFiles:
     """When a shard appears, and what it leaves."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,9 @@ from wshard import Episode, add_lane, compact, edit, load_wshard, remove_lane, s
 from wshard.types import Timebase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+    from types import FrameType
 
 T = 12
 OMEN = "omen/state/v2"
@@ -25,6 +28,21 @@ OMEN = "omen/state/v2"
 def path(tmp_path: Path) -> Path:
     (tmp_path / "episodes").mkdir()
     return save(full_episode(), tmp_path / "episodes" / "ep.wshard")
+
+
+def calls_of(run: Callable[[], object]) -> set[str]:
+    """The names of the Python functions that are called."""
+    names: set[str] = set()
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        names.add(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return names
 
 
 class TestEdit:
@@ -154,6 +172,16 @@ class TestStoredForm:
             assert new.info("action/b").codec is Codec.ZSTD
         assert load_wshard(tmp_path / "b.wshard").actions["b"].data[0].tolist() == [2, 2]
 
+    def test_unchanged_blocks_are_not_decoded(self, tmp_path: Path) -> None:
+        ep = Episode("e", observations={"a": np.zeros((4000, 4), np.float32)})
+        path = save(ep, tmp_path / "a.wshard", {"a": "zstd:5"})
+        loaded = load_wshard(path)
+        loaded.metadata["note"] = "x"
+        saving = calls_of(lambda: save_wshard(loaded, tmp_path / "b.wshard", fsync=False))
+        reading = calls_of(lambda: loaded.observations["a"].data)
+        assert "decode_frame_into" in reading
+        assert "decode_frame_into" not in saving
+
     def test_a_mistyped_block_is_an_error(self, tmp_path: Path) -> None:
         ep = Episode("e", observations={"rgb": ramp(9)})
         for options in ({"compression": {"signal/rbg": "zstd"}}, {"steps_per_frame": {"rbg": 4}}):
@@ -174,6 +202,12 @@ class TestStrict:
             _ = ep.actionz  # type: ignore[attr-defined]
         with pytest.raises(AttributeError, match="did you mean 'unit'"):
             ep.observations["qpos"].units = "rad"  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize("lane", ["omens", "omne", "omem", "uncerts", "singal", "labels"])
+    def test_a_mistyped_lane_is_refused(self, path: Path, lane: str) -> None:
+        with pytest.raises(InvalidArgument, match=r"did you mean '(omen|uncert|signal|label)'"):
+            add_lane(path, f"{lane}/state/v2/std", ramp(T), fsync=False)
+        add_lane(path, "mine/state", ramp(T), fsync=False)
 
     def test_unknown_keys_suggest_similar_ones(self) -> None:
         ep = Episode("e", observations={"qpos": ramp(3)}, omens={"qpos": {"dreamer": ramp(3)}})

@@ -21,7 +21,7 @@ from tests.wshard.support import (
     ramp,
     save,
 )
-from wshard import Channel, Episode, load_wshard, save_wshard
+from wshard import Channel, ChunkedEpisodeWriter, Episode, load_wshard, save_wshard
 from wshard.types import FileOptions, RaggedChannel
 
 if TYPE_CHECKING:
@@ -311,6 +311,19 @@ class TestCompression:
         path = tmp_path / "a.wshard"
         save_wshard(ep, path, options=FileOptions(alignment=16, threads=1))
         assert ShardReader(save(load_wshard(path), tmp_path / "b.wshard")).header.alignment == 16
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_missing_folders_are_made(tmp_path: Path, chunked: bool) -> None:
+    ep = Episode("ep", observations={"x": np.zeros((4, 2))})
+    target = tmp_path / "new" / "folder" / "ep"
+    if chunked:
+        writer = ChunkedEpisodeWriter(target, "ep")
+        writer.write_chunk(ep)
+        assert load_wshard(writer.finalize_manifest()).length == 4
+    else:
+        save_wshard(ep, f"{target}.wshard", fsync=False)
+        assert load_wshard(f"{target}.wshard").length == 4
 
 
 class TestAtomic:
