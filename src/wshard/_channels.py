@@ -7,7 +7,7 @@ from enum import Enum
 from itertools import pairwise
 from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -302,6 +302,11 @@ class Channel(Strict):
             one = self.read_steps(number, number + 1)[0]
             return one[rest] if rest else one
         return self.data[key]
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:  # noqa: ANN401 - whatever was tried
+        raise TypeError(
+            "the data of a channel is read-only: change a copy, channel.data.copy(), and assign it to channel.data"
+        )
 
     def _step_number(self, given: int) -> int:
         """A number of a step, counted from the start."""

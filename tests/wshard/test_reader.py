@@ -174,6 +174,8 @@ class TestViews:
             for array in (channel[3:9], channel.data, channel[3:9], np.asarray(channel)):
                 with pytest.raises(ValueError, match="read-only"):
                     array[0] = 7
+            with pytest.raises(TypeError, match=r"read-only: change a copy, channel.data.copy\(\)"):
+                channel[0] = 7
             own = channel.data.copy()
             own[0] = 7
             channel.data = own
