@@ -75,7 +75,7 @@ class SampleDataset:
 
     Args:
         source: what `shardpack.open` takes, or an open dataset, as `open`, `join` and `overlay` return it. Open it
-            yourself to set limits, or credentials for URLs: `shardpack.open(url, storage_options={…})`.
+            yourself to set limits.
         decode: `True`: each entry becomes the value that its content type says, as `Entry.decode` does it, or stays
             bytes if the type is unknown. `False`: bytes. A dictionary: functions from bytes to a value, by the
             name of an entry, an ending (`"jpg"`), a content type or a pattern (`"image/*"`), looked for in this
