@@ -107,7 +107,7 @@ def _from_profile(known: Mapping[str, Any]) -> dict[str, Any]:
     if "aws_access_key_id" not in profile:
         if profile.keys() & {"role_arn", "sso_session", "sso_start_url", "credential_process"}:
             raise InvalidArgument(
-                f"the AWS profile {provider.profile!r} has no keys, but a role, a login or a program that gives them",
+                f"the AWS profile {provider.profile!r} names a role, a login or a program instead of keys",
                 hint="pass storage_options={'credential_provider': obstore.auth.boto3.Boto3CredentialProvider()}",
             )
         return {}
@@ -136,7 +136,7 @@ class ProfileCredentials:
                 parser.read(os.path.expanduser(path), encoding="utf-8")
             except (Error, UnicodeDecodeError) as error:  # their messages show lines of the file
                 reason = type(error).__name__
-                raise InvalidArgument(f"not a file of the AWS tools: {reason}", path=path) from None
+                raise InvalidArgument(f"cannot read this file of the AWS tools: {reason}", path=path) from None
             if parser.has_section(section):
                 fields |= parser[section]
         return fields

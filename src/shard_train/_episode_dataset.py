@@ -311,7 +311,7 @@ class EpisodeDataset:
         twice = next((key for key in keys if keys.count(key) > 1), None)
         if twice is not None:
             raise InvalidArgument(
-                "two things of a window have the same name",
+                "two keys of a window have the same name",
                 entry=twice,
                 hint="choose channels with channels=[…]",
             )

@@ -331,7 +331,7 @@ class VideoChannel(Channel):
         assert source is not None
         if block.nbytes < 8 or block.nbytes % 8:
             raise SizeMismatch(
-                "the offsets of a video are not one integer more than packets",
+                "a video needs one offset more than packets",
                 path=block.path,
                 entry=block.name,
                 expected="8 bytes for each packet, and 8 more",

@@ -287,7 +287,7 @@ def write_video_file(video: EncodedVideo, path: str | os.PathLike[str], fps: flo
     is_before = video.is_hidden & (video.steps < 0)
     if (video.is_hidden & ~is_before).any() or (is_before.any() and form not in _WITH_EDIT_LISTS):
         raise InvalidArgument(
-            "the video has frames that are not shown, which this kind of file cannot say",
+            "the video has frames that are not shown, and this kind of file cannot mark them",
             path=name,
             found=f"{int(video.is_hidden.sum())} hidden frames",
             hint="write an mp4 of one part that was not joined, or encode the frames again",
