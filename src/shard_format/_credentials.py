@@ -136,7 +136,9 @@ class ProfileCredentials:
                 parser.read(os.path.expanduser(path), encoding="utf-8")
             except (Error, UnicodeDecodeError) as error:  # their messages show lines of the file
                 reason = type(error).__name__
-                raise InvalidArgument(f"cannot read this file of the AWS tools: {reason}", path=path) from None
+                raise InvalidArgument(
+                    f"cannot read this file of the AWS tools: {reason}", path=path
+                ) from None
             if parser.has_section(section):
                 fields |= parser[section]
         return fields
