@@ -203,7 +203,7 @@ class TestStrict:
         with pytest.raises(AttributeError, match="did you mean 'unit'"):
             ep.observations["qpos"].units = "rad"  # type: ignore[attr-defined]
 
-    @pytest.mark.parametrize("lane", ["omens", "omne", "omem", "uncerts", "singal", "labels"])
+    @pytest.mark.parametrize("lane", ["omens", "omne", "omem", "uncerts", "signals", "labels"])
     def test_a_mistyped_lane_is_refused(self, path: Path, lane: str) -> None:
         with pytest.raises(InvalidArgument, match=r"did you mean '(omen|uncert|signal|label)'"):
             add_lane(path, f"{lane}/state/v2/std", ramp(T), fsync=False)
