@@ -88,7 +88,7 @@ def explain(error: ShardError, head: bytes) -> None:
         return
     found = _recognise(head)
     # A file that starts with the right magic is cut short; only an empty one says nothing about itself.
-    if found is None or (error.code != "bad_magic" and head):
+    if found is None or (error.code == "truncated" and head):
         return
     error.hint = f"it looks like {found.what}" + (f": {found.hint}" if found.hint else "")
     if found.command is not None:

@@ -297,7 +297,10 @@ def recover(
     target = os.fspath(out) if out is not None else files.path
     if out is None and os.path.exists(target):
         raise InvalidArgument(
-            "an episode with this name exists", path=target, hint="say where to save the recording"
+            "an episode with this name exists",
+            path=target,
+            hint="pass out= to save the recording elsewhere",
+            command="give -o OUT to save the recording elsewhere",
         )
     if os.path.exists(target) and os.path.samefile(target, location):
         raise InvalidArgument("cannot save over the journal itself", path=target)

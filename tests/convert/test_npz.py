@@ -11,7 +11,7 @@ import pytest
 
 from shard_format.errors import BadMetadata, BadValue, InvalidArgument, LimitExceeded, ShardError
 from shard_format.registry import Limits
-from wshard import Channel, Episode, Timebase, load_wshard, save_wshard
+from wshard import Channel, Episode, Timebase, load, load_wshard, save_wshard
 from wshard.convert import _npz, detect, read, write
 from wshard.types import RaggedChannel, Residual, TextChannel
 from wshard.video import VideoChannel
@@ -287,3 +287,25 @@ def test_cameras_that_are_encoded_are_written_as_pixels(tmp_path: Path, form: st
     assert type(found) is Channel
     assert np.array_equal(found.data, camera.data)
     assert found.lossy == camera.lossy
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\x89PNG\r\n", "looks like a PNG image: read it with Pillow"),
+        (b"\x80\x04\x95", "looks like a Python pickle: do not unpickle"),
+        (bytes(8) + b"SPR1" + bytes(200), "looks like a ShardPack: open it with shardpack"),
+        (bytes(range(200, 250)), "name the format if you know it"),
+        (None, "found a folder"),
+    ],
+)
+def test_what_is_not_a_dataset_is_named(tmp_path: Path, content: bytes | None, said: str) -> None:
+    path = tmp_path / "x"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(
+        InvalidArgument, match=f"not a dataset in a format that can be read.*{said}"
+    ):
+        load(path)

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_format.errors import InvalidArgument, did_you_mean
-from shard_format.foreign import looks_like
+from shard_format.foreign import explain
 from wshard.convert._model import Format, Probe
 
 if TYPE_CHECKING:
@@ -121,13 +121,15 @@ def detect(path: str | os.PathLike[str]) -> Format:
     for form in readable():
         if module_of(form).recognises(probe):
             return form
-    raise InvalidArgument(
+    error = InvalidArgument(
         "not a dataset in a format that can be read",
         path=location,
-        found=looks_like(probe.head)
-        or ("a folder" if probe.is_folder else "a file of unknown kind"),
-        hint="name the format if you know it: format=…, --from FORMAT",
+        found="a folder" if probe.is_folder else None,
     )
+    if not probe.is_folder:
+        explain(error, probe.head)
+    error.hint = error.hint or "name the format if you know it: format=…, --from FORMAT"
+    raise error
 
 
 def readable() -> Iterable[Format]:
