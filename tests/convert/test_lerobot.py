@@ -256,13 +256,19 @@ def test_large_columns_are_read_when_they_are_used(
     )
     reader = opened(tmp_path / "d")
     read_columns: list[str] = []
-    plain = _tables.DataFile.read
+    for method in ("read", "arrays"):
 
-    def watched(self: Any, columns: Any, start: int, stop: int) -> Any:  # noqa: ANN401 - of pyarrow
-        read_columns.extend(columns)
-        return plain(self, columns, start, stop)
+        def watched(
+            self: Any,  # noqa: ANN401 - a DataFile
+            columns: Any,  # noqa: ANN401 - names
+            start: int,
+            stop: int,
+            plain: Any = getattr(_tables.DataFile, method),  # noqa: ANN401 - a method
+        ) -> Any:  # noqa: ANN401 - of pyarrow
+            read_columns.extend(columns)
+            return plain(self, columns, start, stop)
 
-    monkeypatch.setattr(_tables.DataFile, "read", watched)
+        monkeypatch.setattr(_tables.DataFile, method, watched)
     channel = reader.read(0, Notes()).observations["large"]
     assert "observation.small" in read_columns
     assert "observation.large" not in read_columns
@@ -272,6 +278,24 @@ def test_large_columns_are_read_when_they_are_used(
     reader.close()
     with pytest.raises(Closed):
         other[0:1]
+
+
+def test_a_missing_number_is_the_fault_of_its_episode_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    values = np.arange(12, dtype=np.float32).reshape(6, 2)
+    write([Episode(f"ep_{n}", observations={"state": values}) for n in range(3)], folder, "lerobot")
+
+    def without_one(table: Any) -> Any:  # noqa: ANN401 - of pyarrow
+        numbers = table.column("timestamp").to_pylist()
+        numbers[8] = None
+        place = table.schema.get_field_index("timestamp")
+        return table.set_column(place, "timestamp", pa.array(numbers, pa.float32()))
+
+    rewrite(folder / "data/chunk-000/file-000.parquet", without_one, row_group_size=6)
+    reader = opened(folder)
+    assert [reader.read(n, Notes()).length for n in (0, 2)] == [6, 6]
+    with pytest.raises(BadValue, match="a number is missing"):
+        reader.read(1, Notes())
 
 
 def test_damaged_rows_leave_those_of_other_episodes(tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ from wshard.convert._lerobot._tables import (
     ColumnRows,
     DataFile,
     NumberColumn,
-    as_array,
     pictures_of,
 )
 from wshard.convert._model import DatasetReader
@@ -277,15 +276,18 @@ class _Columns:
             for name in numbers
         }
         # One look at the file for all that is small.
-        small = [name for name in numbers if self._is_small(name, numbers[name], shapes[name])]
-        table = self._file.read(small, self._start, self._stop)
-        given = {name: table.column(name) for name in small}
+        small = {
+            name: shape or ()
+            for name, shape in shapes.items()
+            if self._is_small(name, numbers[name], shape)
+        }
+        given = self._file.arrays(small, self._start, self._stop)
         for name in numbers:
             if name not in DEFAULT_FEATURES:
                 self._add_column(name, numbers[name], shapes[name], given.get(name))
         for name in DEFAULT_FEATURES:
             if name in given:
-                self._add_default(name, self._array(given[name], (), name))
+                self._add_default(name, given[name])
         self._add_success()
 
     def _is_small(
@@ -319,15 +321,12 @@ class _Columns:
         fixed = tuple(size for size in numbers.shape if size is not None)
         return fixed if len(fixed) == len(numbers.shape) else None
 
-    def _array(self, values: Any, shape: tuple[int, ...], name: str) -> NDArray[Any]:  # noqa: ANN401 - of pyarrow
-        return as_array(values, shape, self._file.path, name)
-
     def _add_column(
         self,
         name: str,
         numbers: NumberColumn | None,
         shape: tuple[int, ...] | None,
-        given: Any,  # noqa: ANN401 - of pyarrow
+        given: NDArray[Any] | None,
     ) -> None:
         feature = self._reader.features.get(name)
         address = self._reader.address(name)
@@ -343,7 +342,7 @@ class _Columns:
             rows = ColumnRows(
                 self._file, name, self._start, (self._entry.length, *shape), numbers.dtype
             )
-            values = rows if given is None else self._array(given, shape, name)
+            values = rows if given is None else given
             channel = channel_of(key, values, path=self._file.path, **facts)
         else:
             channel = self._other_channel(name, key, facts, feature, numbers)
@@ -430,7 +429,9 @@ class _Columns:
             put(self._episode, ("signal", "task_index"), Channel("task_index", data=numbers))
             self._notes.kept("task_index", "signal/task_index")
             return
-        unknown = sorted(set(numbers.tolist()).difference(tasks))
+        told = numbers.tolist()
+        kinds = set(told)
+        unknown = sorted(kinds.difference(tasks))
         if unknown:
             raise BadValue(
                 "a task that the dataset does not have",
@@ -439,13 +440,13 @@ class _Columns:
                 expected=f"one of {len(tasks)} tasks",
                 found=unknown[0],
             )
-        texts = [tasks[number] for number in numbers.tolist()]
+        texts = [tasks[number] for number in told]
         name = "task" if ("signal", INSTRUCTION) in self._episode.parts else INSTRUCTION
         channel = TextChannel(name, texts, modality=Modality.LANGUAGE)
         put(self._episode, ("signal", name), channel)
         if texts:
             self._episode.metadata["task"] = texts[0]
-        if len(set(texts)) > 1:
+        if len({tasks[number] for number in kinds}) > 1:
             self._episode.metadata["tasks"] = [text for text, _ in groupby(texts)]
         self._notes.kept("task_index", f"signal/{name}")
 
