@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 _OPEN_TABLES: Final = 1
 _OPEN_VIDEOS: Final = 16
 _SMALL: Final = 1 << 16
+_MOST_TOLD: Final = 5
 # Times are 32-bit seconds: an hour at 30 Hz is exact to a tenth of a millisecond.
 _TOLERANCE_S: Final = 2e-4
 # Decoders scale 12 bits to 16.
@@ -140,6 +141,11 @@ class LeRobotReader(DatasetReader):
             notes.kept("stats", "metadata/statistics")
         for name in self._meta.unread:
             notes.dropped(name, "it is about the dataset, and episodes do not have it")
+        if self._meta.unused_tasks:
+            told = ", ".join(map(repr, self._meta.unused_tasks[:_MOST_TOLD]))
+            more = len(self._meta.unused_tasks) - _MOST_TOLD
+            told += f" and {more} more" if more > 0 else ""
+            notes.dropped("tasks", f"no episode has the tasks {told}")
         split = split_of(self._info.fields.get("splits"), entry.number)
         if split:
             found["split"] = split
