@@ -208,6 +208,8 @@ class Topic:
             notes.reordered(self.name, "messages sorted by log time, which ran backwards")
         if getattr(self._decode, "has_replaced_text", False):
             notes.cast(self.name, "text", "UTF-8", "bytes that are not UTF-8 were replaced")
+        if getattr(self._decode, "has_unknown_fields", False):
+            notes.dropped(self.name, "fields of its messages that their schema does not have")
         self._flush()
         self._merge_empty_lists()
         special = getattr(self, f"_{self.kind}", None) if self.kind else None
