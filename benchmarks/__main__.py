@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 ALL = (
     *("fetch", "open", "raw", "zstd"),
     *("episode_read", "episode_write", "episode_windows", "episode_small", "recording"),
-    *("packs", "dataset", "training_windows", "training_samples", "remote", "convert", "engines"),
+    *("packs", "dataset", "training_windows", "training_samples", "remote"),
+    *("convert", "convert_many", "video", "engines"),
 )
 RESULTS = Path(__file__).with_name("RESULTS.md")
 

@@ -120,6 +120,16 @@ def d4rl(folder: Path) -> Path:
     return path
 
 
+def d4rl_by_episode(path: Path) -> int:
+    """The rows of each episode, read one episode after the other."""
+    total = 0
+    with h5py.File(path) as file:
+        is_last = file["terminals"][:] | file["timeouts"][:]
+        for start, stop in pairwise([0, *(np.flatnonzero(is_last) + 1).tolist()]):
+            total += sum(file[name][start:stop].nbytes for name in file)
+    return total
+
+
 def aloha(folder: Path) -> Path:
     path = folder / "aloha"
     path.mkdir()
@@ -197,7 +207,13 @@ def tensordict(folder: Path) -> Path:
         "pixels": np.concatenate([ep.observations["rgb"].data[:-1] for ep in eps]),
         "action": np.concatenate([ep.actions["action"].data for ep in eps]),
     }
-    after = {"reward": np.zeros((rows, 1), "f4"), "done": ends, "terminated": ends}
+    after = {
+        "observation": np.concatenate([ep.observations["state"].data[1:] for ep in eps]),
+        "pixels": np.concatenate([ep.observations["rgb"].data[1:] for ep in eps]),
+        "reward": np.zeros((rows, 1), "f4"),
+        "done": ends,
+        "terminated": ends,
+    }
     for where, group in ((path, arrays), (path / "next", after)):
         where.mkdir(exist_ok=True)
         meta: dict[str, Any] = {
@@ -220,8 +236,17 @@ def tensordict(folder: Path) -> Path:
     return path
 
 
-def raw_files(path: Path) -> int:
-    return sum(np.fromfile(file, np.uint8).nbytes for file in path.rglob("*.memmap"))
+def raw_tensordict(path: Path) -> int:
+    """A copy in memory of each episode, which ends where `done` is set."""
+    from tensordict import TensorDict
+
+    steps = TensorDict.load_memmap(path)
+    is_last = steps["next", "done"].numpy().ravel()
+    total = 0
+    for start, stop in pairwise([0, *(np.flatnonzero(is_last) + 1).tolist()]):
+        copied = steps[start:stop].clone()
+        total += sum(copied[key].nbytes for key in copied.keys(True, True))
+    return total
 
 
 def raw_parquet(path: Path) -> int:
@@ -525,22 +550,28 @@ def _write_bytes(path: Path, data: bytes) -> None:
 
 SOURCES: dict[str, Source] = {
     "Minari": ("minari", written("minari"), raw_hdf5),
-    "robomimic": ("robomimic", written("robomimic", ".hdf5"), raw_hdf5),
+    "robomimic, not compressed": ("robomimic", written("robomimic", ".hdf5"), raw_hdf5),
     "robomimic, gzip": ("robomimic", compressed(written("robomimic", ".hdf5")), raw_hdf5),
     "ManiSkill": ("maniskill", maniskill, raw_hdf5),
-    "ALOHA": ("aloha", aloha, raw_hdf5),
-    "D4RL": ("d4rl", d4rl, raw_hdf5),
-    # As the scripts of D4RL write it.
-    "D4RL, gzip": ("d4rl", compressed(d4rl), raw_hdf5),
+    "ALOHA, not compressed": ("aloha", aloha, raw_hdf5),
+    # With gzip, as the scripts of D4RL write it.
+    "D4RL, gzip": ("d4rl", compressed(d4rl), d4rl_by_episode),
+    "D4RL, gzip, one bulk read": ("d4rl", compressed(d4rl), raw_hdf5),
+    "D4RL, not compressed": ("d4rl", d4rl, d4rl_by_episode),
+    "D4RL, not compressed, one bulk read": ("d4rl", d4rl, raw_hdf5),
     "HDF5 with a mapping": ("hdf5", any_hdf5, raw_hdf5),
     "Zarr": ("zarr", written("zarr", ".zarr"), raw_zarr),
     "NPZ": ("npz", written("npz"), raw_npz),
     "DreamerV3": ("dreamer", written("dreamer"), raw_npz),
-    "TensorDict": ("tensordict", tensordict, raw_files),
+    "TensorDict": ("tensordict", tensordict, raw_tensordict),
     "LeRobot without cameras": ("lerobot", written("lerobot", side=0), raw_lerobot),
-    # Against less than what episodes hold: no tasks, statistics and facts.
-    "LeRobot, only data/": ("lerobot", written("lerobot", side=0), raw_parquet),
-    "Parquet": ("table", written("table", ".parquet", side=0), raw_parquet),
+    # Less than what episodes hold: no tasks, statistics and facts.
+    "LeRobot without cameras, one bulk read of data/": (
+        "lerobot",
+        written("lerobot", side=0),
+        raw_parquet,
+    ),
+    "Parquet without pictures": ("table", written("table", ".parquet", side=0), raw_parquet),
     "RLDS": ("rlds", written("rlds"), raw_records),
     "MCAP, JSON": ("mcap", mcap_json, raw_mcap(json.loads)),
     "MCAP, protobuf": ("mcap", mcap_protobuf, positions_of_protobuf),
@@ -548,3 +579,7 @@ SOURCES: dict[str, Source] = {
     "ROS 2 bag": ("rosbag", rosbag, raw_bag),
 }
 """By title: the format, how to make a dataset, and how to read all of it with the library that it belongs to."""
+BULK = frozenset(title for title in SOURCES if "one bulk read" in title)
+"""Rows whose raw side reads other things than episodes: they are shown, and have no goal."""
+NEEDS = {"TensorDict": ("tensordict",)}
+"""By title, packages that not everybody has."""

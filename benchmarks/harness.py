@@ -43,6 +43,11 @@ class Table:
         """A median with its unit."""
         return show(median) if self.unit == "time" else f"{median / 1e6:.1f} MB"
 
+    def reaches(self, goal: Goal) -> bool:
+        """Whether a contender is as good as it should be."""
+        mine = self.medians[goal.contender]
+        return mine / (1 if goal.baseline is None else self.medians[goal.baseline]) <= goal.at_most
+
     def verdicts(self) -> list[tuple[str, bool]]:
         """One line for each goal, and whether it was reached."""
         lines = []
@@ -50,7 +55,7 @@ class Table:
             mine = self.medians[goal.contender]
             if goal.baseline is None:
                 text = f"{goal.contender}: {show(mine)} (goal: under {show(goal.at_most)})"
-                lines.append((text, mine <= goal.at_most))
+                lines.append((text, self.reaches(goal)))
                 continue
             other = self.medians[goal.baseline]
             if goal.at_most >= 1 or self.unit == "bytes":
@@ -61,7 +66,7 @@ class Table:
             else:
                 text = f"{goal.contender} is {other / mine:.2f}× as fast as {goal.baseline}"
                 text += f" (goal: at least {1 / goal.at_most:.2f}×)"
-            lines.append((text, mine / other <= goal.at_most))
+            lines.append((text, self.reaches(goal)))
         return lines
 
     def markdown(self) -> str:
@@ -75,6 +80,23 @@ class Table:
         ]
         lines += ["", *(f"- {'✓' if good else '✗'} {text}" for text, good in self.verdicts()), ""]
         return "\n".join(lines)
+
+
+class Shares(Table):
+    """Many contenders, each beside its own baseline, which is called `<contender>, raw`."""
+
+    def markdown(self) -> str:
+        lines = [f"### {self.title}", "", self.note, ""]
+        lines += ["| | ours | raw | share of raw speed |", "|---|---:|---:|---:|"]
+        missed = {goal.contender for goal in self.goals if not self.reaches(goal)}
+        for name, mine in self.medians.items():
+            raw = self.medians.get(f"{name}, raw")
+            if raw is not None:
+                mark = "✗ " if name in missed else ""
+                lines.append(
+                    f"| {name} | {self.show(mine)} | {self.show(raw)} | {mark}{raw / mine:.2f} |"
+                )
+        return "\n".join([*lines, ""])
 
 
 def compare(

@@ -249,13 +249,18 @@ def test_large_columns_are_read_when_they_are_used(
     )
     reader = opened(tmp_path / "d")
     read_columns: list[str] = []
-    plain = _tables.DataFile.read
 
-    def watched(self: Any, columns: Any, start: int, stop: int) -> Any:  # noqa: ANN401 - of pyarrow
-        read_columns.extend(columns)
-        return plain(self, columns, start, stop)
+    def watched(method: str) -> Any:  # noqa: ANN401 - a method
+        plain = getattr(_tables.DataFile, method)
 
-    monkeypatch.setattr(_tables.DataFile, "read", watched)
+        def call(self: Any, columns: Any, start: int, stop: int) -> Any:  # noqa: ANN401 - of pyarrow
+            read_columns.extend(columns)
+            return plain(self, columns, start, stop)
+
+        return call
+
+    for method in ("read", "arrays"):
+        monkeypatch.setattr(_tables.DataFile, method, watched(method))
     channel = reader.read(0, Notes()).observations["large"]
     assert "observation.small" in read_columns
     assert "observation.large" not in read_columns
@@ -265,6 +270,24 @@ def test_large_columns_are_read_when_they_are_used(
     reader.close()
     with pytest.raises(Closed):
         other[0:1]
+
+
+def test_a_missing_number_is_the_fault_of_its_episode_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    values = np.arange(12, dtype=np.float32).reshape(6, 2)
+    write([Episode(f"ep_{n}", observations={"state": values}) for n in range(3)], folder, "lerobot")
+
+    def without_one(table: Any) -> Any:  # noqa: ANN401 - of pyarrow
+        numbers = table.column("timestamp").to_pylist()
+        numbers[8] = None
+        place = table.schema.get_field_index("timestamp")
+        return table.set_column(place, "timestamp", pa.array(numbers, pa.float32()))
+
+    rewrite(folder / "data/chunk-000/file-000.parquet", without_one, row_group_size=6)
+    reader = opened(folder)
+    assert [reader.read(n, Notes()).length for n in (0, 2)] == [6, 6]
+    with pytest.raises(BadValue, match="a number is missing"):
+        reader.read(1, Notes())
 
 
 def test_damaged_rows_leave_those_of_other_episodes(tmp_path: Path) -> None:
@@ -475,6 +498,26 @@ def test_files_and_sound_that_are_not_read_are_noted(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("version", ["v21", "v3"])
+def test_tasks_that_no_episode_has_are_noted(tmp_path: Path, version: str) -> None:
+    folder = unpacked(tmp_path, version)
+    if version == "v21":
+        path = folder / "meta/tasks.jsonl"
+        path.write_text(path.read_text() + json.dumps({"task_index": 77, "task": "juggle"}) + "\n")
+    else:
+
+        def with_one_more(table: Any) -> Any:  # noqa: ANN401 - of pyarrow
+            (text,) = (name for name in table.schema.names if name != "task_index")
+            rows = {"task_index": [77], text: ["juggle"]}
+            return pa.concat_tables(
+                [table, pa.table(rows).select(table.schema.names).cast(table.schema)]
+            )
+
+        rewrite(folder / "meta/tasks.parquet", with_one_more)
+    for episode in all_of(folder):
+        assert "dropped tasks: no episode has the tasks 'juggle'" in map(str, episode.changes)
+
+
 def test_pixels_become_video_and_each_episode_finds_its_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -673,6 +716,34 @@ def test_a_link_out_of_the_dataset_is_not_followed(tmp_path: Path) -> None:
     os.symlink(tmp_path / "elsewhere.parquet", file)
     with pytest.raises(UnsafePath):
         opened(folder).read(0, Notes())
+
+
+def test_a_snapshot_of_the_hub_is_read_through_its_links_to_blobs(tmp_path: Path) -> None:
+    plain = unpacked(tmp_path, "v3")
+    cache = tmp_path / "datasets--lerobot--toy"
+    snapshot, blobs = cache / "snapshots" / "0123abcd", cache / "blobs"
+    blobs.mkdir(parents=True)
+    for number, file in enumerate(sorted(path for path in plain.rglob("*") if path.is_file())):
+        link = snapshot / file.relative_to(plain)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, blobs / f"{number:040x}")
+        link.symlink_to(os.path.relpath(blobs / f"{number:040x}", link.parent))
+    assert [each.id for each in all_of(snapshot)] == [each.id for each in all_of(plain)]
+    # Nothing else beside the snapshot, and no folder that only poses as the one with its files.
+    link = snapshot / "data/chunk-000/file-000.parquet"
+    target = link.resolve()
+    for elsewhere in (cache / "other", tmp_path / "secret"):
+        link.unlink()
+        shutil.copy(target, elsewhere)
+        link.symlink_to(elsewhere)
+        with pytest.raises(UnsafePath, match="cp -rL"):
+            opened(snapshot).read(0, Notes())
+    link.unlink()
+    link.symlink_to(target)
+    blobs.rename(tmp_path / "away")
+    blobs.symlink_to(tmp_path / "away")
+    with pytest.raises(UnsafePath):
+        opened(snapshot).read(0, Notes())
 
 
 @pytest.mark.parametrize(

@@ -269,9 +269,9 @@ def test_rewards_and_ends_in_columns_of_one_number_are_rewards_and_ends(tmp_path
     assert {change.field for change in ep.lost} == {"rewards", "dones"}
 
 
-@pytest.mark.parametrize("form", ["npz", "table"])
+@pytest.mark.parametrize("form", ["npz", "table", "robomimic", "zarr", "dreamer"])
 def test_cameras_that_are_encoded_are_written_as_pixels(tmp_path: Path, form: str) -> None:
-    pytest.importorskip("pyarrow")
+    pytest.importorskip({"table": "pyarrow", "robomimic": "h5py", "zarr": "zarr"}.get(form, "PIL"))
     image = pytest.importorskip("PIL.Image")
     out = io.BytesIO()
     image.new("RGB", (8, 6), (9, 0, 255)).save(out, "JPEG")
@@ -279,14 +279,15 @@ def test_cameras_that_are_encoded_are_written_as_pixels(tmp_path: Path, form: st
         [out.getvalue()] * 4, "image/jpeg", (6, 8, 3), lossy={"codec": "jpeg"}
     )
     episode = Episode("e", observations={"cam": camera}, actions={"action": np.zeros((4, 2))})
-    path = tmp_path / ("out" if form == "npz" else "out.parquet")
+    path = tmp_path / ("out.parquet" if form == "table" else "out")
     report = write([episode], path, form)
     assert [change.field for change, _ in report.of_kind("decoded")] == ["signal/cam"]
     (back,) = read(path)
     found = back.observations["cam"]
     assert type(found) is Channel
-    assert np.array_equal(found.data, camera.data)
-    assert found.lossy == camera.lossy
+    assert np.array_equal(found.data[:4], camera.data)
+    if form in ("npz", "table", "zarr"):
+        assert found.lossy == camera.lossy
 
 
 @pytest.mark.parametrize(

@@ -387,6 +387,19 @@ def test_datasets_without_values_and_names_of_numbers_are_noted(tmp_path: Path) 
     }
 
 
+def test_what_masks_say_besides_their_demos_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "demo.hdf5"
+    with h5py.File(path, "w") as file:
+        file["data/demo_0/actions"] = np.zeros((3, 2))
+        file["mask/train"] = np.array(["demo_0"], dtype="S")
+        file["mask/train"].attrs["ratio"] = 0.9
+        file["mask"].attrs["seed"] = 4
+    (episode,) = wshard.convert.read(path)
+    assert {"dropped mask attributes: seed", "dropped mask/train attributes: ratio"} <= set(
+        map(str, episode.lost)
+    )
+
+
 def test_facts_that_differ_between_episodes_are_noted(tmp_path: Path) -> None:
     episodes = [any_episode(), any_episode()]
     episodes[1].env_id = "Other-v1"

@@ -169,14 +169,50 @@ def test_an_old_bag_without_definitions_is_read_as_humble_defines_its_messages(
     assert any(found.kind == "filled" and "Imu" in found.field for found in notes.changes)
 
 
-def test_a_type_that_is_defined_nowhere_is_named(tmp_path: Path) -> None:
-    path = ros2_bag(tmp_path / "a", robot_messages(HUMBLE.types), "SQLITE3")
+def test_a_topic_whose_type_is_defined_nowhere_keeps_its_bytes_and_the_others_are_read(
+    tmp_path: Path,
+) -> None:
+    messages = robot_messages(HUMBLE.types)
+    path = ros2_bag(tmp_path / "a", messages, "SQLITE3")
     change(
         path, "DROP TABLE message_definitions", "UPDATE topics SET type = 'my/msg/Own' WHERE id = 1"
     )
-    with pytest.raises(BadMetadata, match="my/msg/Own") as found:
-        one(path)
-    assert "rosbags-convert" in str(found.value)
+    episode = one(path)
+    topic = messages[0][0]
+    (lost,) = [change for change in episode.lost if change.field == topic]
+    assert "my/msg/Own" in lost.detail
+    assert "rosbags-convert" in lost.detail
+    kept = episode.observations[topic.strip("/")]
+    first = next(message for name, _, message in messages if name == topic)
+    stored = bytes(HUMBLE.serialize_cdr(first, first.__msgtype__))
+    assert bytes(kept.data[0]) == stored
+    others = {one["topic"] for one in episode.metadata["rosbag"]["channels"]} - {topic}
+    assert others
+    assert all(
+        any(name.startswith(other.strip("/")) for name in episode.observations) for other in others
+    )
+    # MCAP has no place for messages of an unknown type.
+    report = write([episode], tmp_path / "out.mcap", "mcap")
+    assert topic in [change.field for change, _ in report.of_kind("dropped")]
+    (back,) = read(tmp_path / "out.mcap")
+    assert len(back.observations) > 1
+
+
+@pytest.mark.parametrize("definition", ["other/Thing thing\n", "this is not a definition (("])
+def test_an_mcap_file_that_leaves_out_a_definition_goes_out_as_it_was(
+    tmp_path: Path, definition: str
+) -> None:
+    path = tmp_path / "own.mcap"
+    writer = pytest.importorskip("mcap.writer").Writer(str(path))
+    writer.start()
+    schema = writer.register_schema("my/msg/Own", "ros2msg", definition.encode())
+    channel = writer.register_channel("/own", "cdr", schema)
+    writer.add_message(channel, 5, b"\0\1\0\0abc", 5)
+    writer.finish()
+    for source, target in ((path, tmp_path / "a.mcap"), (tmp_path / "a.mcap", tmp_path / "b.mcap")):
+        (episode,) = read(source)
+        assert bytes(episode.observations["own"].data[0]) == b"\0\1\0\0abc"
+        write([episode], target, "mcap")
 
 
 ENDLESS = """

@@ -39,6 +39,7 @@ __all__ = [
     "drop_video_fields",
     "image_type",
     "least_bytes",
+    "note_pixels",
     "picture_channel",
     "picture_files",
     "picture_head",
@@ -360,6 +361,12 @@ def drop_video_fields(fields: dict[str, Any], channel: Channel, field: str, note
     if isinstance(channel, VideoChannel):
         for key in _OF_VIDEO:
             fields.pop(key, None)
+        note_pixels(channel, field, notes)
+
+
+def note_pixels(channel: Channel, field: str, notes: Notes) -> None:
+    """Notes that a channel is written as pixels, if it is video."""
+    if isinstance(channel, VideoChannel):
         notes.decoded(field, f"{channel.codec} to pixels")
 
 

@@ -46,7 +46,7 @@ from wshard._channels import Channel, RaggedChannel
 from wshard._episode import Episode
 from wshard._lanes import TICKS, block_name
 from wshard._values import DType
-from wshard.convert._arrays import PartOfRows, channel_facts, splits
+from wshard.convert._arrays import PartOfRows, channel_facts, note_pixels, splits
 from wshard.convert._fields import note_ambiguous, prediction_address
 from wshard.convert._hdf5 import as_json_value
 from wshard.convert._model import DatasetReader, DatasetWriter
@@ -485,6 +485,7 @@ class DreamerWriter(DatasetWriter):
                 note_ambiguous(address, notes)
             columns[key] = DreamerColumn(part, after=after)
             notes.kept(block, key)
+            note_pixels(part, block, notes)
             if known := channel_facts(part).keys() - {"modality"}:
                 notes.dropped(f"{block}, {', '.join(sorted(known))}", _NO_METADATA)
         rewards = episode.rewards

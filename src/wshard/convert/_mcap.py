@@ -62,7 +62,7 @@ from wshard.convert._model import (
 )
 from wshard.convert._per_file import next_path, stem
 from wshard.convert._protobuf import ProtobufDecoder
-from wshard.convert._ros import RosDecoder, definitions
+from wshard.convert._ros import definitions, ros_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -193,7 +193,7 @@ def decoder_for(
         except UnicodeDecodeError:
             raise BadMetadata("a schema is not UTF-8", path=path, entry=schema.name) from None
         types = definitions(schema.name, schema.encoding, text, path)
-        return RosDecoder(schema.name, types, is_cdr=encoding == "cdr", path=path)
+        return ros_decoder(topic, schema.name, types, path, notes, is_cdr=encoding == "cdr")
     notes.kept(topic, f"the bytes of its messages, because the encoding {encoding!r} is not known")
     return RawDecoder()
 
@@ -209,8 +209,8 @@ def described(file: McapFile, topics: Mapping[Any, Topic]) -> list[dict[str, Any
         found_topic = topics.get((topic, encoding, schema))
         if found_topic is None or number not in found_topic.channels:
             one["is_empty"] = True
-        elif "group" in found_topic.origin:
-            one["group"] = found_topic.origin["group"]
+        else:
+            one |= found_topic.facts
         if schema is not None:
             one["schema"] = {"name": schema.name, "encoding": schema.encoding}
             try:
@@ -539,17 +539,20 @@ class _EpisodeWriter:
         """Makes messages of the channels that came from one topic."""
         encoding = known[0]["encoding"]
         name, kind, text = schema_of(known[0])
+        is_raw = known[0].get("is_raw") is True or encoding not in _DECODED
+        if is_raw and encoding in _DECODED and not text:
+            self._notes.dropped(topic, f"nothing defines the type of its messages, {name}")
+            return
         if made.form:
             schema = SCHEMAS[made.form]
             name, kind, text = schema["title"], "jsonschema", json.dumps(schema).encode()
-        elif encoding in _DECODED and encoding != "json":
+        elif not is_raw and encoding != "json":
             kind, text = "jsonschema", json.dumps(schema_of_fields(name, channels)).encode()
-        if encoding in _DECODED:
+        if not is_raw:
             if encoding != "json":
                 self._notes.cast(topic, f"messages in {encoding}", "messages in JSON")
             known = [{**one, "encoding": "json"} for one in known]
         numbers = {one["id"]: self._channel(topic, name, kind, text, one) for one in known}
-        is_raw = encoding not in _DECODED
         self._streams.append(self._foreign_messages(topic, numbers, made, is_raw=is_raw))
         for channel in channels:
             self._note_decoded(f"signal/{channel.name}", channel, made.form)

@@ -10,7 +10,7 @@ import numpy as np
 from wshard._channels import Channel, Modality, RaggedChannel, TextChannel
 from wshard._video_codec import is_keyframe
 from wshard.convert._arrays import EncodedFrames, channel_of
-from wshard.convert._json_messages import JsonDecoder, WholeJson
+from wshard.convert._json_messages import JsonDecoder, RawDecoder, WholeJson
 from wshard.convert._message_columns import (
     EXACT,
     TIMES,
@@ -85,6 +85,7 @@ class Topic:
         """What each of its channels says about where it comes from."""
         self._path = path
         self._decode = decode
+        self._is_raw = isinstance(decode, RawDecoder)
         self._data = data
         self.log_times = array("q")
         self.publish_times = array("q")
@@ -92,13 +93,19 @@ class Topic:
         self.channels = array("L")
         self._places = array("q")
         self.fields: dict[Path, Field] = {}
-        self.kind = KINDS.get(schema.replace("/msg/", "/"), "")
+        self.kind = "" if self._is_raw else KINDS.get(schema.replace("/msg/", "/"), "")
         self._pictures: set[PictureForm] = set()
         self._keyframes: list[bool] = []
         self._rows: list[Any] = []
         self._row_bytes = 0
         self._given = 0
         self._decodes_video = False
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the description of its channels says besides: for the way back."""
+        found = {"group": self.origin["group"]} if "group" in self.origin else {}
+        return {**found, "is_raw": True} if self._is_raw else found
 
     def add(
         self, channel: int, sequence: int, log: int, publish: int, data: memoryview, place: Place
@@ -201,6 +208,8 @@ class Topic:
             notes.reordered(self.name, "messages sorted by log time, which ran backwards")
         if getattr(self._decode, "has_replaced_text", False):
             notes.cast(self.name, "text", "UTF-8", "bytes that are not UTF-8 were replaced")
+        if getattr(self._decode, "has_unknown_fields", False):
+            notes.dropped(self.name, "fields of its messages that their schema does not have")
         self._flush()
         self._merge_empty_lists()
         special = getattr(self, f"_{self.kind}", None) if self.kind else None

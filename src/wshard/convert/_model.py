@@ -383,14 +383,35 @@ def check_options(options: ReadOptions | WriteOptions) -> None:
 
 
 def inside(folder: str | Path, relative: str, *, what: str) -> str:
-    """A path below a folder, as a file of the dataset states it; refuses one that leads elsewhere."""
+    """A path below a folder, as a file of the dataset states it; refuses one that leads elsewhere.
+
+    Snapshots in the cache of the Hugging Face Hub are links to files in a folder `blobs` beside them, which are allowed.
+    """
     root = os.path.realpath(folder)
     try:
         path = os.path.realpath(os.path.join(root, relative))
     except ValueError:  # a zero byte, or half of a character
         path = os.path.dirname(root)
-    if os.path.isabs(relative) or os.path.commonpath([root, path]) != root:
+    allowed = (root, *_blobs_of(root))
+    if os.path.isabs(relative) or not any(
+        os.path.commonpath([one, path]) == one for one in allowed
+    ):
         from shard_format.errors import UnsafePath
 
-        raise UnsafePath(f"{what} leads out of the dataset", path=os.fspath(folder), found=relative)
+        raise UnsafePath(
+            f"{what} leads out of the dataset",
+            path=os.fspath(folder),
+            found=relative,
+            hint="if it is a link to a file that you trust, copy the dataset with: cp -rL",
+        )
     return path
+
+
+def _blobs_of(root: str) -> list[str]:
+    """Where the files of a snapshot of the Hub are: `<cache>/datasets--<name>/blobs` for `…/snapshots/<revision>`."""
+    parts = root.split(os.sep)
+    return [
+        os.sep.join([*parts[:place], "blobs"])
+        for place in range(1, len(parts) - 1)
+        if parts[place] == "snapshots" and parts[place - 1].startswith("datasets--")
+    ]

@@ -38,6 +38,8 @@ class ProtobufDecoder:
         to_json = require("google.protobuf.json_format", "mcap")
         self._errors = (require("google.protobuf.message", "mcap").Error, to_json.Error)
         self._to_json = to_json.MessageToJson
+        self._unknown_fields = require("google.protobuf.unknown_fields", "mcap").UnknownFieldSet
+        self.has_unknown_fields = False
         self._name = name
         self._path = path
         self.types: dict[Path, np.dtype[Any]] = {}
@@ -109,9 +111,20 @@ class ProtobufDecoder:
 
     def parse(self, data: memoryview) -> Any:  # noqa: ANN401 - of protobuf
         try:
-            return self._class.FromString(bytes(data))
+            message = self._class.FromString(bytes(data))
         except (*self._errors, RecursionError) as error:
             raise self._error(error) from None
+        if not self.has_unknown_fields:
+            self.has_unknown_fields = self._is_more(message, len(data))
+        return message
+
+    def _is_more(self, message: Any, size: int) -> bool:  # noqa: ANN401 - of protobuf
+        """Whether a message has fields that its type does not have."""
+        if size > _LARGE:  # a picture: finding its size would copy it
+            return len(self._unknown_fields(message)) > 0
+        size = message.ByteSize()
+        message.DiscardUnknownFields()
+        return bool(message.ByteSize() < size)
 
     def columns(
         self, messages: Sequence[Any], only: Path | None = None
@@ -238,6 +251,7 @@ def _leaf(name: str, kind: str, what: Any, has_presence: bool) -> Any:  # noqa: 
     return ((None, name), what, ()) if kind == "value" and not has_presence else None
 
 
+_LARGE: Final = 1 << 16
 _U8: Final = np.dtype(np.uint8)
 _TIME_TYPES: Final = ("google.protobuf.Timestamp", "google.protobuf.Duration")
 _JSON_TYPES: Final = tuple(f"google.protobuf.{name}" for name in ("Struct", "Value", "ListValue"))

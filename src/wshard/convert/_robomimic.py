@@ -41,8 +41,15 @@ from wshard._lanes import (
 )
 from wshard._metadata import Timebase
 from wshard._values import DType
-from wshard.convert._arrays import channel_of, text_channel
-from wshard.convert._groups import Parts, count_steps, member_group, note_leftovers, picture
+from wshard.convert._arrays import channel_of, note_pixels, text_channel
+from wshard.convert._groups import (
+    Parts,
+    count_steps,
+    member_group,
+    note_attributes,
+    note_leftovers,
+    picture,
+)
 from wshard.convert._hdf5 import (
     as_json_value,
     contents,
@@ -56,7 +63,7 @@ from wshard.convert._hdf5 import (
     rows_channel,
 )
 from wshard.convert._hdf5_target import Hdf5Target
-from wshard.convert._model import DatasetReader, DatasetWriter
+from wshard.convert._model import DatasetReader, DatasetWriter, Notes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,7 +73,7 @@ if TYPE_CHECKING:
     from wshard._lanes import Address
     from wshard.convert._arrays import ForeignRows
     from wshard.convert._hdf5 import DatasetRows
-    from wshard.convert._model import Notes, Probe, ReadOptions, WriteOptions
+    from wshard.convert._model import Probe, ReadOptions, WriteOptions
 
 _DEMO: Final = re.compile(r"demo_[0-9]+")
 _PIECE: Final = 8 << 20
@@ -112,6 +119,7 @@ class RobomimicReader(DatasetReader):
         super().__init__(path, options)
         self._file = open_hdf5(path)
         self._memory: dict[WithLast, NDArray[Any]] = {}
+        self._of_masks = Notes()
         try:
             with reading(path, "data"):
                 self._data = member_group(self._file, "data")
@@ -141,7 +149,10 @@ class RobomimicReader(DatasetReader):
         if not has_member(self._file, "mask"):
             return {}
         masks: dict[str, list[str]] = {}
-        for name, dataset in datasets(member_group(self._file, "mask")):
+        group = member_group(self._file, "mask")
+        note_attributes("mask", group.id, self._of_masks)
+        for name, dataset in datasets(group):
+            note_attributes(f"mask/{name}", dataset.id, self._of_masks)
             if not is_text(dataset) or dataset.ndim != 1:
                 raise BadValue(
                     "a mask is not a list of demos", path=self.path, entry=f"mask/{name}"
@@ -195,6 +206,8 @@ class RobomimicReader(DatasetReader):
         inner = note_leftovers(there, notes)
         for field, why in self._unusual.items():
             notes.dropped(field, why)
+        for change in self._of_masks.changes:
+            notes.add(change)
         parts, paths, own = Parts(episode, notes, self.path), dict[str, str](), dict[str, Any]()
         own["dones"] = self._add_ends(episode, found, notes)
         folded = self._fold(parts, found, episode.length)
@@ -644,6 +657,7 @@ class DemoWriter:
             notes.dropped(block, "steps have different numbers of items")
         else:
             self._note_description(block, channel)
+            note_pixels(channel, block, notes)
             self._write_steps(lane, block, channel)
 
     def _is_task(self, channel: TextChannel) -> bool:
@@ -736,6 +750,7 @@ class DemoWriter:
             self._demo.create_dataset(free_path(self._demo, path), data=part.data[0])
             self._notes.kept(name, path)
         else:
+            note_pixels(part, name, self._notes)
             self._store(path, part, name)
 
     def _write_text(self, path: str, texts: Any, source: str) -> None:  # noqa: ANN401 - a string or a list

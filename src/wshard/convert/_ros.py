@@ -13,14 +13,16 @@ import numpy as np
 
 from shard_format.errors import BadMetadata, BadValue, LimitExceeded
 from shard_format.extras import require
+from wshard.convert._json_messages import RawDecoder
 from wshard.convert._message_columns import VECTORS, ArrayColumn, Json, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from wshard.convert._message_columns import Column, Path, Value
+    from wshard.convert._message_columns import Column, MessageDecoder, Path, Value
+    from wshard.convert._model import Notes
 
-__all__ = ["RosDecoder", "definitions", "humble_definitions"]
+__all__ = ["RosDecoder", "definitions", "humble_definitions", "ros_decoder"]
 
 Definitions: TypeAlias = "Mapping[str, Any]"
 """By the name of a message type: its constants and its fields, as `rosbags` has them."""
@@ -50,6 +52,10 @@ _LARGE: Final = 1 << 16
 _SMALL: Final = 1 << 12
 _MOST_TEXT: Final = 4 << 20
 _DUMMY: Final = "structure_needs_at_least_one_member"
+
+
+class UnknownType(BadMetadata):
+    """A message type that nothing defines."""
 
 
 def definitions(name: str, encoding: str, text: str, path: str) -> Definitions:
@@ -187,6 +193,17 @@ class _Layout:
         return last
 
 
+def ros_decoder(
+    topic: str, kind: str, types: Definitions, path: str, notes: Notes, *, is_cdr: bool
+) -> MessageDecoder:
+    """What decodes the messages of a topic; a type that nothing defines leaves their bytes as they are, with a note."""
+    try:
+        return RosDecoder(kind, types, is_cdr=is_cdr, path=path)
+    except UnknownType as error:
+        notes.cast(topic, f"messages of {kind}", "their bytes", str(error))
+        return RawDecoder()
+
+
 class RosDecoder:
     """Decodes the messages of one type.
 
@@ -219,7 +236,7 @@ class RosDecoder:
 
     def _fields(self, name: str, types: Definitions, above: tuple[str, ...]) -> list[Any]:
         if name not in types:
-            raise BadMetadata(
+            raise UnknownType(
                 "the definition of a message type is missing",
                 path=self._path,
                 entry=self._name,

@@ -35,12 +35,13 @@ from wshard.convert._mcap_file import ChunkedFile, McapFile, MessageFile, decomp
 from wshard.convert._messages import FieldNames, Places, Topic
 from wshard.convert._model import DatasetReader, Notes, Probe, ReadOptions, inside
 from wshard.convert._per_file import stem
-from wshard.convert._ros import RosDecoder, definitions, humble_definitions
+from wshard.convert._ros import definitions, humble_definitions, ros_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from wshard.convert._mcap_file import Message, Place
+    from wshard.convert._message_columns import MessageDecoder
 
 __all__ = ["RosbagReader", "recognises"]
 
@@ -147,7 +148,7 @@ class RosbagReader(DatasetReader):
             topic = topics.get(key)
             if topic is None:
                 types = definitions(one["type"], "ros1msg", one["message_definition"], path)
-                decode = RosDecoder(one["type"], types, is_cdr=False, path=path)
+                decode = ros_decoder(one["topic"], one["type"], types, path, notes, is_cdr=False)
                 group = sum(other[0] == one["topic"] for other in topics)
                 topic = topics[key] = Topic(one["topic"], one["type"], decode, file.data, path)
                 if group:  # the same topic with messages of another type
@@ -160,8 +161,8 @@ class RosbagReader(DatasetReader):
             known: dict[str, Any] = {"topic": one.pop("topic"), "encoding": "ros1", "id": number}
             if found is None or number not in found.channels:
                 known["is_empty"] = True
-            elif "group" in found.origin:
-                known["group"] = found.origin["group"]
+            else:
+                known |= found.facts
             text = one.pop("message_definition")
             schema = {"name": one.pop("type"), "encoding": "ros1msg", "text": text}
             channels.append({**known, "schema": schema, "metadata": one})
@@ -269,14 +270,16 @@ class RosbagReader(DatasetReader):
             for channel, sequence, log, publish, data, place in file.messages():
                 topic = by_id.get(channel)
                 if topic is None:
-                    name, kind, encoding = file.topics[channel]
+                    name, kind, _ = file.topics[channel]
                     if (name, kind) not in topics:
-                        decode = self._decoder(file, kind, encoding, notes)
+                        decode = self._decoder(file, channel, notes)
                         group = sum(other == name for other, _ in topics)
-                        topics[name, kind] = Topic(name, kind, decode, places.data, file.path)
-                        channels.append(file.described(channel))
+                        made = topics[name, kind] = Topic(
+                            name, kind, decode, places.data, file.path
+                        )
                         if group:
-                            topics[name, kind].origin["group"] = channels[-1]["group"] = group
+                            made.origin["group"] = group
+                        channels.append({**file.described(channel), **made.facts})
                     topic = by_id[channel] = topics[name, kind]
                 topic.add(0, sequence, log, publish, data, places.place(number, place))
         self._add(topics, episode, notes)
@@ -286,7 +289,8 @@ class RosbagReader(DatasetReader):
                     channels.append({**file.described(number), "is_empty": True})
         episode.metadata["rosbag"] = {"channels": channels}
 
-    def _decoder(self, file: SqliteBag, kind: str, encoding: str, notes: Notes) -> RosDecoder:
+    def _decoder(self, file: SqliteBag, channel: int, notes: Notes) -> MessageDecoder:
+        topic, kind, encoding = file.topics[channel]
         if encoding != "cdr":
             raise BadMetadata(
                 "unknown encoding of messages",
@@ -300,10 +304,11 @@ class RosbagReader(DatasetReader):
             types = definitions(kind, found[0], found[1], file.path)
         else:
             types = humble_definitions()
-            notes.filled(
-                f"definition of {kind}", "the bag has none: read as ROS 2 Humble defines it"
-            )
-        return RosDecoder(kind, types, is_cdr=True, path=file.path)
+            if kind in types:
+                notes.filled(
+                    f"definition of {kind}", "the bag has none: read as ROS 2 Humble defines it"
+                )
+        return ros_decoder(topic, kind, types, file.path, notes, is_cdr=True)
 
 
 def _description(folder: str) -> dict[str, Any]:

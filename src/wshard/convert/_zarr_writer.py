@@ -14,7 +14,7 @@ import numpy as np
 from shard_format.extras import require
 from wshard._channels import Channel, RaggedChannel, TextChannel
 from wshard._values import DType
-from wshard.convert._arrays import CHANNEL_FACTS, channel_facts
+from wshard.convert._arrays import CHANNEL_FACTS, channel_facts, note_pixels
 from wshard.convert._model import DatasetWriter
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ class ZarrWriter(DatasetWriter):
                     name += "_"
                 found[name] = (block, channel)
                 notes.kept(block, name)
+                note_pixels(channel, block, notes)
                 if channel.length > length:
                     notes.dropped(
                         f"{block} after the last step",

@@ -7,6 +7,7 @@ import json
 import marshal
 import os
 from contextlib import closing
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shard_format.cache import BoundedCache
@@ -148,6 +149,20 @@ class Meta:
     def _table(self, path: str) -> DataFile:
         """A table of episodes. One stays open, for the details of its episodes."""
         return self._tables.get_or_make(path, lambda: DataFile(path))
+
+    @cached_property
+    def unused_tasks(self) -> list[str]:
+        """Tasks that no episode has."""
+        if self.is_v3:
+            paths = dict.fromkeys(entry.place[0] for entry in self.entries if entry.place)
+            rows = [row for path in paths for row in self._table(path).rows(["tasks"])]
+        else:
+            rows = [entry.fields for entry in self.entries]
+        told = [row.get("tasks") for row in rows]
+        if not all(isinstance(texts, list) for texts in told):
+            return []  # the dataset does not say it
+        used = {text for texts in told for text in texts if isinstance(text, str)}
+        return [text for text in self.tasks.values() if text not in used]
 
     def details(self, entry: MetaEntry) -> Details:
         """Statistics and other facts about an episode, which are read when it is."""

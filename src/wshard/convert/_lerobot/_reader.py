@@ -37,7 +37,6 @@ from wshard.convert._lerobot._tables import (
     ColumnRows,
     DataFile,
     NumberColumn,
-    as_array,
     pictures_of,
 )
 from wshard.convert._model import DatasetReader
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
 _OPEN_TABLES: Final = 1
 _OPEN_VIDEOS: Final = 16
 _SMALL: Final = 1 << 16
+_MOST_TOLD: Final = 5
 # Times are 32-bit seconds: an hour at 30 Hz is exact to a tenth of a millisecond.
 _TOLERANCE_S: Final = 2e-4
 # Decoders scale 12 bits to 16.
@@ -141,6 +141,11 @@ class LeRobotReader(DatasetReader):
             notes.kept("stats", "metadata/statistics")
         for name in self._meta.unread:
             notes.dropped(name, "it is about the dataset, and episodes do not have it")
+        if self._meta.unused_tasks:
+            told = ", ".join(map(repr, self._meta.unused_tasks[:_MOST_TOLD]))
+            more = len(self._meta.unused_tasks) - _MOST_TOLD
+            told += f" and {more} more" if more > 0 else ""
+            notes.dropped("tasks", f"no episode has the tasks {told}")
         split = split_of(self._info.fields.get("splits"), entry.number)
         if split:
             found["split"] = split
@@ -277,15 +282,18 @@ class _Columns:
             for name in numbers
         }
         # One look at the file for all that is small.
-        small = [name for name in numbers if self._is_small(name, numbers[name], shapes[name])]
-        table = self._file.read(small, self._start, self._stop)
-        given = {name: table.column(name) for name in small}
+        small = {
+            name: shape or ()
+            for name, shape in shapes.items()
+            if self._is_small(name, numbers[name], shape)
+        }
+        given = self._file.arrays(small, self._start, self._stop)
         for name in numbers:
             if name not in DEFAULT_FEATURES:
                 self._add_column(name, numbers[name], shapes[name], given.get(name))
         for name in DEFAULT_FEATURES:
             if name in given:
-                self._add_default(name, self._array(given[name], (), name))
+                self._add_default(name, given[name])
         self._add_success()
 
     def _is_small(
@@ -319,15 +327,12 @@ class _Columns:
         fixed = tuple(size for size in numbers.shape if size is not None)
         return fixed if len(fixed) == len(numbers.shape) else None
 
-    def _array(self, values: Any, shape: tuple[int, ...], name: str) -> NDArray[Any]:  # noqa: ANN401 - of pyarrow
-        return as_array(values, shape, self._file.path, name)
-
     def _add_column(
         self,
         name: str,
         numbers: NumberColumn | None,
         shape: tuple[int, ...] | None,
-        given: Any,  # noqa: ANN401 - of pyarrow
+        given: NDArray[Any] | None,
     ) -> None:
         feature = self._reader.features.get(name)
         address = self._reader.address(name)
@@ -343,7 +348,7 @@ class _Columns:
             rows = ColumnRows(
                 self._file, name, self._start, (self._entry.length, *shape), numbers.dtype
             )
-            values = rows if given is None else self._array(given, shape, name)
+            values = rows if given is None else given
             channel = channel_of(key, values, path=self._file.path, **facts)
         else:
             channel = self._other_channel(name, key, facts, feature, numbers)
@@ -430,7 +435,9 @@ class _Columns:
             put(self._episode, ("signal", "task_index"), Channel("task_index", data=numbers))
             self._notes.kept("task_index", "signal/task_index")
             return
-        unknown = sorted(set(numbers.tolist()).difference(tasks))
+        told = numbers.tolist()
+        kinds = set(told)
+        unknown = sorted(kinds.difference(tasks))
         if unknown:
             raise BadValue(
                 "a task that the dataset does not have",
@@ -439,13 +446,13 @@ class _Columns:
                 expected=f"one of {len(tasks)} tasks",
                 found=unknown[0],
             )
-        texts = [tasks[number] for number in numbers.tolist()]
+        texts = [tasks[number] for number in told]
         name = "task" if ("signal", INSTRUCTION) in self._episode.parts else INSTRUCTION
         channel = TextChannel(name, texts, modality=Modality.LANGUAGE)
         put(self._episode, ("signal", name), channel)
         if texts:
             self._episode.metadata["task"] = texts[0]
-        if len(set(texts)) > 1:
+        if len({tasks[number] for number in kinds}) > 1:
             self._episode.metadata["tasks"] = [text for text, _ in groupby(texts)]
         self._notes.kept("task_index", f"signal/{name}")
 

@@ -26,7 +26,7 @@ from shard_format.errors import (
 from shard_format.extras import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -104,6 +104,17 @@ def numbers_of(kind: Any) -> NumberColumn | None:  # noqa: ANN401 - a type of py
     return None
 
 
+class KeptRows(NamedTuple):
+    """All numbers of some rows of a file."""
+
+    first: int
+    stop: int
+    table: Any
+    """A pyarrow.Table."""
+    arrays: dict[str, NDArray[Any]]
+    """Columns of the table as arrays, once they were asked for."""
+
+
 class DataFile:
     """A Parquet file with the steps of one episode or many. Threads may share it."""
 
@@ -112,7 +123,7 @@ class DataFile:
         self._arrow = library()
         self._file = open_parquet(path)
         self._lock = threading.Lock()
-        self._kept: tuple[int, int, Any] | None = None
+        self._kept: KeptRows | None = None
         self.schema = self._file.schema_arrow
         self.numbers = {field.name: numbers_of(field.type) for field in self.schema}
         """What each column holds; None for one that does not hold numbers."""
@@ -188,7 +199,8 @@ class DataFile:
             if start < stop and all(self.numbers[name] for name in columns):
                 kept = self._kept_rows(start, stop)
                 if kept is not None:
-                    return kept.select(list(columns))
+                    rows = kept.table.slice(start - kept.first, stop - start)
+                    return rows.select(list(columns))
             for group, (first, end) in enumerate(pairwise(self._starts)):
                 if first < stop and end > start:
                     low, high = max(start, first) - first, min(stop, end) - first
@@ -196,6 +208,28 @@ class DataFile:
             if not parts:
                 return self._file.schema_arrow.empty_table().select(list(columns))
             return self._arrow.concat_tables(parts)
+
+    def arrays(
+        self, shapes: Mapping[str, tuple[int, ...]], start: int, stop: int
+    ) -> dict[str, NDArray[Any]]:
+        """Some columns of numbers of the rows from `start` to `stop`, by the shape of a row."""
+        with self._lock, self._reading([*shapes]):
+            kept = self._kept_rows(start, stop) if start < stop else None
+        found: dict[str, NDArray[Any]] = {}
+        if kept is not None:
+            for name, shape in shapes.items():
+                try:
+                    if name not in kept.arrays:
+                        column = kept.table.column(name)
+                        kept.arrays[name] = as_array(column, shape, self.path, name)
+                except ShardError:  # perhaps only in rows of other episodes
+                    continue
+                found[name] = kept.arrays[name][start - kept.first : stop - kept.first]
+        rest = {name: shape for name, shape in shapes.items() if name not in found}
+        table = self.read(list(rest), start, stop) if rest else None
+        for name, shape in rest.items():
+            found[name] = as_array(table.column(name), shape, self.path, name)
+        return found
 
     def _part(self, group: int, columns: Sequence[str], low: int, high: int, rows: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
         if rows <= _FEW_TIMES * (high - low) + _FEW_ROWS:
@@ -211,9 +245,9 @@ class DataFile:
                 break
         return self._arrow.Table.from_batches(parts)
 
-    def _kept_rows(self, start: int, stop: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
+    def _kept_rows(self, start: int, stop: int) -> KeptRows | None:
         """All numbers of some rows, read together with those that follow; None if that is too much to keep, or damaged."""
-        if self._kept is None or not self._kept[0] <= start < stop <= self._kept[1]:
+        if self._kept is None or not self._kept.first <= start < stop <= self._kept.stop:
             starts = self._starts
             first, end = bisect_right(starts, start) - 1, bisect_left(starts, stop)
             if end >= len(starts):
@@ -230,8 +264,8 @@ class DataFile:
             except (self._arrow.ArrowException, OSError, ValueError):
                 # The damage may be in the rows that were read ahead.
                 return None
-            self._kept = (starts[first], starts[end], table)
-        return self._kept[2].slice(start - self._kept[0], stop - start)
+            self._kept = KeptRows(starts[first], starts[end], table, {})
+        return self._kept
 
     def _numbers_size(self, group: int) -> int:
         """What the numbers of a group take in memory: repeated values take next to nothing in the file."""

@@ -1,0 +1,127 @@
+"""Windows of encoded video, against the loader of LeRobot and PyAV."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import av
+import numpy as np
+import torch
+
+from benchmarks.foreign import moving_picture
+from benchmarks.harness import Goal, Table, compare
+from shard_train import EpisodeDataset
+from wshard import Episode, Timebase, load_wshard
+from wshard.convert import convert, write
+from wshard.video import VideoChannel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+WINDOW = 64
+SIDE = 224
+
+
+def run(folder: Path) -> Iterator[Table]:
+    for every in (2, WINDOW):
+        yield windows(folder, every)
+
+
+def windows(folder: Path, every: int) -> Table:
+    """Windows of one camera, with a keyframe every few frames; LeRobot itself encodes with 2."""
+    steps, name = 600, "observation.images.cam"
+    frames = moving_picture(steps, SIDE)
+    ep = Episode("episode_0", length=steps, timebase=Timebase(tick_hz=30))
+    ep.observations["images/cam"] = VideoChannel.encode(
+        frames, "h264:crf=30", fps=30, keyframe_every=every, name="cam"
+    )
+    # The same packets in both: nothing is encoded again.
+    dataset, mine = folder / f"lerobot_{every}", folder / f"windows_{every}"
+    write([ep], dataset, format="lerobot")
+    convert(dataset, mine)
+    (file,) = mine.glob("*.wshard")
+    (mp4,) = dataset.rglob("*.mp4")
+    starts = np.random.default_rng(2).integers(0, steps - WINDOW, 8).tolist()
+    ours = EpisodeDataset(mine, window=WINDOW, channels=["images/cam"], index=False)
+
+    def by_number() -> int:
+        with load_wshard(file) as opened:
+            cam = opened.observations["images/cam"]
+            return sum(cam[start : start + WINDOW].nbytes for start in starts)
+
+    def as_floats(start: int) -> Any:  # noqa: ANN401 - a tensor
+        pixels = torch.from_numpy(ours[start]["images/cam"])
+        return pixels.permute(0, 3, 1, 2).float().div_(255)
+
+    first, tensors = "EpisodeDataset", "EpisodeDataset, then float32 [T, C, H, W]"
+    pyav = "PyAV, mp4, seek and decode by time"
+    contenders: dict[str, Callable[[], object]] = {
+        first: partial(items, ours, starts),
+        "load_wshard, frames by number": by_number,
+        tensors: lambda: [as_floats(start) for start in starts],
+        pyav: lambda: [by_time(mp4, start / 30) for start in starts],
+    }
+    goals = []
+    for backend in ("torchcodec", "pyav") if importlib.util.find_spec("lerobot") else ():
+        theirs = f"LeRobotDataset, {backend}, float32 [T, C, H, W]"
+        loader = importlib.import_module("lerobot.datasets.lerobot_dataset").LeRobotDataset(
+            "bench/cam",
+            root=dataset,
+            delta_timestamps={name: [step / 30 for step in range(WINDOW)]},
+            video_backend=backend,
+        )
+        contenders[theirs] = partial(items, loader, starts)
+        goals += [Goal(first, theirs, 0.5), Goal(tensors, theirs, 0.5)]
+    if not goals:
+        print("not installed, left out: lerobot", file=sys.stderr)
+        goals = [Goal(first, pyav, 0.5)]
+    with one_processor():
+        medians = compare(contenders, rounds=7)
+    return Table(
+        f"Windows of {WINDOW} frames of H.264, a keyframe every {every} frames",
+        f"{SIDE} × {SIDE} pixels, {len(starts)} random windows, on one processor; "
+        f"{file.stat().st_size / 1e6:.2f} MB against {frames.nbytes / 1e6:.0f} MB of pixels. "
+        "Frames are uint8 [T, H, W, C] where nothing else is said. EpisodeDataset and PyAV spend most of their time in the same decoder.",
+        medians,
+        goals,
+    )
+
+
+def items(dataset: Any, numbers: list[int]) -> list[Any]:  # noqa: ANN401 - ours or LeRobot's
+    return [dataset[number] for number in numbers]
+
+
+@contextlib.contextmanager
+def one_processor() -> Iterator[None]:
+    """Keeps the process on one processor, as the worker of a loader is: ours and torch have one thread."""
+    before, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    os.sched_setaffinity(0, {min(before)})
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+        torch.set_num_threads(threads)
+
+
+def by_time(path: Path, start: float) -> NDArray[np.uint8]:
+    """The frames of a window, as loaders of mp4 files read them."""
+    found = []
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        container.seek(int(start / stream.time_base), stream=stream)
+        for frame in container.decode(stream):
+            if frame.time >= start - 1e-4:
+                found.append(frame.to_ndarray(format="rgb24"))
+            if len(found) == WINDOW:
+                break
+    return np.stack(found)
