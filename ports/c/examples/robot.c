@@ -1,6 +1,5 @@
 /*
  * A program on a robot: writes what the arm measured into a container, and reads one channel of an episode in place.
- *
  *     robot CONTAINER EPISODE CHANNEL
  */
 #include "shard.h"

@@ -107,7 +107,7 @@ impl ShardReader {
             return Ok(bytes);
         }
         let size = range.end.saturating_sub(range.start);
-        let bytes = buffer.room(usize::try_from(size).unwrap_or(usize::MAX));
+        let bytes = buffer.room(usize::try_from(size).unwrap_or(usize::MAX))?;
         source::read_into(&*self.source, range.start, bytes)?;
         Ok(bytes)
     }
@@ -181,8 +181,7 @@ impl ShardReader {
         with_scratch(|scratch| {
             let count = codec::decode_frame(scratch, stored, &frame, out)?;
             codec::exactly(count, out.len())?;
-            filters.undo(out, &mut scratch.filter);
-            Ok(())
+            filters.undo(out, &mut scratch.filter)
         })
     }
 
@@ -309,13 +308,15 @@ impl ShardReader {
             return self.verify_content(entry, out);
         }
         let size = usize::try_from(entry.orig_size).unwrap_or(usize::MAX);
-        let mut whole = zeroed(size)?;
-        self.decode_into(entry, codec, &mut whole)?;
-        self.verify_content(entry, &whole)?;
-        let start = usize::try_from(window.start).unwrap_or(usize::MAX);
-        let part = whole.get(start..).and_then(|rest| rest.get(..out.len()));
-        out.copy_from_slice(part.unwrap_or_default());
-        Ok(())
+        with_buffer(|buffer| {
+            let whole = buffer.room(size)?;
+            self.decode_into(entry, codec, whole)?;
+            self.verify_content(entry, whole)?;
+            let start = usize::try_from(window.start).unwrap_or(usize::MAX);
+            let part = whole.get(start..).and_then(|rest| rest.get(..out.len()));
+            out.copy_from_slice(part.unwrap_or_default());
+            Ok(())
+        })
     }
 
     /// The filters of an entry, and the size of the frame that describes them.
@@ -341,8 +342,7 @@ impl ShardReader {
             table: self.read_table(entry, filters.map_or(0, |(_, size)| size))?,
             filters: filters.map(|(filters, _)| filters),
         });
-        if let Some(table) = &found.table
-            && table.frames.len() <= MOST_FRAMES_KEPT
+        if found.table.as_ref().is_none_or(|table| table.frames.len() <= MOST_FRAMES_KEPT)
             && let Ok(mut kept) = self.kept.lock()
         {
             if kept.len() >= MOST_KEPT {
@@ -458,7 +458,7 @@ impl Part<'_> {
                 return self.decode_frame(number, stored.unwrap_or_default(), out, scratch);
             }
             let mut buffer = std::mem::take(&mut scratch.frame);
-            let whole = buffer.room(size);
+            let whole = buffer.room(size)?;
             let result = self.decode_frame(number, stored.unwrap_or_default(), whole, scratch);
             let skipped = window.start.saturating_sub(content.start);
             let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
@@ -471,9 +471,9 @@ impl Part<'_> {
 
     fn decode_frame(&self, number: usize, stored: &[u8], out: &mut [u8], scratch: &mut codec::Scratch) -> Result<()> {
         self.table.decode(number, stored, out, scratch, self.max_window)?;
-        if let Some(filters) = &self.filters {
-            filters.undo(out, &mut scratch.filter);
+        match &self.filters {
+            Some(filters) => filters.undo(out, &mut scratch.filter),
+            None => Ok(()),
         }
-        Ok(())
     }
 }

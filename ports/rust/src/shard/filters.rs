@@ -139,9 +139,9 @@ impl Filters {
     }
 
     /// Restores the bytes of one frame in place.
-    pub(crate) fn undo(&self, data: &mut [u8], scratch: &mut Buffer) {
+    pub(crate) fn undo(&self, data: &mut [u8], scratch: &mut Buffer) -> Result<()> {
         if let Some(width) = self.planes {
-            let planes = scratch.room(data.len());
+            let planes = scratch.room(data.len())?;
             planes.copy_from_slice(data);
             join_planes(planes, data, width);
         }
@@ -150,6 +150,7 @@ impl Filters {
                 sum_rows(data, &delta);
             }
         }
+        Ok(())
     }
 
     /// The filtered form of one frame.

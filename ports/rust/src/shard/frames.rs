@@ -50,9 +50,9 @@ pub(crate) fn decode_frame_into(stored: &[u8], out: &mut [u8], filters: Option<&
     with_scratch(|scratch| {
         let count = codec::decode_frame(scratch, stored, &frame, out)?;
         codec::exactly(count, out.len())?;
-        if let Some(filters) = filters {
-            filters.undo(out, &mut scratch.filter);
+        match filters {
+            Some(filters) => filters.undo(out, &mut scratch.filter),
+            None => Ok(()),
         }
-        Ok(())
     })
 }

@@ -1,7 +1,8 @@
 //! Work on several threads with the feature `rayon`, and on one without it; and memory that threads keep.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 
+use super::reader::zeroed;
 use crate::Result;
 
 /// Does the work for 0 to count − 1. If several fail, any error may be returned.
@@ -38,6 +39,9 @@ pub(crate) fn both(first: impl FnOnce() -> Result<()>, second: impl FnOnce() -> 
 
 /// The most memory that a thread keeps in one buffer.
 const MOST_KEPT: usize = 64 << 20;
+/// The most buffers that a thread keeps: it uses more than one if a call needs two, or if it decodes for another call
+/// while it waits for a thread.
+const MOST_BUFFERS: usize = 4;
 
 /// Memory for a short time. Its first bytes may be left over from earlier uses.
 #[derive(Default)]
@@ -45,11 +49,11 @@ pub(crate) struct Buffer(Vec<u8>);
 
 impl Buffer {
     /// Memory of this size.
-    pub(crate) fn room(&mut self, size: usize) -> &mut [u8] {
+    pub(crate) fn room(&mut self, size: usize) -> Result<&mut [u8]> {
         if self.0.len() < size {
-            self.0.resize(size, 0);
+            self.0 = zeroed(size)?;
         }
-        self.0.get_mut(..size).unwrap_or_default()
+        Ok(self.0.get_mut(..size).unwrap_or_default())
     }
 
     pub(crate) fn is_small(&self) -> bool {
@@ -58,15 +62,17 @@ impl Buffer {
 }
 
 thread_local! {
-    static KEPT: Cell<Option<Buffer>> = const { Cell::new(None) };
+    static KEPT: RefCell<Vec<Buffer>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lends the buffer that this thread keeps. A call inside a call gets one of its own.
+/// Lends a buffer that this thread keeps. A call inside a call gets another one.
 pub(crate) fn with_buffer<T>(work: impl FnOnce(&mut Buffer) -> T) -> T {
-    let mut buffer = KEPT.take().unwrap_or_default();
+    let mut buffer = KEPT.with_borrow_mut(Vec::pop).unwrap_or_default();
     let result = work(&mut buffer);
-    if buffer.is_small() {
-        KEPT.set(Some(buffer));
-    }
+    KEPT.with_borrow_mut(|kept| {
+        if buffer.is_small() && kept.len() < MOST_BUFFERS {
+            kept.push(buffer);
+        }
+    });
     result
 }

@@ -224,6 +224,9 @@ impl ShardReader {
     }
 
     /// Fills memory that has exactly the size of an entry, decompressed and checked. After an error it may hold anything.
+    ///
+    /// Like [`decode_window_into`](ShardReader::decode_window_into) it allocates nothing later, but for the table of a
+    /// seekable entry.
     pub fn read_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
         let entry = self.entry_of(name)?;
         let mut read = || {
@@ -254,7 +257,8 @@ impl ShardReader {
     /// Fills memory with the bytes of an entry from an offset on, as [`read_range`](ShardReader::read_range) does.
     ///
     /// The first calls of a thread make a decoder and buffers, which it keeps. Later calls for entries of that size
-    /// allocate nothing.
+    /// allocate nothing, up to 64 MiB of stored bytes, and of content where an entry must be decoded as a whole: one that
+    /// is compressed and not seekable.
     pub fn decode_window_into(&self, name: &str, start: u64, out: &mut [u8]) -> Result<()> {
         let entry = self.entry_of(name)?;
         let window = start..start.saturating_add(out.len() as u64);

@@ -40,7 +40,8 @@ fn main() {
     let count = std::fs::read_dir(&folder).unwrap().count();
     let episodes: Vec<Episode> =
         (0..count).map(|number| Episode::open(&folder.join(format!("{number}.wshard")))).collect();
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    // This thread is one of them.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).use_current_thread().build().unwrap();
     // One array for each channel.
     let mut batch = vec![Vec::new(); 1 + SMALL.len()];
     for line in stdin().lock().lines() {
