@@ -1,3 +1,4 @@
+export { CachedSource } from "./core/cached-source.js";
 export { crc32c } from "./core/crc32c.js";
 export { type ArrayOf, fromTypedArray, type TypedArray, toDType, toTypedArray } from "./core/dtypes.js";
 export { type ErrorDetails, ShardError } from "./core/errors.js";
@@ -34,6 +35,7 @@ export {
   type HttpOptions,
   HttpSource,
   type IReadable,
+  type ReadOptions,
   type Source,
   type SourceLike,
   type SourceStats,

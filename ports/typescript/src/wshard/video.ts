@@ -1,6 +1,7 @@
 /** Video channels: packets and the index of their frames (spec/wshard.md, section 6). Nothing here decodes pictures. */
 
 import { toTypedArray } from "../core/dtypes.js";
+import type { ReadOptions } from "../core/source.js";
 import { BaseChannel } from "./base-channel.js";
 import { type Block, checkWindow } from "./blocks.js";
 
@@ -54,25 +55,28 @@ export class VideoChannel extends BaseChannel {
   }
 
   /** All packets, in the order in which they are decoded. */
-  async data(): Promise<Packet[]> {
+  async data(options?: ReadOptions): Promise<Packet[]> {
     const index = await this.index();
-    return this.packets(index, 0, index.offsets.length - 1);
+    return this.packets(index, 0, index.offsets.length - 1, options);
   }
 
   /** The packets that the steps from `start` up to `end` need, from a keyframe on; reads only these. */
-  async window(start: number, end: number): Promise<Packet[]> {
+  async window(start: number, end: number, options?: ReadOptions): Promise<Packet[]> {
     const index = await this.index();
     checkWindow(start, end, this.length, this.block);
     if (start === end) return [];
     const first = index.startOf[start];
     let last = first;
     for (let step = start; step < end; step++) last = Math.max(last, index.packetOf[step]);
-    return this.packets(index, first, last + 1);
+    return this.packets(index, first, last + 1, options);
   }
 
   /** Reads and checks the index of the frames, once. */
   index(): Promise<FrameIndex> {
-    this.known ??= this.readIndex();
+    this.known ??= this.readIndex().catch((error: unknown) => {
+      this.known = null; // the next call may have more luck
+      throw error;
+    });
     return this.known;
   }
 
@@ -199,9 +203,9 @@ export class VideoChannel extends BaseChannel {
     return starts;
   }
 
-  private async packets(index: FrameIndex, first: number, end: number): Promise<Packet[]> {
+  private async packets(index: FrameIndex, first: number, end: number, options?: ReadOptions): Promise<Packet[]> {
     const start = index.offsets[first];
-    const bytes = await this.source.read(start, index.offsets[end]);
+    const bytes = await this.source.read(start, index.offsets[end], options);
     return Array.from({ length: end - first }, (_, at) => {
       const number = first + at;
       const data = bytes.subarray(index.offsets[number] - start, index.offsets[number + 1] - start);
