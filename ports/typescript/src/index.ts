@@ -3,6 +3,7 @@ export { crc32c } from "./core/crc32c.js";
 export { type ArrayOf, fromTypedArray, type TypedArray, toDType, toTypedArray } from "./core/dtypes.js";
 export { type ErrorDetails, ShardError } from "./core/errors.js";
 export type { Filters } from "./core/filters.js";
+export { FolderSource } from "./core/folder-source.js";
 export { computeIdentity, Identity, type IdentityVersion } from "./core/identity.js";
 export {
   canonicalBytes,

@@ -1,3 +1,4 @@
+import { readdirSync, readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterEach, describe, expect, test } from "vitest";
@@ -8,6 +9,7 @@ import {
   CachedSource,
   checkUri,
   crc32c,
+  FolderSource,
   type HttpSource,
   type IReadable,
   openShard,
@@ -15,6 +17,7 @@ import {
   ShardWriter,
 } from "../src/index.js";
 import { loadZstd } from "../src/node.js";
+import { openShardSet } from "../src/shardpack/index.js";
 
 /** A file of some entries, the last of which is long. */
 async function makeFile(count = 3, size = 200_000): Promise<Uint8Array> {
@@ -218,6 +221,23 @@ describe("a file behind a URL", () => {
     await expect(reader.readRange("long", 100_000, 100_001, { signal })).rejects.toMatchObject({ name: "AbortError" });
   });
 
+  test("gives up the first window of a compressed entry, whose seek table the next one uses", async () => {
+    const { file, content } = await makeCamera(64);
+    const controller = new AbortController();
+    const { signal } = controller;
+    const reader = await openShard(
+      await serve((request, response, start, end) => {
+        if (start > 0 && end - start > 100_000 && !signal.aborted) controller.abort();
+        else ranges(file)(request, response, start, end);
+      }),
+      { zstd: loadZstd },
+    );
+    const given = reader.readRange("camera", 999_000, 1_300_000, { signal });
+    await expect(given).rejects.toMatchObject({ name: "AbortError" });
+    const window = await reader.readRange("camera", 999_000, 1_300_000);
+    expect(Buffer.compare(window, content.subarray(999_000, 1_300_000))).toBe(0);
+  });
+
   test("gives the same through a cache, which merges what is asked for together", async () => {
     const { file, content } = await makeCamera(64);
     const reader = await openShard(new CachedSource(await serve(ranges(file))), { zstd: loadZstd });
@@ -250,6 +270,19 @@ describe("other sources", () => {
       await reader.close();
       expect((await failure(reader.read("long"))).code).toBe("closed");
     }
+  });
+
+  test("files of a folder find each other, and none outside of it", async () => {
+    const sets = new URL("../../../spec/vectors/valid_sets/three_shards/", import.meta.url);
+    const names = readdirSync(sets).filter((name) => !name.endsWith(".json"));
+    const files = new Map(names.map((name) => [`dropped/${name}`, new Blob([readFileSync(new URL(name, sets))])]));
+    const setFile = [...files.keys()].find((name) => name.endsWith(".shardpack-set")) as string;
+    const set = await openShardSet(new FolderSource(files, setFile), { zstd: loadZstd });
+    for (let number = 0; number < set.length; number++) expect((await set.record(number)).key).toBeDefined();
+    await set.close();
+    const source = new FolderSource(files, setFile);
+    expect((await failure(source.sibling("a/../none"))).code).toBe("missing_file");
+    expect((await failure(source.sibling("../other"))).code).toBe("unsafe_path");
   });
 
   test("entries of bytes in memory are views, not copies", async () => {

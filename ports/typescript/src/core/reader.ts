@@ -161,10 +161,13 @@ export class ShardReader {
       if (!Number.isInteger(start) || !Number.isInteger(end) || start < 0 || start > end || end > size) {
         throw invalid("the range is outside the entry", { expected: `0 to ${size}`, found: `${start} to ${end}` });
       }
-      if (codec === "none") return this.readStored(row.dataOffset + start, end - start, options);
-      const { table, filters } = codec === "zstd" ? await this.#seeking(name, row, start, end) : {};
-      if (!table) return (await this.read(name, options)).subarray(start, end);
       if (start === end) return new Uint8Array(0);
+      if (codec === "none") return this.readStored(row.dataOffset + start, end - start, options);
+      const isKnown = this.#seekings.has(name);
+      const seeking = this.#seeking(name, row);
+      if (!isKnown && codec === "zstd") await this.#guess(row, start, end, options);
+      const { table, filters } = await seeking;
+      if (!table) return (await this.read(name, options)).subarray(start, end);
       const first = table.frameAt(start);
       const last = table.frameAt(end - 1) + 1;
       const from = table.stored[first];
@@ -206,9 +209,7 @@ export class ShardReader {
   /** The frames of a seekable entry; undefined for any other. */
   async seekFrames(name: string): Promise<SeekFrame[] | undefined> {
     return this.#located(name, async () => {
-      const row = this.#row(name);
-      if (codecOf(row, this.header) !== "zstd") return undefined;
-      const { table } = await this.#seeking(name, row);
+      const { table } = await this.#seeking(name, this.#row(name));
       return table && Array.from({ length: table.count }, (_, i) => table.frame(i));
     });
   }
@@ -262,26 +263,23 @@ export class ShardReader {
     return this.#zstd;
   }
 
-  /** How to read parts of a zstd entry, of which `from` to `to` comes first. Kept, because parts are read again and again. */
-  #seeking(name: string, row: IndexEntry, from = 0, to = 0): Promise<Seeking> {
+  /** How to read parts of an entry. Kept, because parts are read again and again. */
+  #seeking(name: string, row: IndexEntry): Promise<Seeking> {
     let found = this.#seekings.get(name);
     if (!found) {
-      found = this.#readSeeking(row, from, to);
+      found = this.#readSeeking(row);
       this.#seekings.set(name, found);
       found.catch(() => this.#seekings.delete(name)); // the next call may have more luck
     }
     return found;
   }
 
-  async #readSeeking(row: IndexEntry, from: number, to: number): Promise<Seeking> {
+  async #readSeeking(row: IndexEntry): Promise<Seeking> {
+    if (codecOf(row, this.header) !== "zstd") return {};
     const disk = row.diskSize;
     const end = row.dataOffset + disk;
     const first = Math.min(disk, seekTailSize);
-    const [tail, described] = await Promise.all([
-      this.readStored(end - first, first),
-      this.#filters(row),
-      this.#guess(row, from, to),
-    ]);
+    const [tail, described] = await Promise.all([this.readStored(end - first, first), this.#filters(row)]);
     const size = seekTableSize(tail, disk);
     if (size === 0) return {};
     const bytes = size <= first ? tail.subarray(first - size) : await this.readStored(end - size, size);
@@ -293,12 +291,13 @@ export class ShardReader {
    * Reads ahead where the frames of a window are if all compress alike. Only the seek table says where they are, but a
    * remote source gives both in one round trip.
    */
-  async #guess({ dataOffset, diskSize, origSize }: IndexEntry, from: number, to: number): Promise<void> {
+  async #guess({ dataOffset, diskSize, origSize }: IndexEntry, from: number, to: number, options?: ReadOptions) {
     const ratio = diskSize / origSize;
     const start = dataOffset + Math.max(0, Math.floor(from * ratio) - slack);
     const size = dataOffset + Math.min(diskSize, Math.ceil(to * ratio) + slack) - start;
-    if (!this.source.isRemote || from === to || size > mostGuessed) return;
-    this.#ahead = { start, bytes: await this.readStored(start, size) };
+    if (this.source.isRemote && size <= mostGuessed) {
+      this.#ahead = { start, bytes: await this.readStored(start, size, options) };
+    }
   }
 
   /** The filters of an entry and the size of the frame that describes them. */

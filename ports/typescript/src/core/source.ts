@@ -56,7 +56,7 @@ export function toSource(given: SourceLike): Source {
   if (given instanceof URL || typeof given === "string") {
     const url = String(given);
     if (/^https?:/i.test(url)) return new HttpSource(url);
-    throw invalid("not an address of http or https; @shard-format/core/node opens paths", { found: url });
+    throw invalid("no http or https address; @shard-format/core/node opens paths", { found: url });
   }
   if ("start" in given) return given;
   return new ReadableSource(given);
