@@ -273,11 +273,20 @@ func (s *Set) openShard(one SetShard) (*Reader, error) {
 	}
 	if r.Footer() != one.Footer {
 		_ = r.Close()
-		e := mismatch(shard.CodeReferenceMismatch, "P-SET-7", "not the shard that "+filepath.Base(s.path)+" names",
+		e := mismatch(shard.CodeReferenceMismatch, "P-SET-7", "not the shard that "+filepath.Base(s.path)+" names"+interrupted(path),
 			fmt.Sprintf("%d bytes, %d records", one.Size, one.Records), fmt.Sprintf("%d bytes, %d records", r.Footer().TotalSize, r.Len()))
 		return nil, fault.Located(e, path, "")
 	}
 	return r, nil
+}
+
+// interrupted says what to do if the Python library was stopped while it replaced the shards of a folder: some of them are
+// new, and the set file may be old. It finishes that when it opens the set.
+func interrupted(path string) string {
+	if _, err := os.Lstat(filepath.Join(filepath.Dir(path), ".shardpack-switch")); err != nil {
+		return ""
+	}
+	return ": the set is being replaced, or that was interrupted; `shardpack info` of the Python library finishes it"
 }
 
 // checkPlace refuses a shard that is missing, or that a link takes out of its folder.
@@ -288,7 +297,7 @@ func checkPlace(path string) error {
 	}
 	place, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return broken(shard.CodeMissingFile, "P-SET-7", "the set file names a shard that is missing")
+		return broken(shard.CodeMissingFile, "P-SET-7", "the set file names a shard that is missing"+interrupted(path))
 	}
 	if err != nil {
 		return fault.IO("cannot open", path, err)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/shard-format/shard/ports/go/shard"
@@ -83,6 +85,33 @@ func TestAShardOutsideTheFolderOfItsSetIsRefused(t *testing.T) {
 	var found *shard.Error
 	if _, err := s.Record(0); !errors.As(err, &found) || found.Code != shard.CodeUnsafePath {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestAnInterruptedReplacementIsNamed(t *testing.T) {
+	folder := t.TempDir()
+	for _, records := range []int{1, 2} {
+		w, err := shardpack.CreateSet(filepath.Join(folder, "a-%d.shardpack"), shardpack.SetOptions{Shards: shardpack.WriterOptions{NoSync: true}})
+		check(t, err)
+		for i := range records {
+			check(t, w.Write(shardpack.Sample{Key: strconv.Itoa(i)}))
+		}
+		check(t, w.Finalize())
+		if records == 1 { // the set file of the first set stays, the shard of the second one comes
+			check(t, os.Remove(filepath.Join(folder, "a-0.shardpack")))
+			check(t, os.Rename(filepath.Join(folder, "a.shardpack-set"), filepath.Join(folder, "old")))
+		}
+	}
+	check(t, os.Rename(filepath.Join(folder, "old"), filepath.Join(folder, "a.shardpack-set")))
+	check(t, os.WriteFile(filepath.Join(folder, ".shardpack-switch"), nil, 0o600))
+	set, err := shardpack.OpenSet(filepath.Join(folder, "a.shardpack-set"))
+	check(t, err)
+	defer set.Close()
+	for range 2 { // another shard, then none
+		if _, err = set.Record(0); err == nil || !strings.Contains(err.Error(), "`shardpack info`") {
+			t.Errorf("%v", err)
+		}
+		check(t, os.RemoveAll(filepath.Join(folder, "a-0.shardpack")))
 	}
 }
 

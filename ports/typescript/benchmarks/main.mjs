@@ -20,7 +20,9 @@ import { formats } from "./formats.mjs";
 const rounds = Number(process.env.ROUNDS ?? 15);
 const first = 200;
 const last = first + 64;
+/** Milliseconds that a request waits, and megabits a second of a link, of servers that are far away. */
 const latency = 20;
+const linkRate = 100;
 const forms = ["raw", "compressed"];
 const folder = mkdtempSync(join(tmpdir(), "shard-benchmarks-"));
 
@@ -161,7 +163,7 @@ const checked = {
   compressed: "The frames of @shard-format/core have checksums that zstd compares, also with `checksums: false`.",
 };
 
-async function windows(server, distant) {
+async function windows(server, distant, limited) {
   const expected = makeEpisode().camera.subarray(first * frameBytes, last * frameBytes);
   const bytesOf = (array) => Buffer.from(array.buffer, array.byteOffset, array.byteLength);
   for (const form of forms) {
@@ -190,10 +192,11 @@ async function windows(server, distant) {
     const overHttp = await compare(
       formats.map((format) => openAndRead(() => format.http(server.url(format.file(form))))),
     );
-    const overNetwork = await compare(
-      formats.map((format) => openAndRead(() => format.http(distant.url(format.file(form))))),
-      5,
-    );
+    const overNetwork = [];
+    for (const far of [distant, limited]) {
+      const runs = formats.map((format) => openAndRead(() => format.http(far.url(format.file(form)))));
+      overNetwork.push(await compare(runs, 5));
+    }
     const rows = [];
     for (const [number, format] of formats.entries()) {
       await server.count();
@@ -206,7 +209,7 @@ async function windows(server, distant) {
         ...[fresh, again, overHttp].map((medians) => both(medians[number])),
         requests,
         kb(bytes),
-        digits(overNetwork[number].clock),
+        ...overNetwork.map((medians) => digits(medians[number].clock)),
       ]);
     }
     table(
@@ -222,6 +225,7 @@ async function windows(server, distant) {
         "requests",
         "fetched",
         `HTTP with ${latency} ms, ms`,
+        `the same and ${linkRate} Mbit/s, ms`,
       ],
       rows,
     );
@@ -237,12 +241,14 @@ for (const form of forms)
     if (!existsSync(join(folder, format.file(form)))) await format.write(folder, episode, form);
 const server = await startServer();
 const distant = await startServer(latency);
+const limited = await startServer(latency, linkRate);
 try {
   await opening(server);
   await decoding();
-  await windows(server, distant);
+  await windows(server, distant, limited);
 } finally {
   server.stop();
   distant.stop();
+  limited.stop();
   rmSync(folder, { recursive: true });
 }

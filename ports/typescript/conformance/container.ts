@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { describeFilters } from "../src/core/filters.js";
+import { storedNameHash } from "../src/core/head.js";
 import { Role } from "../src/core/registry.js";
 import {
   type Codec,
@@ -163,7 +164,7 @@ async function tellEntry(reader: ShardReader, name: string): Promise<Told> {
   }
   return {
     name,
-    name_hash: reader.index.nameHash(number).toString(16).padStart(16, "0"),
+    name_hash: storedNameHash(reader.head, number).toString(16).padStart(16, "0"),
     crc32c: row.crc32c.toString(16).padStart(8, "0"),
     codec: entry.codec,
     content_type: String(entry.contentType),

@@ -1,7 +1,9 @@
+export { CachedSource } from "./core/cached-source.js";
 export { crc32c } from "./core/crc32c.js";
 export { type ArrayOf, fromTypedArray, type TypedArray, toDType, toTypedArray } from "./core/dtypes.js";
 export { type ErrorDetails, ShardError } from "./core/errors.js";
 export type { Filters } from "./core/filters.js";
+export { FolderSource } from "./core/folder-source.js";
 export { computeIdentity, Identity, type IdentityVersion } from "./core/identity.js";
 export {
   canonicalBytes,
@@ -34,6 +36,7 @@ export {
   type HttpOptions,
   HttpSource,
   type IReadable,
+  type ReadOptions,
   type Source,
   type SourceLike,
   type SourceStats,

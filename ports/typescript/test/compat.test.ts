@@ -11,6 +11,7 @@ import {
   decodeBool,
   decodeFloat32_2D,
   decodeInt64,
+  decompressBlock,
   encodeBool,
   encodeFloat32,
   encodeFloat32_2D,
@@ -18,11 +19,15 @@ import {
   hasZstdSupport,
   initXxHash,
   initZstd,
+  isCompressed,
+  modalityContentType,
   normalizePath,
   omenBlock,
   parseHeader,
+  parseIndexEntry,
   SHARD_HEADER_SIZE,
   serializeHeader,
+  serializeIndexEntry,
   uncertBlock,
   WShardReader,
   WShardStreamWriter,
@@ -37,7 +42,7 @@ test("the writer and the reader of @wshard/core work as its README calls them", 
   const path = join(folder, "written.wshard");
   const steps = Array.from({ length: 100 }, (_, t) => t);
   const size = await new WShardWriter(path, { compression: "none" })
-    .setEpisode({ episode_id: "ep_001", env_id: "CartPole-v1", length_t: 100, timebase: "ticks" })
+    .setEpisode({ episode_id: "ep_001", env_id: "CartPole-v1", source: "simulation", length_t: 100, timebase: "ticks" })
     .addChannel({ id: "joint_pos", dtype: "f32", shape: [2], unit: "rad" })
     .setSignalFloat32_2D(
       "joint_pos",
@@ -63,6 +68,7 @@ test("the writer and the reader of @wshard/core work as its README calls them", 
   const reader = new WShardReader(path);
   await reader.open();
   expect([reader.lengthT, reader.episodeMeta?.env_id, size > 0]).toEqual([100, "CartPole-v1", true]);
+  expect([reader.episodeMeta?.metadata, reader.getChannelDef("none")]).toEqual([{ source: "simulation" }, null]);
   expect(reader.getChannelDef("joint_pos")).toMatchObject({ dtype: "f32", shape: [2], unit: "rad" });
   expect((await reader.getSignalFloat32_2D("joint_pos", 2))[3]).toEqual([3, -3]);
   expect((await reader.getActionFloat32("ctrl")).slice(0, 3)).toEqual([0, 1, 2]);
@@ -114,14 +120,25 @@ test("names, headers, values and codecs are those of @wshard/core", async () => 
   await initXxHash();
   await initZstd();
   expect(hasZstdSupport()).toBe(true);
-  expect([omenBlock("a", "m"), uncertBlock("a", "m", "std"), normalizePath("/a//b/")]).toEqual([
+  expect([omenBlock("a", "m"), uncertBlock("a", "m", "std"), normalizePath("signal", "signal/a")]).toEqual([
     "omen/a/m",
     "uncert/a/m/std",
-    "a/b",
+    "signal/a",
   ]);
   expect([compressionByte("zstd"), compressionFromByte(2)]).toEqual([COMPRESS_ZSTD, "lz4"]);
-  const header = serializeHeader(createShardHeader({ entryCount: 3 }));
-  expect([header.length, parseHeader(header).entryCount, parseHeader(header).role]).toEqual([SHARD_HEADER_SIZE, 3, 5]);
+  const header = serializeHeader({ ...createShardHeader(), entryCount: 3 });
+  expect([header.length, parseHeader(header)]).toMatchObject([
+    SHARD_HEADER_SIZE,
+    { entryCount: 3, role: 5, schemaOffset: 0n },
+  ]);
+  expect(() => parseHeader(Buffer.alloc(64))).toThrow("bad_magic");
+  const row = {
+    ...{ nameHash: 1n, nameOffset: 0, nameLen: 1, flags: 1, dataOffset: 128n, diskSize: 3n },
+    origSize: 4n,
+  };
+  const entry = { ...row, checksum: 5, contentType: 2, name: "" };
+  expect(parseIndexEntry(serializeIndexEntry(entry))).toEqual(entry);
+  expect([isCompressed(entry), modalityContentType("depth"), modalityContentType("rgb")]).toEqual([true, 1, 6]);
   expect(decodeInt64(encodeInt64([1n, -(2n ** 63n)]))).toEqual([1n, -(2n ** 63n)]);
   expect(
     decodeFloat32_2D(
@@ -143,5 +160,6 @@ test("names, headers, values and codecs are those of @wshard/core", async () => 
     expect(packed.length < data.length).toBe(type !== "none");
     expect(await compressor.decompressAsync(packed, data.length)).toEqual(data);
     expect(compressor.decompress(packed, data.length)).toEqual(data);
+    expect(decompressBlock(packed, data.length, type)).toEqual(data);
   }
 });

@@ -225,6 +225,28 @@ describe("reading", () => {
     await opened.close();
   });
 
+  test("a video has pictures of at most 65535 pixels a side, and its frames are its steps", async () => {
+    const picture = (size: number) => {
+      const head = Buffer.alloc(33);
+      head.write("89504e470d0a1a0a0000000d49484452", "hex");
+      head.writeUInt32BE(size, 16);
+      head.writeUInt32BE(size, 20);
+      return head;
+    };
+    const video = (size: number, more: object = {}) => {
+      const packets = [picture(size), picture(size)];
+      const cam = { packets, contentType: "image/png", shape: [size, size], ...more };
+      return encodeEpisode({ id: "ep", length: 2, timebase: { tickHz: 10 }, observations: { cam } });
+    };
+    const opened = await openEpisode(await video(65535));
+    expect(await checkEpisode(opened)).toEqual([]);
+    expect((await opened.observations.get("cam")?.data())?.length).toBe(2);
+    await expect(video(65536)).rejects.toThrow("W-VID-5");
+    await expect(video(8, { contentType: "text/plain" })).rejects.toThrow("W-VID-5");
+    await expect(video(8, { steps: [0, 0] })).rejects.toThrow("W-VID-3");
+    await expect(video(8, { keyframes: [false, true] })).rejects.toThrow("W-VID-4");
+  });
+
   test("an episode says what is wrong with what it is given", async () => {
     const wrong = [
       { id: "" },

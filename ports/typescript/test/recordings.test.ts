@@ -1,6 +1,8 @@
 import { spawn, spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";
-import { copyFile, mkdtemp, rm, truncate } from "node:fs/promises";
+import { copyFile, mkdtemp, readFile, rm, truncate } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -9,7 +11,7 @@ import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { episode } from "../conformance/episode.js";
 import { journal } from "../conformance/journal.js";
-import { canonicalJson, type JsonObject, type ShardError } from "../src/node.js";
+import { canonicalJson, type JsonObject, loadZstd, type ShardError } from "../src/node.js";
 import {
   checkEpisode,
   type DenseChannel,
@@ -173,6 +175,39 @@ describe("recorder", () => {
     await recording.close();
     await recorder.abort();
     expect(existsSync(recorder.partialPath)).toBe(false);
+  });
+
+  test("a recording behind a URL is followed while it grows, and only what is new is fetched", async () => {
+    let whole: Buffer = await readFile(`${vectors}valid_journals/several_runs.wshard.partial`);
+    let size = 0;
+    const asked: string[] = [];
+    const server = createServer((request, response) => {
+      const [, from, to] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [];
+      asked.push(from);
+      const part = whole.subarray(Number(from), Math.min(Number(to) + 1, size));
+      if (part.length === 0) {
+        response.writeHead(416, { "content-range": `bytes */${size}` }).end();
+        return;
+      }
+      const range = `bytes ${from}-${Number(from) + part.length - 1}/${size}`;
+      response.writeHead(206, { "content-range": range, etag: `"${size}"` }).end(part);
+    });
+    await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/a.wshard.partial`;
+    size = whole.length - 20;
+    const recording = await openRecording(url, { zstd: loadZstd });
+    const { length } = recording.episode;
+    expect([await recording.refresh(), recording.readBytes <= size]).toEqual([false, true]);
+    const before = recording.readBytes;
+    size = whole.length;
+    expect([await recording.refresh(), recording.episode.length > length]).toEqual([true, true]);
+    expect([recording.readBytes, asked]).toEqual([size, ["0", `${before}`, `${before}`]]);
+    expect(await recording.refresh()).toBe(false);
+    size += 10; // while the values are read
+    whole = Buffer.concat([whole, Buffer.alloc(10)]);
+    for (const channel of recording.episode.observations.values()) expect(await channel.data()).toBeDefined();
+    await recording.close();
+    server.close();
   });
 
   test("a journal has one recorder, and an unfinished recording is not written over", async () => {

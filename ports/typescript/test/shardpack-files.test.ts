@@ -163,6 +163,23 @@ describe("a set of shards", () => {
     await set.close();
   });
 
+  test("that another library has not finished to replace says who does", async () => {
+    const writer = createShardSet(join(folder, "a-%d.shardpack"), { sync: false });
+    await writer.write("0", {});
+    await writer.finish();
+    writeFileSync(join(folder, ".shardpack-switch"), "");
+    const other = createShardPack(join(folder, "a-0.shardpack"), { sync: false });
+    await other.finish();
+    const set = await openShardSet(join(folder, "a.shardpack-set"));
+    await expect(set.record(0)).rejects.toThrow(/reference_mismatch/);
+    await expect(set.record(0)).rejects.toThrow("`shardpack info`");
+    rmSync(join(folder, "a-0.shardpack"));
+    await expect(set.record(0)).rejects.toThrow("`shardpack info`");
+    rmSync(join(folder, ".shardpack-switch"));
+    await expect(set.record(0)).rejects.toThrow(/which does not exist \[/);
+    await set.close();
+  });
+
   test("is not written over another one", async () => {
     const path = join(folder, "train-%06d.shardpack");
     await createShardSet(path, { created }).finish();

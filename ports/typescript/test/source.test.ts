@@ -1,10 +1,23 @@
+import { readdirSync, readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterEach, describe, expect, test } from "vitest";
 import { viewOf } from "../src/core/bytes.js";
 import { packEntry, packHeader } from "../src/core/layout.js";
-import { BytesSink, checkUri, crc32c, type IReadable, openShard, ShardError, ShardWriter } from "../src/index.js";
+import {
+  BytesSink,
+  CachedSource,
+  checkUri,
+  crc32c,
+  FolderSource,
+  type HttpSource,
+  type IReadable,
+  openShard,
+  ShardError,
+  ShardWriter,
+} from "../src/index.js";
 import { loadZstd } from "../src/node.js";
+import { openShardSet } from "../src/shardpack/index.js";
 
 /** A file of some entries, the last of which is long. */
 async function makeFile(count = 3, size = 200_000): Promise<Uint8Array> {
@@ -154,7 +167,7 @@ describe("a file behind a URL", () => {
 
   test.each<[string, Answer]>([
     ["refuses", (_, response) => response.writeHead(404).end()],
-    ["does not say which range", (_, response) => response.writeHead(206).end("SHRD")],
+    ["no Content-Range", (_, response) => response.writeHead(206).end("SHRD")],
     ["another range", (_, response) => response.writeHead(206, { "content-range": "bytes 5-9/10" }).end("abcde")],
     ["compresses", (_, response) => response.writeHead(206, { "content-encoding": "gzip" }).end()],
     [
@@ -162,7 +175,7 @@ describe("a file behind a URL", () => {
       (_, response) => response.writeHead(206, { "content-range": "bytes 0-3/4" }).end("SHRDS"),
     ],
     ["cut off", (_, response) => response.writeHead(206, { "content-range": "bytes 0-3/4" }).end("SHR")],
-  ])("fails with a clear error if the server %s", async (problem, answer) => {
+  ])("fails with a clear error: %s", async (problem, answer) => {
     const error = await failure(openShard(await serve(answer)));
     expect(error.code).toBe("io_error");
     expect(error.message).toContain(problem);
@@ -172,6 +185,68 @@ describe("a file behind a URL", () => {
   test("an empty file is not a Shard file", async () => {
     const url = await serve((_, response) => response.writeHead(416, { "content-range": "bytes */0" }).end());
     expect((await failure(openShard(url))).code).toBe("truncated");
+  });
+
+  test("fails if it was changed since, also without an ETag", async () => {
+    const file = await makeFile();
+    let day = 10;
+    const reader = await openShard(
+      await serve((request, response, start, end) => {
+        ranges(file, { "last-modified": `Tue, ${day++} Nov 2026 12:00:00 GMT` })(request, response, start, end);
+      }),
+    );
+    expect((reader.source as HttpSource).tag).toBe("Tue, 10 Nov 2026 12:00:00 GMT");
+    expect((await failure(reader.read("long"))).message).toContain("changed while it was read");
+  });
+
+  test("gives up a read when its signal says so, and goes on with others", async () => {
+    const file = await makeFile();
+    let asked = 0;
+    let left: () => void;
+    const gone = new Promise<void>((done) => {
+      left = done;
+    });
+    const reader = await openShard(
+      await serve((request, response, start, end) => {
+        if (asked++ !== 1) return ranges(file)(request, response, start, end);
+        response.on("close", left); // it never answers
+        controller.abort();
+      }),
+    );
+    const controller = new AbortController();
+    const { signal } = controller;
+    await expect(reader.read("long", { signal })).rejects.toMatchObject({ name: "AbortError" });
+    await gone;
+    expect((await reader.read("long")).length).toBe(200_000);
+    await expect(reader.readRange("long", 100_000, 100_001, { signal })).rejects.toMatchObject({ name: "AbortError" });
+  });
+
+  test("gives up the first window of a compressed entry, whose seek table the next one uses", async () => {
+    const { file, content } = await makeCamera(64);
+    const controller = new AbortController();
+    const { signal } = controller;
+    const reader = await openShard(
+      await serve((request, response, start, end) => {
+        if (start > 0 && end - start > 100_000 && !signal.aborted) controller.abort();
+        else ranges(file)(request, response, start, end);
+      }),
+      { zstd: loadZstd },
+    );
+    const given = reader.readRange("camera", 999_000, 1_300_000, { signal });
+    await expect(given).rejects.toMatchObject({ name: "AbortError" });
+    const window = await reader.readRange("camera", 999_000, 1_300_000);
+    expect(Buffer.compare(window, content.subarray(999_000, 1_300_000))).toBe(0);
+  });
+
+  test("gives the same through a cache, which merges what is asked for together", async () => {
+    const { file, content } = await makeCamera(64);
+    const reader = await openShard(new CachedSource(await serve(ranges(file))), { zstd: loadZstd });
+    const window = await reader.readRange("camera", 999_000, 1_300_000);
+    expect(Buffer.compare(window, content.subarray(999_000, 1_300_000))).toBe(0);
+    const { requests } = reader.source.stats;
+    await reader.readRange("camera", 999_000, 1_300_000);
+    expect(reader.source.stats.requests).toBe(requests);
+    await reader.close();
   });
 
   test("files beside it keep the query", async () => {
@@ -195,6 +270,19 @@ describe("other sources", () => {
       await reader.close();
       expect((await failure(reader.read("long"))).code).toBe("closed");
     }
+  });
+
+  test("files of a folder find each other, and none outside of it", async () => {
+    const sets = new URL("../../../spec/vectors/valid_sets/three_shards/", import.meta.url);
+    const names = readdirSync(sets).filter((name) => !name.endsWith(".json"));
+    const files = new Map(names.map((name) => [`dropped/${name}`, new Blob([readFileSync(new URL(name, sets))])]));
+    const setFile = [...files.keys()].find((name) => name.endsWith(".shardpack-set")) as string;
+    const set = await openShardSet(new FolderSource(files, setFile), { zstd: loadZstd });
+    for (let number = 0; number < set.length; number++) expect((await set.record(number)).key).toBeDefined();
+    await set.close();
+    const source = new FolderSource(files, setFile);
+    expect((await failure(source.sibling("a/../none"))).code).toBe("missing_file");
+    expect((await failure(source.sibling("../other"))).code).toBe("unsafe_path");
   });
 
   test("entries of bytes in memory are views, not copies", async () => {

@@ -111,3 +111,8 @@ export async function sha256(bytes: Uint8Array): Promise<string> {
   }
   return toHex(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes as BufferSource)));
 }
+
+/** The same bytes without a copy. A Buffer of Node has other methods under the names of Uint8Array, such as slice. */
+export function plainBytes({ buffer, byteOffset, byteLength }: Uint8Array): Uint8Array {
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}

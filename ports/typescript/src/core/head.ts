@@ -123,17 +123,8 @@ export class Index {
     if (!isOrdered) this.#checkOverlaps();
   }
 
-  get count(): number {
-    return this.names.length;
-  }
-
   row(number: number): IndexEntry {
     return unpackEntry(this.#view, headerSize + number * indexEntrySize);
-  }
-
-  /** The stored hash of a name, which may be wrong. */
-  nameHash(number: number): bigint {
-    return unpackNameHash(this.#view, headerSize + number * indexEntrySize);
   }
 
   find(name: string): number | undefined {
@@ -143,7 +134,7 @@ export class Index {
   /** The rows with data, in the order of their offsets. */
   inOrder(): { row: number; start: number; end: number }[] {
     const blocks = [];
-    for (let row = 0; row < this.count; row++) {
+    for (let row = 0; row < this.names.length; row++) {
       const { dataOffset, diskSize } = this.row(row);
       if (diskSize > 0) blocks.push({ row, start: dataOffset, end: dataOffset + diskSize });
     }
@@ -186,6 +177,11 @@ class StringTable {
     if (name !== undefined) return name;
     throw broken("bad_name", "S-NAM-3", "a name is not valid UTF-8", { found: toHex(bytes.subarray(0, 32)) });
   }
+}
+
+/** The hash of a name that the head of a file stores, which may be wrong. No part of `Index`, because reading needs none. */
+export function storedNameHash(head: Uint8Array, row: number): bigint {
+  return unpackNameHash(viewOf(head), headerSize + row * indexEntrySize);
 }
 
 function checkBlock(entry: IndexEntry, header: Header, name: string): void {

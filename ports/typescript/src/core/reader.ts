@@ -8,13 +8,13 @@ import type { Codec, Header, IndexEntry } from "./layout.js";
 import { defaultLimits, type Limits } from "./registry.js";
 import { checkSchema } from "./schema.js";
 import { type SeekFrame, SeekTable, seekTableSize, seekTailSize } from "./seekable.js";
-import { type Source, type SourceLike, toSource } from "./source.js";
+import { type ReadOptions, type Source, type SourceLike, toSource } from "./source.js";
 import { loadZstd, type Zstd, type ZstdProvider } from "./zstd.js";
 
 /** How much is read at once of pieces that follow each other. */
 const readAhead = 65536;
 /** How much of a window's surroundings is read before it is known where its frames are, and how much at most. */
-const slack = 4 * readAhead;
+const slack = 2 * readAhead;
 const mostGuessed = 128 * readAhead;
 
 /** How a file is read. */
@@ -137,11 +137,11 @@ export class ShardReader {
    * All bytes of an entry, decompressed and checked. They can be a view of the bytes that were opened, and of other
    * entries: do not change them.
    */
-  async read(name: string): Promise<Uint8Array> {
+  async read(name: string, options?: ReadOptions): Promise<Uint8Array> {
     return this.#located(name, async () => {
       const row = this.#row(name);
       const codec = checkSizes(row, this.header, this.limits);
-      const stored = await this.readStored(row.dataOffset, row.diskSize);
+      const stored = await this.readStored(row.dataOffset, row.diskSize, options);
       const content =
         codec === "none" ? stored : await decodeEntry(row, codec, stored, this.limits, () => this.#loadZstd());
       if (this.#checksums && hasChecksum(row, this.header)) checkChecksum(row, content);
@@ -153,7 +153,7 @@ export class ShardReader {
    * The bytes of an entry from `start` up to, not including, `end`. Of a seekable entry only the frames that hold them
    * are read, decoded and checked; of a raw entry only the bytes themselves are read, without a check.
    */
-  async readRange(name: string, start: number, end: number): Promise<Uint8Array> {
+  async readRange(name: string, start: number, end: number, options?: ReadOptions): Promise<Uint8Array> {
     return this.#located(name, async () => {
       const row = this.#row(name);
       const codec = checkSizes(row, this.header, this.limits);
@@ -161,14 +161,17 @@ export class ShardReader {
       if (!Number.isInteger(start) || !Number.isInteger(end) || start < 0 || start > end || end > size) {
         throw invalid("the range is outside the entry", { expected: `0 to ${size}`, found: `${start} to ${end}` });
       }
-      if (codec === "none") return this.readStored(row.dataOffset + start, end - start);
-      const { table, filters } = codec === "zstd" ? await this.#seeking(name, row, start, end) : {};
-      if (!table) return (await this.read(name)).subarray(start, end);
       if (start === end) return new Uint8Array(0);
+      if (codec === "none") return this.readStored(row.dataOffset + start, end - start, options);
+      const isKnown = this.#seekings.has(name);
+      const seeking = this.#seeking(name, row);
+      if (!isKnown && codec === "zstd") await this.#guess(row, start, end, options);
+      const { table, filters } = await seeking;
+      if (!table) return (await this.read(name, options)).subarray(start, end);
       const first = table.frameAt(start);
       const last = table.frameAt(end - 1) + 1;
       const from = table.stored[first];
-      const stored = await this.readStored(row.dataOffset + from, table.stored[last] - from);
+      const stored = await this.readStored(row.dataOffset + from, table.stored[last] - from, options);
       const run = await decodeRun(stored, table, first, last, filters, this.limits, await this.#loadZstd());
       return run.subarray(start - table.content[first], end - table.content[first]);
     });
@@ -206,9 +209,7 @@ export class ShardReader {
   /** The frames of a seekable entry; undefined for any other. */
   async seekFrames(name: string): Promise<SeekFrame[] | undefined> {
     return this.#located(name, async () => {
-      const row = this.#row(name);
-      if (codecOf(row, this.header) !== "zstd") return undefined;
-      const { table } = await this.#seeking(name, row);
+      const { table } = await this.#seeking(name, this.#row(name));
       return table && Array.from({ length: table.count }, (_, i) => table.frame(i));
     });
   }
@@ -219,16 +220,22 @@ export class ShardReader {
   }
 
   /** Bytes of the file. Short pieces that follow each other are fetched together. */
-  async readStored(offset: number, length: number): Promise<Uint8Array> {
+  async readStored(offset: number, length: number, options?: ReadOptions): Promise<Uint8Array> {
     if (this.#closed) throw new ShardError("closed", "the reader is closed");
     const end = offset + length;
     if (end <= this.head.length) return this.head.subarray(offset, end);
     const { start, bytes } = this.#ahead;
     if (offset >= start && end <= start + bytes.length) return bytes.subarray(offset - start, end - start);
+    const cut = offset < start ? start : start + bytes.length;
+    if (this.source.isRemote && offset < cut && cut < end) {
+      // Some of it was read ahead: only the rest is asked for.
+      const parts = [this.readStored(offset, cut - offset, options), this.readStored(cut, end - cut, options)];
+      return concat(await Promise.all(parts));
+    }
     const distance = offset - this.#lastEnd;
     this.#lastEnd = end;
-    if (distance < 0 || distance >= readAhead || length >= readAhead) return this.source.read(offset, length);
-    const found = await this.source.read(offset, Math.min(readAhead, this.header.totalFileSize - offset));
+    if (distance < 0 || distance >= readAhead || length >= readAhead) return this.source.read(offset, length, options);
+    const found = await this.source.read(offset, Math.min(readAhead, this.header.totalFileSize - offset), options);
     this.#ahead = { start: offset, bytes: found };
     return found.subarray(0, length);
   }
@@ -256,26 +263,23 @@ export class ShardReader {
     return this.#zstd;
   }
 
-  /** How to read parts of a zstd entry, of which `from` to `to` comes first. Kept, because parts are read again and again. */
-  #seeking(name: string, row: IndexEntry, from = 0, to = 0): Promise<Seeking> {
+  /** How to read parts of an entry. Kept, because parts are read again and again. */
+  #seeking(name: string, row: IndexEntry): Promise<Seeking> {
     let found = this.#seekings.get(name);
     if (!found) {
-      found = this.#readSeeking(row, from, to);
+      found = this.#readSeeking(row);
       this.#seekings.set(name, found);
       found.catch(() => this.#seekings.delete(name)); // the next call may have more luck
     }
     return found;
   }
 
-  async #readSeeking(row: IndexEntry, from: number, to: number): Promise<Seeking> {
+  async #readSeeking(row: IndexEntry): Promise<Seeking> {
+    if (codecOf(row, this.header) !== "zstd") return {};
     const disk = row.diskSize;
     const end = row.dataOffset + disk;
     const first = Math.min(disk, seekTailSize);
-    const [tail, described] = await Promise.all([
-      this.readStored(end - first, first),
-      this.#filters(row),
-      this.#guess(row, from, to),
-    ]);
+    const [tail, described] = await Promise.all([this.readStored(end - first, first), this.#filters(row)]);
     const size = seekTableSize(tail, disk);
     if (size === 0) return {};
     const bytes = size <= first ? tail.subarray(first - size) : await this.readStored(end - size, size);
@@ -287,12 +291,13 @@ export class ShardReader {
    * Reads ahead where the frames of a window are if all compress alike. Only the seek table says where they are, but a
    * remote source gives both in one round trip.
    */
-  async #guess({ dataOffset, diskSize, origSize }: IndexEntry, from: number, to: number): Promise<void> {
+  async #guess({ dataOffset, diskSize, origSize }: IndexEntry, from: number, to: number, options?: ReadOptions) {
     const ratio = diskSize / origSize;
     const start = dataOffset + Math.max(0, Math.floor(from * ratio) - slack);
     const size = dataOffset + Math.min(diskSize, Math.ceil(to * ratio) + slack) - start;
-    if (!this.source.isRemote || from === to || size > mostGuessed) return;
-    this.#ahead = { start, bytes: await this.readStored(start, size) };
+    if (this.source.isRemote && size <= mostGuessed) {
+      this.#ahead = { start, bytes: await this.readStored(start, size, options) };
+    }
   }
 
   /** The filters of an entry and the size of the frame that describes them. */

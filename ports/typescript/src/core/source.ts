@@ -1,5 +1,6 @@
 // Where the bytes of a file come from.
 
+import { plainBytes } from "./bytes.js";
 import { invalid, ShardError } from "./errors.js";
 
 /** Anything that gives bytes at an offset: the interface of @mcap/core. */
@@ -14,6 +15,12 @@ export interface SourceStats {
   bytes: number;
 }
 
+/** How something is read. */
+export interface ReadOptions {
+  /** Ends the read, which then fails with the reason of the signal. */
+  signal?: AbortSignal | undefined;
+}
+
 /** A file that can be read at any offset. */
 export interface Source {
   /** A path or a URL; undefined for bytes in memory. */
@@ -21,10 +28,13 @@ export interface Source {
   readonly stats: Readonly<SourceStats>;
   /** Whether an answer takes so long that two requests at once are better than one after the other. */
   readonly isRemote?: boolean;
-  /** The size of the file and as many of its first bytes as one request gives cheaply: 64 at least, if it has them. */
-  start(): Promise<{ size: number; head: Uint8Array }>;
+  /**
+   * The size that the file has now, and as many of its bytes from `at` on as one request gives cheaply: 64 at least, if it
+   * has them. A later call, for a file that grows, accepts another size.
+   */
+  start(at?: number): Promise<{ size: number; head: Uint8Array }>;
   /** Exactly these bytes, which lie inside the file. They may be shared: nobody may change them. */
-  read(offset: number, length: number): Promise<Uint8Array>;
+  read(offset: number, length: number, options?: ReadOptions): Promise<Uint8Array>;
   /** A file beside this one, by a relative path with slashes that was found safe (S-MAN-4). */
   sibling?(path: string): Promise<Source>;
   close(): Promise<void>;
@@ -46,7 +56,7 @@ export function toSource(given: SourceLike): Source {
   if (given instanceof URL || typeof given === "string") {
     const url = String(given);
     if (/^https?:/i.test(url)) return new HttpSource(url);
-    throw invalid("this is not an address of http or https; @shard-format/core/node opens paths", { found: url });
+    throw invalid("no http or https address; @shard-format/core/node opens paths", { found: url });
   }
   if ("start" in given) return given;
   return new ReadableSource(given);
@@ -73,12 +83,11 @@ export class BytesSource implements Source {
   readonly #bytes: Uint8Array;
 
   constructor(bytes: Uint8Array) {
-    // A Buffer of Node has other methods under the names of Uint8Array, such as slice.
-    this.#bytes = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    this.#bytes = plainBytes(bytes);
   }
 
-  async start(): Promise<{ size: number; head: Uint8Array }> {
-    return { size: this.#bytes.length, head: this.#bytes };
+  async start(at = 0): Promise<{ size: number; head: Uint8Array }> {
+    return { size: this.#bytes.length, head: this.#bytes.subarray(at) };
   }
 
   async read(offset: number, length: number): Promise<Uint8Array> {
@@ -91,28 +100,38 @@ export class BytesSource implements Source {
 }
 
 /** What sources have in common that are asked for each range. */
-abstract class AskedSource implements Source {
-  readonly path: string | undefined = undefined;
+class AskedSource implements Source {
+  declare readonly path: string | undefined;
   readonly stats: SourceStats = { requests: 0, bytes: 0 };
+  readonly #size: () => number | Promise<number>;
+  readonly #ask: (offset: number, length: number) => Promise<Uint8Array>;
 
-  protected abstract size(): Promise<number>;
-  protected abstract ask(offset: number, length: number): Promise<Uint8Array>;
-
-  async start(): Promise<{ size: number; head: Uint8Array }> {
-    const size = await this.#io(() => this.size());
-    return { size, head: await this.read(0, Math.min(size, firstRead)) };
+  constructor(
+    path: string | undefined,
+    size: () => number | Promise<number>,
+    ask: (offset: number, length: number) => Promise<Uint8Array>,
+  ) {
+    this.path = path;
+    this.#size = size;
+    this.#ask = ask;
   }
 
-  async read(offset: number, length: number): Promise<Uint8Array> {
-    if (length === 0) return new Uint8Array(0);
+  async start(at = 0): Promise<{ size: number; head: Uint8Array }> {
+    const size = await this.#io(this.#size);
+    return { size, head: await this.read(at, Math.min(size - at, firstRead)) };
+  }
+
+  async read(offset: number, length: number, { signal }: ReadOptions = {}): Promise<Uint8Array> {
+    if (length <= 0) return new Uint8Array(0); // below 0 at the start of what follows a file that got shorter
+    signal?.throwIfAborted();
     this.stats.requests++;
-    const found = await this.#io(() => this.ask(offset, length));
+    const found = await this.#io(() => this.#ask(offset, length));
     this.stats.bytes += found.length;
     checkLength(found.length, length, offset);
     return found;
   }
 
-  async #io<T>(run: () => Promise<T>): Promise<T> {
+  async #io<T>(run: () => T | Promise<T>): Promise<T> {
     try {
       return await run();
     } catch (error) {
@@ -125,42 +144,23 @@ abstract class AskedSource implements Source {
 
 /** A Blob or a File of a browser. */
 export class BlobSource extends AskedSource {
-  override readonly path: string | undefined;
-  readonly #blob: Blob;
-
   constructor(blob: Blob) {
-    super();
-    this.#blob = blob;
-    this.path = "name" in blob && typeof blob.name === "string" ? blob.name : undefined;
-  }
-
-  protected async size(): Promise<number> {
-    return this.#blob.size;
-  }
-
-  protected async ask(offset: number, length: number): Promise<Uint8Array> {
-    return new Uint8Array(await this.#blob.slice(offset, offset + length).arrayBuffer());
+    super(
+      (blob as File).name,
+      () => blob.size,
+      async (offset, length) => new Uint8Array(await blob.slice(offset, offset + length).arrayBuffer()),
+    );
   }
 }
 
 /** Anything that follows the interface of @mcap/core. */
 export class ReadableSource extends AskedSource {
-  readonly #readable: IReadable;
-
   constructor(readable: IReadable) {
-    super();
-    this.#readable = readable;
-  }
-
-  protected async size(): Promise<number> {
-    const size = Number(await this.#readable.size());
-    if (!Number.isSafeInteger(size) || size < 0) throw invalid("the source has no size below 2**53", { found: size });
-    return size;
-  }
-
-  protected async ask(offset: number, length: number): Promise<Uint8Array> {
-    const { buffer, byteOffset, byteLength } = await this.#readable.read(BigInt(offset), BigInt(length));
-    return new Uint8Array(buffer, byteOffset, byteLength);
+    super(
+      undefined,
+      async () => Number(await readable.size()),
+      async (offset, length) => plainBytes(await readable.read(BigInt(offset), BigInt(length))),
+    );
   }
 }
 
@@ -174,30 +174,35 @@ export interface HttpOptions {
   signal?: AbortSignal;
 }
 
-/** A file behind a URL, read with range requests. It fails if the file changes between two requests. */
+/**
+ * A file behind a URL, read with range requests. It fails if the file changes between two requests: each answer must
+ * have the size and the ETag, or else the time of the last change, of the first one. `If-Range` would say no more, and
+ * makes a browser ask the other origin for leave first.
+ */
 export class HttpSource implements Source {
   readonly path: string;
   readonly stats: SourceStats = { requests: 0, bytes: 0 };
   readonly isRemote = true;
   readonly #options: HttpOptions;
   #size: number | undefined;
-  #tag: string | null = null;
+  /** What tells this version of the file from others: its ETag or the time of its last change, if the server tells one. */
+  declare tag: string | null | undefined;
+  /** Whether the file may change while it is read, as a recording does, which only grows. */
+  declare mayGrow: boolean | undefined;
 
   constructor(url: string | URL, options: HttpOptions = {}) {
     this.path = String(url);
     this.#options = options;
   }
 
-  async start(): Promise<{ size: number; head: Uint8Array }> {
-    const head = await this.#request(0, firstRequest);
-    return { size: this.#size as number, head };
+  async start(at = 0): Promise<{ size: number; head: Uint8Array }> {
+    this.#size = this.tag = undefined;
+    const head = await this.#request(at, firstRequest);
+    return { size: this.#size as unknown as number, head };
   }
 
-  async read(offset: number, length: number): Promise<Uint8Array> {
-    if (length === 0) return new Uint8Array(0);
-    const found = await this.#request(offset, length);
-    checkLength(found.length, length, offset);
-    return found;
+  async read(offset: number, length: number, { signal }: ReadOptions = {}): Promise<Uint8Array> {
+    return length === 0 ? new Uint8Array(0) : this.#request(offset, length, signal);
   }
 
   /** The percent-encoded path takes the place of the last part of the URL; the query stays. */
@@ -217,19 +222,21 @@ export class HttpSource implements Source {
   }
 
   /** Asks for a range; the first request may reach over the end of the file. */
-  async #request(offset: number, length: number): Promise<Uint8Array> {
+  async #request(offset: number, length: number, one?: AbortSignal): Promise<Uint8Array> {
     this.stats.requests++;
-    const { fetch: given, headers, signal } = this.#options;
+    const { fetch: given, headers, signal: all } = this.#options;
+    const signal = one && all ? AbortSignal.any([one, all]) : (one ?? all ?? null);
     try {
       const response = await (given ?? fetch)(this.path, {
         headers: { ...headers, range: `bytes=${offset}-${offset + length - 1}` },
-        ...(signal ? { signal } : {}),
+        signal,
       });
       const expected = this.#expected(response, offset, length);
       const bytes = await this.#body(response, expected);
       this.stats.bytes += bytes.length;
       return bytes;
     } catch (error) {
+      signal?.throwIfAborted();
       throw ioError("cannot read", error, this.path);
     }
   }
@@ -239,23 +246,29 @@ export class HttpSource implements Source {
     const encoding = response.headers.get("content-encoding");
     if (encoding && encoding !== "identity") throw this.#error("the server compresses ranges", { found: encoding });
     const range = response.headers.get("content-range") ?? "";
-    if (response.status === 416 && offset === 0 && /^bytes \*\/0$/.test(range)) {
-      this.#size = 0;
+    const match = /^bytes (?:(\d+)-(\d+)|\*)\/(\d+)$/.exec(range) ?? [];
+    const [first, last, size] = match.slice(1).map(Number);
+    if (response.status === 416 && this.#size === undefined && size <= offset) {
+      this.#size = size; // nothing is there yet
       return 0;
     }
     if (response.status === 200) return this.#whole(response, offset, length);
     if (response.status !== 206) throw this.#error("the server refuses", { expected: "206", found: response.status });
-    const match = /^bytes (\d+)-(\d+)\/(\d+)$/.exec(range);
-    if (!match) {
-      const expected = "a Content-Range with the size of the file, exposed by Access-Control-Expose-Headers";
-      throw this.#error("the server does not say which range it gives", { expected, found: range || "nothing" });
+    if (size === undefined) {
+      throw this.#error("no Content-Range, or one that Access-Control-Expose-Headers hides", { found: range });
     }
-    const [first, last, size] = match.slice(1).map(Number);
     const wanted = Math.min(offset + length, size) - 1;
-    if (first !== offset || last !== wanted || !Number.isSafeInteger(size)) {
-      throw this.#error("the server gives another range", { expected: `bytes ${offset}-${wanted}`, found: range });
+    if (first !== offset || last !== wanted) {
+      throw this.#error("the server gives another range", { expected: `${offset}-${wanted}`, found: range });
     }
-    this.#same(size, response);
+    const tag = response.headers.get("etag") ?? response.headers.get("last-modified");
+    const isOther = this.#size !== size || (this.tag && tag && this.tag !== tag);
+    if (this.#size !== undefined && isOther && !this.mayGrow) {
+      const expected = `${this.#size} bytes, ${this.tag}`;
+      throw this.#error("the file changed while it was read", { expected, found: `${size} bytes, ${tag}` });
+    }
+    this.#size = size;
+    this.tag ??= tag;
     return last - first + 1;
   }
 
@@ -267,39 +280,21 @@ export class HttpSource implements Source {
       return size;
     }
     void response.body?.cancel();
-    throw this.#error("the server ignores ranges, which reading parts of a file needs", {
-      expected: "206",
-      found: 200,
-    });
-  }
-
-  #same(size: number, response: Response): void {
-    const tag = response.headers.get("etag");
-    if (this.#size === undefined) {
-      this.#size = size;
-      this.#tag = tag;
-    } else if (this.#size !== size || (this.#tag !== null && tag !== null && this.#tag !== tag)) {
-      throw this.#error("the file changed while it was read", {
-        expected: `${this.#size} bytes, ${this.#tag}`,
-        found: `${size} bytes, ${tag}`,
-      });
-    }
+    throw this.#error("the server ignores ranges", { expected: "206", found: 200 });
   }
 
   /** The body, which may lie about its length. */
   async #body(response: Response, expected: number): Promise<Uint8Array> {
     const out = new Uint8Array(expected);
-    let at = 0;
     const reader = response.body?.getReader();
-    for (;;) {
-      const { done, value } = (await reader?.read()) ?? { done: true };
-      if (done || !value) break;
-      if (at + value.length > expected) {
+    let at = 0;
+    for (let part = await reader?.read(); part?.value; part = await reader?.read()) {
+      if (at + part.value.length > expected) {
         void reader?.cancel();
-        throw this.#error("the server sends more bytes than it says", { expected: String(expected) });
+        throw this.#error("the server sends more bytes than it says");
       }
-      out.set(value, at);
-      at += value.length;
+      out.set(part.value, at);
+      at += part.value.length;
     }
     if (at !== expected) throw this.#error("the answer is cut off", { expected: `${expected} bytes`, found: at });
     return out;

@@ -3,6 +3,7 @@
 import { decodeUtf8, encodeUtf8 } from "./bytes.js";
 import { hasChecksum } from "./content.js";
 import { broken, invalid, located } from "./errors.js";
+import { storedNameHash } from "./head.js";
 import {
   computeIdentity,
   difference,
@@ -33,9 +34,10 @@ export async function findWarnings(reader: ShardReader): Promise<WarningCode[]> 
   const { header, index } = reader;
   const found = new Set<WarningCode>();
   let before = 0;
-  for (let i = 0; i < index.count; i++) {
+  for (let i = 0; i < index.names.length; i++) {
     const entry = index.row(i);
-    if (xxh64(encodeUtf8(index.names[i]) as Uint8Array) !== index.nameHash(i)) found.add("name_hash_mismatch");
+    if (xxh64(encodeUtf8(index.names[i]) as Uint8Array) !== storedNameHash(reader.head, i))
+      found.add("name_hash_mismatch");
     const isMisaligned = header.alignment > 0 && entry.dataOffset % header.alignment !== 0;
     if (entry.diskSize > 0 && isMisaligned) found.add("misaligned");
     if (entry.origSize > 0 && !hasChecksum(entry, header)) found.add("no_checksum");

@@ -1,7 +1,7 @@
 // zstd frames (RFC 8878): where they are, how long they are, and what they claim. Decoding is left to a library, which
 // gets one complete frame at a time and is told how much may come out.
 
-import { viewOf } from "./bytes.js";
+import { plainBytes, viewOf } from "./bytes.js";
 import { broken, ShardError } from "./errors.js";
 import { xxh64Low } from "./xxh64.js";
 
@@ -169,9 +169,8 @@ function emptyFrame(bytes: Uint8Array, frame: Frame): Uint8Array {
 /** The content of a frame; undefined if the library cannot decode it to at most `size` bytes. */
 async function attempt(zstd: Zstd, bytes: Uint8Array, size: number): Promise<Uint8Array | undefined> {
   try {
-    const { buffer, byteOffset, length } = await zstd.decompress(bytes, size);
-    // A Buffer of Node has other methods under the names of Uint8Array, such as slice.
-    return length <= size ? new Uint8Array(buffer, byteOffset, length) : undefined;
+    const found = plainBytes(await zstd.decompress(bytes, size));
+    return found.length <= size ? found : undefined;
   } catch {
     return undefined; // libraries have no common error codes
   }

@@ -2,7 +2,7 @@ import { constants } from "node:fs";
 import { type FileHandle, open, realpath } from "node:fs/promises";
 import { dirname, isAbsolute, relative, resolve, sep } from "node:path";
 import { ShardError } from "../core/errors.js";
-import { checkLength, firstRead, ioError, type Source, type SourceStats } from "../core/source.js";
+import { checkLength, firstRead, ioError, type ReadOptions, type Source, type SourceStats } from "../core/source.js";
 
 /** Node reads and writes less than 2 GiB in one call. */
 export const largestCall = 2 ** 30;
@@ -23,18 +23,19 @@ export class FileSource implements Source {
     return this.#file;
   }
 
-  async start(): Promise<{ size: number; head: Uint8Array }> {
+  async start(at = 0): Promise<{ size: number; head: Uint8Array }> {
     try {
       const status = await (await this.#open()).stat();
       if (!status.isFile()) throw new ShardError("invalid_argument", "not a regular file", { path: this.path });
-      return { size: status.size, head: await this.read(0, Math.min(status.size, firstRead)) };
+      return { size: status.size, head: await this.read(at, Math.max(0, Math.min(status.size - at, firstRead))) };
     } catch (error) {
       throw ioError("cannot open", error, this.path);
     }
   }
 
-  async read(offset: number, length: number): Promise<Uint8Array> {
+  async read(offset: number, length: number, { signal }: ReadOptions = {}): Promise<Uint8Array> {
     if (length === 0) return new Uint8Array(0);
+    signal?.throwIfAborted();
     this.stats.requests++;
     let done = 0;
     try {
@@ -44,11 +45,13 @@ export class FileSource implements Source {
         const { bytesRead } = await file.read(bytes, done, Math.min(length - done, largestCall), offset + done);
         if (bytesRead === 0) break;
         done += bytesRead;
+        signal?.throwIfAborted();
       }
       this.stats.bytes += done;
       checkLength(done, length, offset);
       return bytes;
     } catch (error) {
+      signal?.throwIfAborted();
       throw ioError("cannot read", error, this.path);
     }
   }

@@ -89,13 +89,29 @@ export class ShardSet {
     try {
       shard = await openShardPack(await this.#source.sibling(name), this.#options);
     } catch (error) {
-      throw missingShard(error, name) ?? error;
+      throw missingShard(error, name, await this.#interruption()) ?? error;
     }
     const differs = difference(this.footers[number], shard.footer);
     if (differs === undefined) return shard;
     await shard.close();
     const details = { path: shard.path, ...differs };
-    throw broken("reference_mismatch", "P-SET-7", "this is not the shard that the set file names", details);
+    const problem = `not the shard that the set file names${await this.#interruption()}`;
+    throw broken("reference_mismatch", "P-SET-7", problem, details);
+  }
+
+  /**
+   * What to do if the Python library was stopped while it replaced the shards of this folder: some of them are new, and the
+   * set file may be old. It finishes that when it opens the set.
+   */
+  async #interruption(): Promise<string> {
+    if (this.#source.isRemote || this.#source.sibling === undefined) return "";
+    try {
+      await (await this.#source.sibling(".shardpack-switch")).close();
+    } catch (error) {
+      if (error instanceof ShardError && error.code === "missing_file") return "";
+      throw error;
+    }
+    return ": the set is being replaced, or that was interrupted; `shardpack info` of the Python library finishes it";
   }
 
   /** The record of this number, counted over all shards. */
@@ -155,11 +171,11 @@ export class ShardSet {
 }
 
 /** The error about a shard that does not exist; undefined if the error is about something else. */
-function missingShard(error: unknown, name: string): ShardError | undefined {
+function missingShard(error: unknown, name: string, why: string): ShardError | undefined {
   if (!(error instanceof ShardError)) return undefined;
   const isMissing = error.code === "missing_file" || (error.code === "io_error" && error.found === "404");
   if (!isMissing) return undefined;
-  const problem = `the set file names the shard ${JSON.stringify(name)}, which does not exist`;
+  const problem = `the set file names the shard ${JSON.stringify(name)}, which does not exist${why}`;
   return broken("missing_file", "P-SET-7", problem, { path: error.path });
 }
 

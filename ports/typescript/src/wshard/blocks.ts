@@ -1,6 +1,7 @@
 /** Blocks: bytes of an entry that are read when they are asked for. */
 
 import { ShardError } from "../core/errors.js";
+import type { ReadOptions } from "../core/source.js";
 
 /** The bytes of one array. */
 export interface Block {
@@ -11,7 +12,7 @@ export interface Block {
   /** Its size in bytes, uncompressed. */
   readonly size: number;
   /** Reads all of it, or the bytes from `start` up to `end`. */
-  read(start?: number, end?: number): Promise<Uint8Array>;
+  read(start?: number, end?: number, options?: ReadOptions): Promise<Uint8Array>;
 }
 
 /** Gives a block by its name; null if there is none. */
@@ -29,7 +30,10 @@ export function lazyBlock(name: string, size: number, load: () => Promise<Uint8A
     name,
     size,
     read: async (start = 0, end = size) => {
-      loaded ??= load();
+      loaded ??= load().catch((error: unknown) => {
+        loaded = null; // the next call may have more luck
+        throw error;
+      });
       return (await loaded).subarray(start, end);
     },
   };
@@ -43,12 +47,12 @@ export function chainedBlock(name: string, parts: readonly Block[], sizes: reado
     starts.push(size);
     size += one;
   }
-  const read = async (start = 0, end = size): Promise<Uint8Array> => {
+  const read = async (start = 0, end = size, options?: ReadOptions): Promise<Uint8Array> => {
     const pieces: Uint8Array[] = [];
     for (const [number, part] of parts.entries()) {
       const from = Math.max(start, starts[number]);
       const to = Math.min(end, starts[number] + sizes[number]);
-      if (from < to) pieces.push(await part.read(from - starts[number], to - starts[number]));
+      if (from < to) pieces.push(await part.read(from - starts[number], to - starts[number], options));
     }
     return concatenated(pieces);
   };

@@ -2,6 +2,7 @@
 
 import { type TypedArray, toTypedArray } from "../core/dtypes.js";
 import { dtypeSizes } from "../core/registry.js";
+import type { ReadOptions } from "../core/source.js";
 import { BaseChannel, type ChannelFacts } from "./base-channel.js";
 import { type Block, checkWindow, type FindBlock } from "./blocks.js";
 import type { Row } from "./metadata.js";
@@ -47,21 +48,21 @@ export class DenseChannel extends BaseChannel {
   }
 
   /** All values, in C order. */
-  data(): Promise<TypedArray> {
-    return this.window(0, this.length);
+  data(options?: ReadOptions): Promise<TypedArray> {
+    return this.window(0, this.length, options);
   }
 
   /** The values of the steps from `start` up to `end`; reads only these. */
-  async window(start: number, end: number): Promise<TypedArray> {
-    return toTypedArray(this.dtype, await this.bytes(start, end));
+  async window(start: number, end: number, options?: ReadOptions): Promise<TypedArray> {
+    return toTypedArray(this.dtype, await this.bytes(start, end, options));
   }
 
   /** The stored bytes of some steps. */
-  async bytes(start = 0, end = this.length): Promise<Uint8Array> {
+  async bytes(start = 0, end = this.length, options?: ReadOptions): Promise<Uint8Array> {
     checkWindow(start, end, this.length, this.block);
     // A step of a channel without steps may be too large to multiply with.
     if (this.length === 0) return this.source.read();
-    return this.source.read(start * this.stepBytes, end * this.stepBytes);
+    return this.source.read(start * this.stepBytes, end * this.stepBytes, options);
   }
 }
 
@@ -95,10 +96,10 @@ abstract class ItemsChannel extends BaseChannel {
   }
 
   /** Where the items of each step start, and the end of the last. */
-  async offsets(start = 0, end = this.length): Promise<Float64Array> {
+  async offsets(start = 0, end = this.length, options?: ReadOptions): Promise<Float64Array> {
     const block = this.offsetsBlock();
     checkWindow(start, end, this.length, this.block);
-    const stored = toTypedArray("i64", await block.read(8 * start, 8 * (end + 1)));
+    const stored = toTypedArray("i64", await block.read(8 * start, 8 * (end + 1), options));
     const items = this.stepBytes ? BigInt(this.source.size / this.stepBytes) : stored[stored.length - 1];
     const isLast = end === this.length;
     if (start === 0 && stored[0] !== 0n)
@@ -121,12 +122,12 @@ abstract class ItemsChannel extends BaseChannel {
   }
 
   /** The stored bytes of each step. */
-  protected async pieces(start: number, end: number): Promise<Uint8Array[]> {
-    const offsets = await this.offsets(start, end);
+  protected async pieces(start: number, end: number, options?: ReadOptions): Promise<Uint8Array[]> {
+    const offsets = await this.offsets(start, end, options);
     // An item that never occurs may be too large to multiply with.
     const item = this.source.size === 0 ? 0 : this.stepBytes;
     const first = offsets[0] * item;
-    const bytes = await this.source.read(first, offsets[end - start] * item);
+    const bytes = await this.source.read(first, offsets[end - start] * item, options);
     return Array.from({ length: end - start }, (_, at) =>
       bytes.subarray(offsets[at] * item - first, offsets[at + 1] * item - first),
     );
@@ -138,14 +139,14 @@ export class RaggedChannel extends ItemsChannel {
   readonly layout = "ragged";
 
   /** The items of every step. */
-  async data(): Promise<TypedArray[]> {
+  async data(options?: ReadOptions): Promise<TypedArray[]> {
     this.offsetsBlock();
-    return this.window(0, this.length);
+    return this.window(0, this.length, options);
   }
 
   /** The items of the steps from `start` up to `end`; reads only these. */
-  async window(start: number, end: number): Promise<TypedArray[]> {
-    return (await this.pieces(start, end)).map((piece) => toTypedArray(this.dtype, piece));
+  async window(start: number, end: number, options?: ReadOptions): Promise<TypedArray[]> {
+    return (await this.pieces(start, end, options)).map((piece) => toTypedArray(this.dtype, piece));
   }
 
   /** The stored bytes of the items of some steps. */
@@ -160,7 +161,7 @@ export class TextChannel extends ItemsChannel {
   readonly layout = "text";
 
   /** The string of every step. */
-  async data(): Promise<string[]> {
+  async data(options?: ReadOptions): Promise<string[]> {
     if (this.dtype !== "u8" || this.shape.length > 0) {
       throw this.error(
         "bad_metadata",
@@ -170,12 +171,12 @@ export class TextChannel extends ItemsChannel {
       );
     }
     this.offsetsBlock();
-    return this.window(0, this.length);
+    return this.window(0, this.length, options);
   }
 
   /** The strings of the steps from `start` up to `end`; reads only these. */
-  async window(start: number, end: number): Promise<string[]> {
-    const pieces = await this.pieces(start, end);
+  async window(start: number, end: number, options?: ReadOptions): Promise<string[]> {
+    const pieces = await this.pieces(start, end, options);
     const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
     return pieces.map((piece, at) => {
       try {
@@ -192,12 +193,12 @@ export class UnreadableChannel extends BaseChannel {
   readonly layout = "unknown";
 
   /** Throws the reason. */
-  data(): Promise<never> {
+  data(_options?: ReadOptions): Promise<never> {
     return Promise.reject(this.error("unknown_layout", "W-CHN-7", `unknown layout '${this.row?.layout}'`));
   }
 
   /** Throws the reason. */
-  window(_start: number, _end: number): Promise<never> {
+  window(_start: number, _end: number, _options?: ReadOptions): Promise<never> {
     return this.data();
   }
 }

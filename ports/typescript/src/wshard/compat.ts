@@ -4,4 +4,4 @@ export * from "../node/compat/codecs.js";
 export * from "../node/compat/names.js";
 export { WShardReader } from "../node/compat/reader.js";
 export { type StreamChannelDef, WShardStreamWriter, type WShardStreamWriterOptions } from "../node/compat/stream.js";
-export { type ChannelMeta, type EpisodeMeta, WShardWriter, type WShardWriterOptions } from "../node/compat/writer.js";
+export { WShardWriter, type WShardWriterOptions } from "../node/compat/writer.js";

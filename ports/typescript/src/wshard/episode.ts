@@ -6,6 +6,7 @@ import { broken, ShardError } from "../core/errors.js";
 import type { JsonObject } from "../core/json.js";
 import type { ShardReader } from "../core/reader.js";
 import { dtypeSizes, Role } from "../core/registry.js";
+import type { ReadOptions } from "../core/source.js";
 import type { Block } from "./blocks.js";
 import type { Channel, DenseChannel } from "./channels.js";
 import { regularTimes, type Timebase } from "./clocks.js";
@@ -219,7 +220,7 @@ export function entryBlock(reader: ShardReader, name: string): Block & { content
     path: reader.path,
     size,
     contentType: row.contentType,
-    read: (start = 0, end = size) =>
-      start === 0 && end === size ? reader.read(name) : reader.readRange(name, start, end),
+    read: (start = 0, end = size, options?: ReadOptions) =>
+      start === 0 && end === size ? reader.read(name, options) : reader.readRange(name, start, end, options),
   };
 }

@@ -10,7 +10,7 @@ import type { Label } from "./metadata.js";
 import { checkOwnFields, type PlannedChannel, type PlannedEpisode, type PlannedResidual, stepBytes } from "./plan.js";
 import { defaultWindow, type Edges, packSigns, quantise, secondDifferenceSigns } from "./residual-codes.js";
 import { dtypeOf, type NumbersInput, rawBytes, toBytes, toFloats } from "./values.js";
-import { formatBase64 } from "./video.js";
+import { checkFrames, checkPictureForm, formatBase64 } from "./video.js";
 
 /** Maps by name: an object or a Map. */
 export type Named<T> = Readonly<Record<string, T>> | ReadonlyMap<string, T>;
@@ -319,10 +319,15 @@ function plannedVideo(input: VideoInput, name: string): PlannedChannel {
     table[2 * at + 1] = BigInt(flags);
     isPlain &&= flags === 1 && table[2 * at] === BigInt(at);
   }
+  const form = { dtype: input.dtype ?? ("u8" as const), shape: input.shape };
+  const length = count - (hidden ?? []).filter(Boolean).length;
+  const fail = (_code: string, rule: string, problem: string, found: string) =>
+    invalid(problem, { rule, entry: name, found });
+  checkPictureForm(form, input.contentType, fail);
+  checkFrames(table, count, length, fail);
   const made: PlannedChannel = {
-    dtype: input.dtype ?? "u8",
-    shape: input.shape,
-    length: count - (hidden ?? []).filter(Boolean).length,
+    ...form,
+    length,
     layout: "video",
     content: memoryBlock(name, concatenated(packets)),
     offsets: offsetsOf(packets, 1, name),

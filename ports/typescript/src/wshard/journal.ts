@@ -111,8 +111,8 @@ export class Journal {
 
   /** Reads the frames that are complete by now and were not read before (J-2); returns how many. */
   async read(): Promise<number> {
-    const { size, head } = await this.source.start();
-    if (this.position < head.length) this.#ahead = { offset: 0, bytes: head };
+    const { size, head } = await this.source.start(this.position);
+    this.#ahead = { offset: this.position, bytes: head };
     const first = this.#sequence;
     this.error = null;
     while (this.position < size) {
@@ -162,15 +162,15 @@ export class Journal {
     if (isStart && this.#sequence > 0) throw broken("bad_profile", "J-ORD-2", "there is a second start frame");
     if (this.hasEnded) throw broken("trailing_data", "J-ORD-3", "there is a frame after the end");
     if (head.kind === FrameKind.run) await this.#addRun(head, offset);
-    else this.#addText(head.kind, await this.#fields(head, offset));
+    else this.#addText(head.kind, await this.#fields(head, offset, size));
     return end;
   }
 
-  async #fields(head: FrameHead, offset: number): Promise<JsonObject> {
+  async #fields(head: FrameHead, offset: number, size: number): Promise<JsonObject> {
     const limit = { code: "limit_exceeded", rule: "J-TXT-2" } as const;
     if (head.storedSize > defaultLimits.maxJsonBytes)
       throw broken(limit.code, limit.rule, "a frame of JSON is too long");
-    const text = await this.source.read(offset, head.storedSize);
+    const text = await this.#bytes(offset, head.storedSize, size);
     try {
       return parseJsonObject(text, { what: "a frame", rule: "J-TXT-1" });
     } catch (error) {

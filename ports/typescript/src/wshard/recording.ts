@@ -3,7 +3,7 @@
 import { toTypedArray } from "../core/dtypes.js";
 import { broken, type ShardError } from "../core/errors.js";
 import type { JsonObject } from "../core/json.js";
-import { type Source, type SourceLike, toSource } from "../core/source.js";
+import { HttpSource, type Source, type SourceLike, toSource } from "../core/source.js";
 import type { ZstdProvider } from "../core/zstd.js";
 import { type Block, memoryBlock } from "./blocks.js";
 import { channelOfRow, DenseChannel } from "./channels.js";
@@ -71,6 +71,7 @@ export class Recording {
 /** Opens the journal of a recording, `….wshard.partial`; the recorder may go on meanwhile. */
 export async function openRecording(source: SourceLike, options: { zstd?: ZstdProvider } = {}): Promise<Recording> {
   const from: Source = toSource(source);
+  if (from instanceof HttpSource) from.mayGrow = true;
   try {
     const journal = new Journal(from, options.zstd);
     await journal.read();

@@ -1,6 +1,9 @@
 /** Video channels: packets and the index of their frames (spec/wshard.md, section 6). Nothing here decodes pictures. */
 
 import { toTypedArray } from "../core/dtypes.js";
+import type { ShardError } from "../core/errors.js";
+import type { DType } from "../core/registry.js";
+import type { ReadOptions } from "../core/source.js";
 import { BaseChannel } from "./base-channel.js";
 import { type Block, checkWindow } from "./blocks.js";
 
@@ -54,25 +57,28 @@ export class VideoChannel extends BaseChannel {
   }
 
   /** All packets, in the order in which they are decoded. */
-  async data(): Promise<Packet[]> {
+  async data(options?: ReadOptions): Promise<Packet[]> {
     const index = await this.index();
-    return this.packets(index, 0, index.offsets.length - 1);
+    return this.packets(index, 0, index.offsets.length - 1, options);
   }
 
   /** The packets that the steps from `start` up to `end` need, from a keyframe on; reads only these. */
-  async window(start: number, end: number): Promise<Packet[]> {
+  async window(start: number, end: number, options?: ReadOptions): Promise<Packet[]> {
     const index = await this.index();
     checkWindow(start, end, this.length, this.block);
     if (start === end) return [];
     const first = index.startOf[start];
     let last = first;
     for (let step = start; step < end; step++) last = Math.max(last, index.packetOf[step]);
-    return this.packets(index, first, last + 1);
+    return this.packets(index, first, last + 1, options);
   }
 
   /** Reads and checks the index of the frames, once. */
   index(): Promise<FrameIndex> {
-    this.known ??= this.readIndex();
+    this.known ??= this.readIndex().catch((error: unknown) => {
+      this.known = null; // the next call may have more luck
+      throw error;
+    });
     return this.known;
   }
 
@@ -97,28 +103,12 @@ export class VideoChannel extends BaseChannel {
   }
 
   private checkRow(): void {
-    const [height = 0, width = 0, pixel = 1] = this.shape;
-    const isSized =
-      [2, 3].includes(this.shape.length) && [height, width].every((side) => side >= 1 && side <= largestSide);
-    if (!isSized || !(pixelSizes[this.dtype] ?? []).includes(pixel)) {
-      throw this.error(
-        "bad_metadata",
-        "W-VID-5",
-        "these are not the frames of a video",
-        `${this.dtype} [${this.shape}]`,
-      );
-    }
-    if (!/^(video|image)\//i.test(this.contentType)) {
-      throw this.error(
-        "bad_metadata",
-        "W-VID-5",
-        "a video has no content type 'video/…' or 'image/…'",
-        this.contentType,
-      );
-    }
+    checkPictureForm(this, this.contentType, this.fail);
     if (parseBase64(this.row?.extradata ?? "") === null)
       throw this.error("bad_metadata", "W-VID-5", "'extradata' is not Base64");
   }
+
+  private readonly fail: Fail = (...problem) => this.error(...problem);
 
   private async readIndex(): Promise<FrameIndex> {
     const blocks = this.indexBlocks();
@@ -139,69 +129,13 @@ export class VideoChannel extends BaseChannel {
     if (before !== size)
       throw this.error("bad_value", "W-VID-1", "offsets do not end with the size of the block", String(before));
     const frames = blocks.frames === null ? null : toTypedArray("i64", await blocks.frames.read());
-    return { offsets: Float64Array.from(stored, Number), ...this.checkedFrames(frames, stored.length - 1) };
+    const found = checkFrames(frames, stored.length - 1, this.length, this.fail);
+    return { offsets: Float64Array.from(stored, Number), ...found };
   }
 
-  /** W-VID-3 and W-VID-4. */
-  private checkedFrames(frames: BigInt64Array | null, count: number): Omit<FrameIndex, "offsets"> {
-    const steps = new BigInt64Array(count);
-    const keyframes: boolean[] = [];
-    const hidden: boolean[] = [];
-    let shown = 0;
-    for (let at = 0; at < count; at++) {
-      const flags = frames === null ? keyframeFlag : frames[2 * at + 1];
-      if (flags < 0n || flags > 3n)
-        throw this.error("bad_value", "W-VID-3", "a packet has unknown flags", String(flags));
-      steps[at] = frames === null ? BigInt(at) : frames[2 * at];
-      keyframes.push((flags & keyframeFlag) !== 0n);
-      hidden.push((flags & hiddenFlag) !== 0n);
-      if (!hidden[at]) shown++;
-    }
-    // Counted before memory is made for a length that the file merely claims.
-    const { length } = this;
-    if (shown !== length)
-      throw this.error("bad_value", "W-VID-3", "the frames are not the steps", `${shown} frames for ${length} steps`);
-    const packetOf = new Float64Array(length).fill(-1);
-    for (let at = 0; at < count; at++) {
-      if (hidden[at]) continue;
-      const step = Number(steps[at]);
-      if (!(step >= 0 && step < length) || packetOf[step] !== -1) {
-        throw this.error("bad_value", "W-VID-3", "a step is outside the episode or there twice", String(steps[at]));
-      }
-      packetOf[step] = at;
-    }
-    return { steps, keyframes, hidden, packetOf, startOf: this.starts(steps, keyframes, packetOf) };
-  }
-
-  /** The keyframe from which each step is decoded. */
-  private starts(steps: BigInt64Array, keyframes: readonly boolean[], packetOf: Float64Array): Float64Array {
-    const last = new Float64Array(keyframes.length);
-    const previous = new Float64Array(keyframes.length);
-    let key = -1;
-    let before = -1;
-    for (let at = 0; at < keyframes.length; at++) {
-      if (keyframes[at]) [before, key] = [key, at];
-      last[at] = key;
-      previous[at] = before;
-    }
-    const starts = new Float64Array(packetOf.length);
-    let earlier = -1;
-    for (let step = 0; step < packetOf.length; step++) {
-      const packet = packetOf[step];
-      let start = last[packet];
-      // A frame can follow a keyframe in the stream and come before it in time: it needs the keyframe before.
-      if (start >= 0 && steps[start] > BigInt(step)) start = previous[packet];
-      if (start < 0 || steps[start] > BigInt(step) || start < earlier) {
-        throw this.error("bad_value", "W-VID-4", "a step has no keyframe to start from", `step ${step}`);
-      }
-      starts[step] = earlier = start;
-    }
-    return starts;
-  }
-
-  private async packets(index: FrameIndex, first: number, end: number): Promise<Packet[]> {
+  private async packets(index: FrameIndex, first: number, end: number, options?: ReadOptions): Promise<Packet[]> {
     const start = index.offsets[first];
-    const bytes = await this.source.read(start, index.offsets[end]);
+    const bytes = await this.source.read(start, index.offsets[end], options);
     return Array.from({ length: end - first }, (_, at) => {
       const number = first + at;
       const data = bytes.subarray(index.offsets[number] - start, index.offsets[number + 1] - start);
@@ -227,6 +161,90 @@ export class VideoChannel extends BaseChannel {
     if (found === expected) return;
     throw this.error("bad_value", "W-VID-6", `packet ${number} is not a frame of the channel`, found, expected);
   }
+}
+
+/** Makes the error about a video. */
+type Fail = (code: "bad_metadata" | "bad_value", rule: string, problem: string, found: string) => ShardError;
+
+/** Checks what the row of a video says about its pictures (W-VID-5). */
+export function checkPictureForm(
+  { dtype, shape }: { readonly dtype: DType; readonly shape: readonly number[] },
+  contentType: string,
+  fail: Fail,
+): void {
+  const [height = 0, width = 0, pixel = 1] = shape;
+  const isSized = [2, 3].includes(shape.length) && [height, width].every((side) => side >= 1 && side <= largestSide);
+  if (!isSized || !(pixelSizes[dtype] ?? []).includes(pixel)) {
+    throw fail("bad_metadata", "W-VID-5", "these are not the frames of a video", `${dtype} [${shape}]`);
+  }
+  if (!/^(video|image)\//i.test(contentType)) {
+    throw fail("bad_metadata", "W-VID-5", "a video has no content type 'video/…' or 'image/…'", contentType);
+  }
+}
+
+/** What the table of frames says about each packet, if its frames are the steps (W-VID-3, W-VID-4). */
+export function checkFrames(
+  frames: BigInt64Array | null,
+  count: number,
+  length: number,
+  fail: Fail,
+): Omit<FrameIndex, "offsets"> {
+  const steps = new BigInt64Array(count);
+  const keyframes: boolean[] = [];
+  const hidden: boolean[] = [];
+  let shown = 0;
+  for (let at = 0; at < count; at++) {
+    const flags = frames === null ? keyframeFlag : frames[2 * at + 1];
+    if (flags < 0n || flags > 3n) throw fail("bad_value", "W-VID-3", "a packet has unknown flags", String(flags));
+    steps[at] = frames === null ? BigInt(at) : frames[2 * at];
+    keyframes.push((flags & keyframeFlag) !== 0n);
+    hidden.push((flags & hiddenFlag) !== 0n);
+    if (!hidden[at]) shown++;
+  }
+  // Counted before memory is made for a length that the file merely claims.
+  if (shown !== length)
+    throw fail("bad_value", "W-VID-3", "the frames are not the steps", `${shown} frames for ${length} steps`);
+  const packetOf = new Float64Array(length).fill(-1);
+  for (let at = 0; at < count; at++) {
+    if (hidden[at]) continue;
+    const step = Number(steps[at]);
+    if (!(step >= 0 && step < length) || packetOf[step] !== -1) {
+      throw fail("bad_value", "W-VID-3", "a step is outside the episode or there twice", String(steps[at]));
+    }
+    packetOf[step] = at;
+  }
+  return { steps, keyframes, hidden, packetOf, startOf: startsOf(steps, keyframes, packetOf, fail) };
+}
+
+/** The keyframe from which each step is decoded. */
+function startsOf(
+  steps: BigInt64Array,
+  keyframes: readonly boolean[],
+  packetOf: Float64Array,
+  fail: Fail,
+): Float64Array {
+  const last = new Float64Array(keyframes.length);
+  const previous = new Float64Array(keyframes.length);
+  let key = -1;
+  let before = -1;
+  for (let at = 0; at < keyframes.length; at++) {
+    if (keyframes[at]) [before, key] = [key, at];
+    last[at] = key;
+    previous[at] = before;
+  }
+  const starts = new Float64Array(packetOf.length);
+  let earlier = -1;
+  for (let step = 0; step < packetOf.length; step++) {
+    const packet = packetOf[step];
+    let start = last[packet];
+    // A frame can follow a keyframe in the stream and come before it in time: it needs the keyframe before.
+    if (start >= 0 && steps[start] > BigInt(step)) start = previous[packet];
+    if (start < 0 || steps[start] > BigInt(step) || start < earlier) {
+      throw fail("bad_value", "W-VID-4", "a step has no keyframe to start from", `step ${step}`);
+    }
+    starts[step] = earlier = start;
+  }
+  return starts;
 }
 
 /** The bytes of Base64 text; null if it is none. */

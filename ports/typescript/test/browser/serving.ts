@@ -12,6 +12,14 @@ export interface FileServer {
   close(): void;
 }
 
+/** What a careful page allows: its own scripts, files and workers, and WebAssembly. `data:` addresses are not among them. */
+const policy = [
+  "default-src 'none'",
+  "script-src 'self' 'wasm-unsafe-eval'",
+  "worker-src 'self'",
+  "connect-src 'self'",
+].join("; ");
+
 /** Serves texts by path, and below `/files/` the files of a folder. */
 export async function serve(texts: Readonly<Record<string, string>>, folder: URL): Promise<FileServer> {
   const requests = new Map<string, number>();
@@ -20,7 +28,7 @@ export async function serve(texts: Readonly<Record<string, string>>, folder: URL
     requests.set(pathname, (requests.get(pathname) ?? 0) + 1);
     if (Object.hasOwn(texts, pathname)) {
       const type = pathname.endsWith(".js") ? "text/javascript" : "text/html";
-      response.writeHead(200, { "content-type": `${type}; charset=utf-8` });
+      response.writeHead(200, { "content-type": `${type}; charset=utf-8`, "content-security-policy": policy });
       response.end(texts[pathname]);
       return;
     }

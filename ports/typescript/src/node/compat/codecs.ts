@@ -80,10 +80,10 @@ export function compressBlockAsync(data: Uint8Array, type: CompressionType, leve
   return new Compressor(type, level).compressAsync(data);
 }
 
-export function decompressBlock(data: Uint8Array, type: CompressionType, origSize: number): Buffer {
+export function decompressBlock(data: Uint8Array, origSize: number, type: CompressionType): Buffer {
   return new Compressor(type).decompress(data, origSize);
 }
 
-export function decompressBlockAsync(data: Uint8Array, type: CompressionType, origSize: number): Promise<Buffer> {
+export function decompressBlockAsync(data: Uint8Array, origSize: number, type: CompressionType): Promise<Buffer> {
   return new Compressor(type).decompressAsync(data, origSize);
 }

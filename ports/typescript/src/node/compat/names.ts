@@ -2,14 +2,14 @@
 
 import { encodeUtf8, viewOf } from "../../core/bytes.js";
 import { crc32c } from "../../core/crc32c.js";
+import { ShardError } from "../../core/errors.js";
+import type { JsonObject } from "../../core/json.js";
 import {
   checksumsFlag,
   codecs,
   compressedFlag,
   contentTypesFlag,
-  type Header,
   headerSize,
-  type IndexEntry,
   indexEntrySize,
   littleEndianFlag,
   packEntry,
@@ -22,7 +22,7 @@ import { ContentType, type DType, dtypeSizes, Role } from "../../core/registry.j
 import { xxh64 } from "../../core/xxh64.js";
 import { rawBytes } from "../../wshard/values.js";
 
-export const SHARD_MAGIC = "SHRD";
+export const SHARD_MAGIC: Buffer = Buffer.from("SHRD", "ascii");
 export const SHARD_VERSION_2 = 2;
 export const WSHARD_ROLE: number = Role.wshard;
 export const SHARD_HEADER_SIZE = headerSize;
@@ -66,8 +66,97 @@ export const LATENT_CODEBOOK_CHANNEL = "latent_action_codebook";
 export type CompressionType = "none" | "zstd" | "lz4";
 export type CompressionLevel = "fastest" | "default" | "best";
 export type Modality = "rgb" | "depth" | "language" | "proprioception" | "audio" | "video" | "pointcloud";
-export type ShardHeader = Header;
-export type ShardIndexEntry = IndexEntry & { readonly nameHash: bigint };
+
+/** `meta/wshard` */
+export interface WShardMeta {
+  format: string;
+  version: string;
+  residual_edges: "pad" | "overlap";
+  residual_encoding?: string;
+}
+
+export interface TimebaseMeta {
+  type: string;
+  tick_hz?: number | null;
+  dt_ns?: number | bigint;
+  epoch_ns?: number | bigint;
+}
+
+/** `meta/episode`. A writer keeps `source` and `action_space` in the metadata. */
+export interface EpisodeMeta {
+  episode_id: string;
+  length_T: number;
+  timebase: TimebaseMeta;
+  env_id?: string;
+  source?: string;
+  action_space?: "discrete" | "continuous";
+  chunk_index?: number;
+  total_chunks?: number;
+  timestep_range?: [number, number];
+  metadata?: JsonObject;
+}
+
+/** A row of `meta/channels`. */
+export interface ChannelDef {
+  id: string;
+  dtype: DType;
+  shape: number[];
+  modality?: string;
+  unit?: string;
+  description?: string;
+  semantics?: string;
+  content_type?: string;
+  sampling_rate_hz?: number;
+}
+
+export interface ChannelsMeta {
+  channels: ChannelDef[];
+}
+
+export interface ModelDef {
+  id: string;
+  name: string;
+  type?: string;
+  version?: string;
+  latent_dim?: number;
+  codebook_size?: number;
+  action_type?: "continuous" | "discrete" | "vq";
+}
+
+/** `meta/models` */
+export interface ModelsMeta {
+  models: ModelDef[];
+}
+
+/** The header of a file. Sizes and offsets are `bigint`. */
+export interface ShardHeader {
+  magic: Buffer;
+  version: number;
+  role: number;
+  flags: number;
+  alignment: number;
+  compressionDefault: number;
+  entryCount: number;
+  stringTableOffset: bigint;
+  dataSectionOffset: bigint;
+  schemaOffset: bigint;
+  totalFileSize: bigint;
+}
+
+/** An entry of the index. Sizes and offsets are `bigint`. */
+export interface IndexEntry {
+  nameHash: bigint;
+  nameOffset: number;
+  nameLen: number;
+  flags: number;
+  dataOffset: bigint;
+  diskSize: bigint;
+  origSize: bigint;
+  checksum: number;
+  contentType: number;
+  /** Empty after `parseIndexEntry`: names are in a table of their own. */
+  name: string;
+}
 
 // --- headers
 
@@ -76,35 +165,84 @@ export function dtypeSize(dtype: DType): number {
 }
 
 /** The header of an episode without entries. */
-export function createShardHeader(fields: Partial<Header> = {}): Header {
-  const flags = littleEndianFlag | checksumsFlag | contentTypesFlag;
-  const size = headerSize;
-  const offsets = { stringTableOffset: size, dataSectionOffset: size, schemaOffset: 0, totalFileSize: size };
-  const facts = { version: SHARD_VERSION_2, role: WSHARD_ROLE, flags, alignment: DEFAULT_ALIGNMENT };
-  return { ...facts, compressionDefault: COMPRESS_NONE, indexEntrySize, entryCount: 0, ...offsets, ...fields };
+export function createShardHeader(): ShardHeader {
+  const size = BigInt(headerSize);
+  return {
+    magic: SHARD_MAGIC,
+    version: SHARD_VERSION_2,
+    role: WSHARD_ROLE,
+    flags: littleEndianFlag | checksumsFlag | contentTypesFlag,
+    alignment: DEFAULT_ALIGNMENT,
+    compressionDefault: COMPRESS_NONE,
+    entryCount: 0,
+    stringTableOffset: size,
+    dataSectionOffset: size,
+    schemaOffset: 0n,
+    totalFileSize: size,
+  };
 }
 
-export function serializeHeader(header: Header): Buffer {
-  return Buffer.from(packHeader(header));
+export function serializeHeader(header: ShardHeader): Buffer {
+  const { stringTableOffset, dataSectionOffset, schemaOffset, totalFileSize } = header;
+  const places = [stringTableOffset, dataSectionOffset, schemaOffset, totalFileSize].map(Number);
+  return Buffer.from(
+    packHeader({
+      ...header,
+      indexEntrySize,
+      stringTableOffset: places[0],
+      dataSectionOffset: places[1],
+      schemaOffset: places[2],
+      totalFileSize: places[3],
+    }),
+  );
 }
 
-/** The fields of the first 64 bytes of a file, unchecked; `openShard` checks them. */
-export function parseHeader(bytes: Uint8Array): Header {
-  return unpackHeader(bytes);
+/** The fields of the first 64 bytes of a file; `WShardReader` checks more than the magic bytes. */
+export function parseHeader(bytes: Uint8Array): ShardHeader {
+  if (bytes.length < headerSize || !SHARD_MAGIC.equals(bytes.subarray(0, SHARD_MAGIC.length))) {
+    throw new ShardError("bad_magic", "not a Shard file", {
+      rule: "S-HDR-2",
+      expected: `${headerSize} bytes, SHRD first`,
+    });
+  }
+  const { indexEntrySize: _, ...header } = unpackHeader(bytes);
+  return {
+    ...header,
+    magic: SHARD_MAGIC,
+    stringTableOffset: BigInt(header.stringTableOffset),
+    dataSectionOffset: BigInt(header.dataSectionOffset),
+    schemaOffset: BigInt(header.schemaOffset),
+    totalFileSize: BigInt(header.totalFileSize),
+  };
 }
 
-export function serializeIndexEntry(entry: ShardIndexEntry): Buffer {
+export function serializeIndexEntry(entry: IndexEntry): Buffer {
   const bytes = new Uint8Array(indexEntrySize);
-  packEntry(viewOf(bytes), 0, entry, entry.nameHash);
+  const { dataOffset, diskSize, origSize } = entry;
+  const [offset, disk, original] = [dataOffset, diskSize, origSize].map(Number);
+  const row = { ...entry, nameLength: entry.nameLen, crc32c: entry.checksum, tagBits: 0 };
+  packEntry(viewOf(bytes), 0, { ...row, dataOffset: offset, diskSize: disk, origSize: original }, entry.nameHash);
   return Buffer.from(bytes);
 }
 
-export function parseIndexEntry(bytes: Uint8Array): ShardIndexEntry {
+export function parseIndexEntry(bytes: Uint8Array): IndexEntry {
   const view = viewOf(bytes);
-  return { ...unpackEntry(view, 0), nameHash: unpackNameHash(view, 0) };
+  const { nameOffset, nameLength, flags, dataOffset, diskSize, origSize, crc32c, contentType } = unpackEntry(view, 0);
+  return {
+    nameHash: unpackNameHash(view, 0),
+    nameOffset,
+    nameLen: nameLength,
+    flags,
+    dataOffset: BigInt(dataOffset),
+    diskSize: BigInt(diskSize),
+    origSize: BigInt(origSize),
+    checksum: crc32c,
+    contentType,
+    name: "",
+  };
 }
 
-export function isCompressed(entry: Pick<IndexEntry, "flags">): boolean {
+export function isCompressed(entry: { flags: number }): boolean {
   return (entry.flags & compressedFlag) !== 0;
 }
 
@@ -122,17 +260,17 @@ export function blockPath(...parts: string[]): string {
   return parts.join("/");
 }
 
-/** A name without slashes at its ends and without empty parts. */
-export function normalizePath(path: string): string {
-  return path.split("/").filter(Boolean).join("/");
+/** A name below a namespace, which it may begin with already. */
+export function normalizePath(namespace: string, name: string): string {
+  return name.startsWith(`${namespace}/`) ? name : `${namespace}/${name}`;
 }
 
 export function signalBlock(channel: string): string {
-  return `signal/${channel}`;
+  return normalizePath(NS_SIGNAL, channel);
 }
 
 export function actionBlock(channel: string): string {
-  return `action/${channel}`;
+  return normalizePath(NS_ACTION, channel);
 }
 
 export function omenBlock(channel: string, model: string): string {
@@ -163,10 +301,12 @@ export function multiModalSignalBlock(group: string, modality: string): string {
 export function modalityContentType(modality: string): number {
   const types: Record<string, number> = {
     rgb: ContentType.image,
-    depth: ContentType.image,
+    depth: ContentType.tensorV1,
     language: ContentType.text,
+    proprioception: ContentType.tensorV1,
     audio: ContentType.audio,
     video: ContentType.video,
+    pointcloud: ContentType.tensorV1,
   };
   return types[modality] ?? ContentType.unknown;
 }

@@ -1,7 +1,6 @@
 // The reader of @wshard/core, over ours.
 
 import { invalid, ShardError } from "../../core/errors.js";
-import { isObject, type JsonObject } from "../../core/json.js";
 import type { ShardReader } from "../../core/reader.js";
 import type { SourceLike } from "../../core/source.js";
 import type { Channel } from "../../wshard/channels.js";
@@ -14,24 +13,29 @@ import {
   BLOCK_META_EPISODE,
   BLOCK_META_MODELS,
   BLOCK_META_WSHARD,
+  type ChannelDef,
+  type ChannelsMeta,
   decodeFloat32,
   decodeInt32,
+  type EpisodeMeta,
   inRows,
   latentActionBlock,
   latentCodebookBlock,
+  type ModelsMeta,
   multiModalSignalBlock,
   omenBlock,
   residualSign2ndDiffBlock,
   signalBlock,
   uncertBlock,
+  type WShardMeta,
 } from "./names.js";
 
 /** Reads an episode. New code opens it with `openEpisode`. */
 export class WShardReader {
-  wshardMeta: JsonObject | undefined;
-  episodeMeta: JsonObject | undefined;
-  channelsMeta: JsonObject | undefined;
-  modelsMeta: JsonObject | undefined;
+  wshardMeta: WShardMeta | null = null;
+  episodeMeta: EpisodeMeta | null = null;
+  channelsMeta: ChannelsMeta | null = null;
+  modelsMeta: ModelsMeta | null = null;
   readonly #source: SourceLike;
   #episode: Episode | undefined;
 
@@ -69,11 +73,11 @@ export class WShardReader {
   }
 
   channelIDs(): string[] {
-    return this.#rows().map((row) => String(row.id));
+    return this.#rows().map((row) => row.id);
   }
 
-  getChannelDef(id: string): JsonObject | undefined {
-    return this.#rows().find((row) => row.id === id);
+  getChannelDef(id: string): ChannelDef | null {
+    return this.#rows().find((row) => row.id === id) ?? null;
   }
 
   async readBlock(name: string): Promise<Buffer> {
@@ -204,13 +208,14 @@ export class WShardReader {
     return this.#opened.files[0];
   }
 
-  async #meta(name: string): Promise<JsonObject | undefined> {
-    return this.#file.has(name) ? this.#file.readJson(name, "W-JSN-1") : undefined;
+  /** An entry that describes the episode, as it is stored: only what every reader needs of it was checked. */
+  async #meta<T>(name: string): Promise<T | null> {
+    return this.#file.has(name) ? ((await this.#file.readJson(name, "W-JSN-1")) as T) : null;
   }
 
-  #rows(): JsonObject[] {
+  #rows(): ChannelDef[] {
     const listed = this.channelsMeta?.channels;
-    return Array.isArray(listed) ? listed.filter(isObject) : [];
+    return Array.isArray(listed) ? listed : [];
   }
 
   /** The values of a channel, whatever its type; of an entry that is none, those of 32-bit floats. */

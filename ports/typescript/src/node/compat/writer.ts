@@ -3,7 +3,7 @@
 import { stat } from "node:fs/promises";
 import { toTypedArray } from "../../core/dtypes.js";
 import { invalid } from "../../core/errors.js";
-import { canonicalBytes, type JsonObject } from "../../core/json.js";
+import { canonicalBytes } from "../../core/json.js";
 import { ContentType, type DType } from "../../core/registry.js";
 import type { Timebase } from "../../wshard/clocks.js";
 import type { DenseInput, EpisodeInput, ResidualInput } from "../../wshard/input.js";
@@ -13,38 +13,26 @@ import { saveEpisode } from "../episodes.js";
 import { levelOf } from "./codecs.js";
 import {
   BLOCK_META_MODELS,
+  type ChannelDef,
   type CompressionLevel,
   type CompressionType,
   decodeBool,
+  type EpisodeMeta,
   encodeFloat32,
   encodeFloat32_2D,
   encodeInt32,
   LATENT_ACTION_CHANNEL,
   LATENT_CODEBOOK_CHANNEL,
+  type ModelsMeta,
+  type TimebaseMeta,
 } from "./names.js";
 
-/** What `setEpisode` takes. */
-export interface EpisodeMeta {
-  episode_id: string;
-  env_id?: string;
+/** What `setEpisode` takes: of the times, the type is enough, and the number of steps may be left out. */
+type Episode = Omit<EpisodeMeta, "length_T" | "timebase"> & {
   length_T?: number;
   length_t?: number;
-  timebase?: string | { type?: string; tick_hz?: number | null; dt_ns?: number | bigint; epoch_ns?: number | bigint };
-  metadata?: JsonObject;
-}
-
-/** What `addChannel` takes. */
-export interface ChannelMeta {
-  id: string;
-  dtype?: DType;
-  shape?: number[];
-  modality?: string;
-  unit?: string;
-  description?: string;
-  semantics?: string;
-  content_type?: string;
-  sampling_rate_hz?: number;
-}
+  timebase?: string | Partial<TimebaseMeta>;
+};
 
 export interface WShardWriterOptions {
   /** Ignored: files are in canonical form, with an alignment of 64. */
@@ -68,9 +56,9 @@ export class WShardWriter {
   #compression: CompressionType;
   #level: CompressionLevel;
   #edges: Edges = "pad";
-  #episode: EpisodeMeta | undefined;
-  #models: JsonObject | undefined;
-  readonly #channels = new Map<string, ChannelMeta>();
+  #episode: Episode | undefined;
+  #models: ModelsMeta | undefined;
+  readonly #channels = new Map<string, ChannelDef>();
   readonly #signals = new Map<string, Block>();
   readonly #actions = new Map<string, Block>();
   readonly #omens = new Map<string, Map<string, Block>>();
@@ -102,17 +90,22 @@ export class WShardWriter {
     return this;
   }
 
-  setEpisode(episode: EpisodeMeta): this {
+  /** The number of steps; 0 before `setEpisode` has said it. */
+  get lengthT(): number {
+    return this.#episode?.length_T ?? this.#episode?.length_t ?? 0;
+  }
+
+  setEpisode(episode: Episode): this {
     this.#episode = episode;
     return this;
   }
 
-  setModels(models: JsonObject): this {
+  setModels(models: ModelsMeta): this {
     this.#models = models;
     return this;
   }
 
-  addChannel(channel: ChannelMeta): this {
+  addChannel(channel: ChannelDef): this {
     this.#channels.set(channel.id, channel);
     return this;
   }
@@ -265,7 +258,14 @@ export class WShardWriter {
       envId: episode.env_id ?? "",
       length,
       timebase: parseTimebase(episode.timebase),
-      metadata: episode.metadata ?? {},
+      metadata: {
+        ...(episode.source === undefined ? {} : { source: episode.source }),
+        ...(episode.action_space === undefined ? {} : { action_space: episode.action_space }),
+        ...episode.metadata,
+      },
+      ...(episode.chunk_index === undefined ? {} : { chunkIndex: episode.chunk_index }),
+      ...(episode.total_chunks === undefined ? {} : { totalChunks: episode.total_chunks }),
+      ...(episode.timestep_range === undefined ? {} : { timestepRange: episode.timestep_range }),
       residualEdges: this.#edges,
       observations: mapped(this.#signals, (one, key) => dense(key, one)),
       actions: mapped(this.#actions, (one, key) => dense(key, one)),
@@ -278,7 +278,11 @@ export class WShardWriter {
       ...(this.#done === undefined ? {} : { terminations: this.#done }),
       ...(this.#models === undefined
         ? {}
-        : { extras: { [BLOCK_META_MODELS]: { data: canonicalBytes(this.#models), contentType: ContentType.json } } }),
+        : {
+            extras: {
+              [BLOCK_META_MODELS]: { data: canonicalBytes({ ...this.#models }), contentType: ContentType.json },
+            },
+          }),
     };
   }
 
@@ -322,18 +326,12 @@ function mapped<T, U>(map: ReadonlyMap<string, T>, make: (one: T, key: string) =
 }
 
 /** A timebase as files have it, or only its type. */
-function parseTimebase(given: EpisodeMeta["timebase"]): Partial<Timebase> {
-  const fields = typeof given === "string" ? { type: given } : (given ?? {});
-  const {
-    type,
-    tick_hz: rate,
-    dt_ns: step,
-    epoch_ns: epoch,
-  } = fields as Exclude<EpisodeMeta["timebase"], string | undefined>;
-  const tickHz = rate ?? (step ? 1e9 / Number(step) : null);
+function parseTimebase(given: Episode["timebase"]): Partial<Timebase> {
+  const { type, tick_hz, dt_ns, epoch_ns } = (typeof given === "string" ? { type: given } : given) ?? {};
+  const tickHz = tick_hz ?? (dt_ns ? 1e9 / Number(dt_ns) : null);
   return {
     ...(type === "ticks" || type === "timestamps_ns" ? { type } : {}),
     tickHz,
-    ...(epoch === undefined ? {} : { epochNs: BigInt(epoch) }),
+    ...(epoch_ns === undefined ? {} : { epochNs: BigInt(epoch_ns) }),
   };
 }
