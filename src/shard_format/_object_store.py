@@ -58,6 +58,8 @@ _PROBLEMS = {
         "a proxy may mishandle Range requests: download the object and open that",
     ),
 }
+# How the stores say that only the object is missing.
+_NO_OBJECT = ("Not Found", "NoSuchKey", "BlobNotFound")
 _EXPIRED = re.compile("ExpiredToken|TokenRefreshRequired|RequestExpired")
 
 
@@ -228,6 +230,6 @@ def _raise(url: str, error: StoreError) -> NoReturn:
     if _EXPIRED.search(error.line):
         hint = "the credentials have expired: renew them, then open the file again"
     # The bucket may be missing, or, for some stores, the user.
-    is_missing = error.number == errno.ENOENT and error.line.endswith(("Not Found", "NoSuchKey"))
+    is_missing = error.number == errno.ENOENT and error.line.endswith(_NO_OBJECT)
     found = None if is_missing or error.number == errno.EEXIST else error.line
     raise io_failure(shown(url), error.number, problem, found=found, hint=hint) from error.__cause__
