@@ -39,6 +39,10 @@ _PROBLEMS = {
         "check the region, the endpoint and the other storage options",
     ),
     errno.EAGAIN: ("the store is asked too often", "try again later"),
+    errno.ECONNABORTED: (
+        "the certificate of the store is not trusted",
+        "check the endpoint; the environment variable SSL_CERT_FILE can name authorities to trust",
+    ),
     errno.ECONNREFUSED: (
         "cannot reach the store",
         "check the endpoint, and whether the store runs",
