@@ -12,6 +12,8 @@ RUST_OLDEST := 1.89
 CMAKE ?= cmake
 # A second server that speaks S3, for tests/stores.
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
+# Azure's emulator of its store.
+AZURITE := azurite@3.35.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Not empty: a language whose tools are missing is an error, and not only left out.
 ALL_LANGUAGES ?=
@@ -102,6 +104,12 @@ $(ENV)/versitygw/$(notdir $(VERSITYGW)):
 	@GOBIN=$(abspath $(@D)) $(GO) install -ldflags '-s -w' $(VERSITYGW)
 	@touch $@
 
+$(ENV)/azurite/$(AZURITE):
+	@echo "installing $(AZURITE) …"
+	@mkdir -p $(@D)
+	@cd $(@D) && $(NPM) install --silent --no-save --no-audit --no-fund $(AZURITE)
+	@touch $@
+
 # All environments of the tests. Each takes one processor: `make -j 2 environments` creates two at a time.
 environments: $(foreach name,newer-pythons bridges ray test oldest fuzz,$(ENV)/$(name)/.ready)
 
@@ -176,9 +184,10 @@ test-c: ports
 test-quick: $(ENV)/test/.ready ports
 	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES) --ignore=tests/convert
 
-# What needs a server that must be compiled; `make test` has the other tests of stores.
-test-stores: $(ENV)/test/.ready $(if $(filter go,$(LANGUAGES)),$(ENV)/versitygw/$(notdir $(VERSITYGW)))
-	$(ENV)/test/bin/python -m pytest tests/stores -k versitygw
+# What needs a server that must be built or installed first; `make test` has the other tests of stores.
+test-stores: $(ENV)/test/.ready $(if $(filter go,$(LANGUAGES)),$(ENV)/versitygw/$(notdir $(VERSITYGW))) \
+		$(if $(filter typescript,$(LANGUAGES)),$(ENV)/azurite/$(AZURITE))
+	$(ENV)/test/bin/python -m pytest tests/stores -k "versitygw or azurite"
 
 test-convert: $(ENV)/test/.ready
 	$(ENV)/test/bin/python -m pytest -n $(TEST_PROCESSES) tests/convert

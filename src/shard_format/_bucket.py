@@ -374,6 +374,7 @@ def _error_number(errors: Any, error: Exception) -> int:  # noqa: ANN401
 
 
 _NUMBERS = {
+    "InvalidCertificate": errno.ECONNABORTED,
     "TimedOut|kind: Timeout": errno.ETIMEDOUT,
     "dns error": errno.EHOSTUNREACH,
     "NotPartial|non-partial response": errno.EOPNOTSUPP,

@@ -39,6 +39,10 @@ _PROBLEMS = {
         "check the region, the endpoint and the other storage options",
     ),
     errno.EAGAIN: ("the store is asked too often", "try again later"),
+    errno.ECONNABORTED: (
+        "the certificate of the store is not trusted",
+        "check the endpoint; the environment variable SSL_CERT_FILE can name authorities to trust",
+    ),
     errno.ECONNREFUSED: (
         "cannot reach the store",
         "check the endpoint, and whether the store runs",
@@ -58,6 +62,8 @@ _PROBLEMS = {
         "a proxy may mishandle Range requests: download the object and open that",
     ),
 }
+# How the stores say that only the object is missing.
+_NO_OBJECT = ("Not Found", "NoSuchKey", "BlobNotFound")
 _EXPIRED = re.compile("ExpiredToken|TokenRefreshRequired|RequestExpired")
 
 
@@ -228,6 +234,6 @@ def _raise(url: str, error: StoreError) -> NoReturn:
     if _EXPIRED.search(error.line):
         hint = "the credentials have expired: renew them, then open the file again"
     # The bucket may be missing, or, for some stores, the user.
-    is_missing = error.number == errno.ENOENT and error.line.endswith(("Not Found", "NoSuchKey"))
+    is_missing = error.number == errno.ENOENT and error.line.endswith(_NO_OBJECT)
     found = None if is_missing or error.number == errno.EEXIST else error.line
     raise io_failure(shown(url), error.number, problem, found=found, hint=hint) from error.__cause__

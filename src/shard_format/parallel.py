@@ -188,8 +188,10 @@ def ordered_parallel(
 
     At most `threads + ahead` results exist at a time besides the one you hold: items are taken from the iterable
     only as results are asked for. An error of `work` or of the iterable is raised in its place in the order; work
-    that has not begun is then dropped. Closing the generator, or an interrupt, stops it in the same way and waits
-    for the work that runs. With one thread and nothing ahead, everything happens in the caller's thread.
+    that has not begun is then dropped, and work that runs is waited for. So it is after an interrupt. Closing the
+    generator drops work, too, but does not wait: Python closes a generator that was dropped whenever it collects it,
+    perhaps while this thread holds a lock that the work needs. With one thread and nothing ahead, everything happens in
+    the caller's thread.
 
     Args:
         items: may be endless.
@@ -206,7 +208,7 @@ def ordered_parallel(
     queue = iter(items)
     pending: deque[Future[Result]] = deque()
     failure: BaseException | None = None
-    is_exhausted = False
+    is_exhausted = is_closed = False
     executor = ThreadPoolExecutor(max(1, threads))
     try:
         while True:
@@ -224,5 +226,8 @@ def ordered_parallel(
             yield pending.popleft().result()
         if failure is not None:
             raise failure
+    except GeneratorExit:
+        is_closed = True
+        raise
     finally:
-        executor.shutdown(wait=True, cancel_futures=True)
+        executor.shutdown(wait=not is_closed, cancel_futures=True)

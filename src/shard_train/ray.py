@@ -21,6 +21,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
 
 import numpy as np
 from xxhash import xxh3_128
@@ -32,19 +33,20 @@ from shard_format.errors import (
     FileThere,
     InvalidArgument,
     ShardError,
+    must_stop,
     shorten,
 )
 from shard_format.extras import require
-from shard_format.listing import natural_key
+from shard_format.listing import is_there, natural_key, path_of_url
 from shard_format.reader import ShardReader
 from shard_format.registry import Role
 from shard_format.safe_paths import unsafe_form
-from shard_format.sources import read_file
+from shard_format.sources import is_url, read_file
 from shard_train._episode_dataset import EpisodeDataset, with_shards
 from shard_train._map_episodes import PackOpener, input_identity
 from shardpack import Dataset, commit
 from shardpack.reader import read_footer
-from shardpack.sets import ShardSet, is_set, parts_folder
+from shardpack.sets import ShardSet, is_set, parts_folder, set_path
 from shardpack.writer import creation_time
 from shardpack.writer_set import ShardWriterSet
 from wshard import find, save_wshard
@@ -378,9 +380,10 @@ class PackSink(_datasource.Datasink):  # type: ignore[misc] # not known without 
     same files, and the next run takes those that a failed one has finished. The shards are in the order of their first keys.
 
     Args:
-        output: the set, such as `"train-%06d.shardpack"`, in a folder that all machines reach.
+        output: the set, such as `"train-%06d.shardpack"`, in a folder that all machines reach, or in an object store. The
+            storage options of a URL come from the environment (SHARD_STORAGE_OPTIONS) of all machines.
         max_bytes: about how large a shard becomes.
-        overwrite: True replaces a set that is there, at the end.
+        overwrite: True replaces a set that is there, at the end; not in an object store.
         options: what `ShardPackWriter` takes: `compression`, `alignment`, `metadata` and so on.
     """
 
@@ -392,7 +395,7 @@ class PackSink(_datasource.Datasink):  # type: ignore[misc] # not known without 
         overwrite: bool = False,
         **options: Any,  # noqa: ANN401 - checked by the writer
     ) -> None:
-        self._output = os.path.abspath(os.fspath(output))
+        self._output = _absolute(output)
         if not is_set(os.path.basename(self._output)):
             raise InvalidArgument(
                 "a task writes one shard or several: give the name of a set",
@@ -410,11 +413,16 @@ class PackSink(_datasource.Datasink):  # type: ignore[misc] # not known without 
 
     def on_write_start(self, schema: object = None) -> None:
         """Refuses a set that is there before any work is done."""
-        if not self._overwrite and os.path.exists(self._output % 0):
+        path = self._output % 0
+        if is_url(path) and self._overwrite:
+            raise InvalidArgument("a set in an object store cannot be replaced", path=path)
+        if not self._overwrite and is_there(set_path(self._output) if is_url(path) else path):
             raise InvalidArgument(
                 "there are shards of this name already",
-                path=self._output % 0,
-                hint="pass overwrite=True to replace them",
+                path=path,
+                hint="choose another name"
+                if is_url(path)
+                else "pass overwrite=True to replace them",
             )
 
     def write(self, blocks: Iterable[Any], ctx: object) -> tuple[str, str]:
@@ -456,7 +464,9 @@ class PackSink(_datasource.Datasink):  # type: ignore[misc] # not known without 
             for number, location in enumerate(found.locations()):
                 found.check_place(number, location)
                 found.check_footer(number, read_footer(location), location)
-        except ShardError:
+        except ShardError as error:
+            if must_stop(error):
+                raise
             return False
         return True
 
@@ -471,11 +481,12 @@ class PackSink(_datasource.Datasink):  # type: ignore[misc] # not known without 
 
     def _remove_leftovers(self) -> None:
         """What earlier runs that failed had finished, and this one did not need."""
-        for name in os.listdir(self._folder) if os.path.isdir(self._folder) else ():
-            if len(name.partition(".")[0].partition("-")[0]) == 32:
-                os.unlink(os.path.join(self._folder, name))
-        with contextlib.suppress(OSError):
-            os.rmdir(self._folder)
+        for path in _files_below(self._folder):
+            if len(os.path.basename(path).partition(".")[0].partition("-")[0]) == 32:
+                _remove(path)
+        if not is_url(self._folder):
+            with contextlib.suppress(OSError):
+                os.rmdir(self._folder)
 
 
 class EpisodeSink(_datasource.Datasink):  # type: ignore[misc] # not known without Ray
@@ -485,19 +496,28 @@ class EpisodeSink(_datasource.Datasink):  # type: ignore[misc] # not known witho
     `read_packs` gives them for packs of episodes, and `episode_bytes` for an episode. Until then the files are in
     `<folder>.parts`. A task that runs twice writes the same files.
 
+    In an object store, which cannot rename, the store copies the files at the end: each appears as a whole, one after the
+    other. A run that died meanwhile is continued by the next one.
+
     Args:
-        folder: must not be there; in a folder that all machines reach.
+        folder: must not be there; in a folder that all machines reach, or a URL, for which the storage options come from
+            the environment (SHARD_STORAGE_OPTIONS) of all machines.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder = os.path.abspath(os.fspath(folder))
+        self._folder = _absolute(folder)
         self._staging = self._folder + _STAGING
 
     def on_write_start(self, schema: object = None) -> None:
         """Refuses a folder that is there before any work is done."""
-        if os.path.lexists(self._folder):
+        if is_url(self._folder):
+            is_done = bool(_files_below(self._folder)) and not _files_below(self._staging)
+        else:
+            is_done = os.path.lexists(self._folder)
+        if is_done:
             raise FileThere("the folder is there already", path=self._folder, hint="remove it")
-        os.makedirs(self._staging, exist_ok=True)
+        if not is_url(self._folder):
+            os.makedirs(self._staging, exist_ok=True)
 
     def write(self, blocks: Iterable[Any], ctx: object) -> list[str]:
         """Writes the episodes of one task; returns their names."""
@@ -510,8 +530,9 @@ class EpisodeSink(_datasource.Datasink):  # type: ignore[misc] # not known witho
             with ShardReader(content) as reader:
                 if reader.role != Role.WSHARD:
                     raise BadProfile("the bytes are not those of an episode", entry=name)
-            path = os.path.join(self._staging, name)
-            make_parent(path)
+            path = self._staged(name)
+            if not is_url(path):
+                make_parent(path)
             write_file(path, [content], fsync=True)
             names.append(name)
         return names
@@ -524,13 +545,51 @@ class EpisodeSink(_datasource.Datasink):  # type: ignore[misc] # not known witho
             raise DuplicateName(
                 f"two rows have the key {shorten(twice.removesuffix(_SUFFIX))}", path=self._folder
             )
-        kept = {os.path.join(self._staging, name) for name in names}
-        for folder, _, files in os.walk(self._staging):
-            for path in (os.path.join(folder, file) for file in files):
-                if path not in kept:  # of an earlier run that failed
-                    os.unlink(path)
-        os.rename(self._staging, self._folder)
-        sync_folder(os.path.dirname(self._folder))
+        # Stores write other letters of a name as %XX than we do.
+        kept = {unquote(self._staged(name)) for name in names}
+        for path in _files_below(self._staging):
+            if unquote(path) not in kept:  # of an earlier run that failed
+                _remove(path)
+        if not is_url(self._folder):
+            os.rename(self._staging, self._folder)
+            sync_folder(os.path.dirname(self._folder))
+            return
+        from shard_format.remote import copy_url
+
+        staged = sorted(map(self._staged, names))
+        for path in staged:
+            copy_url(path, self._folder + path.removeprefix(self._staging))
+        for path in staged:
+            _remove(path)
+
+    def _staged(self, name: str) -> str:
+        if not is_url(self._folder):
+            return os.path.join(self._staging, name)
+        return f"{self._staging}/{quote(name, safe='/ +')}"
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    """The path as every machine can use it."""
+    name = path_of_url(os.fspath(path))
+    return name.rstrip("/") if is_url(name) else os.path.abspath(name)
+
+
+def _files_below(folder: str) -> list[str]:
+    """The files in a folder and in the folders below it; none if it is missing."""
+    if is_url(folder):
+        from shard_format.remote import list_url
+
+        return [one.url for one in list_url(folder)]
+    return [os.path.join(inner, file) for inner, _, files in os.walk(folder) for file in files]
+
+
+def _remove(path: str) -> None:
+    if is_url(path):
+        from shard_format.remote import delete_url
+
+        delete_url(path)
+    else:
+        os.unlink(path)
 
 
 def episode_bytes(episode: Episode, **options: Any) -> bytes:  # noqa: ANN401 - of `save_wshard`

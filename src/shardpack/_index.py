@@ -127,10 +127,7 @@ class ShardIndex:
 
     def _part(self, start: int, stop: int, checksum: int, what: str, rule: str) -> memoryview:
         base = self.footer.index_offset
-        data = self._data
-        if data is None:
-            raise Closed("the shard is closed", path=self._path)
-        part = data[start - base : stop - base]
+        part = self.stored[start - base : stop - base]
         computed = crc32c(part)
         if computed != checksum:
             raise ChecksumMismatch(
@@ -198,6 +195,14 @@ class ShardIndex:
         self._numbers = sequence(part[split:], "I")
         self._hashes = sequence(part[:split], "Q")
         return self._hashes, self._numbers
+
+    @property
+    def stored(self) -> memoryview:
+        """The index as it is in the file, up to the end of the file."""
+        data = self._data
+        if data is None:
+            raise Closed("the shard is closed", path=self._path)
+        return data
 
     def records_with_hash(self, key_hash: int) -> Iterator[int]:
         """Numbers of the records whose keys have this hash."""

@@ -21,7 +21,7 @@ from shard_format.errors import (
 from shard_format.listing import scan_folders
 from shard_format.safe_paths import plan_extraction
 from shard_format.sources import FileSource
-from shardpack.columns import open_copied
+from shardpack.columns import open_samples
 from shardpack.encodings import MetadataEncoding
 
 if TYPE_CHECKING:
@@ -225,17 +225,16 @@ def unpack(
     byte for byte.
 
     The path of a file is the record's key, a dot and the entry's name; `shardpack create` makes the same records of
-    the files again. All paths are checked before the first file is written, which takes some hundred bytes of memory
-    per entry.
-
-    Remote shards are copied to temporary files first, so that each is fetched once.
+    the files again. The paths of local shards are all checked before the first file is written, which takes some hundred
+    bytes of memory per entry. Remote shards are read once, from start to end, and each record is checked before its
+    files are written: what must not be a path then ends the work, and the files before it stay.
 
     After an interruption, call it again: a file that is there with the same size and CRC-32C is not written again.
 
     Args:
         shards: what `shardpack.open` takes, or an open dataset.
-        folder: where to write; created if it does not exist. An existing file with other content is an error, and
-            nothing is written.
+        folder: where to write; created if it does not exist. An existing file with other content is an error, before
+            anything, or anything of its record, is written.
         metadata_entry: the name that the metadata of a record gets, in place of the name of an entry.
         progress: called with the size of each file after it is written.
 
@@ -243,37 +242,68 @@ def unpack(
         UnsafePath: a path would leave the folder, or two entries would be the same file.
         ShardError: an entry is damaged. Files that were written before stay; all are complete.
     """
-    target = os.fspath(folder)
-    with open_copied(shards) as dataset:
-
-        def files() -> Iterator[RecordFile]:
+    done = _Unpacking(os.fspath(folder), progress)
+    with open_samples(shards) as dataset:
+        if dataset.is_remote:
             for record in dataset.records():
-                yield from record_files(record, metadata_entry)
+                done.add(partial(record_files, record, metadata_entry))
+        else:
+            done.add(
+                lambda: (
+                    file
+                    for record in dataset.records()
+                    for file in record_files(record, metadata_entry)
+                )
+            )
+    return Unpacked(done.files, done.size_bytes, done.kept)
 
+
+class _Unpacking:
+    """Writes files to a folder, some at a time, and counts them.
+
+    Args:
+        folder: where to write.
+        progress: called with the size of each file after it is written.
+    """
+
+    def __init__(self, folder: str, progress: Callable[[int], None] | None) -> None:
+        self._folder = folder
+        self._progress = progress
+        self._paths: set[str] = set()
+        self.files = self.kept = self.size_bytes = 0
+
+    def add(self, files: Callable[[], Iterator[RecordFile]]) -> None:
+        """Checks all of these files, and then writes them.
+
+        Args:
+            files: returns the files, every time in the same order.
+        """
         paths = [file.path for file in files()]
-        plan = plan_extraction(paths, target)
-        if plan.refused or len(plan.targets) != len(paths):
+        plan = plan_extraction(paths, self._folder)
+        known = self._paths
+        if plan.refused or len(plan.targets) != len(paths) or not known.isdisjoint(paths):
             first = plan.refused[0] if plan.refused else None
             raise UnsafePath(
                 "an entry cannot be a file below the folder"
                 if first is not None
                 else "two entries have the same path",
-                path=target,
+                path=self._folder,
                 entry=first.name if first is not None else None,
                 found=first.reason if first is not None else f"{len(paths)} entries",
             )
+        known.update(paths)
         kept: set[str] = set()
         if any(map(os.path.lexists, plan.targets.values())):
             kept.update(file.path for file in files() if _is_there(file, plan))
-        size_bytes = 0
         for file in files():
             if file.path in kept:
                 continue
             size = plan.write(file.path, [file.read()])
-            size_bytes += size
-            if progress is not None:
-                progress(size)
-    return Unpacked(len(paths) - len(kept), size_bytes, len(kept))
+            self.size_bytes += size
+            if self._progress is not None:
+                self._progress(size)
+        self.kept += len(kept)
+        self.files += len(paths) - len(kept)
 
 
 def _is_there(file: RecordFile, plan: ExtractionPlan) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from itertools import islice, pairwise
+from itertools import islice, pairwise, starmap
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any, Final
 
@@ -235,11 +235,16 @@ class ShardPackReader:
             end = min(stop, start + BLOCK_BYTES)
             yield slices[start:end] if view is None else view[start:end]
 
+    def index_bytes(self) -> memoryview:
+        """The bytes of the file behind its records, which are in memory since it was opened."""
+        return self._open_index().stored
+
     def sha256(self) -> str:
         """The SHA-256 of the file, which is read whole."""
         digest = hashlib.sha256()
-        for piece in self.pieces(self.footer.total_size):
+        for piece in self.pieces(self.footer.index_offset):
             digest.update(piece)
+        digest.update(self.index_bytes())
         return digest.hexdigest()
 
     def read_record_at_offset(self, offset: int) -> Record:
@@ -265,22 +270,27 @@ class ShardPackReader:
         return open_record(self._shard, offset, size)
 
     def records(
-        self, start: int = 0, stop: int | None = None, *, whole: bool = True
+        self,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        whole: bool = True,
+        on_bytes: Callable[[bytes | memoryview], object] | None = None,
     ) -> Iterator[Record]:
         """The records in the order of the file, from `start` up to `stop`; negative numbers count from the end.
 
-        A remote shard is read in blocks of 8 MiB, of which the next ones are fetched while you work on one.
+        A remote shard is read in blocks of 8 MiB, of which the next ones are fetched while you work on one. A record
+        whose head is damaged raises its error in its turn; the one after it comes next.
 
         Args:
             start, stop: numbers of records.
             whole: False fetches only the heads of remote records, for a caller who reads few entries or none.
+            on_bytes: called with all bytes of these records, in order, as they are read; not with `whole=False`.
         """
         bounds = self._bounds_of(start, stop)
+        if whole or self._shard.buffer is not None:
+            return starmap(open_record, self._blocks(bounds, on_bytes))
         spans = pairwise(bounds)
-        if self._shard.buffer is not None:
-            return (open_record(self._shard, begin, end - begin) for begin, end in spans)
-        if whole:
-            return (open_record(shard, at, size) for shard, at, size in self._blocks(bounds))
         batches = iter(lambda: list(islice(spans, _HEADS_AT_ONCE)), [])
         return (record for batch in batches for record in self._take_spans(batch, whole=False))
 
@@ -295,15 +305,24 @@ class ShardPackReader:
         first, last, _ = slice(start, stop).indices(self._count)
         return self._bounds()[first : max(first, last) + 1]
 
-    def _blocks(self, bounds: memoryview) -> Iterator[tuple[ShardBytes, int, int]]:
-        """The bytes of each record of a remote shard, its start in them, and its size.
+    def _blocks(
+        self, bounds: memoryview, on_bytes: Callable[[bytes | memoryview], object] | None
+    ) -> Iterator[tuple[ShardBytes, int, int]]:
+        """For each record what has its bytes, its start in them, and its size.
 
-        A record that is larger than a block is read while you read its entries.
+        Of a remote shard, a record that is larger than a block is read while you read its entries.
         """
         shard = self._shard
-        if shard.source is None or shard.is_closed:
+        if shard.is_closed:
             raise Closed("the shard is closed", path=self.name)
-        source = SequentialSource(shard.source, bounds[0], bounds[-1])
+        if shard.source is None:
+            for start, end in pairwise(bounds):
+                if on_bytes is not None and shard.view is not None:
+                    on_bytes(shard.view[start:end])
+                yield shard, start, end - start
+            return
+        forward = SequentialSource(shard.source, bounds[0], bounds[-1])
+        source = forward if on_bytes is None else _Watched(forward, bounds[0], on_bytes)
         large = ShardBytes(self.name, self._limits, None, source=source)
         try:
             for start, end in pairwise(bounds):
@@ -312,8 +331,10 @@ class ShardPackReader:
                     yield large, start, size
                 else:
                     yield shard.part(start, source.read_at(start, size)), 0, size
+            if isinstance(source, _Watched):
+                source.read_to(bounds[-1])
         finally:
-            source.release()
+            forward.release()
 
     def take(
         self,
@@ -487,6 +508,48 @@ class ShardPackReader:
 
     def __repr__(self) -> str:
         return f"<ShardPackReader {self.name!r}: {self._count} records>"
+
+
+class _Watched:
+    """A source that is read forward; someone sees every byte of it once, in order, also those that are not asked for.
+
+    Args:
+        source: has the bytes.
+        start: the first byte to see.
+        on_bytes: called with the bytes.
+    """
+
+    def __init__(
+        self,
+        source: SequentialSource,
+        start: int,
+        on_bytes: Callable[[bytes | memoryview], object],
+    ) -> None:
+        self.name = source.name
+        self._source = source
+        self._at = start
+        self._on_bytes = on_bytes
+
+    def size(self) -> int:
+        return self._source.size()
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        self.read_to(offset)
+        data = self._source.read_at(offset, length)
+        if offset + length > self._at:
+            self._on_bytes(memoryview(data)[self._at - offset :])
+            self._at = offset + length
+        return data
+
+    def read_to(self, stop: int) -> None:
+        """Shows what is before `stop` and was not read."""
+        while self._at < stop:
+            piece = self._source.read_at(self._at, min(BLOCK_BYTES, stop - self._at))
+            self._at += len(piece)
+            self._on_bytes(piece)
+
+    def close(self) -> None:
+        self._source.close()
 
 
 def _reopen(source: SourceLike, limits: Limits, options: dict[str, Any]) -> ShardPackReader:

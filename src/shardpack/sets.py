@@ -175,6 +175,11 @@ def parts_folder(output: str) -> str:
     return stem_of(output) + _PARTS_SUFFIX
 
 
+def is_parts_folder(folder: str) -> bool:
+    """Whether a folder has parts of a set, which nobody reads before they are committed."""
+    return folder.rstrip("/").endswith(_PARTS_SUFFIX)
+
+
 class SetLabel(NamedTuple):
     """What a writer says about the set that it writes, or about its part of the set."""
 

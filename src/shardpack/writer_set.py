@@ -18,6 +18,7 @@ from shardpack.sets import (
     SetWriter,
     WrittenShards,
     can_be_listed,
+    is_parts_folder,
     is_set,
     numbered_files,
 )
@@ -117,7 +118,7 @@ class ShardWriterSet(RecordWriter):
             self._set = SetWriter(whole, first, options["created"], user, label, storage)
         existing = numbered_files(self.output, first, storage)
         if existing and overwrite:
-            if is_url(self.output) and not label.part:
+            if is_url(self.output) and not is_parts_folder(self._folder):
                 raise InvalidArgument(
                     "a set in an object store cannot be replaced: readers would see parts of both",
                     path=existing[0],

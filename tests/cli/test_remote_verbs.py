@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+import shardpack
 from shard_cli.exits import Exit
 from shard_format import ShardWriter
-from shardpack import ShardWriterSet
+from shard_format.errors import UnsafePath
+from shardpack import ShardPackWriter, ShardWriterSet
 from tests.shard_format.support import noise
 from tests.shardpack.support import write_pack
 from tests.stores.counting import RangeServer, range_server
@@ -112,21 +117,129 @@ def test_one_record_of_a_remote_shard_is_extracted_alone(
     assert sent < MIB
 
 
+@pytest.mark.parametrize("is_same_order", [True, False])
 def test_remote_shards_are_compared_with_each_byte_fetched_once(
-    pack: Run, server: RangeServer, shard: Path, tmp_path: Path
+    pack: Run, server: RangeServer, shard: Path, tmp_path: Path, is_same_order: bool
 ) -> None:
     samples = {f"{n:04d}": {"a.bin": noise(20_000, n), "b.cls": str(n)} for n in range(500)}
     del samples["0100"]
     samples["0200"]["b.cls"] = "other"
     samples["9999"] = {"a.bin": b"new"}
-    # In another order.
-    other = write_pack(tmp_path / "other.shardpack", dict(reversed(samples.items())))
+    order = list(samples.items())
+    other = write_pack(
+        tmp_path / "other.shardpack", dict(order if is_same_order else reversed(order))
+    )
     urls = put(server, shard), put(server, other)
     result = pack("diff", "--json", *urls)
     assert result.code == Exit.FINDING
     found = {(one["kind"], one["entry"]) for one in result.json["differences"]}
     assert found == {("only_in_a", "0100"), ("content", "0200.b.cls"), ("only_in_b", "9999")}
-    check_traffic(server, shard.stat().st_size, other.stat().st_size)
+    sizes = [shard.stat().st_size, other.stat().st_size]
+    # One more: what comes in another order is opened once more, to be copied.
+    check_traffic(server, *sizes, *([] if is_same_order else [0]))
+
+
+def test_keys_with_the_same_hash_are_told_apart(
+    pack: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardpack.writer.xxh64_intdigest", lambda key: len(key))
+    paths = [
+        write_pack(tmp_path / f"{key}.shardpack", {key: {"x": b"1"}, "long": {"x": b"2"}})
+        for key in ("a", "b")
+    ]
+    found = pack("diff", "--json", *paths).json["differences"]
+    assert [(one["kind"], one["entry"]) for one in found] == [
+        ("only_in_a", "a"),
+        ("only_in_b", "b"),
+    ]
+
+
+# Runs a command without files in the folder for temporary ones, and prints the most memory that it held.
+_BOUNDED = """
+import sys, tempfile, tracemalloc
+tempfile.TemporaryFile = tempfile.NamedTemporaryFile = tempfile.mkstemp = None
+tracemalloc.start()
+from shard_cli.main import main
+from shard_cli.programs import SHARDPACK
+code = main(sys.argv[1:], SHARDPACK)
+print(tracemalloc.get_traced_memory()[1], file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("verb", ["verify", "extract", "diff"])
+def test_a_large_remote_shard_streams_in_bounded_memory(
+    server: RangeServer, tmp_path: Path, verb: str
+) -> None:
+    content = noise(MIB)
+    path = tmp_path / "large.shardpack"
+    with ShardPackWriter(path, fsync=False) as writer:
+        for number in range(160):
+            writer.write(f"{number:03d}", {"a.bin": content})
+        # Larger than a block: read while its entries are.
+        writer.write("large", {f"{n:02d}.bin": content for n in range(20)})
+    url, size = put(server, path), path.stat().st_size
+    others = {"verify": [], "extract": ["-C", str(tmp_path / "out")], "diff": [url]}[verb]
+    done = subprocess.run(
+        [sys.executable, "-c", _BOUNDED, verb, url, *others],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"TMPDIR": str(tmp_path / "missing")},
+    )
+    assert done.returncode == 0, done.stderr
+    check_traffic(server, *[size] * (2 if verb == "diff" else 1))
+    # Of each file up to four blocks, two answers that arrive, and a record.
+    assert int(done.stderr.splitlines()[-1]) < (2 if verb == "diff" else 1) * 8 * BLOCK
+    if verb == "extract":
+        assert (tmp_path / "out/large.19.bin").read_bytes() == content
+
+
+def test_damage_in_a_remote_set_does_not_hide_what_is_behind_it(
+    pack: Run, server: RangeServer, tmp_path: Path
+) -> None:
+    with ShardWriterSet(str(tmp_path / "a-%02d.shardpack")) as writer:
+        for number in range(20):
+            writer.write(str(number), {"x.bin": noise(1000, number)})
+    data = bytearray((tmp_path / "a-00.shardpack").read_bytes())
+    data[0] ^= 1  # the head of the first record
+    data[10_000] ^= 1
+    server.put("a-00.shardpack", bytes(data))
+    url = put(server, tmp_path / "a.shardpack-set")
+    checked = pack("verify", "--json", url).json["files"]
+    shard = next(one for one in checked if one["file"].endswith("a-00.shardpack"))
+    assert [error["code"] for error in shard["errors"]][-1] == "reference_mismatch"
+    assert len(shard["errors"]) == 3
+    assert (shard["records"], shard["entries"]) == (19, 18)
+
+
+@pytest.mark.parametrize("key", ["../up", "good.a"])
+def test_a_remote_record_that_must_not_be_a_file_is_never_written(
+    pack: Run, server: RangeServer, tmp_path: Path, key: str
+) -> None:
+    with ShardPackWriter(tmp_path / "x.shardpack", fsync=False) as writer:
+        writer.write("good", {"a.txt": b"1"})
+        writer.write(key, {"txt": b"2"})
+        writer.write("last", {"txt": b"3"})
+    url = put(server, tmp_path / "x.shardpack")
+    out = tmp_path / "out"
+    result = pack("extract", url, "-C", out)
+    assert result.code == Exit.FINDING
+    assert "the files before it were written" in result.err
+    assert (out / "good.a.txt").read_bytes() == b"1"
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["out", "x.shardpack"]
+    with pytest.raises(UnsafePath):
+        shardpack.unpack(url, out)
+    assert (out / "good.a.txt").read_bytes() == b"1"
+    # The others are, if told to.
+    result = pack("extract", url, "-C", out, "--skip-unsafe", "--force")
+    assert result.code == Exit.FINDING
+    assert "skipped" in result.err
+    assert {one.name: one.read_bytes() for one in out.iterdir()} == {
+        "good.a.txt": b"1",
+        "last.txt": b"3",
+    }
 
 
 def test_the_listing_of_large_remote_records_fetches_heads(

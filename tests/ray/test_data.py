@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +12,20 @@ import pytest
 
 import shardpack
 from shard_format.errors import InvalidArgument
+from shard_format.remote import delete_url, list_url, open_url
 from shard_train import EpisodeDataset
 from shard_train.packed_episodes import pack_episodes
 from tests.ray import jobs
 from tests.ray.conftest import EPISODES
+from tests.stores import servers
 from wshard import load_wshard
 from wshard.identity import episode_identity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.stores.servers import Bucket
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("cluster")]
 
@@ -31,7 +38,7 @@ def packs(episodes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "eps.shardpack-set"
 
 
-def contents(packs: Path) -> dict[str, dict[str, bytes]]:
+def contents(packs: Path | str) -> dict[str, dict[str, bytes]]:
     with shardpack.open(packs) as dataset:
         return {record.key: record.read_all() for record in dataset.records()}
 
@@ -182,3 +189,81 @@ def test_a_folder_of_episodes_appears_as_a_whole(
     assert not (tmp_path / "twice").exists()
     with load_wshard(episodes / "run_0" / "ep_0.wshard") as episode:
         assert episode_bytes(episode) == (episodes / "run_0" / "ep_0.wshard").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    pytest.importorskip("moto", reason="an older environment: remove .env/ray, and make test-ray")
+    with servers.moto() as bucket:
+        yield bucket
+
+
+class TestObjectStores:
+    """Sets and folders at URLs of a server on the loopback."""
+
+    @pytest.fixture
+    def folder(self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+        monkeypatch.setenv("SHARD_STORAGE_OPTIONS", json.dumps(bucket.options))
+        return f"s3://bucket/{tmp_path.name}"
+
+    def write(self, rows: Any, sink: Any) -> None:  # noqa: ANN401 - of Ray
+        """The tasks get the options that this process has."""
+        options = {"SHARD_STORAGE_OPTIONS": os.environ["SHARD_STORAGE_OPTIONS"]}
+        rows.write_datasink(sink, ray_remote_args={"runtime_env": {"env_vars": options}})
+
+    def test_a_set_appears_when_all_rows_are_written_and_is_completed_by_the_next_run(
+        self, packs: Path, tmp_path: Path, folder: str
+    ) -> None:
+        from shard_train.ray import PackSink, read_packs
+
+        luck = str(tmp_path / "luck")
+        rows = read_packs(packs, override_num_blocks=4).map(partial(jobs.fail_without, luck=luck))
+        sink = partial(PackSink, f"{folder}/new-%03d.shardpack", max_bytes=1)
+        with pytest.raises(Exception, match="no luck"):
+            self.write(rows, sink())
+        assert not [one for one in list_url(folder) if "shardpack-parts/" not in one.url]
+        (tmp_path / "luck").touch()
+        self.write(rows, sink())
+        set_file = f"{folder}/new.shardpack-set"
+        assert contents(set_file) == contents(packs)
+        with shardpack.open(set_file) as dataset:
+            listed = {*map(str, dataset.locations), set_file}
+        assert {one.url for one in list_url(folder)} == listed
+        for overwrite in (False, True):
+            with pytest.raises(InvalidArgument, match=r"already|replaced"):
+                self.write(rows, sink(overwrite=overwrite))
+
+    def test_a_task_that_runs_twice_writes_the_same_objects(self, folder: str) -> None:
+        import pyarrow
+
+        from shard_train.ray import KEY, PackSink
+
+        sink = PackSink(f"{folder}/new-%03d.shardpack")
+        block = pyarrow.table({KEY: ["a", "b"], "y.bin": [b"1", b"2"]})
+        first = sink.write([block], None)
+        before = list_url(folder)
+        assert sink.write([block], None) == first
+        assert list_url(folder) == before
+        delete_url(next(one.url for one in before if one.url.endswith("-set")))
+        assert sink.write([block], None) == first
+        assert [one.url for one in list_url(folder)] == [one.url for one in before]
+
+    def test_a_folder_of_episodes_is_continued_after_a_sudden_end_and_never_replaced(
+        self, packs: Path, episodes: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from shard_train.ray import EpisodeSink, read_packs
+
+        rows = read_packs(packs, override_num_blocks=3)
+        with monkeypatch.context() as patched:
+            patched.setattr("shard_train.ray._remove", jobs.die)
+            with pytest.raises(KeyboardInterrupt):
+                self.write(rows, EpisodeSink(f"{folder}/out"))
+        self.write(rows, EpisodeSink(f"{folder}/out"))
+        names = [path.relative_to(episodes).as_posix() for path in episodes.rglob("*.wshard")]
+        assert sorted(one.url for one in list_url(folder)) == sorted(
+            f"{folder}/out/{name}" for name in names
+        )
+        source = open_url(f"{folder}/out/{names[0]}")
+        assert source.read_at(0, source.size()) == (episodes / names[0]).read_bytes()
+        with pytest.raises(FileExistsError):
+            self.write(rows, EpisodeSink(f"{folder}/out"))

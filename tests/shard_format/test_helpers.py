@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import threading
@@ -67,11 +68,33 @@ class TestOrderedParallel:
             next(results)
 
     def test_closing_the_generator_leaves_no_thread_behind(self) -> None:
-        before = threading.active_count()
+        before = set(threading.enumerate())
         results = ordered_parallel(range(100), lambda n: n, threads=3, ahead=10)
         next(results)
         results.close()  # type: ignore[attr-defined] # a generator
-        assert threading.active_count() == before
+        for thread in set(threading.enumerate()) - before:
+            thread.join(30)
+            assert not thread.is_alive()
+
+    def test_a_generator_that_was_dropped_does_not_wait_for_work_that_needs_a_lock_of_this_thread(
+        self,
+    ) -> None:
+        lock, begun = threading.Lock(), threading.Event()
+
+        def work(number: int) -> int:
+            if number:
+                begun.set()
+                with lock:
+                    return number
+            return number
+
+        with lock:
+            dropped: list[object] = [ordered_parallel(range(4), work, threads=2, ahead=1)]
+            assert next(dropped[0]) == 0  # type: ignore[call-overload] # a generator
+            assert begun.wait(30)
+            dropped.append(dropped)  # only the collector finds it
+            del dropped
+            gc.collect()
 
 
 class TestBoundedCache:

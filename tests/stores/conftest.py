@@ -44,6 +44,12 @@ def versitygw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
 
 
 @pytest.fixture(scope="session")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
+    with servers.azurite(tmp_path_factory.mktemp("azurite")) as bucket:
+        yield bucket
+
+
+@pytest.fixture(scope="session")
 def nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     with servers.nginx(tmp_path_factory.mktemp("nginx")) as running:
         yield running

@@ -1,13 +1,17 @@
-"""Real servers on the loopback: two that speak S3, and nginx. Each is a context manager."""
+"""Real servers on the loopback: two that speak S3, Azure's emulator, and nginx. Each is a context manager."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import logging
 import os
 import shutil
 import socket
 import subprocess
 import time
+import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,42 +21,64 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_GATEWAY = Path(__file__).resolve().parents[2] / ".env" / "versitygw" / "versitygw"
+_ENV = Path(__file__).resolve().parents[2] / ".env"
+_GATEWAY = _ENV / "versitygw" / "versitygw"
+_AZURITE = _ENV / "azurite" / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+# Azurite has one account, which is public.
+_ACCOUNT = "devstoreaccount1"
+_ACCOUNT_KEY = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
 _LONGEST_START_S = 30.0
 
 
 class Bucket:
-    """A bucket of a store that speaks S3, and how to reach it."""
+    """A bucket of a store, and how to reach it.
 
-    def __init__(self, endpoint: str) -> None:
+    Args:
+        endpoint: the URL of the server.
+        root: the URL of the bucket.
+        options: storage options; those of S3 if left out.
+    """
+
+    def __init__(
+        self, endpoint: str, root: str = "s3://bucket", options: dict[str, Any] | None = None
+    ) -> None:
+        self.root = root
+        self.endpoint = endpoint
         self.options: dict[str, Any] = {
             "endpoint": endpoint,
-            "region": "us-east-1",
-            "access_key_id": "testing",
-            "secret_access_key": "testing",
             "client_options": {"allow_http": True},
             "retry_config": {"max_retries": 0},
-        }
+        } | (
+            options
+            or {
+                "region": "us-east-1",
+                "access_key_id": "testing",
+                "secret_access_key": "testing",
+            }
+        )
 
     @property
-    def endpoint(self) -> str:
-        """The URL of the server."""
-        return str(self.options["endpoint"])
+    def server(self) -> str:
+        """The URL of the server, without a path."""
+        return "/".join(self.endpoint.split("/")[:3])
 
     def make(self, name: str) -> None:
-        """Makes another bucket."""
-        import urllib.request
-
-        asked = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")
-        urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked).close()
+        """Makes another bucket of a store that speaks S3."""
+        _send(urllib.request.Request(f"{self.endpoint}/{name}", method="PUT"))
 
     def put(self, key: str, data: bytes) -> str:
         """Stores an object; returns its URL."""
         import obstore
-        from obstore.store import S3Store
+        from obstore.store import from_url
 
-        obstore.put(S3Store("bucket", **self.options), key, data)
-        return f"s3://bucket/{key}"
+        obstore.put(from_url(self.root, **self.options), key, data)
+        return f"{self.root}/{key}"
+
+
+def _send(request: urllib.request.Request) -> None:
+    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30).close()
 
 
 @contextmanager
@@ -88,6 +114,42 @@ def versitygw(folder: Path) -> Iterator[Bucket]:
 
 
 @contextmanager
+def azurite(folder: Path) -> Iterator[Bucket]:
+    """Azure Blob Storage as Azurite speaks it, in memory. It checks signatures."""
+    node = shutil.which("node")
+    if node is None or not _AZURITE.exists():
+        pytest.skip("Azurite is not installed: make test-all installs it where Node is installed")
+    port = _free_port()
+    command = [
+        *(node, os.fspath(_AZURITE), "--blobHost", "127.0.0.1", "--blobPort", str(port)),
+        *("--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent"),
+    ]
+    with _started(command, port, folder / "azurite.log", cwd=folder):
+        endpoint = f"http://127.0.0.1:{port}/{_ACCOUNT}"
+        options = {"account_name": _ACCOUNT, "account_key": _ACCOUNT_KEY}
+        bucket = Bucket(endpoint, "az://bucket", options)
+        _make_container(endpoint, "bucket")
+        yield bucket
+
+
+def _make_container(endpoint: str, name: str) -> None:
+    """Signed with the key of the account, as Azure describes it: obstore makes no containers."""
+    stamp = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())
+    headers = {"x-ms-date": stamp, "x-ms-version": "2021-08-06"}
+    signed = (
+        "PUT"
+        + "\n" * 12
+        + "".join(f"{key}:{value}\n" for key, value in headers.items())
+        + f"/{_ACCOUNT}/{_ACCOUNT}/{name}\nrestype:container"
+    )
+    digest = hmac.new(base64.b64decode(_ACCOUNT_KEY), signed.encode(), hashlib.sha256).digest()
+    headers["Authorization"] = f"SharedKey {_ACCOUNT}:{base64.b64encode(digest).decode()}"
+    headers["Content-Length"] = "0"
+    url = f"{endpoint}/{name}?restype=container"
+    _send(urllib.request.Request(url, method="PUT", headers=headers))
+
+
+@contextmanager
 def nginx(folder: Path) -> Iterator[tuple[str, Path]]:
     """nginx, as whoever runs the tests; gives its URL and the folder that it serves."""
     program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -120,10 +182,10 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _started(command: list[str], port: int, log: Path) -> Iterator[None]:
+def _started(command: list[str], port: int, log: Path, cwd: Path | None = None) -> Iterator[None]:
     """A server that accepts connections on a port, and is ended after the block."""
     with log.open("ab") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=cwd)
     try:
         until = time.monotonic() + _LONGEST_START_S
         while True:

@@ -12,6 +12,7 @@ from shard_cli.text import count, printable, size
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from shard_cli.console import Console
     from shard_cli.kinds.model import NamedContent
@@ -22,32 +23,17 @@ _BESIDE_FOLDER: Final = ".entry"
 
 
 def _run(args: argparse.Namespace, console: Console) -> Exit:
-    from shard_format.errors import shorten
-
     kind = readable_kind(args.file, console.program)
-    failures: list[ShardError] = []
-    nbytes = 0
-    with kind.chosen(args.file, args) as members:
-        targets, refused, plan = _plan(members, args.directory)
-        if refused and not args.skip_unsafe:
-            raise _unsafe(args.file, refused)
-        for member, path in targets:
-            if not path.endswith(member.name) and path.endswith(_BESIDE_FOLDER):
-                console.note(f"{member.name} is a folder, too: the entry goes to {path}")
-        for one in refused:
-            console.warn(f"skipped {shorten(one.name)}: {one.reason} (unsafe_path)")
-        found = len(targets)
-        if not args.force:
-            targets = [(member, path) for member, path in targets if not _is_there(member, plan)]
-        kept = found - len(targets)
-        check_targets([path for _, path in targets], kind.files(args.file), force=args.force)
-        if not args.dry_run:
-            targets, nbytes, failures = _write(targets, plan, console)
-    for _, path in targets if args.dry_run and not console.as_json else ():
-        console.line(printable(path))
-    text = f"{'would extract' if args.dry_run else 'extracted'} {count(len(targets), 'entry')}"
-    text += "" if args.dry_run else f", {size(nbytes)}"
-    text += f"; {count(kept, 'file')} already there" if kept else ""
+    with kind.chosen(args.file, args) as chosen, console.progress("extract") as bar:
+        work = _Extraction(args, console, kind.files(args.file), bar.adding_to(chosen.size))
+        for members in chosen.groups:
+            work.add(members)
+    refused, failures = work.refused, work.failures
+    text = (
+        f"{'would extract' if args.dry_run else 'extracted'} {count(len(work.extracted), 'entry')}"
+    )
+    text += "" if args.dry_run else f", {size(work.bytes)}"
+    text += f"; {count(work.kept, 'file')} already there" if work.kept else ""
     if not args.dry_run:
         text += f"; skipped {count(len(refused), 'unsafe name')}" if refused else ""
         text += f"; {len(failures):,} failed" if failures else ""
@@ -56,9 +42,9 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
             "file": args.file,
             "directory": args.directory,
             "dry_run": args.dry_run,
-            "extracted": [{**_place(member), "path": path} for member, path in targets],
-            "bytes": nbytes,
-            "already_there": kept,
+            "extracted": work.extracted,
+            "bytes": work.bytes,
+            "already_there": work.kept,
             "skipped": [{"name": one.name, "reason": one.reason} for one in refused],
             "errors": [error_fields(error) for error in failures],
         },
@@ -67,22 +53,86 @@ def _run(args: argparse.Namespace, console: Console) -> Exit:
     return Exit.FINDING if refused or failures else Exit.OK
 
 
+class _Extraction:
+    """Extracts members, some at a time.
+
+    Args:
+        args: of the command.
+        console: says what is refused, and what fails.
+        sources: files that must not be replaced.
+        advance: called with the size of each file after it is written.
+    """
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        console: Console,
+        sources: list[str],
+        advance: Callable[[int], None],
+    ) -> None:
+        self._args, self._console = args, console
+        self._sources = sources
+        self._advance = advance
+        self._names: set[str] = set()
+        self.extracted: list[dict[str, Any]] = []
+        """What `--json` says about each file that was, or would be, written."""
+        self.bytes = self.kept = 0
+        self.refused: list[Refused] = []
+        self.failures: list[ShardError] = []
+
+    def add(self, members: list[NamedContent]) -> None:
+        """Checks the paths of all of these, and then writes them. One damaged entry does not keep the others from it."""
+        from shard_format.errors import FormatError, shorten
+
+        args, console = self._args, self._console
+        targets, refused, plan = _plan(members, args.directory, self._names)
+        if refused and not args.skip_unsafe:
+            raise _unsafe(args.file, refused, nothing=not self.extracted)
+        self.refused += refused
+        for member, path in targets:
+            if not path.endswith(member.name) and path.endswith(_BESIDE_FOLDER):
+                console.note(f"{member.name} is a folder, too: the entry goes to {path}")
+        for one in refused:
+            console.warn(f"skipped {shorten(one.name)}: {one.reason} (unsafe_path)")
+        if not args.force:
+            found = len(targets)
+            targets = [(member, path) for member, path in targets if not _is_there(member, plan)]
+            self.kept += found - len(targets)
+        check_targets([path for _, path in targets], self._sources, force=args.force)
+        for member, path in targets:
+            if args.dry_run:
+                if not console.as_json:
+                    console.line(printable(path))
+            else:
+                try:
+                    written = plan.write(member.name, member.pieces(None))
+                except FormatError as error:
+                    self.failures.append(error)
+                    console.error(message_of(error), error.code)
+                    continue
+                self._advance(written)
+                self.bytes += written
+                console.detail(printable(path))
+            self.extracted.append({**_place(member), "path": path})
+
+
 def _plan(
-    members: list[NamedContent], folder: str
+    members: list[NamedContent], folder: str, earlier: set[str]
 ) -> tuple[list[tuple[NamedContent, str]], list[Refused], ExtractionPlan]:
-    """Where everything goes, what cannot be a path below the folder, and the plan that writes it."""
+    """Where everything goes, what cannot be a path below the folder, and the plan that writes it.
+
+    Names that are among the earlier ones are refused; the others are added to them.
+    """
     from shard_format.safe_paths import Refused, plan_extraction
 
     by_name: dict[str, list[NamedContent]] = {}
     for member in members:
         by_name.setdefault(member.name, []).append(member)
-    names = (name for name, same in by_name.items() if len(same) == 1)
+    repeated = {name for name, same in by_name.items() if len(same) > 1 or name in earlier}
+    earlier.update(by_name)
+    names = (name for name in by_name if name not in repeated)
     plan = plan_extraction(names, folder, beside_folder=_BESIDE_FOLDER)
-    refused = [
-        Refused(name, "two entries have this path")
-        for name, same in by_name.items()
-        if len(same) > 1
-    ]
+    refused = [Refused(name, "two entries have this path") for name in by_name if name in repeated]
     targets = [(by_name[name][0], path) for name, path in plan.targets.items()]
     return targets, [*refused, *plan.refused], plan
 
@@ -106,44 +156,17 @@ def _is_there(member: NamedContent, plan: ExtractionPlan) -> bool:
         return False
 
 
-def _write(
-    targets: list[tuple[NamedContent, str]], plan: ExtractionPlan, console: Console
-) -> tuple[list[tuple[NamedContent, str]], int, list[ShardError]]:
-    """Writes the files and returns those that it wrote, their bytes, and what went wrong.
-
-    One damaged entry does not keep the others from being written.
-    """
-    from shard_format.errors import FormatError
-
-    written: list[tuple[NamedContent, str]] = []
-    failures: list[ShardError] = []
-    nbytes = 0
-    with console.progress("extract") as bar:
-        add = bar.adding_to(sum(member.size for member, _ in targets))
-        for member, path in targets:
-            try:
-                written_bytes = plan.write(member.name, member.pieces(None))
-            except FormatError as error:
-                failures.append(error)
-                console.error(message_of(error), error.code)
-                continue
-            add(written_bytes)
-            nbytes += written_bytes
-            written.append((member, path))
-            console.detail(printable(path))
-    return written, nbytes, failures
-
-
 def _place(member: NamedContent) -> dict[str, Any]:
     return {key: member.fields[key] for key in ("key", "name") if key in member.fields}
 
 
-def _unsafe(path: str, refused: list[Refused]) -> ShardError:
+def _unsafe(path: str, refused: list[Refused], *, nothing: bool) -> ShardError:
     from shard_format.errors import UnsafePath
 
     others = "" if len(refused) == 1 else f", and {count(len(refused) - 1, 'more name')} like it"
+    others += "; nothing was written" if nothing else "; the files before it were written"
     return UnsafePath(
-        f"the name cannot be a path: {refused[0].reason}{others}; nothing was written",
+        f"the name cannot be a path: {refused[0].reason}{others}",
         path=path,
         entry=refused[0].name,
         rule="S-NAM-8",
@@ -180,6 +203,7 @@ two names for one file, are refused before anything is written. An entry whose n
 reward beside reward/exact, goes to reward.entry. A record's metadata becomes a file beside its
 entries. After an interruption, give the same command again: a file that is there with the same size and
 CRC-32C is not written again; one with other content is refused before anything is written, unless you give --force.
+A pack behind a URL is read once: there each record is checked just before its files are written.
 
 shard extract data.shard -C out               # everything, into out/
 shard extract data.shard 'images/*' -C out    # only some entries

@@ -21,6 +21,7 @@ from shard_cli.kinds.entries import (
 )
 from shard_cli.kinds.model import (
     Change,
+    Chosen,
     NamedContent,
     TableRows,
     field_lines,
@@ -367,11 +368,12 @@ def members(
 
 
 @contextmanager
-def chosen(path: str, args: argparse.Namespace) -> Iterator[list[NamedContent]]:
+def chosen(path: str, args: argparse.Namespace) -> Iterator[Chosen]:
     """Entries that patterns choose."""
     is_all = not args.patterns and args.prefix is None
     with copying_urls() if is_all else nullcontext(), open_shard(path, args) as reader:
-        yield [_member(reader, name) for name in choose(reader, args.patterns, args.prefix)]
+        members = [_member(reader, name) for name in choose(reader, args.patterns, args.prefix)]
+        yield Chosen([members], sum(member.size for member in members))
 
 
 def _member(reader: ShardReader, name: str) -> NamedContent:

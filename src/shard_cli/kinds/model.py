@@ -15,7 +15,7 @@ from shard_format.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from shard_cli.console import Console
@@ -64,6 +64,15 @@ class NamedContent(NamedTuple):
     """The content, or a range of its bytes, in pieces."""
     crc32c: int | None = None
     """Of the content, if it is known without reading it."""
+
+
+class Chosen(NamedTuple):
+    """What `extract` takes out of a file."""
+
+    groups: Iterable[list[NamedContent]]
+    """The contents, in order. What is not at hand is not fetched to make one group of it."""
+    size: int
+    """Their bytes, about."""
 
 
 class TableRows(NamedTuple):
@@ -198,9 +207,7 @@ class Readable(Kind, Protocol):
     def members(
         self, path: str, names: Sequence[str], args: argparse.Namespace
     ) -> AbstractContextManager[list[NamedContent]]: ...
-    def chosen(
-        self, path: str, args: argparse.Namespace
-    ) -> AbstractContextManager[list[NamedContent]]: ...
+    def chosen(self, path: str, args: argparse.Namespace) -> AbstractContextManager[Chosen]: ...
 
 
 # --- opening

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import math
 import os
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from shard_cli.kinds.container_checks import diagnosis
 from shard_cli.kinds.model import (
     Change,
     Checked,
+    Chosen,
     Diagnosis,
     NamedContent,
     TableRows,
@@ -44,6 +45,8 @@ from shardpack.sets import ShardSet, is_set_file, merge_schemas, set_files_in
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from shard_cli.console import Console, ProgressBar
     from shard_cli.kinds.model import Progress
@@ -197,8 +200,14 @@ def _lines(facts: Mapping[str, Any], console: Console) -> Iterator[tuple[str, st
 # --- rows
 
 
-def _chosen_records(dataset: Dataset, path: str, args: argparse.Namespace) -> Iterator[Record]:
+def _chosen_records(
+    dataset: Dataset, path: str, args: argparse.Namespace, *, whole: bool = False
+) -> Iterator[Record]:
     """The records whose keys match one of the patterns and the prefix, in order.
+
+    Args:
+        dataset, path, args: the pack, its name, and what the command was given.
+        whole: whether all of each record is read; see `Dataset.records`.
 
     Raises:
         EntryNotFound: after the last record, if a pattern matches nothing. A typing mistake must not
@@ -212,7 +221,7 @@ def _chosen_records(dataset: Dataset, path: str, args: argparse.Namespace) -> It
         unused = [pattern for pattern, number in numbers.items() if number is None]
     else:
         missing = dict.fromkeys(patterns)
-        for record in dataset.records(whole=False):
+        for record in dataset.records(whole=whole):
             key = record.key
             if prefix is not None and not key.startswith(prefix):
                 continue
@@ -390,17 +399,20 @@ def _metadata_member(key: str, record: Record) -> NamedContent:
 
 
 @contextmanager
-def chosen(path: str, args: argparse.Namespace) -> Iterator[list[NamedContent]]:
-    """The entries of the records that patterns choose, and their metadata."""
+def chosen(path: str, args: argparse.Namespace) -> Iterator[Chosen]:
+    """The entries of the records that patterns choose, and their metadata. Remote records come one after the other."""
     join = _JOINS[args.layout]
-    # All names are planned before the first content is written: a remote shard would be read twice.
-    copying = nullcontext() if _are_exact(args) else copying_urls()
-    with copying, open_pack(path, args) as dataset:
-        yield [
-            _member(record.key, file)
-            for record in _chosen_records(dataset, path, args)
-            for file in record_files(record, args.metadata_entry, join)
-        ]
+    with open_pack(path, args) as dataset:
+        records = _chosen_records(dataset, path, args, whole=not args.dry_run)
+        groups = (
+            [_member(record.key, file) for file in record_files(record, args.metadata_entry, join)]
+            for record in records
+        )
+        if dataset.is_remote and not args.dry_run:
+            yield Chosen(groups, sum(footer.index_offset for footer in dataset.footers()))
+            return
+        members = [member for group in groups for member in group]
+        yield Chosen([members], sum(member.size for member in members))
 
 
 def _member(key: str, file: RecordFile) -> NamedContent:
@@ -416,38 +428,100 @@ def _member(key: str, file: RecordFile) -> NamedContent:
 
 @contextmanager
 def compare(args: argparse.Namespace, progress: Progress) -> Iterator[tuple[Iterator[Change], str]]:
-    """Compares records by key: metadata, and entries after decompression."""
-    with copying_urls(), open_pack(args.a, args) as a, open_pack(args.b, args) as b:
-        yield _changes(a, b, progress, stored=args.stored), count(len(a), "record")
+    """Compares records by key: metadata, and entries after decompression.
+
+    Both packs are read once, from start to end, if what they share is in the same order, as their indexes tell. Otherwise
+    B is read in the order of A; if it is remote, it is copied to a temporary file first.
+    """
+    with open_pack(args.a, args) as a, ExitStack() as opened:
+        b = opened.enter_context(open_pack(args.b, args))
+        twins = _twins(a, b)
+        if twins is None and b.is_remote:
+            opened.enter_context(copying_urls())
+            b = opened.enter_context(open_pack(args.b, args))
+        pairs = _pairs_by_key(a, b) if twins is None else _pairs_in_order(a, b, twins)
+        yield _changes(a, b, pairs, progress, stored=args.stored), count(len(a), "record")
 
 
-def _changes(a: Dataset, b: Dataset, progress: Progress, *, stored: bool) -> Iterator[Change]:
+def _twins(a: Dataset, b: Dataset) -> NDArray[np.int64] | None:
+    """For each record of A the number of the one in B with the same hash of the key, -1 if there is none.
+
+    None if these numbers do not ascend, or if two records of a pack have the same hash.
+    """
+    ours, theirs = a.key_hashes(), b.key_hashes()
+    _, of_a, of_b = np.intersect1d(ours, theirs, return_indices=True)
+    twins = np.full(len(ours), -1)
+    twins[of_a] = of_b
+    has_repeats = any(len(np.unique(hashes)) < len(hashes) for hashes in (ours, theirs))
+    is_ascending = bool((np.diff(twins[twins >= 0]) > 0).all())
+    return twins if is_ascending and not has_repeats else None
+
+
+class _Pair(NamedTuple):
+    """Records of A and of B with the same key, and their numbers; None is one that the other pack does not have."""
+
+    record: Record | None
+    twin: Record | None
+    numbers: tuple[int, int] = (0, 0)
+
+
+def _pairs_in_order(a: Dataset, b: Dataset, twins: NDArray[np.int64]) -> Iterator[_Pair]:
+    """Both packs, each read once; `twins` as `_twins` returns it."""
+    theirs = enumerate(b.records())
+    for number, record in enumerate(a.records()):
+        wanted = int(twins[number])
+        found = None
+        for other, twin in theirs if wanted >= 0 else ():
+            # Hashes collide: the keys decide.
+            if other == wanted and twin.key == record.key:
+                found = twin
+            else:
+                yield _Pair(None, twin)
+            if other == wanted:
+                break
+        yield _Pair(record, found, (number, wanted))
+    for _, twin in theirs:
+        yield _Pair(None, twin)
+
+
+def _pairs_by_key(a: Dataset, b: Dataset) -> Iterator[_Pair]:
+    """The records of A, each with the one of B that has its key; then the others of B."""
+    is_in_both = np.zeros(len(b), bool)
+    for number, record in enumerate(a.records()):
+        other = b.find(record.key)
+        if other is None:
+            yield _Pair(record, None)
+            continue
+        if is_in_both[other]:
+            a.find(record.key)  # raises: the key is there twice
+        is_in_both[other] = True
+        yield _Pair(record, b[other], (number, other))
+    for number in np.flatnonzero(~is_in_both).tolist():
+        yield _Pair(None, b[number])
+
+
+def _changes(
+    a: Dataset, b: Dataset, pairs: Iterator[_Pair], progress: Progress, *, stored: bool
+) -> Iterator[Change]:
     """All differences, in the order of A and then of B."""
     ours, theirs = (as_json(dataset.metadata.get("user") or {}) for dataset in (a, b))
     yield from _metadata_changes(None, ours, theirs)
     total = sum(footer.index_offset for dataset in (a, b) for footer in dataset.footers())
     done = 0
-    is_in_both = np.zeros(len(b), bool)
-    for number, record in enumerate(a.records()):
+    only_in_b: list[Change] = []
+    for record, twin, numbers in pairs:
+        done += sum(one.size for one in (record, twin) if one is not None)
         progress(done, total)
-        done += record.size
-        other = b.find(record.key)
-        if other is None:
-            yield difference("only_in_a", record.key, a=_content_size(record))
+        if record is None or twin is None:
+            if record is not None:
+                yield difference("only_in_a", record.key, a=_content_size(record))
+            elif twin is not None:
+                only_in_b.append(difference("only_in_b", twin.key, b=_content_size(twin)))
             continue
-        if is_in_both[other]:
-            a.find(record.key)  # raises: the key is there twice
-        is_in_both[other] = True
-        if stored and other != number:
-            yield difference("metadata", record.key, "number", number, other)
-        twin = b[other]
+        if stored and numbers[0] != numbers[1]:
+            yield difference("metadata", record.key, "number", *numbers)
         yield from _record_changes(record, twin, stored=stored)
-        done += twin.size
-    for number in np.flatnonzero(~is_in_both).tolist():
-        progress(done, total)
-        record = b[number]
-        done += record.size
-        yield difference("only_in_b", record.key, b=_content_size(record))
+    yield from only_in_b
 
 
 def _content_size(record: Record) -> int:

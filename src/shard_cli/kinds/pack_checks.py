@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 from xxhash import xxh64_intdigest
 
 import shardpack
 from shard_cli.files import known_size
 from shard_cli.kinds.model import Checked, Problem
 from shard_cli.text import count, size
-from shard_format.errors import BadOffset, ShardError, must_stop, shorten
-from shard_format.opening import copying_urls
-from shard_format.sources import is_url
+from shard_format.errors import BadOffset, DuplicateName, ShardError, must_stop, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from shard_cli.kinds.model import Progress, Target
@@ -85,58 +85,93 @@ def check_set(listed: ShardSet, checked: Collection[str] = ()) -> ShardCheck:
 
 
 def check_shard(target: Target, progress: Progress, *, limits: Limits) -> ShardCheck:
-    """Reads all of a shard; that it does not open is a result, too. Can run in another process."""
+    """Reads all of a shard once, from start to end; that it does not open is a result, too. Can run in another process."""
     found = ShardCheck(target.path)
     listed = target.listed
     try:
-        # First: a file that is another one need not be read as a shard.
-        if listed is not None and target.is_hashed and not is_url(target.path):
+        if listed is not None:
             listed.check_place(0, target.path)
-            listed.manifest.verify_file(target.path, listed.manifest.files[0])
-        with copying_urls():
-            _check_content(found, target, progress, limits)
-        if listed is not None and found.footer is not None:
-            listed.check_footer(0, found.footer, target.path)
+        with shardpack.ShardPackReader(target.path, limits=limits) as reader:
+            digest = hashlib.sha256()
+            is_hashed = listed is not None and target.is_hashed
+            _check_content(found, reader, progress, digest.update if is_hashed else None)
+            digest.update(reader.index_bytes())
+        if listed is not None:
+            if is_hashed:
+                listed.check_hash(0, digest.hexdigest(), target.path)
+            listed.check_footer(0, reader.footer, target.path)
     except ShardError as error:
         found.errors.append(error)
     return found
 
 
-def _check_content(found: ShardCheck, target: Target, progress: Progress, limits: Limits) -> None:
-    with shardpack.ShardPackReader(target.path, limits=limits) as reader:
-        if target.listed is not None and target.is_hashed and is_url(target.path):
-            target.listed.check_hash(0, reader.sha256(), target.path)
-        found.opens = True
-        found.footer = reader.footer
-        found.bytes = reader.footer.total_size
+def _check_content(
+    found: ShardCheck,
+    reader: ShardPackReader,
+    progress: Progress,
+    on_bytes: Callable[[bytes | memoryview], object] | None,
+) -> None:
+    found.opens = True
+    found.footer = reader.footer
+    found.bytes = reader.footer.total_size
+    with found.noting():
+        _ = reader.metadata
+    with found.noting():
+        found.hashes = reader.key_hashes()
+    lookup = _Lookup(found.hashes)
+    records = reader.records(on_bytes=on_bytes)
+    for number, offset in enumerate(reader.get_index()):
+        progress(offset, reader.footer.index_offset)
         with found.noting():
-            _ = reader.metadata
-        with found.noting():
-            found.hashes = reader.key_hashes()
-        offsets = reader.get_index()
-        for number in range(len(reader)):
-            progress(offsets[number], reader.footer.index_offset)
-            with found.noting():
-                _check_record(reader, number, found)
+            record = next(records)
+            entries = record.file_entries()
+            _ = record.metadata
+            lookup.check(number, offset, record.key, reader.name)
+            found.records += 1
+            found.listed += len(record)
+            for entry in entries:
+                with found.noting():
+                    _ = entry.data
+                    found.entries += 1
+    deque(records, maxlen=0)  # to see the end of the last record
 
 
-def _check_record(reader: ShardPackReader, number: int, found: ShardCheck) -> None:
-    record = reader.record(number)
-    key = record.key
-    _ = record.metadata
-    entries = record.file_entries()
-    if found.hashes is not None:
-        if xxh64_intdigest(key.encode()) != int(found.hashes[number]):
+class _Lookup:
+    """Checks that the lookup of a shard finds each record, and that no key is there twice.
+
+    Args:
+        hashes: of the keys, by record; None if the lookup is damaged: then nothing is checked.
+    """
+
+    def __init__(self, hashes: NDArray[np.uint64] | None) -> None:
+        self._hashes = hashes
+        self._repeated: set[int] = set()
+        if hashes is not None:
+            values, counts = np.unique(hashes, return_counts=True)
+            self._repeated = set(values[counts > 1].tolist())
+        # Hashes collide: the keys themselves decide.
+        self._seen: dict[str, int] = {}
+
+    def check(self, number: int, offset: int, key: str, path: str) -> None:
+        """Checks the record of this number, which starts at `offset`.
+
+        Raises:
+            BadOffset, DuplicateName: the lookup leads elsewhere, or an earlier record has the key.
+        """
+        if self._hashes is None:
+            return
+        key_hash = xxh64_intdigest(key.encode())
+        if key_hash != int(self._hashes[number]):
             raise BadOffset(
                 f"the lookup does not find record {shorten(key)}",
-                path=reader.name,
-                offset=record.offset,
+                path=path,
+                offset=offset,
                 rule="P-IDX-6",
             )
-        reader.find(key)  # raises if the key is there twice
-    found.records += 1
-    found.listed += len(record)
-    for entry in entries:
-        with found.noting():
-            _ = entry.data
-            found.entries += 1
+        if key_hash in self._repeated and (first := self._seen.setdefault(key, number)) != number:
+            raise DuplicateName(
+                f"the records {first} and {number} have the same key {shorten(key)}",
+                path=path,
+                offset=offset,
+                rule="P-REC-10",
+            )
