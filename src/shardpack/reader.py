@@ -43,10 +43,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from shard_format.sources import SourceLike
+    from shard_format.sources import SourceLike, SupportsReadRanges
     from shardpack.record import Entry
 
-__all__ = ["FORMAT_VERSION", "Footer", "ShardPackReader", "checked_footer", "read_footer"]
+__all__ = [
+    "FORMAT_VERSION",
+    "LARGEST_FETCH",
+    "SPARSE",
+    "Footer",
+    "ShardPackReader",
+    "checked_footer",
+    "read_footer",
+]
 
 FORMAT_VERSION: Final = VERSION
 """The version of the format that this library reads and writes."""
@@ -55,6 +63,10 @@ FORMAT_VERSION: Final = VERSION
 _TAIL: Final = 1 << 16
 # Remote records up to this size are fetched whole: a request costs more than the bytes.
 _SMALL_RECORD: Final = 1 << 20
+LARGEST_FETCH: Final = 1 << 24
+"""A shard up to this size is fetched with one request if most of it is needed."""
+SPARSE: Final = 8
+"""Remote records are fetched with what lies between them if that is at most this many times as much."""
 # Remote records whose heads are fetched together.
 _HEADS_AT_ONCE: Final = 4096
 
@@ -162,6 +174,11 @@ class ShardPackReader:
         return ShardIndex(self.name, data, footer, self._limits)
 
     @property
+    def is_here(self) -> bool:
+        """Whether its bytes are in memory or mapped, so that reading makes no request."""
+        return self._shard.is_here()
+
+    @property
     def footer(self) -> Footer:
         """What the last bytes of the file say."""
         return self._index.footer
@@ -197,7 +214,7 @@ class ShardPackReader:
     def record(self, number: int) -> Record:
         """The record of this number, which must not be negative."""
         start, end = self._span(number)
-        if self._shard.buffer is None:
+        if not self._shard.is_here():
             return self._take_spans([(start, end)])[0]
         return open_record(self._shard, start, end - start)
 
@@ -268,7 +285,7 @@ class ShardPackReader:
         """
         bounds = self._bounds_of(start, stop)
         spans = pairwise(bounds)
-        if self._shard.buffer is not None:
+        if self._shard.is_here():
             return (open_record(self._shard, begin, end - begin) for begin, end in spans)
         if whole:
             return (open_record(shard, at, size) for shard, at, size in self._blocks(bounds))
@@ -277,7 +294,7 @@ class ShardPackReader:
 
     def samples(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, bytes]]:
         """All entries of each record as bytes, in the order of the file; see `records`."""
-        if self._shard.buffer is not None:
+        if self._shard.is_here():
             return read_contents(self._shard, pairwise(self._bounds_of(start, stop)))
         return (record.read_all() for record in self.records(start, stop))
 
@@ -327,14 +344,14 @@ class ShardPackReader:
     def sample(self, number: int) -> dict[str, bytes]:
         """All entries of the record of this number, which must not be negative, as bytes."""
         span = self._span(number)
-        if self._shard.buffer is None:
+        if not self._shard.is_here():
             return self._fetch_whole([span])[0].read_all()
         return next(read_contents(self._shard, (span,)))
 
     def take_samples(self, numbers: Iterable[int]) -> list[dict[str, bytes]]:
         """All entries of each of these records as bytes, in this order; see `take`."""
         spans = self._index.spans(self._wanted(numbers))
-        if self._shard.buffer is None:
+        if not self._shard.is_here():
             return [record.read_all() for record in self._fetch_whole(spans)]
         view = self._shard.view  # another thread may close the shard
         if view is not None:
@@ -347,7 +364,7 @@ class ShardPackReader:
         """The key of each of these records, and all entries as bytes, in this order; see `take`."""
         wanted = list(numbers)
         spans = self._index.spans(self._wanted(wanted))
-        if self._shard.buffer is None:
+        if not self._shard.is_here():
             return [(record.key, record.read_all()) for record in self._fetch_whole(spans)]
         samples = self.take_samples(wanted)
         keys = [read_key(self._shard, start, end) for start, end in spans]
@@ -370,7 +387,7 @@ class ShardPackReader:
         ranges = [(start, end - start) for start, end in spans]
         source = shard.source
         if source is not None and can_read_ranges(source):
-            pieces = source.read_ranges(ranges)
+            pieces = _read_together(source, ranges)
         else:
             pieces = [shard.slices[start:end] for start, end in spans]
         return [
@@ -386,15 +403,16 @@ class ShardPackReader:
     ) -> list[Record]:
         """Records with their heads, and with the entries to read ahead: two rounds of requests if they are remote."""
         source = self._shard.source
-        if source is None or not can_read_ranges(source):
+        if self._shard.is_here() or source is None or not can_read_ranges(source):
             return [open_record(self._shard, start, end - start) for start, end in spans]
-        pieces = source.read_ranges(
+        pieces = _read_together(
+            source,
             [
                 (start, end - start)
                 if whole and end - start <= _SMALL_RECORD
                 else (start, min(end - start, FIRST_READ))
                 for start, end in spans
-            ]
+            ],
         )
         shard = self._shard
         assert shard.source is not None  # the same object
@@ -478,6 +496,16 @@ class ShardPackReader:
 
     def __repr__(self) -> str:
         return f"<ShardPackReader {self.name!r}: {self._count} records>"
+
+
+def _read_together(source: SupportsReadRanges, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    """The bytes of ranges, with one request if they are close together on the whole."""
+    first = min((start for start, _ in ranges), default=0)
+    length = max((start + size for start, size in ranges), default=0) - first
+    if length > min(LARGEST_FETCH, SPARSE * sum(size for _, size in ranges)):
+        return source.read_ranges(ranges)
+    (data,) = source.read_ranges([(first, length)])
+    return [data[start - first : start - first + size] for start, size in ranges]
 
 
 def _reopen(source: SourceLike, limits: Limits, options: dict[str, Any]) -> ShardPackReader:
