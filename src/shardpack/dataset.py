@@ -33,7 +33,7 @@ from shard_format.registry import DEFAULT_LIMITS, Limits
 from shard_format.sources import files_to_keep, is_url
 from shardpack._index import sorted_lookup
 from shardpack._switch import finish_replacements
-from shardpack.reader import LARGEST_FETCH, SPARSE, ShardPackReader, read_footer
+from shardpack.reader import ShardPackReader, lie_close, read_footer
 from shardpack.sets import SUFFIX as _SET_SUFFIX
 from shardpack.sets import ShardSet, is_set_file
 
@@ -139,7 +139,7 @@ class Dataset:
         return self._options if isinstance(location, str) and is_url(location) else None
 
     def _shard(self, number: int, count: int = 0) -> ShardPackReader:
-        """A shard, of which `count` records are about to be read."""
+        """A shard, of which `count` records are about to be read whole."""
         reader = self._readers[number]
         if reader is not None:
             return reader
@@ -168,7 +168,8 @@ class Dataset:
             return ShardPackReader(location, limits=self._limits, storage_options=options)
         opening = UrlOpening(tail=True, known=listed.known(row))
         footer = listed.footers[row]
-        if footer.total_size <= LARGEST_FETCH and count * SPARSE >= footer.record_count > 0:
+        needed = count * footer.index_offset // max(1, footer.record_count)
+        if count and lie_close(count, needed, footer.total_size):
             # The index comes with the records.
             opening["first_read"] = footer.total_size
         return ShardPackReader(open_source(location, options, **opening), limits=self._limits)
@@ -434,7 +435,7 @@ class Dataset:
         def take_of(shard: ShardPackReader, numbers: Iterable[int]) -> list[Record]:
             return shard.take(numbers, whole=whole, read_ahead=read_ahead)
 
-        return self._take(indices, take_of)
+        return self._take(indices, take_of, whole=whole)
 
     def take_samples(self, indices: Iterable[int]) -> list[dict[str, bytes]]:
         """All entries of each of these records as bytes, in this order."""
@@ -448,6 +449,7 @@ class Dataset:
         self,
         indices: Iterable[int],
         take_of: Callable[[ShardPackReader, Iterable[int]], list[_Taken]],
+        whole: bool = True,
     ) -> list[_Taken]:
         if isinstance(indices, np.ndarray):
             indices = indices.tolist()
@@ -461,7 +463,7 @@ class Dataset:
 
         def take(shard: int) -> None:
             positions = by_shard[shard]
-            reader = self._shard(shard, len(positions))
+            reader = self._shard(shard, len(positions) if whole else 0)
             taken = take_of(reader, [wanted[position][1] for position in positions])
             found.update(zip(positions, taken, strict=True))
 

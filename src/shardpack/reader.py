@@ -48,11 +48,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMAT_VERSION",
-    "LARGEST_FETCH",
-    "SPARSE",
     "Footer",
     "ShardPackReader",
     "checked_footer",
+    "lie_close",
     "read_footer",
 ]
 
@@ -63,10 +62,12 @@ FORMAT_VERSION: Final = VERSION
 _TAIL: Final = 1 << 16
 # Remote records up to this size are fetched whole: a request costs more than the bytes.
 _SMALL_RECORD: Final = 1 << 20
-LARGEST_FETCH: Final = 1 << 24
-"""A shard up to this size is fetched with one request if most of it is needed."""
-SPARSE: Final = 8
-"""Remote records are fetched with what lies between them if that is at most this many times as much."""
+# Many remote records are fetched with one request of up to 16 MiB if at most this much lies between two, on average.
+_LARGEST_FETCH: Final = 1 << 24
+_UNUSED: Final = 1 << 17
+# What lies between two reads is fetched with them if it is not more. So records up to this size come whole, whatever is
+# read of them.
+_GAP: Final = 1 << 16
 # Remote records whose heads are fetched together.
 _HEADS_AT_ONCE: Final = 4096
 
@@ -334,8 +335,8 @@ class ShardPackReader:
 
         Args:
             numbers: of the records.
-            whole: whether to fetch records of a remote shard as a whole if they are small (up to 1 MiB); of
-                others only the head is fetched.
+            whole: whether to fetch records of a remote shard as a whole if they are small (up to 1 MiB; if False, up to
+                64 KiB); of others only the head is fetched.
             read_ahead: returns the entries of a record that you will read, so that those of a remote shard are
                 fetched together, with a second round of requests.
         """
@@ -405,11 +406,12 @@ class ShardPackReader:
         source = self._shard.source
         if self._shard.is_here() or source is None or not can_read_ranges(source):
             return [open_record(self._shard, start, end - start) for start, end in spans]
+        largest = _SMALL_RECORD if whole else _GAP
         pieces = _read_together(
             source,
             [
                 (start, end - start)
-                if whole and end - start <= _SMALL_RECORD
+                if end - start <= largest
                 else (start, min(end - start, FIRST_READ))
                 for start, end in spans
             ],
@@ -498,11 +500,16 @@ class ShardPackReader:
         return f"<ShardPackReader {self.name!r}: {self._count} records>"
 
 
+def lie_close(count: int, size: int, length: int) -> bool:
+    """Whether to fetch so many records, of this total size, as one range of this length."""
+    return length <= min(_LARGEST_FETCH, size + count * _UNUSED)
+
+
 def _read_together(source: SupportsReadRanges, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
     """The bytes of ranges, with one request if they are close together on the whole."""
     first = min((start for start, _ in ranges), default=0)
     length = max((start + size for start, size in ranges), default=0) - first
-    if length > min(LARGEST_FETCH, SPARSE * sum(size for _, size in ranges)):
+    if not lie_close(len(ranges), sum(size for _, size in ranges), length):
         return source.read_ranges(ranges)
     (data,) = source.read_ranges([(first, length)])
     return [data[start - first : start - first + size] for start, size in ranges]

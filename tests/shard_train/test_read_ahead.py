@@ -205,6 +205,21 @@ class TestSamples:
         assert server.counted() == SHARDS
         dataset.close()
 
+    def test_a_large_entry_that_nobody_reads_is_not_fetched(self, tmp_path: Path) -> None:
+        with ShardWriterSet(
+            str(tmp_path / "t-%06d.shardpack"), max_records=20, fsync=False
+        ) as all_:
+            for number in range(40):
+                all_.write(f"{number}", {"n.json": {"n": number}, "x.bin": noise(150_000, number)})
+        with RangeServer(tmp_path) as server:
+            dataset = SampleDataset(server.url("t.shardpack-set"), entries=["n.json"])
+            plan = dataset.plan(batch_size=8, shuffle="shards", buffer_shards=1)
+            found = [sample["n.json"]["n"] for batch in dataset.batches(plan) for sample in batch]
+            assert sorted(found) == list(range(40))
+            fetched = sum(stop - start for _, start, stop in server.asked)
+            # The ends of the shards, and a head of 4 KiB for each record, of 6 MB.
+            assert fetched <= 2 * HEAD + 40 * (1 << 14)
+
     def test_samples_in_random_order_are_fetched_from_several_shards_at_once(
         self, server: RangeServer
     ) -> None:
