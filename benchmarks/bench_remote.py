@@ -330,12 +330,11 @@ def sample_tables(server: Server, folder: Path) -> Iterator[Table]:
                 dataset[number]
 
     read(SAMPLES, cache_dir=warm)
-    ours_warm = "SampleDataset, warm cache, a sample at a time"
     tasks: Tasks = {
         "SampleDataset": read,
         "SampleDataset, 8 MB ahead": lambda count: read(count, read_ahead="8MB"),
         "SampleDataset, warm cache": lambda count: read(count, cache_dir=warm),
-        ours_warm: read_singly,
+        "SampleDataset, warm cache, a sample at a time": read_singly,
     }
     goals = []
     if is_installed("pyarrow", "fsspec", "aiohttp"):
@@ -358,7 +357,7 @@ def sample_tables(server: Server, folder: Path) -> Iterator[Table]:
         with_mds(SAMPLES, cache)
         tasks["MDS, empty cache"] = with_mds
         tasks["MDS, warm cache"] = partial(with_mds, cache=cache)
-        goals.append(Goal(ours_warm, "MDS, warm cache", 1.0))
+        goals.append(Goal("SampleDataset, warm cache", "MDS, warm cache", 1.0))
     if is_installed("litdata", "torch"):
 
         def with_litdata(count: int) -> None:

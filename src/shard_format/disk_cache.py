@@ -152,7 +152,10 @@ class DiskCache:
         except OSError as error:
             self.turn_off(error)
             return remote or open_remote()
-        source.remote = remote
+        if hasattr(source, "view") and remote is not None:
+            remote.close()
+        else:
+            source.remote = remote
         return source
 
     def holds(self, url: str, known: KnownContent | None = None) -> bool:
@@ -273,7 +276,8 @@ class CachedSource:
         remote = self.remote
         if remote is None:
             remote = self.remote = self._open_remote()
-            if self._identity.url and _version_of(remote) != self._identity.version:
+            version = _version_of(remote) if self._identity.url else self._identity.version
+            if (version, remote.size()) != self._identity[1:]:
                 raise self._changed()
         if can_read_ranges(remote) and len(ranges) > 1:
             return remote.read_ranges(ranges)

@@ -354,8 +354,11 @@ class ShardPackReader:
         spans = self._index.spans(self._wanted(numbers))
         if not self._shard.is_here():
             return [record.read_all() for record in self._fetch_whole(spans)]
+        return self._samples_here(spans)
+
+    def _samples_here(self, spans: Sequence[tuple[int, int]]) -> list[dict[str, bytes]]:
         view = self._shard.view  # another thread may close the shard
-        if view is not None:
+        if view is not None and len(spans) > 1:
             # Touch the first byte of every record, so that their memory is fetched side by side: a tenth less.
             starts = np.fromiter((start for start, _ in spans), np.int64, len(spans))
             np.frombuffer(view, np.uint8).take(starts)
@@ -363,11 +366,10 @@ class ShardPackReader:
 
     def take_keyed(self, numbers: Iterable[int]) -> list[tuple[str, dict[str, bytes]]]:
         """The key of each of these records, and all entries as bytes, in this order; see `take`."""
-        wanted = list(numbers)
-        spans = self._index.spans(self._wanted(wanted))
+        spans = self._index.spans(self._wanted(numbers))
         if not self._shard.is_here():
             return [(record.key, record.read_all()) for record in self._fetch_whole(spans)]
-        samples = self.take_samples(wanted)
+        samples = self._samples_here(spans)
         keys = [read_key(self._shard, start, end) for start, end in spans]
         return list(zip(keys, samples, strict=True))
 
