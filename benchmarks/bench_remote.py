@@ -5,17 +5,22 @@ from __future__ import annotations
 import io
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import redirect_stdout
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, redirect_stdout
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.harness import Table
+from benchmarks.harness import Goal, Table
 from benchmarks.pack_peers import NAMES, Mds, Samples
 from benchmarks.recorders import is_installed
 from shard_cli.main import main
@@ -25,7 +30,7 @@ from shardpack import ShardWriterSet
 from wshard import Episode, load_wshard, save_wshard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 PAUSES_MS = (0, 20, 100)
 EPISODES, STEPS, WINDOW, BATCH = 16, 300, 16, 20
@@ -34,11 +39,13 @@ CHANNEL_STEPS = 4_000
 """Of a channel of about 50 MB."""
 SAMPLES = 4_000
 SHARD_BYTES = 8 << 20
-RANDOM = {0: 400, 20: 400, 100: 100}
-"""Windows and samples that are read in random order, by pause."""
-_AHEAD = (
-    "Requests include what was read ahead when reading stopped, partly in the row that follows."
-)
+COUNT = 1_000
+"""Windows and samples that are read in random order."""
+TRIALS = 3
+SCALED = {0: 100, 20: 100, 100: 30}
+"""How many of them peers read that read one by one, by pause. Their times, requests and bytes are scaled up."""
+ONE_BY_ONE = "one by one, scaled"
+Tasks = dict[str, Callable[[int], None]]
 
 
 class Server:
@@ -56,6 +63,17 @@ class Server:
     def url(self, name: str) -> str:
         return f"{self.address}/files/{name}"
 
+    def counts(self) -> tuple[int, int]:
+        """Requests and bytes since the last call, once no request has come for a while."""
+        total = [0, 0]
+        for _ in range(100):
+            found = self.control()
+            if found == (0, 0):
+                break
+            total = [one + more for one, more in zip(total, found, strict=True)]
+            time.sleep(0.15)  # longer than any pause
+        return total[0], total[1]
+
     def control(self, command: str = "counts") -> tuple[int, int]:
         with urllib.request.urlopen(f"{self.address}/?{command}") as answer:
             requests, sent = json.load(answer)
@@ -72,37 +90,44 @@ def run(folder: Path) -> Iterator[Table]:
     write(served)
     server = Server(served)
     try:
-        for title, note, tasks in (
-            ("one channel of 50 MB", "Open a file and read one channel.", channel_tasks(server)),
-            ("random windows", f"{{}} windows of {WINDOW} steps. {_AHEAD}", window_tasks(server)),
-            (
-                "random samples",
-                f"{{}} samples of about 12 KB. {_AHEAD}",
-                sample_tasks(server, folder),
-            ),
-            ("an epoch by shards", f"{SAMPLES} samples.", epoch_tasks(server, folder)),
-            ("verify a set", "Every byte of all shards.", verify_tasks(server)),
-        ):
-            for pause in PAUSES_MS:
-                yield measured(server, f"Remote, {pause} ms: {title}", note, tasks, pause)
+        yield from channel_tables(server)
+        yield from window_tables(server)
+        yield from sample_tables(server, folder)
+        yield from epoch_tables(server, folder)
+        yield from verify_tables(server)
     finally:
         server.stop()
 
 
 def measured(
-    server: Server, title: str, note: str, tasks: dict[str, Callable[[int], None]], pause: int
-) -> Table:
-    """The time of each task, with its requests and bytes in the note."""
-    server.control(f"pause_ms={pause}")
-    times, facts = {}, []
-    for name, task in tasks.items():
-        server.control()
-        start = time.perf_counter()
-        task(RANDOM[pause])
-        times[name] = time.perf_counter() - start
-        requests, sent = server.control()
-        facts.append(f"{name}: {requests} requests, {sent / 1e6:.1f} MB")
-    return Table(title, f"{note.format(RANDOM[pause])} {'; '.join(facts)}.", times)
+    server: Server, title: str, note: str, tasks: Tasks, goals: dict[int, list[Goal]] | None = None
+) -> Iterator[Table]:
+    """A table for each pause: the median time of each task, with its requests and bytes in the note."""
+    for pause in PAUSES_MS:
+        server.control(f"pause_ms={pause}")
+        found: dict[str, list[tuple[float, int, int]]] = {name: [] for name in tasks}
+        for _ in range(TRIALS):
+            for name, task in tasks.items():
+                count = SCALED[pause] if name.endswith(ONE_BY_ONE) else COUNT
+                server.counts()
+                start = time.perf_counter()
+                task(count)
+                taken = time.perf_counter() - start
+                requests, sent = server.counts()
+                scale = COUNT / count
+                found[name].append((taken * scale, round(requests * scale), round(sent * scale)))
+        medians = {name: statistics.median(one[0] for one in all_) for name, all_ in found.items()}
+        facts = [
+            f"{name}: {statistics.median(one[1] for one in all_)} requests, "
+            f"{statistics.median(one[2] for one in all_) / 1e6:.1f} MB"
+            for name, all_ in found.items()
+        ]
+        yield Table(
+            f"Remote, {pause} ms: {title}",
+            f"{note} Opening is included. {'; '.join(facts)}.",
+            medians,
+            (goals or {}).get(pause, []),
+        )
 
 
 # --- files
@@ -147,6 +172,14 @@ def write(folder: Path) -> None:
         ) as mds:
             for number in range(SAMPLES):
                 mds.write(dict(zip(NAMES, samples[number].contents, strict=True)))
+    if is_installed("litdata", "torch"):
+        from litdata.streaming.writer import BinaryWriter
+
+        chunks = BinaryWriter(str(folder / "litdata"), chunk_bytes=SHARD_BYTES)
+        for number in range(SAMPLES):
+            chunks.add_item(number, dict(zip(NAMES, samples[number].contents, strict=True)))
+        chunks.done()
+        chunks.merge()
     if is_installed("zarr"):
         import zarr
 
@@ -196,12 +229,12 @@ def names_of(server: Server, pattern: str) -> list[str]:
 # --- tasks
 
 
-def channel_tasks(server: Server) -> dict[str, Callable[[int], None]]:
+def channel_tables(server: Server) -> Iterator[Table]:
     def ours(_: int) -> None:
         with load_wshard(server.url("large.wshard")) as episode:
             assert len(episode.observations["rgb"].data) == CHANNEL_STEPS
 
-    tasks: dict[str, Callable[[int], None]] = {"WShard": ours}
+    tasks: Tasks = {"WShard": ours}
     if is_installed("zarr", "obstore"):
 
         def with_zarr(_: int) -> None:
@@ -224,7 +257,7 @@ def channel_tasks(server: Server) -> dict[str, Callable[[int], None]]:
                 assert len(opened["rgb"][:]) == CHANNEL_STEPS
 
         tasks["h5py over fsspec"] = with_h5py
-    return tasks
+    return measured(server, "one channel of 50 MB", "Open a file and read one channel.", tasks)
 
 
 def zarr_at(server: Server, name: str) -> Any:  # noqa: ANN401 - an array of zarr
@@ -236,47 +269,74 @@ def zarr_at(server: Server, name: str) -> Any:  # noqa: ANN401 - an array of zar
     return zarr.open_array(ObjectStore(store, read_only=True), mode="r")
 
 
-def window_tasks(server: Server) -> dict[str, Callable[[int], None]]:
-    urls = names_of(server, "ep_*.wshard")
+def batches_of(numbers: Any) -> Iterator[Any]:  # noqa: ANN401 - an array
+    return iter([numbers[at : at + BATCH] for at in range(0, len(numbers), BATCH)])
+
+
+def window_tables(server: Server) -> Iterator[Table]:
     order = np.random.default_rng(1)
 
-    def ours(count: int) -> None:
-        # Less than all files, so that windows are fetched and not files.
-        dataset = EpisodeDataset(urls, WINDOW, index=False, read_ahead="16MB")
-        plan = dataset.plan(batch_size=BATCH, seed=1)
-        for batch, _ in zip(dataset.batches(plan), range(count // BATCH), strict=False):
-            assert len(batch) == BATCH
+    def read(files: Any, count: int, read_ahead: str) -> None:  # noqa: ANN401 - paths
+        with closing(EpisodeDataset(files, WINDOW, index=False, read_ahead=read_ahead)) as dataset:
+            numbers = order.permutation(len(dataset))[:count]
+            dataset.follow_batches(batches_of(numbers))
+            for batch in batches_of(numbers):
+                assert len(dataset.__getitems__(batch)) == len(batch)
 
-    tasks: dict[str, Callable[[int], None]] = {"EpisodeDataset": ours}
+    urls = names_of(server, "ep_*.wshard")
+    paths = sorted(map(str, server.folder.glob("ep_*.wshard")))
+    local = "EpisodeDataset, local files"
+    tasks: Tasks = {
+        "EpisodeDataset": lambda count: read(urls, count, "256MB"),
+        local: lambda count: read(paths, count, "256MB"),
+    }
     if is_installed("zarr", "obstore"):
 
         def with_zarr(count: int) -> None:
             arrays = [zarr_at(server, f"ep_{number}.zarr") for number in range(EPISODES)]
-            for _ in range(count):
-                start = int(order.integers(STEPS - WINDOW))
-                arrays[int(order.integers(EPISODES))][start : start + WINDOW]
+            starts = order.integers(STEPS - WINDOW, size=count).tolist()
+            chosen = order.integers(EPISODES, size=count).tolist()
 
-        tasks["Zarr v3 over obstore, one by one"] = with_zarr
-    return tasks
+            def window(at: int) -> None:
+                arrays[chosen[at]][starts[at] : starts[at] + WINDOW]
+
+            with ThreadPoolExecutor(16) as pool:
+                list(pool.map(window, range(count)))
+
+        tasks["Zarr v3 over obstore, 16 threads"] = with_zarr
+    return measured(
+        server,
+        "random windows",
+        f"{COUNT} windows of {WINDOW} steps of {EPISODES} episodes.",
+        tasks,
+        {20: [Goal("EpisodeDataset", local, 1 / 0.6)]},
+    )
 
 
-def sample_tasks(server: Server, folder: Path) -> dict[str, Callable[[int], None]]:
-    urls = names_of(server, "t-*.shardpack")
+def sample_tables(server: Server, folder: Path) -> Iterator[Table]:
+    url = server.url("t.shardpack-set")
+    numbers = np.random.default_rng(2).permutation(SAMPLES)
+    warm = folder / "cache of samples"
 
     def read(count: int, **options: Any) -> None:  # noqa: ANN401 - of the dataset
-        dataset = SampleDataset(urls, decode=False, **options)
-        plan = dataset.plan(batch_size=BATCH, seed=1)
-        for batch, _ in zip(dataset.batches(plan), range(count // BATCH), strict=False):
-            assert len(batch) == BATCH
+        with SampleDataset(url, decode=False, **options) as dataset:
+            dataset.follow_batches(batches_of(numbers[:count]))
+            for batch in batches_of(numbers[:count]):
+                assert len(dataset.__getitems__(batch)) == len(batch)
 
-    read(SAMPLES, cache_dir=folder / "cache of samples")
-    tasks: dict[str, Callable[[int], None]] = {
-        "SampleDataset": lambda count: read(count, read_ahead="8MB"),
-        "SampleDataset, warm cache": lambda count: read(
-            count, cache_dir=folder / "cache of samples"
-        ),
+    def read_singly(count: int) -> None:
+        with SampleDataset(url, decode=False, cache_dir=warm) as dataset:
+            for number in numbers[:count].tolist():
+                dataset[number]
+
+    read(SAMPLES, cache_dir=warm)
+    tasks: Tasks = {
+        "SampleDataset": read,
+        "SampleDataset, 8 MB ahead": lambda count: read(count, read_ahead="8MB"),
+        "SampleDataset, warm cache": lambda count: read(count, cache_dir=warm),
+        "SampleDataset, warm cache, a sample at a time": read_singly,
     }
-    numbers = np.random.default_rng(2).permutation(SAMPLES)
+    goals = []
     if is_installed("pyarrow", "fsspec", "aiohttp"):
 
         def with_parquet(count: int) -> None:
@@ -284,17 +344,38 @@ def sample_tasks(server: Server, folder: Path) -> dict[str, Callable[[int], None
             for number in numbers[:count].tolist():
                 file.read_row_group(number // 64).slice(number % 64, 1).to_pylist()
 
-        tasks["Parquet over fsspec, one by one"] = with_parquet
+        tasks[f"Parquet over fsspec, {ONE_BY_ONE}"] = with_parquet
     if is_installed("streaming", "torch"):
 
-        def with_mds(count: int) -> None:
-            dataset = mds_at(server, folder / "cache of mds")
+        def with_mds(count: int, cache: Path | None = None) -> None:
+            with TemporaryDirectory(dir=folder) as empty:
+                dataset = mds_at(server, cache or Path(empty))
+                for number in numbers[:count].tolist():
+                    dataset[number]
+
+        cache = folder / "cache of mds"
+        with_mds(SAMPLES, cache)
+        tasks["MDS, empty cache"] = with_mds
+        tasks["MDS, warm cache"] = partial(with_mds, cache=cache)
+        goals.append(Goal("SampleDataset, warm cache", "MDS, warm cache", 1.0))
+    if is_installed("litdata", "torch"):
+
+        def with_litdata(count: int) -> None:
+            from litdata import StreamingDataset
+
+            dataset = StreamingDataset(str(server.folder / "litdata"), shuffle=False)
             for number in numbers[:count].tolist():
                 dataset[number]
 
-        with_mds(SAMPLES)
-        tasks["MDS, warm cache, one by one"] = with_mds
-    return tasks
+        tasks[f"LitData, local files, {ONE_BY_ONE}"] = with_litdata
+    return measured(
+        server,
+        "random samples",
+        f"{COUNT} of {SAMPLES} samples of about 12 KB. MDS fetches whole shards. LitData reads the files of the server: its "
+        "client accepts no server without TLS.",
+        tasks,
+        dict.fromkeys(PAUSES_MS, goals),
+    )
 
 
 def mds_at(server: Server, cache: Path) -> Any:  # noqa: ANN401 - a dataset
@@ -310,34 +391,50 @@ def mds_at(server: Server, cache: Path) -> Any:  # noqa: ANN401 - a dataset
     )
 
 
-def epoch_tasks(server: Server, folder: Path) -> dict[str, Callable[[int], None]]:
-    urls = names_of(server, "t-*.shardpack")
-
+def epoch_tables(server: Server, folder: Path) -> Iterator[Table]:
     def read(**options: Any) -> None:  # noqa: ANN401 - of the dataset
-        dataset = SampleDataset(urls, decode=False, **options)
-        plan = dataset.plan(batch_size=BATCH, seed=1, shuffle="shards", buffer_shards=2)
-        assert sum(map(len, dataset.batches(plan))) == SAMPLES
+        with SampleDataset(server.url("t.shardpack-set"), decode=False, **options) as dataset:
+            plan = dataset.plan(batch_size=BATCH, seed=1, shuffle="shards", buffer_shards=2)
+            assert sum(map(len, dataset.batches(plan))) == SAMPLES
 
-    tasks: dict[str, Callable[[int], None]] = {
+    tasks: Tasks = {
         "SampleDataset": lambda _: read(),
         "SampleDataset, warm cache": lambda _: read(cache_dir=folder / "cache of samples"),
     }
+    goals = []
     if is_installed("webdataset"):
         tars = names_of(server, "t-*.tar")
 
         def with_webdataset(_: int) -> None:
-            import webdataset
+            assert count_samples(tars) == SAMPLES
 
-            dataset = webdataset.WebDataset(tars, shardshuffle=False).shuffle(700)
-            assert sum(1 for _ in dataset) == SAMPLES
+        def with_threads(_: int) -> None:
+            with ThreadPoolExecutor(len(tars)) as pool:
+                assert sum(pool.map(count_samples, [[tar] for tar in tars])) == SAMPLES
 
         tasks["WebDataset (curl)"] = with_webdataset
-    return tasks
+        tasks["WebDataset (curl), a thread for each shard"] = with_threads
+        goals = [Goal("SampleDataset", name, 1.2) for name in list(tasks)[2:]]
+    return measured(
+        server,
+        "an epoch by shards",
+        f"{SAMPLES} samples. For WebDataset, curl fetches a shard as a whole while it is read.",
+        tasks,
+        dict.fromkeys(PAUSES_MS, goals),
+    )
 
 
-def verify_tasks(server: Server) -> dict[str, Callable[[int], None]]:
+def count_samples(tars: list[str]) -> int:
+    import webdataset
+
+    dataset = webdataset.WebDataset(tars, shardshuffle=False).shuffle(700)
+    return sum(1 for _ in dataset)
+
+
+def verify_tables(server: Server) -> Iterator[Table]:
     def ours(_: int) -> None:
         with redirect_stdout(io.StringIO()):
             assert main(["verify", server.url("t.shardpack-set")], SHARDPACK) == 0
 
-    return {"shardpack verify": ours}
+    note = "Every byte of all shards. The peers have no such command."
+    return measured(server, "verify a set", note, {"shardpack verify": ours})

@@ -42,8 +42,8 @@ class Filesystem:
             )
         self._filesystem = filesystem
 
-    def open(self, url: str, *, tail: bool) -> FilesystemSource:
-        return FilesystemSource(url, self._filesystem, tail=tail)
+    def open(self, url: str, *, tail: bool, first_read: int) -> FilesystemSource:
+        return FilesystemSource(url, self._filesystem, tail=tail, first_read=first_read)
 
     def list(self, folder: str) -> list[ListedUrl]:
         with _our_errors(folder):
@@ -81,16 +81,24 @@ class FilesystemSource(RemoteSource):
     Args:
         url: of the file.
         filesystem: whose file it is.
-        tail: opening brings the last 64 KiB of the file instead of the first.
+        tail: opening brings the end of the file instead of its beginning.
+        first_read: how many bytes opening brings.
     """
 
-    def __init__(self, url: str, filesystem: Any, *, tail: bool = False) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        url: str,
+        filesystem: Any,  # noqa: ANN401 - fsspec is not installed everywhere
+        *,
+        tail: bool = False,
+        first_read: int = OPEN_BYTES,
+    ) -> None:
         super().__init__(shown(url))
         self._url, self._filesystem, self._tail = url, filesystem, tail
         with _our_errors(url):
             self._path = _path(filesystem, url)
             self._version = _version(filesystem.info(self._path))
-        length = min(OPEN_BYTES, self._version.size)
+        length = min(first_read, self._version.size)
         start = self._version.size - length if tail else 0
         data = bytearray(length)
         if length:

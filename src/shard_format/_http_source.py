@@ -62,7 +62,8 @@ class HttpSource(RemoteSource):
         retries: how often one read tries again after a broken connection, a timeout, or an answer that
             means "later" (408, 425, 429, 500, 502, 503, 504), with growing pauses, or those the server asks for.
         deadline: seconds for all tries of one read; a second is added for each 64 KiB that came.
-        tail: opening brings the last 64 KiB of the file instead of the first.
+        tail: opening brings the end of the file instead of its beginning.
+        first_read: how many bytes opening brings.
 
     Raises:
         TransportError: the server cannot be reached, fails, or breaks the protocol.
@@ -81,6 +82,7 @@ class HttpSource(RemoteSource):
         retries: int = 4,
         deadline: float = DEADLINE_S,
         tail: bool = False,
+        first_read: int = OPEN_BYTES,
     ) -> None:
         super().__init__(shown(url))
         self._first = Address.parse(url)
@@ -97,7 +99,7 @@ class HttpSource(RemoteSource):
         sent = _checked_headers(headers or {}, self.name)
         self._options = {"headers": dict(headers or {}), **numbers}
         self._retries, self._deadline_s = retries, deadline
-        self._tail = tail
+        self._tail, self._first_read = tail, first_read
         # Where redirects led last time.
         self._address = self._first
         self._client = Client(
@@ -120,14 +122,14 @@ class HttpSource(RemoteSource):
     # --- what is asked and answered
 
     def _open(self, deadline: Deadline) -> None:
-        asked = f"-{OPEN_BYTES}" if self._tail else f"0-{OPEN_BYTES - 1}"
+        asked = f"-{self._first_read}" if self._tail else f"0-{self._first_read - 1}"
         with self._answer(asked, deadline) as answer:
             if self._tail and answer.status in _NO_SUFFIXES:
                 # The next try asks for the beginning.
                 self._tail = False
             elif answer.status == 206:
                 self._version = self._content_range(answer, None)
-                length = min(OPEN_BYTES, self._version.size)
+                length = min(self._first_read, self._version.size)
                 data = b"".join(answer.pieces(length))
                 if len(data) < length:
                     raise cut_off(length, len(data))
@@ -184,7 +186,7 @@ class HttpSource(RemoteSource):
         first, last, size = (int(number) for number in match.groups())
         version = Version(size, answer.header("ETag"), answer.header("Last-Modified"))
         if wanted is None:  # opening asks for more than there may be
-            start, stop = 0, min(OPEN_BYTES, size)
+            start, stop = 0, min(self._first_read, size)
             if self._tail:
                 start, stop = size - stop, size
         else:

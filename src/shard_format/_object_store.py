@@ -77,8 +77,10 @@ class ObjectStores:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = dict(options)
 
-    def open(self, url: str, *, tail: bool) -> ObjectStoreSource:
-        return ObjectStoreSource(url, storage_options=self._options, tail=tail)
+    def open(self, url: str, *, tail: bool, first_read: int) -> ObjectStoreSource:
+        return ObjectStoreSource(
+            url, storage_options=self._options, tail=tail, first_read=first_read
+        )
 
     def list(self, folder: str) -> list[ListedUrl]:
         root, prefix = _split(folder)
@@ -129,7 +131,8 @@ class ObjectStoreSource(RemoteSource):
         url: `s3://bucket/key`, `gs://bucket/key`, `az://container/key` or
             `abfs(s)://container@account.dfs.core.windows.net/key`.
         storage_options: as for `remote.open_url`.
-        tail: opening brings the last 64 KiB of the object instead of the first.
+        tail: opening brings the end of the object instead of its beginning.
+        first_read: how many bytes opening brings.
     """
 
     def __init__(
@@ -138,11 +141,12 @@ class ObjectStoreSource(RemoteSource):
         *,
         storage_options: Mapping[str, Any] | None = None,
         tail: bool = False,
+        first_read: int = OPEN_BYTES,
     ) -> None:
         super().__init__(shown(url))
         self._url = url
         self._options = dict(storage_options or {})
-        self._tail = tail
+        self._tail, self._first_read = tail, first_read
         root, self._key = _split_object(url)
         self._bucket = Bucket(root, self._options)
         self._open()
@@ -152,7 +156,7 @@ class ObjectStoreSource(RemoteSource):
         return (reopen, (ObjectStoreSource, self._url, options))
 
     def _open(self) -> None:
-        where: Any = {"suffix": OPEN_BYTES} if self._tail else (0, OPEN_BYTES)
+        where: Any = {"suffix": self._first_read} if self._tail else (0, self._first_read)
         try:
             version, found, data = self._bucket.get(self._key, where)
         except StoreError as error:
@@ -165,7 +169,7 @@ class ObjectStoreSource(RemoteSource):
             if error.number != errno.ERANGE:
                 _raise(self._url, error)
             version, found, data = self._empty(error), (0, 0), b""
-        length = min(OPEN_BYTES, version.size)
+        length = min(self._first_read, version.size)
         start = version.size - length if self._tail else 0
         self._version = version
         self._check_range((start, start + length), found, data)

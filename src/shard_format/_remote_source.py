@@ -215,6 +215,9 @@ class RemoteSource(ABC):
             ]
         )
         for_each(plan, fetch, min(CONNECTIONS, len(plan)))
+        if len(opened[1]) > OPEN_BYTES:
+            # Opening has brought more for someone who reads it at once. That has happened, or will not.
+            self._opened = (0, b"")
         return results
 
     def close(self) -> None:

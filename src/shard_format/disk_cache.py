@@ -6,6 +6,8 @@ Each version of a remote file has one file in the folder: the bytes of the remot
 fetched yet, and behind them a table with the checksum of each block that is there. A block is written first and its
 checksum afterwards, and every reader compares the two before it uses the block. So a process that is killed leaves
 nothing that is wrong, and processes need not know of each other. The folder is one LRU by the times of its files.
+
+Of a small file whose SHA-256 is known, that is the version: nobody asks the server for it.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ import json
 import logging
 import os
 import re
+import struct
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from shard_format.errors import Closed, InvalidArgument, ShardIOError
-from shard_format.sources import OpenFile, can_read_ranges, is_url, truncated
+from shard_format.errors import InvalidArgument, ShardIOError
+from shard_format.sources import BytesSource, OpenFile, can_read_ranges, is_url
 from shard_format.units import byte_count
 
 try:
@@ -31,23 +34,22 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from shard_format.sources import ByteSource
 
-__all__ = ["CACHE_OPTIONS", "CachedSource", "DiskCache", "open_cached"]
+__all__ = ["CACHE_OPTIONS", "CachedSource", "DiskCache", "KnownContent"]
 
 _log = logging.getLogger("shard_format")
 
 CACHE_OPTIONS: Final = ("cache_dir", "cache_bytes")
 """Storage options that are not for the server."""
 BLOCK: Final = 1 << 20
-# A file up to this size is fetched whole, with one request, when a byte of its middle is needed.
+# A file up to this size is fetched whole, with one request, when a byte of its middle is needed. One process at a time
+# does so, and the others wait and find it.
 _WHOLE: Final = 1 << 24
 # Its ends say what is in a file. Reading them alone fetches nothing more, so that a scan of many files stays cheap.
 _ENDS: Final = 1 << 16
-# Of a file up to this size, one process at a time fetches blocks, and the others wait and find them.
-_IN_TURN: Final = 1 << 26
 _ENTRY: Final = 8
 _NAME: Final = re.compile(r"[0-9a-f]{32}\.blocks")
 # In every name: raise it when files of an older library must not be used any more.
@@ -55,44 +57,66 @@ _FORMAT: Final = 1
 _OPEN: Final = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
-def open_cached(
-    url: str,
-    open_remote: Callable[[], ByteSource],
-    options: Mapping[str, Any],
-    reopen: Callable[[str, Mapping[str, Any]], ByteSource],
-) -> ByteSource:
-    """A URL with the options `cache_dir`, a folder or a `DiskCache`, and perhaps `cache_bytes`; see `open_url`."""
-    cache, most = options["cache_dir"], options.get("cache_bytes")
-    if not isinstance(cache, DiskCache):
-        cache = DiskCache(cache, None if most is None else byte_count("cache_bytes", most))
-    return cache.open(url, open_remote, (reopen, (url, dict(options))))
+class KnownContent(NamedTuple):
+    """What a set file says about a shard."""
+
+    size: int
+    sha256: str
+
+
+class _Identity(NamedTuple):
+    """What tells a file in the cache from any other, and where its parts are."""
+
+    url: str
+    """Empty if the version is the SHA-256 of the content."""
+    version: str
+    size: int
+
+    @property
+    def blocks(self) -> range:
+        return range(-(-self.size // BLOCK))
+
+    def span(self, block: int) -> tuple[int, int]:
+        """Offset and length of a block."""
+        return block * BLOCK, min(BLOCK, self.size - block * BLOCK)
+
+    def entry_at(self, block: int) -> int:
+        """Where the checksum of a block is; behind the last one the file ends."""
+        return -(-self.size // _ENTRY) * _ENTRY + block * _ENTRY
+
+    def table(self, file: OpenFile) -> tuple[int, ...]:
+        """The checksums of all blocks, 0 for one that is not there."""
+        size = len(self.blocks) * _ENTRY
+        stored = file.read(size, self.entry_at(0)).ljust(size, b"\0")
+        return struct.unpack(f"<{len(self.blocks)}Q", stored)
 
 
 class DiskCache:
     """The folder. Safe for threads, and for any number of processes; pickles as its path.
 
-    The version of each URL is asked for once by each object of this class. When the disk is full or cannot be written to, caching ends for this process with one warning, and reading goes on
-    without it.
+    The version of each URL is asked for once by each object of this class. When the disk is full or cannot be written to,
+    caching ends for this process with one warning, and reading goes on without it.
 
     Args:
         folder: on a local disk; made if it is missing.
-        max_bytes: how large the folder may become; None for no limit. The files that were opened longest ago go first.
+        max_bytes: how large the folder may become, such as `"200GB"`; None for no limit. The files that were opened longest ago go first.
 
     Raises:
         ShardIOError: the folder cannot be made or written to.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], max_bytes: int | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str], max_bytes: int | str | None = None) -> None:
         name = os.fspath(folder)
         if is_url(name):
             raise InvalidArgument("a cache is a folder on this machine", found=name)
-        self.folder, self._max_bytes = os.path.abspath(name), max_bytes
+        most = None if max_bytes is None else byte_count("cache_bytes", max_bytes)
+        self.folder, self._max_bytes = os.path.abspath(name), most
         self.is_off = not hasattr(os, "pwrite")
         """Whether writing is not possible."""
-        # Version and size of each URL that was opened before.
-        self._versions: dict[str, tuple[str, int]] = {}
+        # Of each URL that was opened before.
+        self._versions: dict[str, _Identity] = {}
         # Bytes in the folder when it was listed last, plus those that were added here; and only the latter.
-        self._total, self._added = 0, max_bytes or 0
+        self._total, self._added = 0, most or 0
         try:
             os.makedirs(self.folder, exist_ok=True)
             if not os.access(self.folder, os.W_OK | os.X_OK):
@@ -101,7 +125,11 @@ class DiskCache:
             raise ShardIOError.wrap(error, "cannot use this folder as the cache", name) from error
 
     def open(
-        self, url: str, open_remote: Callable[[], ByteSource], pickled: tuple[Any, ...] = ()
+        self,
+        url: str,
+        open_remote: Callable[[], ByteSource],
+        pickled: tuple[Any, ...] = (),
+        known: KnownContent | None = None,
     ) -> ByteSource:
         """The remote file with this cache in front of it.
 
@@ -110,30 +138,44 @@ class DiskCache:
             open_remote: called the first time, to learn the version, and when a block is missing. A source without a
                 `remote.Version` that has an ETag or a date is not cached: bytes of two versions must never be mixed.
             pickled: what the source pickles as: a function and its arguments. Without it, it does not.
+            known: what its content must be.
         """
-        remote = None
-        if url not in self._versions:
+        remote, identity = None, self._identity(url, known)
+        if identity is None:
             remote = open_remote()
             stated = _version_of(remote)
             if stated is None:
                 return remote
-            self._versions[url] = (stated, remote.size())
-        version, size = self._versions[url]
-        facts = json.dumps([_FORMAT, url, version, size, BLOCK])
-        key = hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
-        path = os.path.join(self.folder, f"{key}.blocks")
+            identity = self._versions[url] = _Identity(url, stated, remote.size())
         try:
-            file = OpenFile(os.open(path, _OPEN | os.O_CREAT, 0o644))
-            if file.size() != _length(size):
-                os.ftruncate(file.descriptor, _length(size))
-            with suppress(PermissionError):  # the file of another user
-                os.utime(path)
+            source = CachedSource(self, url, identity, open_remote, pickled)
         except OSError as error:
             self.turn_off(error)
             return remote or open_remote()
-        source = CachedSource(self, file, path, (url, version, size), open_remote, pickled)
-        source.remote = remote
+        if hasattr(source, "view") and remote is not None:
+            remote.close()
+        else:
+            source.remote = remote
         return source
+
+    def holds(self, url: str, known: KnownContent | None = None) -> bool:
+        """Whether all of a file is in the folder, so that reading it takes no request."""
+        identity = self._identity(url, known)
+        try:
+            return identity is not None and all(identity.table(OpenFile.at(self.path(identity))))
+        except OSError:
+            return False
+
+    def _identity(self, url: str, known: KnownContent | None) -> _Identity | None:
+        if known is not None and known.size <= _WHOLE:
+            return _Identity("", known.sha256, known.size)
+        return self._versions.get(url)
+
+    def path(self, identity: _Identity) -> str:
+        """Where a file with this identity is."""
+        facts = json.dumps([_FORMAT, *identity, BLOCK])
+        key = hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
+        return os.path.join(self.folder, f"{key}.blocks")
 
     def turn_off(self, error: OSError) -> None:
         """End caching in this process."""
@@ -179,27 +221,39 @@ class DiskCache:
 
 
 class CachedSource:
-    """A remote file, read from the cache where it is there. Made by `DiskCache.open`; safe for threads and forks."""
+    """A remote file, read from the cache where it is there. Made by `DiskCache.open`; safe for threads and forks.
+
+    Once all blocks are here and were compared with their checksums, the source has a `view` and costs what a local file does.
+    """
 
     remote: ByteSource | None = None
     """The remote file, once it was needed."""
+    view: Callable[[int, int], memoryview]
 
     def __init__(
         self,
         cache: DiskCache,
-        file: OpenFile,
-        path: str,
-        identity: tuple[str, str, int],
+        url: str,
+        identity: _Identity,
         open_remote: Callable[[], ByteSource],
         pickled: tuple[Any, ...],
     ) -> None:
-        self._cache, self._path, self._pickled = cache, path, pickled
-        self._file: OpenFile | None = file
-        self._url, self._version, self._size = identity
-        self._open_remote = open_remote
-        self.name = re.sub(r"//[^/]*@", "//", self._url).partition("?")[0]
+        self._cache, self._identity, self._pickled = cache, identity, pickled
+        self._open_remote, self._size = open_remote, identity.size
+        self.name = re.sub(r"//[^/]*@", "//", url).partition("?")[0]
+        self._path = cache.path(identity)
+        self._file = OpenFile(os.open(self._path, _OPEN | os.O_CREAT, 0o644))
+        stored_bytes = identity.entry_at(len(identity.blocks))
+        if self._file.size() != stored_bytes:
+            os.ftruncate(self._file.descriptor, stored_bytes)
+        with suppress(PermissionError):  # the file of another user
+            os.utime(self._path)
+        mapping = self._file.map(self._size) if self._size else b""
+        self._bytes = BytesSource(memoryview(mapping), self.name)
         # Which blocks were compared with their checksums since the file was opened.
-        self._verified = bytearray(-(-self._size // BLOCK))
+        self._verified = bytearray(len(identity.blocks))
+        if self._size <= _WHOLE and all(identity.table(self._file)):
+            self._find_missing(identity.blocks)
 
     def size(self) -> int:
         return self._size
@@ -209,18 +263,11 @@ class CachedSource:
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes of each `(offset, length)`, in the asked order; what is missing is fetched together."""
-        file = self._file
-        if file is None:
-            raise Closed("the source is closed", path=self.name)
-        for offset, length in ranges:
-            if offset < 0 or length < 0 or offset + length > self._size:
-                raise truncated(self.name, offset, length, max(0, self._size - offset))
-        if self._bring(file, ranges):
-            return [file.read(length, offset) for offset, length in ranges]
-        return self._fetch(ranges)
+        views = [self._bytes.view(offset, length) for offset, length in ranges]
+        return list(map(bytes, views)) if self._bring(ranges) else self._fetch(ranges)
 
     def close(self) -> None:
-        self._file = None
+        self._bytes.close()
         if self.remote is not None:
             self.remote.close()
 
@@ -229,80 +276,94 @@ class CachedSource:
         remote = self.remote
         if remote is None:
             remote = self.remote = self._open_remote()
-            if _version_of(remote) != self._version:
-                self.close()
-                error = ShardIOError("the file behind the URL has changed", path=self.name)
-                error.errno, error.hint = errno.ESTALE, "open the dataset again"
-                raise error
-        if can_read_ranges(remote):
+            version = _version_of(remote) if self._identity.url else self._identity.version
+            if (version, remote.size()) != self._identity[1:]:
+                raise self._changed()
+        if can_read_ranges(remote) and len(ranges) > 1:
             return remote.read_ranges(ranges)
         return [remote.read_at(offset, length) for offset, length in ranges]
 
-    def _bring(self, file: OpenFile, ranges: Sequence[tuple[int, int]]) -> bool:
+    def _bring(self, ranges: Sequence[tuple[int, int]]) -> bool:
         """Fetch the blocks of these ranges that are not in the cache; whether all are in it now."""
+        if hasattr(self, "view"):
+            return True
         spans = [(at // BLOCK, -(-(at + length) // BLOCK)) for at, length in ranges if length]
-        wanted = sorted({block for first, stop in spans for block in range(first, stop)})
+        wanted = {block for first, stop in spans for block in range(first, stop)}
+        ends = (_ENDS, self._size - _ENDS)
         try:
-            missing = [block for block in wanted if not self._has(file, block)]
-            ends = (_ENDS, self._size - _ENDS)
-            if not missing:
+            if not self._find_missing(wanted):
                 return True
             if self._cache.is_off or all(at + n <= ends[0] or at >= ends[1] for at, n in ranges):
                 return False
             with self._in_turn():
-                if self._size <= _WHOLE:
-                    missing = list(range(len(self._verified)))
-                missing = [block for block in missing if not self._has(file, block)]
+                missing = self._find_missing(
+                    self._identity.blocks if self._size <= _WHOLE else wanted
+                )
+                if missing and not self._identity.url:  # the content is compared as a whole
+                    missing = list(self._identity.blocks)
                 if not self._cache.make_room(len(missing) * BLOCK, self._path):
                     return False
-                return self._keep(file, missing)
+                self._keep(missing)
+                return True
         except OSError as error:
             if isinstance(error, ShardIOError):  # not the cache
                 raise
             self._cache.turn_off(error)
             return False
 
-    def _has(self, file: OpenFile, block: int) -> bool:
-        """Whether a block is there and fits its checksum."""
-        if not self._verified[block]:
-            entry_at = _table_at(self._size) + block * _ENTRY
-            stored = file.read(_ENTRY, entry_at)
-            if not any(stored):
-                return False
-            size = min(BLOCK, self._size - block * BLOCK)
-            self._verified[block] = _checksum(file.read(size, block * BLOCK)) == stored
+    def _find_missing(self, blocks: Iterable[int]) -> list[int]:
+        """Those of the blocks that are not there, or do not fit their checksums."""
+        unknown = sorted(block for block in blocks if not self._verified[block])
+        table = self._identity.table(self._file) if unknown else ()
+        missing = []
+        for block in unknown:
+            found = _checksum(self._bytes.view(*self._identity.span(block))) if table[block] else 0
+            self._verified[block] = table[block] == found != 0
             if not self._verified[block]:
+                missing.append(block)
+            if table[block] != found:
                 _log.warning("%s: a block of %s is damaged, fetch it again", self._path, self.name)
-                _write(file.descriptor, memoryview(bytes(_ENTRY)), entry_at)
-        return bool(self._verified[block])
+                self._mark(block, 0)
+        self._offer_view()
+        return missing
 
-    def _keep(self, file: OpenFile, blocks: list[int]) -> bool:
+    def _keep(self, blocks: list[int]) -> None:
         """Fetch blocks and write them into the cache."""
-        runs: list[list[int]] = []
-        for block in blocks:
-            if runs and block == runs[-1][-1] + 1 and len(runs[-1]) < _WHOLE // BLOCK:
-                runs[-1].append(block)
-            else:
-                runs.append([block])
-        stops = [min((run[-1] + 1) * BLOCK, self._size) for run in runs]
-        ranges = [(r[0] * BLOCK, stop - r[0] * BLOCK) for r, stop in zip(runs, stops, strict=True)]
-        for run, data in zip(runs, self._fetch(ranges), strict=True):
-            for number, block in enumerate(run):
-                content = memoryview(data)[number * BLOCK : (number + 1) * BLOCK]
-                _write(file.descriptor, content, block * BLOCK)
-                entry = memoryview(_checksum(content))
-                _write(file.descriptor, entry, _table_at(self._size) + block * _ENTRY)
-                self._verified[block] = True
-        return True
+        found = self._fetch([self._identity.span(block) for block in blocks])
+        if blocks and not self._identity.url:
+            digest = hashlib.sha256()
+            for content in found:
+                digest.update(content)
+            if digest.hexdigest() != self._identity.version:
+                raise self._changed()
+        for block, content in zip(blocks, found, strict=True):
+            _write(self._file.descriptor, memoryview(content), block * BLOCK)
+            self._mark(block, _checksum(content))
+            self._verified[block] = True
+        self._offer_view()
+
+    def _mark(self, block: int, checksum: int) -> None:
+        entry = memoryview(checksum.to_bytes(_ENTRY, "little"))
+        _write(self._file.descriptor, entry, self._identity.entry_at(block))
+
+    def _offer_view(self) -> None:
+        if all(self._verified):
+            self.view = self._bytes.view
+            self.remote = None  # which other threads may still be reading
+
+    def _changed(self) -> ShardIOError:
+        self.close()
+        error = ShardIOError("the file behind the URL has changed", path=self.name)
+        error.errno, error.hint = errno.ESTALE, "open the dataset again"
+        return error
 
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
         """Hold the lock of the file, which the system releases if the process is killed."""
         lock = None
-        if self._size <= _IN_TURN and fcntl is not None:
-            with suppress(
-                OSError
-            ):  # the file was removed, or the system has no locks: other processes may fetch the same
+        if self._size <= _WHOLE and fcntl is not None:
+            # If the file was removed, or the system has no locks, other processes may fetch the same.
+            with suppress(OSError):
                 lock = OpenFile(os.open(self._path, _OPEN))
                 fcntl.flock(lock.descriptor, fcntl.LOCK_EX)
         try:
@@ -332,17 +393,9 @@ def _version_of(source: ByteSource) -> str | None:
     return (version.etag or "").removeprefix("W/") or version.modified or None
 
 
-def _table_at(size: int) -> int:
-    return -(-size // _ENTRY) * _ENTRY
-
-
-def _length(size: int) -> int:
-    return _table_at(size) + -(-size // BLOCK) * _ENTRY
-
-
-def _checksum(data: bytes | memoryview) -> bytes:
+def _checksum(data: bytes | memoryview) -> int:
     """Never zero, as a hole is."""
-    return (xxh3_64_intdigest(data) | 1).to_bytes(_ENTRY, "little")
+    return xxh3_64_intdigest(data) | 1
 
 
 def _write(descriptor: int, data: memoryview, offset: int) -> None:

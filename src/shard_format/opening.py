@@ -6,7 +6,7 @@ import io
 import os
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict, cast
 from weakref import ref
 
 from shard_format.cache import BoundedCache, open_with_room
@@ -24,12 +24,23 @@ from shard_format.sources import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from typing_extensions import Unpack
+
+    from shard_format.disk_cache import KnownContent
     from shard_format.sources import Result, SourceLike
 
-__all__ = ["copying_urls", "open_source", "sharing_files"]
+__all__ = ["UrlOpening", "copying_urls", "open_source", "sharing_files"]
 
 # At most this many files of a group stay open; fewer if the process is short of descriptors.
 _MOST_OPEN = 1024
+
+
+class UrlOpening(TypedDict, total=False):
+    """What opening a URL brings; see `remote.open_url`."""
+
+    tail: bool
+    first_read: int
+    known: KnownContent | None
 
 
 def open_source(
@@ -37,7 +48,7 @@ def open_source(
     storage_options: Mapping[str, Any] | None = None,
     *,
     read_whole: int = -1,
-    tail: bool = False,
+    **opening: Unpack[UrlOpening],
 ) -> ByteSource:
     """The `ByteSource` for a path, URL, bytes, an open binary file, or a source, returned as is.
 
@@ -45,12 +56,12 @@ def open_source(
         source: what to read.
         storage_options: for a URL, as `remote.open_url` takes them.
         read_whole: a local file of at most this many bytes is read at once, so that none stays open.
-        tail: opening a URL brings the end of the file instead of its beginning.
+        opening: for a URL, `tail`, `first_read` and `known` of `remote.open_url`.
     """
     if isinstance(source, str) and is_url(source):
         from shard_format.remote import open_url  # imports what HTTP needs
 
-        opened = open_url(source, storage_options, tail=tail)
+        opened = open_url(source, storage_options, **opening)
         if not _COPYING.get() or can_view(opened):
             return opened
         from shard_format.sequential import temporary_copy

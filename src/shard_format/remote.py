@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ from shard_format._filesystem import Filesystem, FilesystemSource
 from shard_format._http_source import HttpSource
 from shard_format._object_store import STORE_SCHEMES, ObjectStores, ObjectStoreSource
 from shard_format._remote_source import (
+    OPEN_BYTES,
     TOTAL,
     Fetch,
     ListedUrl,
@@ -30,7 +32,7 @@ from shard_format._remote_source import (
     plan_ranges,
     shown,
 )
-from shard_format.disk_cache import CACHE_OPTIONS, open_cached
+from shard_format.disk_cache import CACHE_OPTIONS, DiskCache
 from shard_format.errors import InvalidArgument, did_you_mean
 from shard_format.extras import require
 from shard_format.http import WEB_SCHEMES
@@ -39,6 +41,7 @@ from shard_format.sources import BytesSource, FileSource, is_url, read_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from shard_format.disk_cache import KnownContent
     from shard_format.sources import ByteSource
 
 __all__ = [
@@ -54,6 +57,7 @@ __all__ = [
     "copy_url",
     "delete_url",
     "exists",
+    "is_cached",
     "is_store_url",
     "list_url",
     "local_path",
@@ -69,7 +73,12 @@ _HTTP_OPTIONS = ("deadline", "headers", "retries", "timeout")
 
 
 def open_url(
-    url: str, storage_options: Mapping[str, Any] | None = None, *, tail: bool = False
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    tail: bool = False,
+    first_read: int = OPEN_BYTES,
+    known: KnownContent | None = None,
 ) -> ByteSource:
     """The source behind a URL.
 
@@ -79,7 +88,9 @@ def open_url(
             `obstore.store.from_url` takes, with `allow_http`, `timeout`, `deadline`, `retries` and `anonymous`. The option
             `filesystem` is a filesystem of fsspec that is used instead, whatever the scheme. The options `cache_dir` and
             `cache_bytes` keep what is fetched in a folder on a local disk; see `shard_format.disk_cache`.
-        tail: opening brings the last 64 KiB of the file instead of the first.
+        tail: opening brings the end of the file instead of its beginning.
+        first_read: how many bytes opening brings: 64 KiB, or more for someone who reads the file at once.
+        known: size and SHA-256 of the file. If the cache has it, no request is made.
 
     Raises:
         InvalidArgument: the scheme or an option is not known.
@@ -91,8 +102,24 @@ def open_url(
     options = options_of_environment() if storage_options is None else storage_options
     place = _store_of(url, options)
     if options.get("cache_dir") is None:
-        return place.open(url, tail=tail)
-    return open_cached(url, lambda: place.open(url, tail=tail), options, open_url)
+        return place.open(url, tail=tail, first_read=first_read)
+    if known is None:  # the request asks for the version, and the cache may have the rest
+        first_read = OPEN_BYTES
+    open_remote = partial(place.open, url, tail=tail, first_read=first_read)
+    return _cache_of(options).open(url, open_remote, (open_url, (url, dict(options))), known)
+
+
+def is_cached(
+    url: str, storage_options: Mapping[str, Any] | None, known: KnownContent | None = None
+) -> bool:
+    """Whether the cache of the options has all of a file, so that reading it takes no requests."""
+    options = storage_options or {}
+    return options.get("cache_dir") is not None and _cache_of(options).holds(url, known)
+
+
+def _cache_of(options: Mapping[str, Any]) -> DiskCache:
+    cache = options["cache_dir"]
+    return cache if isinstance(cache, DiskCache) else DiskCache(cache, options.get("cache_bytes"))
 
 
 def list_url(url: str, storage_options: Mapping[str, Any] | None = None) -> list[ListedUrl]:
@@ -191,7 +218,7 @@ def local_path(text: str) -> str | None:
 class _UrlStore(Protocol):
     """What keeps the files behind URLs of one kind."""
 
-    def open(self, url: str, *, tail: bool) -> ByteSource: ...
+    def open(self, url: str, *, tail: bool, first_read: int) -> ByteSource: ...
 
     def list(self, folder: str) -> list[ListedUrl]: ...
 
@@ -272,8 +299,8 @@ class _Web:
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
 
-    def open(self, url: str, *, tail: bool) -> ByteSource:
-        return HttpSource(url, **self._options, tail=tail)
+    def open(self, url: str, *, tail: bool, first_read: int) -> ByteSource:
+        return HttpSource(url, **self._options, tail=tail, first_read=first_read)
 
     def list(self, folder: str) -> list[ListedUrl]:
         raise InvalidArgument(
@@ -308,8 +335,8 @@ class _Memory:
     def __init__(self) -> None:
         self._files: dict[str, bytes] = {}
 
-    def open(self, url: str, *, tail: bool) -> ByteSource:
-        del tail
+    def open(self, url: str, *, tail: bool, first_read: int) -> ByteSource:
+        del tail, first_read
         data = self._files.get(url)
         if data is None:
             raise io_failure(shown(url), errno.ENOENT, "this process has written nothing here")

@@ -21,7 +21,6 @@ import numpy as np
 from shard_format.disk_cache import DiskCache
 from shard_format.errors import Closed, InvalidArgument
 from shard_format.sources import is_url
-from shard_format.units import byte_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +48,7 @@ DEFAULT_READ_AHEAD: Final = "256MB"
 _AT_ONCE: Final = 16
 _BATCHES_AT_ONCE: Final = 4
 # What is planned together where samples come in any order: more merges more requests, less starts sooner.
-_ROUNDS: Final = 8
+_ROUNDS: Final = 2
 
 
 def cached_options(
@@ -60,8 +59,7 @@ def cached_options(
     """Options for URLs with those of the cache, as `open_source` takes them."""
     options = dict(storage_options or {})
     if cache_dir is not None:
-        most = None if cache_bytes is None else byte_count("cache_bytes", cache_bytes)
-        options["cache_dir"] = DiskCache(cache_dir, most)
+        options["cache_dir"] = DiskCache(cache_dir, cache_bytes)
     elif cache_bytes is not None:
         raise InvalidArgument("cache_bytes needs a cache", hint="pass cache_dir='folder' too")
     return options or None

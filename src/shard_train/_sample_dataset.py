@@ -247,7 +247,7 @@ class SampleDataset:
     def _fetched_ahead(
         self, batches: Iterator[NDArray[np.int64]], workers: int, groups: NDArray[np.int64] | None
     ) -> SamplesAhead | None:
-        if not self._read_ahead or not _is_remote(self._dataset):
+        if not self._read_ahead or not _makes_requests(self._dataset):
             return None
         sizes = self.shard_sizes
         sample_bytes = _sample_bytes(self._dataset, sizes)
@@ -465,6 +465,13 @@ def _is_remote(dataset: AnyDataset) -> bool:
     return any(
         is_far(one) if isinstance(one, str) else can_read_ranges(one) for one in dataset.locations
     )
+
+
+def _makes_requests(dataset: AnyDataset) -> bool:
+    """Whether there is anything to fetch; not if a cache has all of it."""
+    if isinstance(dataset, CombinedDataset):
+        return any(_makes_requests(part) for _, part in dataset.parts)
+    return _is_remote(dataset) and (not dataset.is_remote or dataset.makes_requests)
 
 
 def _sample_bytes(dataset: AnyDataset, shard_sizes: Sequence[int]) -> NDArray[np.float64]:

@@ -230,9 +230,8 @@ class ShardIndex:
 
     def spans(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
         """Start and end of these records, all of which must exist."""
-        offsets = np.frombuffer(self.offsets, np.uint64)
-        wanted = np.asarray(numbers, np.int64)
-        return list(zip(offsets[wanted].tolist(), offsets[wanted + 1].tolist(), strict=True))
+        offsets = self.offsets
+        return [(offsets[number], offsets[number + 1]) for number in numbers]
 
     def release(self) -> None:
         """Drop the views, so that the file can be unmapped."""

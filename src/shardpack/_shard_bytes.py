@@ -77,15 +77,19 @@ class ShardBytes:
     @classmethod
     def of_source(cls, source: ByteSource, limits: Limits) -> ShardBytes:
         """All of a source: mapped if the source can be, otherwise read in ranges."""
-        name, size = source.name, source.size()
-        if not can_view(source):
-            return cls(name, limits, None, source=source)
-        view = source.view(0, size)
-        whole = view.obj
-        # A view may cover only a part of its object.
-        if isinstance(whole, (bytes, mmap.mmap)) and len(whole) == len(view):
-            return cls(name, limits, whole)
-        return cls(name, limits, view)
+        data = _all_of(source)
+        return cls(source.name, limits, data, source=source if data is None else None)
+
+    def is_here(self) -> bool:
+        """Whether all bytes are in memory or mapped; a cache may have brought them since the shard was opened."""
+        if self.buffer is not None or self.source is None or self.is_closed:
+            return self.buffer is not None
+        data = _all_of(self.source)
+        if data is not None:
+            self.slices = _Copies(data) if isinstance(data, memoryview) else data
+            self.view = memoryview(data).toreadonly()
+            self.buffer = data
+        return self.buffer is not None
 
     def part(self, start: int, data: bytes) -> ShardBytes:
         """Bytes of this shard that were read into memory."""
@@ -102,6 +106,16 @@ class ShardBytes:
     def is_closed(self) -> bool:
         """Whether `close` was called."""
         return isinstance(self.slices, _ClosedSlices)
+
+
+def _all_of(source: ByteSource) -> bytes | mmap.mmap | memoryview | None:
+    """The bytes of a source, as the object that they are slices of if that has no others; None if it has no views."""
+    size = source.size()
+    if not can_view(source):
+        return None
+    view = source.view(0, size)
+    whole = view.obj
+    return whole if isinstance(whole, (bytes, mmap.mmap)) and len(whole) == len(view) else view
 
 
 class _Copies:

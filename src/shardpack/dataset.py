@@ -27,12 +27,13 @@ from shard_format.errors import (
     shorten,
 )
 from shard_format.listing import expand as expand_names
+from shard_format.opening import UrlOpening, open_source
 from shard_format.parallel import for_each, map_in_order, ordered_parallel
 from shard_format.registry import DEFAULT_LIMITS, Limits
 from shard_format.sources import files_to_keep, is_url
 from shardpack._index import sorted_lookup
 from shardpack._switch import finish_replacements
-from shardpack.reader import ShardPackReader, read_footer
+from shardpack.reader import ShardPackReader, lie_close, read_footer
 from shardpack.sets import SUFFIX as _SET_SUFFIX
 from shardpack.sets import ShardSet, is_set_file
 
@@ -137,7 +138,8 @@ class Dataset:
         """The storage options, which only URLs take: a `file://` URL has become a path."""
         return self._options if isinstance(location, str) and is_url(location) else None
 
-    def _shard(self, number: int) -> ShardPackReader:
+    def _shard(self, number: int, count: int = 0) -> ShardPackReader:
+        """A shard, of which `count` records are about to be read whole."""
         reader = self._readers[number]
         if reader is not None:
             return reader
@@ -148,10 +150,8 @@ class Dataset:
         location, listed, row = self._shards[number]
         if listed is not None:
             listed.check_place(row, location)
-        options = self._options_of(location)
         reader = open_with_room(
-            lambda: ShardPackReader(location, limits=self._limits, storage_options=options),
-            lambda: self._drop(len(self._opened)),
+            lambda: self._open_reader(number, count), lambda: self._drop(len(self._opened))
         )
         if listed is not None:
             listed.check_footer(row, reader.footer, location)
@@ -160,6 +160,19 @@ class Dataset:
         held = len(self._opened)
         self._drop(held - files_to_keep(held, self._max_open))
         return reader
+
+    def _open_reader(self, number: int, count: int) -> ShardPackReader:
+        location, listed, row = self._shards[number]
+        options = self._options_of(location)
+        if listed is None or not is_url(location):
+            return ShardPackReader(location, limits=self._limits, storage_options=options)
+        opening = UrlOpening(tail=True, known=listed.known(row))
+        footer = listed.footers[row]
+        needed = count * footer.index_offset // max(1, footer.record_count)
+        if count and lie_close(count, needed, footer.total_size):
+            # The index comes with the records.
+            opening["first_read"] = footer.total_size
+        return ShardPackReader(open_source(location, options, **opening), limits=self._limits)
 
     def _drop(self, count: int) -> None:
         """Forget the shards that were opened first. Another thread or a record may still read from them."""
@@ -211,6 +224,18 @@ class Dataset:
         """Whether its shards are behind URLs."""
         first = self._locations[0]
         return isinstance(first, str) and is_url(first)
+
+    @property
+    def makes_requests(self) -> bool:
+        """Whether reading asks a server; not if a cache has all shards."""
+        if not self.is_remote:
+            return False
+        from shard_format.remote import is_cached  # imports what HTTP needs
+
+        return not all(
+            is_cached(location, self._options, None if listed is None else listed.known(row))
+            for location, listed, row in self._shards
+        )
 
     @property
     def _at_once(self) -> int:
@@ -410,7 +435,7 @@ class Dataset:
         def take_of(shard: ShardPackReader, numbers: Iterable[int]) -> list[Record]:
             return shard.take(numbers, whole=whole, read_ahead=read_ahead)
 
-        return self._take(indices, take_of)
+        return self._take(indices, take_of, whole=whole)
 
     def take_samples(self, indices: Iterable[int]) -> list[dict[str, bytes]]:
         """All entries of each of these records as bytes, in this order."""
@@ -424,6 +449,7 @@ class Dataset:
         self,
         indices: Iterable[int],
         take_of: Callable[[ShardPackReader, Iterable[int]], list[_Taken]],
+        whole: bool = True,
     ) -> list[_Taken]:
         if isinstance(indices, np.ndarray):
             indices = indices.tolist()
@@ -437,10 +463,13 @@ class Dataset:
 
         def take(shard: int) -> None:
             positions = by_shard[shard]
-            taken = take_of(self._shard(shard), [wanted[position][1] for position in positions])
+            reader = self._shard(shard, len(positions) if whole else 0)
+            taken = take_of(reader, [wanted[position][1] for position in positions])
             found.update(zip(positions, taken, strict=True))
 
-        for_each(by_shard, take, min(self._at_once, len(by_shard)))
+        readers = [self._readers[shard] for shard in by_shard]
+        is_here = all(reader is not None and reader.is_here for reader in readers)
+        for_each(by_shard, take, 1 if is_here else min(self._at_once, len(by_shard)))
         return [found[position] for position in range(len(wanted))]
 
     def sample(self, number: int) -> dict[str, bytes]:

@@ -44,10 +44,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from shard_format.sources import SourceLike
+    from shard_format.sources import SourceLike, SupportsReadRanges
     from shardpack.record import Entry
 
-__all__ = ["FORMAT_VERSION", "Footer", "ShardPackReader", "checked_footer", "read_footer"]
+__all__ = [
+    "FORMAT_VERSION",
+    "Footer",
+    "ShardPackReader",
+    "checked_footer",
+    "lie_close",
+    "read_footer",
+]
 
 FORMAT_VERSION: Final = VERSION
 """The version of the format that this library reads and writes."""
@@ -56,6 +63,12 @@ FORMAT_VERSION: Final = VERSION
 _TAIL: Final = 1 << 16
 # Remote records up to this size are fetched whole: a request costs more than the bytes.
 _SMALL_RECORD: Final = 1 << 20
+# Many remote records are fetched with one request of up to 16 MiB if at most this much lies between two, on average.
+_LARGEST_FETCH: Final = 1 << 24
+_UNUSED: Final = 1 << 17
+# What lies between two reads is fetched with them if it is not more. So records up to this size come whole, whatever is
+# read of them.
+_GAP: Final = 1 << 16
 # Remote records whose heads are fetched together.
 _HEADS_AT_ONCE: Final = 4096
 
@@ -171,6 +184,11 @@ class ShardPackReader:
         return ShardIndex(self.name, data, footer, self._limits)
 
     @property
+    def is_here(self) -> bool:
+        """Whether its bytes are in memory or mapped, so that reading makes no request."""
+        return self._shard.is_here()
+
+    @property
     def footer(self) -> Footer:
         """What the last bytes of the file say."""
         return self._index.footer
@@ -206,7 +224,7 @@ class ShardPackReader:
     def record(self, number: int) -> Record:
         """The record of this number, which must not be negative."""
         start, end = self._span(number)
-        if self._shard.buffer is None:
+        if not self._shard.is_here():
             return self._take_spans([(start, end)])[0]
         return open_record(self._shard, start, end - start)
 
@@ -288,7 +306,7 @@ class ShardPackReader:
             on_bytes: called with all bytes of these records, in order, as they are read; not with `whole=False`.
         """
         bounds = self._bounds_of(start, stop)
-        if whole or self._shard.buffer is not None:
+        if whole or self._shard.is_here():
             return starmap(open_record, self._blocks(bounds, on_bytes))
         spans = pairwise(bounds)
         batches = iter(lambda: list(islice(spans, _HEADS_AT_ONCE)), [])
@@ -296,7 +314,7 @@ class ShardPackReader:
 
     def samples(self, start: int = 0, stop: int | None = None) -> Iterator[dict[str, bytes]]:
         """All entries of each record as bytes, in the order of the file; see `records`."""
-        if self._shard.buffer is not None:
+        if self._shard.is_here():
             return read_contents(self._shard, pairwise(self._bounds_of(start, stop)))
         return (record.read_all() for record in self.records(start, stop))
 
@@ -315,12 +333,13 @@ class ShardPackReader:
         shard = self._shard
         if shard.is_closed:
             raise Closed("the shard is closed", path=self.name)
-        if shard.source is None:
+        if shard.is_here():
             for start, end in pairwise(bounds):
                 if on_bytes is not None and shard.view is not None:
                     on_bytes(shard.view[start:end])
                 yield shard, start, end - start
             return
+        assert shard.source is not None
         forward = SequentialSource(shard.source, bounds[0], bounds[-1])
         source = forward if on_bytes is None else _Watched(forward, bounds[0], on_bytes)
         large = ShardBytes(self.name, self._limits, None, source=source)
@@ -347,8 +366,8 @@ class ShardPackReader:
 
         Args:
             numbers: of the records.
-            whole: whether to fetch records of a remote shard as a whole if they are small (up to 1 MiB); of
-                others only the head is fetched.
+            whole: whether to fetch records of a remote shard as a whole if they are small (up to 1 MiB; if False, up to
+                64 KiB); of others only the head is fetched.
             read_ahead: returns the entries of a record that you will read, so that those of a remote shard are
                 fetched together, with a second round of requests.
         """
@@ -357,17 +376,20 @@ class ShardPackReader:
     def sample(self, number: int) -> dict[str, bytes]:
         """All entries of the record of this number, which must not be negative, as bytes."""
         span = self._span(number)
-        if self._shard.buffer is None:
+        if not self._shard.is_here():
             return self._fetch_whole([span])[0].read_all()
         return next(read_contents(self._shard, (span,)))
 
     def take_samples(self, numbers: Iterable[int]) -> list[dict[str, bytes]]:
         """All entries of each of these records as bytes, in this order; see `take`."""
         spans = self._index.spans(self._wanted(numbers))
-        if self._shard.buffer is None:
+        if not self._shard.is_here():
             return [record.read_all() for record in self._fetch_whole(spans)]
+        return self._samples_here(spans)
+
+    def _samples_here(self, spans: Sequence[tuple[int, int]]) -> list[dict[str, bytes]]:
         view = self._shard.view  # another thread may close the shard
-        if view is not None:
+        if view is not None and len(spans) > 1:
             # Touch the first byte of every record, so that their memory is fetched side by side: a tenth less.
             starts = np.fromiter((start for start, _ in spans), np.int64, len(spans))
             np.frombuffer(view, np.uint8).take(starts)
@@ -375,11 +397,10 @@ class ShardPackReader:
 
     def take_keyed(self, numbers: Iterable[int]) -> list[tuple[str, dict[str, bytes]]]:
         """The key of each of these records, and all entries as bytes, in this order; see `take`."""
-        wanted = list(numbers)
-        spans = self._index.spans(self._wanted(wanted))
-        if self._shard.buffer is None:
+        spans = self._index.spans(self._wanted(numbers))
+        if not self._shard.is_here():
             return [(record.key, record.read_all()) for record in self._fetch_whole(spans)]
-        samples = self.take_samples(wanted)
+        samples = self._samples_here(spans)
         keys = [read_key(self._shard, start, end) for start, end in spans]
         return list(zip(keys, samples, strict=True))
 
@@ -400,7 +421,7 @@ class ShardPackReader:
         ranges = [(start, end - start) for start, end in spans]
         source = shard.source
         if source is not None and can_read_ranges(source):
-            pieces = source.read_ranges(ranges)
+            pieces = _read_together(source, ranges)
         else:
             pieces = [shard.slices[start:end] for start, end in spans]
         return [
@@ -416,15 +437,17 @@ class ShardPackReader:
     ) -> list[Record]:
         """Records with their heads, and with the entries to read ahead: two rounds of requests if they are remote."""
         source = self._shard.source
-        if source is None or not can_read_ranges(source):
+        if self._shard.is_here() or source is None or not can_read_ranges(source):
             return [open_record(self._shard, start, end - start) for start, end in spans]
-        pieces = source.read_ranges(
+        largest = _SMALL_RECORD if whole else _GAP
+        pieces = _read_together(
+            source,
             [
                 (start, end - start)
-                if whole and end - start <= _SMALL_RECORD
+                if end - start <= largest
                 else (start, min(end - start, FIRST_READ))
                 for start, end in spans
-            ]
+            ],
         )
         shard = self._shard
         assert shard.source is not None  # the same object
@@ -550,6 +573,21 @@ class _Watched:
 
     def close(self) -> None:
         self._source.close()
+
+
+def lie_close(count: int, size: int, length: int) -> bool:
+    """Whether to fetch so many records, of this total size, as one range of this length."""
+    return length <= min(_LARGEST_FETCH, size + count * _UNUSED)
+
+
+def _read_together(source: SupportsReadRanges, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    """The bytes of ranges, with one request if they are close together on the whole."""
+    first = min((start for start, _ in ranges), default=0)
+    length = max((start + size for start, size in ranges), default=0) - first
+    if not lie_close(len(ranges), sum(size for _, size in ranges), length):
+        return source.read_ranges(ranges)
+    (data,) = source.read_ranges([(first, length)])
+    return [data[start - first : start - first + size] for start, size in ranges]
 
 
 def _reopen(source: SourceLike, limits: Limits, options: dict[str, Any]) -> ShardPackReader:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 from shard_format.canonical_json import canonical
+from shard_format.disk_cache import KnownContent
 from shard_format.errors import (
     DATA_ERRORS,
     BadMetadata,
@@ -350,6 +351,14 @@ class ShardSet:
                 hint="get the shard again; run 'shardpack verify' to list all that are missing",
                 command="get the shard again",
             )
+
+    def known(self, number: int) -> KnownContent:
+        """What a shard must be."""
+        reference = self.manifest.files[number]
+        # `ShardSet.of` has refused a row without them.
+        assert reference.size is not None
+        assert reference.sha256 is not None
+        return KnownContent(reference.size, reference.sha256)
 
     def check_footer(self, number: int, footer: Footer, location: str) -> None:
         """Refuse a shard that is not the one that the set file names.

@@ -8,13 +8,16 @@ import os
 import pickle
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shard_format.disk_cache import BLOCK, DiskCache
+from shard_format.disk_cache import BLOCK, DiskCache, KnownContent
 from shard_format.errors import Closed, InvalidArgument, ShardIOError, Truncated
 from shard_format.opening import open_source
+from shard_format.remote import is_cached, open_url
+from shard_format.sources import can_view
 from shard_format.units import byte_count
 from tests.shard_format.range_server import RangeServer
 from tests.shard_format.support import check_python, noise, run_python
@@ -105,6 +108,46 @@ def test_an_object_of_the_cache_asks_for_a_version_once(server: RangeServer, fol
     for _ in range(3):
         assert open_(server, "small", cache).read_at(BLOCK, 9) == SMALL[BLOCK : BLOCK + 9]
     assert server.counted() == 2
+
+
+def test_a_file_that_is_here_as_a_whole_is_mapped(server: RangeServer, folder: Path) -> None:
+    for name, content in (("small", SMALL), ("large", LARGE)):
+        source = open_(server, name, folder)
+        source.read_at(5, len(content) // 2)
+        assert can_view(source) == (name == "small")
+        source.read_at(0, len(content))
+        assert can_view(source)
+        view = source.view(7, len(content) - 7)
+        source.close()
+        assert view == content[7:]
+        with pytest.raises(Closed):
+            source.view(0, 1)
+
+
+def test_a_small_file_of_known_content_takes_one_request_and_then_none(
+    server: RangeServer, folder: Path
+) -> None:
+    content = KnownContent(len(SMALL), sha256(SMALL).hexdigest())
+    for expected in (1, 0):
+        options = {"cache_dir": folder}
+        source = open_url(server.url("small"), options, first_read=len(SMALL), known=content)
+        assert source.read_at(BLOCK, 50) == SMALL[BLOCK : BLOCK + 50]
+        assert source.read_at(0, len(SMALL)) == SMALL
+        assert server.counted() == expected
+        assert is_cached(server.url("small"), options, content)
+
+
+@pytest.mark.parametrize("size", [len(SMALL), len(SMALL) - 1])
+def test_other_content_than_the_known_one_is_an_error_and_not_kept(
+    server: RangeServer, folder: Path, size: int
+) -> None:
+    options, content = {"cache_dir": folder}, KnownContent(size, "0" * 64)
+    source = open_url(server.url("small"), options, known=content)
+    with pytest.raises(ShardIOError, match="has changed") as failure:
+        source.read_at(BLOCK, 50)
+    assert failure.value.errno == errno.ESTALE
+    assert not is_cached(server.url("small"), options, content)
+    assert all(path.stat().st_blocks == 0 for path in folder.iterdir())
 
 
 def test_another_version_is_fetched_anew_and_never_mixed(server: RangeServer, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import pickle
 import threading
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pytest
 
 import shardpack
@@ -69,6 +71,10 @@ def episodes_at(server: RangeServer) -> list[str]:
 def packs_at(server: RangeServer) -> list[str]:
     names = sorted(path.name for path in server.folder.glob("p-*.shardpack"))
     return [server.url(name) for name in names]
+
+
+def set_at(server: RangeServer) -> str:
+    return server.url("s.shardpack-set")
 
 
 def local_shards(folder: Path) -> list[str]:
@@ -140,6 +146,79 @@ class TestSamples:
         again = pickle.loads(pickle.dumps(dataset))
         assert keys_of(again.batches(plan)) == first
         assert server.counted() <= SHARDS
+
+    @pytest.mark.parametrize("shuffle", ["shards", "none", "global"])
+    def test_an_epoch_of_a_set_takes_one_request_for_each_shard(
+        self, server: RangeServer, shuffle: Shuffle
+    ) -> None:
+        dataset = SampleDataset(set_at(server), decode=False)
+        plan = dataset.plan(shuffle=shuffle, batch_size=16, buffer_shards=2)
+        assert server.counted() == 1  # the set file
+        assert len(set(keys_of(dataset.batches(plan)))) == len(dataset)
+        assert server.counted() == SHARDS
+
+    @pytest.mark.parametrize("shuffle", ["shards", "global"])
+    def test_a_set_in_the_cache_takes_one_request_to_open_and_none_to_read(
+        self, server: RangeServer, tmp_path: Path, shuffle: Shuffle
+    ) -> None:
+        counts = []
+        for _ in range(2):
+            dataset = SampleDataset(set_at(server), decode=False, cache_dir=tmp_path / "cache")
+            plan = dataset.plan(shuffle=shuffle, batch_size=16, buffer_shards=2)
+            keys = keys_of(dataset.batches(plan))
+            assert len(set(keys)) == SHARDS * RECORDS
+            counts.append(server.counted())
+        assert counts == [1 + SHARDS, 1]
+        # Nothing is left to be read ahead.
+        dataset.follow(plan)
+        assert all(thread.name != "read-ahead" for thread in threading.enumerate())
+
+    def test_a_shard_that_is_not_what_the_set_file_says_is_not_kept(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        served = tmp_path / "served"
+        served.mkdir()
+        for path in folder.glob("s*.shardpack*"):
+            (served / path.name).write_bytes(path.read_bytes())
+        changed = served / "s-000001.shardpack"
+        content = bytearray(changed.read_bytes())
+        content[len(content) // 2] ^= 1
+        changed.write_bytes(content)
+        with RangeServer(served) as server:
+            dataset = SampleDataset(set_at(server), decode=False, cache_dir=tmp_path / "cache")
+            assert dataset[0]["__key__"] == "k0000"
+            with pytest.raises(ShardIOError, match=r"s-000001.shardpack.*has changed") as failure:
+                dataset[RECORDS + 10]
+            assert failure.value.errno == errno.ESTALE
+            changed.write_bytes((folder / changed.name).read_bytes())
+            again = SampleDataset(set_at(server), decode=False, cache_dir=tmp_path / "cache")
+            assert again[RECORDS + 10]["__key__"] == f"k{RECORDS + 10:04}"
+
+    def test_samples_that_lie_close_on_the_whole_share_a_request(self, server: RangeServer) -> None:
+        dataset = SampleDataset(set_at(server), decode=False)
+        chosen = [number for number in range(len(dataset)) if number % 5 == 0]
+        server.counted()
+        dataset.follow_batches(iter([np.array(chosen)]))
+        assert [one["__key__"] for one in dataset.__getitems__(chosen)] == [
+            f"k{number:04}" for number in chosen
+        ]
+        assert server.counted() == SHARDS
+        dataset.close()
+
+    def test_a_large_entry_that_nobody_reads_is_not_fetched(self, tmp_path: Path) -> None:
+        with ShardWriterSet(
+            str(tmp_path / "t-%06d.shardpack"), max_records=20, fsync=False
+        ) as all_:
+            for number in range(40):
+                all_.write(f"{number}", {"n.json": {"n": number}, "x.bin": noise(150_000, number)})
+        with RangeServer(tmp_path) as server:
+            dataset = SampleDataset(server.url("t.shardpack-set"), entries=["n.json"])
+            plan = dataset.plan(batch_size=8, shuffle="shards", buffer_shards=1)
+            found = [sample["n.json"]["n"] for batch in dataset.batches(plan) for sample in batch]
+            assert sorted(found) == list(range(40))
+            fetched = sum(stop - start for _, start, stop in server.asked)
+            # The ends of the shards, and a head of 4 KiB for each record, of 6 MB.
+            assert fetched <= 2 * HEAD + 40 * (1 << 14)
 
     def test_samples_in_random_order_are_fetched_from_several_shards_at_once(
         self, server: RangeServer
@@ -215,7 +294,7 @@ class TestWindows:
             assert_equal_windows(found.arrays, wanted.arrays)
 
     @pytest.mark.parametrize("files", [episodes_at, packs_at])
-    def test_an_epoch_by_files_takes_two_requests_for_each(
+    def test_an_epoch_by_files_takes_one_request_for_each(
         self, server: RangeServer, files: Callable[[RangeServer], list[str]]
     ) -> None:
         dataset = EpisodeDataset(files(server), 64, 64, index=False)
@@ -223,7 +302,7 @@ class TestWindows:
         server.counted()
         for _ in dataset.batches(plan):
             pass
-        assert server.counted() <= 2 * len(files(server))
+        assert server.counted() == len(files(server))
 
     def test_files_are_dropped_when_the_order_is_past_them(self, server: RangeServer) -> None:
         dataset = EpisodeDataset(episodes_at(server), 64, 64, index=False, read_ahead=900_000)

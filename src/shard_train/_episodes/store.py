@@ -220,7 +220,7 @@ def file_of(locations: EpisodeLocations, number: int) -> str:
 
 def read_whole(path: str, storage_options: Mapping[str, Any] | None) -> bytes:
     """The bytes of a file behind a URL, fetched with few requests."""
-    source = open_source(path, storage_options)
+    source = open_source(path, storage_options, first_read=_PIECE)
     try:
         size = source.size()
         if not can_read_ranges(source):
