@@ -22,6 +22,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # Nobody debugs what is built here or builds it again after a small change, and both cost time and memory.
 export CARGO_INCREMENTAL := 0
 export CARGO_PROFILE_DEV_DEBUG := 0
+# Compiling zstd takes half as long as compiling the Rust library, and each toolchain would do it again.
+ifneq ($(shell pkg-config --exists libzstd 2>/dev/null && echo found),)
+export ZSTD_SYS_USE_PKG_CONFIG := 1
+endif
 
 ENV := .env
 UV := $(ENV)/uv/bin/uv --quiet --no-python-downloads
@@ -184,7 +188,7 @@ test-c: ports
 	ports/c/test.sh
 
 test-quick: $(ENV)/test/.ready ports
-	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES) --ignore=tests/convert
+	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES) --dist loadfile --ignore=tests/convert
 
 # What needs a server that must be compiled; `make test` has the other tests of stores.
 test-stores: $(ENV)/test/.ready $(if $(filter go,$(LANGUAGES)),$(ENV)/versitygw/$(notdir $(VERSITYGW)))
@@ -193,9 +197,10 @@ test-stores: $(ENV)/test/.ready $(if $(filter go,$(LANGUAGES)),$(ENV)/versitygw/
 test-convert: $(ENV)/test/.ready
 	$(ENV)/test/bin/python -m pytest -n $(TEST_PROCESSES) tests/convert
 
+# The files whole, because some train a model that all of their tests look at.
 # Grain in its own process: it starts threads, and loaders that fork do not work after that.
 test-bridges: $(ENV)/bridges/.ready
-	$(ENV)/bridges/bin/python -m pytest -n $(TEST_PROCESSES) tests/bridges --ignore=tests/bridges/test_grain.py
+	$(ENV)/bridges/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile tests/bridges --ignore=tests/bridges/test_grain.py
 	$(ENV)/bridges/bin/python -m pytest tests/bridges/test_grain.py tests/architecture -k "grain or lists_its_names"
 
 # In one process: all tests share one cluster.
@@ -211,7 +216,7 @@ test-pythons: $(ENV)/test/.ready $(ENV)/newer-pythons/.ready
 test-all: test-slow test-pythons test-all-languages test-bridges test-ray test-stores test-convert test-oldest test-differential test-fuzz test-wheel
 
 test-slow: $(ENV)/test/.ready ports
-	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --ignore=tests/convert
+	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --dist worksteal --ignore=tests/convert
 
 # Of the programs, only that of Python depends on what is installed here.
 test-oldest: $(ENV)/oldest/.ready ports
@@ -296,9 +301,9 @@ benchmarks/.typescript.md: ports/typescript/node_modules/.ready always
 	@cd ports/typescript && $(NPM) run --silent build && cd benchmarks && $(NPM) install --silent --no-save --no-audit --no-fund
 	@{ printf '\n## TypeScript\n\n'; cd ports/typescript/benchmarks && $(NPM) run --silent bench; } > $@
 
-# The same windows with Rust and with Python, which writes the episodes.
+# The same windows with Rust and with Python, which writes the episodes. With the zstd that users of the library get.
 benchmarks/.rust.md: $(ENV)/bench/.ready always
-	@cd ports/rust/benchmarks && $(CARGO) build --quiet --release --locked
+	@cd ports/rust/benchmarks && env -u ZSTD_SYS_USE_PKG_CONFIG $(CARGO) build --quiet --release --locked
 	@{ printf '\n## Rust\n\n%s\n\n' "$$(rustc --version)"; ports/rust/benchmarks/target/release/shard-benchmarks; \
 		$(ENV)/bench/bin/python -m benchmarks.ports_windows ports/rust/benchmarks/target/release/training; } > $@
 
