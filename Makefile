@@ -24,9 +24,15 @@ unexport PYTHONDONTWRITEBYTECODE
 # Nobody debugs what is built here or builds it again after a small change, and both cost time and memory.
 export CARGO_INCREMENTAL := 0
 export CARGO_PROFILE_DEV_DEBUG := 0
+# Compiling zstd takes half as long as compiling the Rust library, and each toolchain would do it again.
+ifneq ($(shell pkg-config --exists libzstd 2>/dev/null && echo found),)
+export ZSTD_SYS_USE_PKG_CONFIG := 1
+endif
 
 ENV := .env
-PIP_FLAGS := --quiet --disable-pip-version-check --no-input
+UV := $(ENV)/uv/bin/uv --quiet --no-python-downloads
+# uv does not read pip's settings.
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 INPUTS := pyproject.toml constraints.txt
 # Variables, because a comma would end an argument of `call`.
 DEMO_EXTRAS := gym,hdf5,plot
@@ -53,43 +59,51 @@ help:
 	@echo "make fuzz      coverage-guided and differential fuzzing, FUZZ_SECONDS=$(FUZZ_SECONDS) each"
 	@echo "make clean     remove environments and caches"
 
+# Installs into all environments: several packages at a time, as links to one copy of each.
+$(ENV)/uv/.ready:
+	@rm -rf $(@D)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.x")'
+	@$(PYTHON) -m venv $(@D) || { rm -rf $(@D); echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian: python3-venv)"; exit 1; }
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt uv
+	@touch $@
+
 # $(1): folder, $(2): what to install. Always into an empty folder, so that no leftover package hides a mistake.
+# Modules are compiled when they are first imported, which most never are.
 define make_environment
 	@echo "installing into $(1) …"
 	@rm -rf $(1)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.x")'
-	@$(PYTHON) -m venv $(1) || { rm -rf $(1); echo "$(PYTHON) cannot make virtual environments: install its venv module (Debian: python3-venv)"; exit 1; }
-	@$(1)/bin/python -m pip install $(PIP_FLAGS) $(2)
+	@$(UV) venv --python $(ENV)/uv/bin/python $(1)
+	@$(UV) pip install --python $(1) $(2)
 	@touch $@
 endef
 
 # $(1): folder. Without its dependencies: it declares an older NumPy and the clients of four clouds.
 define add_streaming
-	@$(1)/bin/python -m pip install $(PIP_FLAGS) --no-deps -c constraints.txt mosaicml-streaming || { rm $@; exit 1; }
+	@$(UV) pip install --python $(1) --no-deps -c constraints.txt mosaicml-streaming || { rm $@; exit 1; }
 endef
 
-# Without compiling every module of every package: the demo imports a small part of them.
-$(ENV)/demo/.ready: $(INPUTS)
-	$(call make_environment,$(ENV)/demo,--no-compile -c constraints.txt -e '.[$(DEMO_EXTRAS)]' minari)
+$(ENV)/demo/.ready: $(INPUTS) | $(ENV)/uv/.ready
+	$(call make_environment,$(ENV)/demo,-c constraints.txt -e '.[$(DEMO_EXTRAS)]' minari)
 
-$(ENV)/test/.ready: $(INPUTS)
-	$(call make_environment,$(ENV)/test,-c constraints.txt -e '.[$(TEST_EXTRAS)]')
+# With pip, which builds the wheel and installs it elsewhere.
+$(ENV)/test/.ready: $(INPUTS) | $(ENV)/uv/.ready
+	$(call make_environment,$(ENV)/test,-c constraints.txt -e '.[$(TEST_EXTRAS)]' pip)
 
-$(ENV)/oldest/.ready: $(INPUTS) constraints-oldest.txt
+$(ENV)/oldest/.ready: $(INPUTS) constraints-oldest.txt | $(ENV)/uv/.ready
 	$(call make_environment,$(ENV)/oldest,-c constraints-oldest.txt -e '.[dev]')
 
-$(ENV)/bridges/.ready: $(INPUTS)
+$(ENV)/bridges/.ready: $(INPUTS) | $(ENV)/uv/.ready
 	$(call make_environment,$(ENV)/bridges,-c constraints.txt -e '.[bridges]')
 	$(call add_streaming,$(ENV)/bridges)
 
-$(ENV)/ray/.ready: $(INPUTS)
+$(ENV)/ray/.ready: $(INPUTS) | $(ENV)/uv/.ready
 	$(call make_environment,$(ENV)/ray,-c constraints.txt -e '.[ray]' hypothesis pytest pytest-timeout)
 
-$(ENV)/bench/.ready: $(INPUTS)
+$(ENV)/bench/.ready: $(INPUTS) | $(ENV)/uv/.ready
 	$(call make_environment,$(ENV)/bench,-c constraints.txt -e '.[bench]')
 	$(call add_streaming,$(ENV)/bench)
 
-$(ENV)/fuzz/.ready: $(INPUTS)
+$(ENV)/fuzz/.ready: $(INPUTS) | $(ENV)/uv/.ready
 	$(call make_environment,$(ENV)/fuzz,-c constraints.txt -e '.[fuzz]')
 
 $(ENV)/newer-pythons/.ready: tests/packaging/newer_pythons
@@ -182,7 +196,7 @@ test-c: ports
 	ports/c/test.sh
 
 test-quick: $(ENV)/test/.ready ports
-	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES) --ignore=tests/convert
+	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES) --dist loadfile --ignore=tests/convert
 
 # What needs a server that must be built or installed first; `make test` has the other tests of stores.
 test-stores: $(ENV)/test/.ready $(if $(filter go,$(LANGUAGES)),$(ENV)/versitygw/$(notdir $(VERSITYGW))) \
@@ -192,9 +206,10 @@ test-stores: $(ENV)/test/.ready $(if $(filter go,$(LANGUAGES)),$(ENV)/versitygw/
 test-convert: $(ENV)/test/.ready
 	$(ENV)/test/bin/python -m pytest -n $(TEST_PROCESSES) tests/convert
 
+# The files whole, because some train a model that all of their tests look at.
 # Grain in its own process: it starts threads, and loaders that fork do not work after that.
 test-bridges: $(ENV)/bridges/.ready
-	$(ENV)/bridges/bin/python -m pytest -n $(TEST_PROCESSES) tests/bridges --ignore=tests/bridges/test_grain.py
+	$(ENV)/bridges/bin/python -m pytest -n $(TEST_PROCESSES) --dist loadfile tests/bridges --ignore=tests/bridges/test_grain.py
 	$(ENV)/bridges/bin/python -m pytest tests/bridges/test_grain.py tests/architecture -k "grain or lists_its_names"
 
 # In one process: all tests share one cluster.
@@ -210,7 +225,7 @@ test-pythons: $(ENV)/test/.ready $(ENV)/newer-pythons/.ready
 test-all: test-slow test-pythons test-all-languages test-bridges test-ray test-stores test-convert test-oldest test-differential test-fuzz test-wheel
 
 test-slow: $(ENV)/test/.ready ports
-	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --ignore=tests/convert
+	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --dist worksteal --ignore=tests/convert
 
 # Of the programs, only that of Python depends on what is installed here.
 test-oldest: $(ENV)/oldest/.ready ports
@@ -250,7 +265,7 @@ test-all-rust: ports
 	ports/rust/fuzz/run.sh 5
 
 test-all-c: ports
-	ports/c/test.sh all
+	ports/c/test.sh rest
 	ports/c/fuzz.sh 5
 
 # In two halves, each on one processor: checking types takes as long as everything else.
@@ -295,9 +310,9 @@ benchmarks/.typescript.md: ports/typescript/node_modules/.ready always
 	@cd ports/typescript && $(NPM) run --silent build && cd benchmarks && $(NPM) install --silent --no-save --no-audit --no-fund
 	@{ printf '\n## TypeScript\n\n'; cd ports/typescript/benchmarks && $(NPM) run --silent bench; } > $@
 
-# The same windows with Rust and with Python, which writes the episodes.
+# The same windows with Rust and with Python, which writes the episodes. With the zstd that users of the library get.
 benchmarks/.rust.md: $(ENV)/bench/.ready always
-	@cd ports/rust/benchmarks && $(CARGO) build --quiet --release --locked
+	@cd ports/rust/benchmarks && env -u ZSTD_SYS_USE_PKG_CONFIG $(CARGO) build --quiet --release --locked
 	@{ printf '\n## Rust\n\n%s\n\n' "$$(rustc --version)"; ports/rust/benchmarks/target/release/shard-benchmarks; \
 		$(ENV)/bench/bin/python -m benchmarks.ports_windows ports/rust/benchmarks/target/release/training; } > $@
 

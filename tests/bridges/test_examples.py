@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -17,6 +18,8 @@ from wshard import load_wshard
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "latent_world_model.py"
 COMMAND = [sys.executable, "-W", "error", str(EXAMPLE), "episodes"]
+# Its matrices are so small that threads would wait for one another, and for those of other tests.
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 AHEAD, HELD_OUT = 20, 8
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -45,7 +48,9 @@ class HeldOut(NamedTuple):
 
 
 def run(folder: Path) -> Run:
-    done = subprocess.run(COMMAND, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        COMMAND, cwd=folder, env=ONE_THREAD, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return Run(folder, done.stdout)
 
@@ -142,7 +147,9 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_happened(
     (tmp_path / "episodes").mkdir()
     for path in trained.paths:
         shutil.copy(path, tmp_path / "episodes")
-    with subprocess.Popen(COMMAND, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        COMMAND, cwd=tmp_path, env=ONE_THREAD, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("update 50:"):

@@ -92,7 +92,7 @@ class TestKilled:
     def test_a_kill_at_any_system_call_leaves_the_old_file_or_the_new(
         self, tmp_path: Path, layout: str, spool: int
     ) -> None:
-        """One child for every call that changes the disk, killed before, within and after it."""
+        """One child for every call that changes the disk, killed within and after it."""
         script = WRITE_ONE + dedent("""
             folder, layout, spool = sys.argv[1], sys.argv[2], int(sys.argv[3])
             path = os.path.join(folder, "a.shard")
@@ -112,8 +112,6 @@ class TestKilled:
                         nonlocal done
                         done += 1
                         if done == fatal:
-                            if when == "before":
-                                die()
                             if when == "within" and name == "writev":
                                 os.write(args[0], args[1][0][: len(args[1][0]) // 2])
                             elif when == "after":
@@ -127,7 +125,7 @@ class TestKilled:
                 os._exit(0)
 
             kills = {1: 0, 2: 0}
-            for when in ("before", "within", "after"):
+            for when in ("within", "after"):
                 fatal = 1
                 while True:
                     pid = os.fork()
@@ -152,60 +150,6 @@ class TestKilled:
         with_old, with_new = map(int, check_python(script, tmp_path, layout, spool).split())
         assert with_old > 10
         assert with_new >= 2, "after the rename the new file must be there"
-
-    @pytest.mark.parametrize("existing", [False, True], ids=["new", "replacing"])
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    def test_a_kill_from_outside_leaves_a_whole_file_or_none(
-        self, tmp_path: Path, layout: str, existing: bool
-    ) -> None:
-        """Eight children, each killed at another seeded point of an endless run of files."""
-        path = tmp_path / "a.shard"
-        script = WRITE_ONE + dedent("""
-            import random
-            path, layout, existing = sys.argv[1], sys.argv[2], sys.argv[3] == "True"
-            choose = random.Random(" ".join(sys.argv[2:]))
-            writev, fsync, replace = os.writev, os.fsync, os.replace
-
-            def child(progress):
-                # A byte for every system call that writes, so that the parent knows how far we are.
-                def report(call):
-                    def reporting(*args):
-                        os.write(progress, b".")
-                        return call(*args)
-                    return reporting
-                os.writev, os.fsync, os.replace = report(writev), report(fsync), report(replace)
-                for seed in range(1_000_000):
-                    write(path, layout, seed)
-
-            states = []
-            for _ in range(8):
-                if os.path.exists(path):
-                    os.unlink(path)
-                if existing:
-                    write(path, layout, -1)
-                progress, told = os.pipe()
-                pid = os.fork()
-                if pid == 0:
-                    os.close(progress)
-                    child(told)
-                os.close(told)
-                for _ in range(choose.randrange(1, 60)):
-                    assert os.read(progress, 1) == b"."
-                os.kill(pid, signal.SIGKILL)
-                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-                os.close(progress)
-                if os.path.exists(path):
-                    states.append(check(path, range(-1 if existing else 0, 1_000_000)))
-                else:
-                    assert not existing
-                    states.append(None)
-                for name in os.listdir(os.path.dirname(path)):
-                    assert name == "a.shard" or name.endswith(".partial"), name
-            print(len(states), sum(state not in (None, -1) for state in states))
-        """)
-        kills, finished = map(int, check_python(script, path, layout, existing).split())
-        assert kills == 8
-        assert finished > 0, "at least one child must have finished a file before"
 
     def test_what_a_killed_writer_left_does_not_disturb_the_next(self, tmp_path: Path) -> None:
         script = WRITE_ONE + dedent("""

@@ -104,6 +104,7 @@ def reading() -> None:
     with ShardReader("a.shard", limits=Limits(max_entries=5), threads=2, check=False) as reader:
         assert_type(reader, ShardReader)
         assert_type(reader.names(), list[str])
+        assert_type(reader.names(), list[bytes])  # type: ignore[assert-type]
         assert_type(reader.prefix("a"), list[str])
         assert_type("a" in reader, bool)
         assert_type(len(reader), int)

@@ -17,7 +17,7 @@ from shard_format.errors import (
     ShardError,
     UnsafePath,
 )
-from tests.shard_format.faults import LOOKS, REFUSED, Child, killed_at
+from tests.shard_format.faults import LOOKS, REFUSED, Child
 from tests.shard_format.support import listing
 from tests.wshard.support import bits, facts_of, full_episode, noise_array, ramp, save
 from wshard import Episode, add_lane, load_wshard
@@ -290,25 +290,6 @@ class TestReplacing:
             self.write(tmp_path, value)
             assert (self.value(tmp_path), len(listing(tmp_path))) == (value, len(first))
         assert listing(tmp_path) == first, "names that became free are used again"
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("chunk_size", [2, 3])
-    def test_a_kill_at_any_call_leaves_all_of_the_old_one_or_of_the_new_one(
-        self, tmp_path: Path, chunk_size: int
-    ) -> None:
-        found, call, is_killed = [], 0, True
-        while is_killed:
-            folder = tmp_path / str(call)
-            self.write(folder, 1)
-            is_killed = killed_at(call, lambda folder=folder: self.write(folder, 2, chunk_size))  # type: ignore[misc]
-            found.append(self.value(folder))
-            self.write(folder, 3, chunk_size)
-            assert self.value(folder) == 3
-            left = [name for name in listing(folder) if not name.startswith(".")]
-            assert len(left) == 6 // chunk_size + 1, call
-            call += 1
-        assert found == sorted(found)
-        assert set(found) == {1, 2}
 
     @pytest.mark.slow
     def test_two_processes_at_once_leave_one_episode(self, tmp_path: Path) -> None:

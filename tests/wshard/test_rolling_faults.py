@@ -147,51 +147,6 @@ class TestKilled:
         assert calls > 60
         assert {4, 6, 8, 9} <= set(came_back)
 
-    SCRIPT = CHILDREN + dedent("""
-        choose = random.Random(sys.argv[2])
-        LENGTH = 60
-
-        def child(pipe):
-            options = {"flush_steps": choose.choice((1, 3, 8, 50))}
-            options |= choose.choice(({"max_steps_per_file": 7}, {"max_bytes_per_file": 4000}))
-            writer = recorder(path, **options)
-            at = 0
-            while at < LENGTH:
-                more = min(LENGTH, at + choose.randrange(1, 12))
-                record(writer, at, more)
-                at = more
-                if choose.random() < 0.7:
-                    writer.flush()
-                    write(pipe, struct.pack("<II", at, 0))
-            writer.end_episode()
-            write(pipe, struct.pack("<II", LENGTH, 1))
-            os._exit(0)
-
-        steps = 0
-        for number in range(int(sys.argv[3])):
-            pipe, said = os.pipe()
-            pid = os.fork()
-            if pid == 0:
-                os.close(pipe)
-                choose.seed(number)
-                child(said)
-            os.close(said)
-            first = b""
-            for _ in range(choose.randrange(1, 8)):
-                first = os.read(pipe, 8) or first
-            for _ in range(choose.randrange(200_000)):
-                pass
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            flushed, finished = max(struct.unpack("<II", first), told(pipe))
-            steps += check(flushed, finished)
-        print(steps)
-    """)
-
-    @pytest.mark.slow
-    def test_at_100_random_moments_all_flushed_steps_come_back(self, path: Path) -> None:
-        assert int(check_python(self.SCRIPT, path, "one", 100)) > 0
-
 
 class TestFullDisk:
     """Wherever it fills up."""
