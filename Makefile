@@ -30,9 +30,9 @@ export ZSTD_SYS_USE_PKG_CONFIG := 1
 endif
 
 ENV := .env
-UV := $(ENV)/uv/bin/uv --quiet --no-python-downloads
-# uv does not read pip's settings.
-export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+# From the index that pip uses: uv does not read pip's settings.
+UV := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(ENV)/uv/bin/python -m pip config get global.index-url 2> /dev/null)}}" \
+	$(ENV)/uv/bin/uv --quiet --no-python-downloads
 INPUTS := pyproject.toml constraints.txt
 # Variables, because a comma would end an argument of `call`.
 DEMO_EXTRAS := gym,hdf5,plot
