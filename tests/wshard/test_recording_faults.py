@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # The start of scripts in which children record and are killed.
 CHILDREN = """
-import os, signal, struct, sys
+import os, random, signal, struct, sys
 from pathlib import Path
 from shard_format.errors import ShardError
 from tests.wshard.recording_support import check_file, record, recorder
@@ -76,6 +76,52 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.slow
 class TestKilled:
     """kill -9."""
+
+    SCRIPT = CHILDREN + dedent("""
+        choose = random.Random(sys.argv[2])
+        LENGTH = 60
+
+        def child(pipe):
+            for episode in range(1_000_000):
+                writer = recorder(path, overwrite=True, flush_steps=choose.choice((1, 3, 8, 50)))
+                at = 0
+                while at < LENGTH:
+                    more = min(LENGTH, at + choose.randrange(1, 12))
+                    record(writer, at, more)
+                    at = more
+                    if choose.random() < 0.7:
+                        writer.flush()
+                        write(pipe, struct.pack("<II", at, episode))
+                write(pipe, struct.pack("<II", 0, episode))
+                writer.end_episode()
+                write(pipe, struct.pack("<II", 0, episode + 1))
+
+        steps = 0
+        for number in range(int(sys.argv[3])):
+            path.unlink(missing_ok=True)
+            pipe, said = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(pipe)
+                choose.seed(number)
+                child(said)
+            os.close(said)
+            first = b""
+            for _ in range(choose.randrange(1, 40)):
+                first = os.read(pipe, 8)
+            for _ in range(choose.randrange(20_000)):
+                pass
+            os.kill(pid, signal.SIGKILL)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+            flushed, finished = max(struct.unpack("<II", first)[::-1], told(pipe)[::-1])[::-1]
+            os.close(pipe)
+            steps += check(flushed, finished, LENGTH)
+        print(steps)
+    """)
+
+    @pytest.mark.slow
+    def test_at_40_random_moments_all_flushed_steps_come_back(self, path: Path) -> None:
+        assert int(check_python(self.SCRIPT, path, "one", 40)) > 0
 
     @pytest.mark.parametrize(
         ("when", "before"),
