@@ -158,7 +158,7 @@ class Meta:
             rows = [row for path in paths for row in self._table(path).rows(["tasks"])]
         else:
             rows = [entry.fields for entry in self.entries]
-        told = [row.get("tasks") for row in rows]
+        told: list[Any] = [row.get("tasks") for row in rows]
         if not all(isinstance(texts, list) for texts in told):
             return []  # the dataset does not say it
         used = {text for texts in told for text in texts if isinstance(text, str)}

@@ -143,8 +143,8 @@ class LeRobotReader(DatasetReader):
             notes.dropped(name, "it is about the dataset, and episodes do not have it")
         if self._meta.unused_tasks:
             told = ", ".join(map(repr, self._meta.unused_tasks[:_MOST_TOLD]))
-            more = len(self._meta.unused_tasks) - _MOST_TOLD
-            told += f" and {more} more" if more > 0 else ""
+            rest = len(self._meta.unused_tasks) - _MOST_TOLD
+            told += f" and {rest} more" if rest > 0 else ""
             notes.dropped("tasks", f"no episode has the tasks {told}")
         split = split_of(self._info.fields.get("splits"), entry.number)
         if split:

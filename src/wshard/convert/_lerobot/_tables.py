@@ -226,9 +226,10 @@ class DataFile:
                     continue
                 found[name] = kept.arrays[name][start - kept.first : stop - kept.first]
         rest = {name: shape for name, shape in shapes.items() if name not in found}
-        table = self.read(list(rest), start, stop) if rest else None
-        for name, shape in rest.items():
-            found[name] = as_array(table.column(name), shape, self.path, name)
+        if rest:
+            table = self.read(list(rest), start, stop)
+            for name, shape in rest.items():
+                found[name] = as_array(table.column(name), shape, self.path, name)
         return found
 
     def _part(self, group: int, columns: Sequence[str], low: int, high: int, rows: int) -> Any:  # noqa: ANN401 - a pyarrow.Table
