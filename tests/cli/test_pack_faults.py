@@ -410,10 +410,10 @@ def test_force_keeps_the_old_set_if_a_merge_finds_damage(
     assert shards_in(tmp_path) == old_set
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_force_keeps_the_old_set_if_it_is_interrupted_or_killed(
-    number: signal.Signals, texts: Path, tmp_path: Path, pack: Run, old_set: dict[str, bytes]
+def test_force_keeps_the_old_set_if_it_is_interrupted(
+    texts: Path, tmp_path: Path, pack: Run, old_set: dict[str, bytes]
 ) -> None:
+    """`tests/faults` kills what replaces a set at every call."""
     pattern = str(tmp_path / "set-%02d.shardpack")
     process = subprocess.Popen(
         [
@@ -425,7 +425,7 @@ def test_force_keeps_the_old_set_if_it_is_interrupted_or_killed(
     )
     while not any(tmp_path.glob(".*")):
         assert process.poll() is None
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     process.communicate()
     assert process.returncode != 0
     assert shards_in(tmp_path) == old_set
