@@ -118,10 +118,10 @@ fn decode(folder: &Path) {
     let zstd = EntryOptions { codec: Some(Codec::Zstd), ..EntryOptions::default() };
     write(&path, 64, std::iter::once(("a".to_owned(), content.clone())), &zstd);
     let reader = ShardReader::open(&path).unwrap();
+    let in_memory = ShardReader::from_bytes(std::fs::read(&path).unwrap()).unwrap();
     let stored = reader.read_stored("a").unwrap();
     let mut decoder = zstd_safe::DCtx::create();
-    let mut bare = vec![0u8; content.len()];
-    let mut ours = vec![0u8; content.len()];
+    let [mut bare, mut ours, mut also_ours] = [(); 3].map(|()| vec![0u8; content.len()]);
     compare(
         "Decode an entry of 1 MiB, one zstd frame",
         400,
@@ -131,6 +131,12 @@ fn decode(folder: &Path) {
                 "shard, read_into, with checksum",
                 Box::new(|| {
                     reader.read_into("a", black_box(&mut ours)).unwrap();
+                }),
+            ),
+            (
+                "shard, read_into, with checksum, file in memory",
+                Box::new(|| {
+                    in_memory.read_into("a", black_box(&mut also_ours)).unwrap();
                 }),
             ),
             (
@@ -146,7 +152,7 @@ fn decode(folder: &Path) {
                 }),
             ),
             (
-                "libzstd",
+                "libzstd, the same frame in memory",
                 Box::new(|| {
                     decoder.decompress(black_box(&mut bare[..]), &stored).unwrap();
                 }),
