@@ -503,7 +503,7 @@ class ShardPackReader:
 
 
 def lie_close(count: int, size: int, length: int) -> bool:
-    """Whether to fetch so many records, of this total size, as one range of this length."""
+    """Whether one request for a range of `length` bytes is the best way to fetch `count` records of `size` bytes in it."""
     return length <= min(_LARGEST_FETCH, size + count * _UNUSED)
 
 
