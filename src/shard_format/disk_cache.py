@@ -279,7 +279,7 @@ class CachedSource:
             version = _version_of(remote) if self._identity.url else self._identity.version
             if (version, remote.size()) != self._identity[1:]:
                 raise self._changed()
-        if can_read_ranges(remote) and len(ranges) > 1:
+        if can_read_ranges(remote):
             return remote.read_ranges(ranges)
         return [remote.read_at(offset, length) for offset, length in ranges]
 
