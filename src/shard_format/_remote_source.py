@@ -215,8 +215,9 @@ class RemoteSource(ABC):
             ]
         )
         for_each(plan, fetch, min(CONNECTIONS, len(plan)))
-        if len(opened[1]) > OPEN_BYTES:
-            # Opening has brought more for someone who reads it at once. That has happened, or will not.
+        known, asked = len(opened[1]), sum(length for _, length in ranges)
+        if known > OPEN_BYTES and asked > max(OPEN_BYTES, known // 2):
+            # Opening has brought all of the file, for someone who reads it once: here.
             self._opened = (0, b"")
         return results
 

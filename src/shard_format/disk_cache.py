@@ -7,7 +7,7 @@ fetched yet, and behind them a table with the checksum of each block that is the
 checksum afterwards, and every reader compares the two before it uses the block. So a process that is killed leaves
 nothing that is wrong, and processes need not know of each other. The folder is one LRU by the times of its files.
 
-Of a small file whose SHA-256 is known, that is the version: nobody asks the server for it.
+If the SHA-256 of a small file is known, it serves as the version, and the server is not asked for one.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class KnownContent(NamedTuple):
     sha256: str
 
 
-class _Identity(NamedTuple):
-    """What tells a file in the cache from any other, and where its parts are."""
+class _FileVersion(NamedTuple):
+    """One version of a file, and where its parts are in the cache."""
 
     url: str
     """Empty if the version is the SHA-256 of the content."""
@@ -114,7 +114,7 @@ class DiskCache:
         self.is_off = not hasattr(os, "pwrite")
         """Whether writing is not possible."""
         # Of each URL that was opened before.
-        self._versions: dict[str, _Identity] = {}
+        self._versions: dict[str, _FileVersion] = {}
         # Bytes in the folder when it was listed last, plus those that were added here; and only the latter.
         self._total, self._added = 0, most or 0
         try:
@@ -146,7 +146,7 @@ class DiskCache:
             stated = _version_of(remote)
             if stated is None:
                 return remote
-            identity = self._versions[url] = _Identity(url, stated, remote.size())
+            identity = self._versions[url] = _FileVersion(url, stated, remote.size())
         try:
             source = CachedSource(self, url, identity, open_remote, pickled)
         except OSError as error:
@@ -166,12 +166,12 @@ class DiskCache:
         except OSError:
             return False
 
-    def _identity(self, url: str, known: KnownContent | None) -> _Identity | None:
+    def _identity(self, url: str, known: KnownContent | None) -> _FileVersion | None:
         if known is not None and known.size <= _WHOLE:
-            return _Identity("", known.sha256, known.size)
+            return _FileVersion("", known.sha256, known.size)
         return self._versions.get(url)
 
-    def path(self, identity: _Identity) -> str:
+    def path(self, identity: _FileVersion) -> str:
         """Where a file with this identity is."""
         facts = json.dumps([_FORMAT, *identity, BLOCK])
         key = hashlib.blake2b(facts.encode(), digest_size=16).hexdigest()
@@ -234,7 +234,7 @@ class CachedSource:
         self,
         cache: DiskCache,
         url: str,
-        identity: _Identity,
+        identity: _FileVersion,
         open_remote: Callable[[], ByteSource],
         pickled: tuple[Any, ...],
     ) -> None:
@@ -279,7 +279,7 @@ class CachedSource:
             version = _version_of(remote) if self._identity.url else self._identity.version
             if (version, remote.size()) != self._identity[1:]:
                 raise self._changed()
-        if can_read_ranges(remote) and len(ranges) > 1:
+        if can_read_ranges(remote):
             return remote.read_ranges(ranges)
         return [remote.read_at(offset, length) for offset, length in ranges]
 

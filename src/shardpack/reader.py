@@ -66,9 +66,6 @@ _SMALL_RECORD: Final = 1 << 20
 # Many remote records are fetched with one request of up to 16 MiB if at most this much lies between two, on average.
 _LARGEST_FETCH: Final = 1 << 24
 _UNUSED: Final = 1 << 17
-# What lies between two reads is fetched with them if it is not more. So records up to this size come whole, whatever is
-# read of them.
-_GAP: Final = 1 << 16
 # Remote records whose heads are fetched together.
 _HEADS_AT_ONCE: Final = 4096
 
@@ -366,8 +363,8 @@ class ShardPackReader:
 
         Args:
             numbers: of the records.
-            whole: whether to fetch records of a remote shard as a whole if they are small (up to 1 MiB; if False, up to
-                64 KiB); of others only the head is fetched.
+            whole: whether to fetch records of a remote shard as a whole if they are small (up to 1 MiB); of
+                others only the head is fetched.
             read_ahead: returns the entries of a record that you will read, so that those of a remote shard are
                 fetched together, with a second round of requests.
         """
@@ -439,16 +436,13 @@ class ShardPackReader:
         source = self._shard.source
         if self._shard.is_here() or source is None or not can_read_ranges(source):
             return [open_record(self._shard, start, end - start) for start, end in spans]
-        largest = _SMALL_RECORD if whole else _GAP
-        pieces = _read_together(
-            source,
-            [
-                (start, end - start)
-                if end - start <= largest
-                else (start, min(end - start, FIRST_READ))
-                for start, end in spans
-            ],
-        )
+        ranges = [
+            (start, end - start)
+            if whole and end - start <= _SMALL_RECORD
+            else (start, min(end - start, FIRST_READ))
+            for start, end in spans
+        ]
+        pieces = _read_together(source, ranges) if whole else source.read_ranges(ranges)
         shard = self._shard
         assert shard.source is not None  # the same object
         records: list[Record] = []
@@ -576,7 +570,7 @@ class _Watched:
 
 
 def lie_close(count: int, size: int, length: int) -> bool:
-    """Whether to fetch so many records, of this total size, as one range of this length."""
+    """Whether one request for a range of `length` bytes is the best way to fetch `count` records of `size` bytes in it."""
     return length <= min(_LARGEST_FETCH, size + count * _UNUSED)
 
 
