@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from shard_format.canonical_json import canonical
 from shard_format.errors import (
@@ -17,7 +18,6 @@ from shard_format.errors import (
     MissingFile,
     ReferenceMismatch,
     ShardError,
-    ShardIOError,
     UnsafePath,
     shorten,
 )
@@ -28,23 +28,27 @@ from shard_format.identity import (
     schema_manifest,
     stored_identity,
 )
+from shard_format.opening import open_source
 from shard_format.reader import ShardReader
 from shard_format.registry import ContentType, Role
-from shard_format.safe_paths import too_long
-from shard_format.sources import open_regular
+from shard_format.safe_paths import too_long, unsafe_form
+from shard_format.sequential import SequentialSource
+from shard_format.sources import is_url
 from shard_format.verify import PROFILE_CHECKS, as_profile_error
 from shard_format.writer import ShardWriter, WriterOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from shard_format.sources import SourceLike
+    from shard_format.sources import ByteSource, SourceLike
 
 __all__ = ["MANIFEST_ENTRY", "FileReference", "Manifest"]
 
 _HEX_DIGEST = re.compile(r"[0-9a-f]{64}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _HASH_BYTES = 1 << 20
+# What stands in a URL as it is.
+_PLAIN = "/ !$&'()*+,;=:@[]{}~"
 # The fields of a row that have a meaning: what each must be, and whether it is. The values may come from a file.
 _KNOWN_KEYS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "uri": (
@@ -110,7 +114,8 @@ class FileReference:
             end_key: last key that the file holds.
             extra: any other fields.
         """
-        digest, size = _hash_file(os.fspath(path))
+        with closing(open_source(path)) as source:
+            digest, size = _hash(source), source.size()
         uri = os.path.relpath(path, relative_to).replace(os.sep, "/")
         return cls(uri, digest, size, start_key, end_key, extra)
 
@@ -129,7 +134,7 @@ class Manifest:
     fields: Mapping[str, Any] = field(default_factory=dict)
     """All other fields of the object; they are kept."""
     folder: str | None = None
-    """Where references are resolved; None for a manifest that is not a local file."""
+    """Where references are resolved: a path or a URL; None for a manifest that was read from neither."""
     list_key: str = "files"
     """The key of the list: `files`, or `chunks` in WShard chunk manifests."""
 
@@ -162,9 +167,7 @@ class Manifest:
             if identity is not None:
                 check_manifest(source, identity)
             fields = _manifest_fields(source)
-            path = source.name
-            folder = os.path.dirname(os.path.abspath(path)) if os.path.exists(path) else None
-            return cls._from_fields(fields, folder)
+            return cls._from_fields(fields, _folder_of(source.name))
         except ShardError as error:
             raise error.located(path=source.name) from None
 
@@ -214,11 +217,11 @@ class Manifest:
     # --- the files behind it
 
     def resolve(self, reference: FileReference, *, allow_outside: bool = False) -> str:
-        """The path of a referenced file.
+        """The path of a referenced file, or its URL if the manifest was read from one.
 
         Args:
             reference: one of `files`.
-            allow_outside: True follows absolute paths and paths that leave the manifest's folder.
+            allow_outside: True follows absolute paths and paths that leave the manifest's folder; not at a URL.
 
         Raises:
             UnsafePath: the path leaves the folder, also through a symbolic link.
@@ -230,8 +233,12 @@ class Manifest:
             raise _unsafe(uri, reason, self.folder)
         if self.folder is None:
             raise InvalidArgument(
-                f"cannot resolve {uri!r}: the manifest was not read from a local file"
+                f"cannot resolve {uri!r}: the manifest was not read from a file or a URL"
             )
+        if is_url(self.folder):
+            if (reason := unsafe_form(uri)) is not None:
+                raise _unsafe(uri, reason, self.folder)
+            return f"{self.folder}/{quote(uri, safe=_PLAIN)}"
         joined = os.path.join(self.folder, uri)
         if allow_outside:
             return os.path.normpath(joined)
@@ -282,23 +289,22 @@ class Manifest:
             MissingFile, ReferenceMismatch: it is not there, or not the same.
         """
         try:
-            status = os.stat(path)
+            source = open_source(path)
+        except (InvalidArgument, IsADirectoryError):
+            raise ReferenceMismatch(
+                "what the manifest names is not a regular file", path=path, rule="S-MAN-5"
+            ) from None
         except FileNotFoundError:
             raise MissingFile(
                 "a file that the manifest names is missing", path=path, rule="S-MAN-5"
             ) from None
-        except OSError as error:
-            raise ShardIOError.wrap(error, "cannot read", path) from error
-        if not stat.S_ISREG(status.st_mode):  # a pipe could make us wait forever
-            raise ReferenceMismatch(
-                "what the manifest names is not a regular file", path=path, rule="S-MAN-5"
-            )
         expected: object
         found: object
-        what, expected, found = "size", reference.size, status.st_size
-        # A file of the wrong size need not be read to know that it is wrong.
-        if reference.sha256 is not None and expected in (None, found):
-            what, expected, found = "SHA-256", reference.sha256, _hash_file(path)[0]
+        with closing(source):
+            what, expected, found = "size", reference.size, source.size()
+            # A file of the wrong size need not be read to know that it is wrong.
+            if reference.sha256 is not None and expected in (None, found):
+                what, expected, found = "SHA-256", reference.sha256, _hash(source)
         if expected not in (None, found):
             raise ReferenceMismatch(
                 f"the {what} is not what the manifest says",
@@ -348,18 +354,24 @@ def _unsafe(uri: str, why: str, folder: str | None) -> UnsafePath:
     )
 
 
-def _hash_file(path: str) -> tuple[str, int]:
+def _hash(source: ByteSource) -> str:
+    """The SHA-256 of all bytes of a source."""
     digest = hashlib.sha256()
-    size = 0
-    descriptor, _ = open_regular(path)
+    forward = SequentialSource(source)
     try:
-        with os.fdopen(descriptor, "rb", buffering=0) as file:
-            while piece := file.read(_HASH_BYTES):
-                digest.update(piece)
-                size += len(piece)
-    except OSError as error:
-        raise ShardIOError.wrap(error, "cannot read", path) from error
-    return digest.hexdigest(), size
+        size = source.size()
+        for at in range(0, size, _HASH_BYTES):
+            digest.update(forward.read_at(at, min(_HASH_BYTES, size - at)))
+    finally:
+        forward.release()
+    return digest.hexdigest()
+
+
+def _folder_of(name: str) -> str | None:
+    """The folder of a file, or of a URL that can be continued."""
+    if is_url(name):
+        return None if "?" in name else name.rpartition("/")[0]
+    return os.path.dirname(os.path.abspath(name)) if os.path.exists(name) else None
 
 
 def _check_profile(reader: ShardReader) -> None:

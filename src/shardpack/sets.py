@@ -177,7 +177,7 @@ def parts_folder(output: str) -> str:
 
 
 def is_parts_folder(folder: str) -> bool:
-    """Whether a folder has parts of a set, which nobody reads before they are committed."""
+    """Whether a folder has parts of a set; readers see them only after `commit`."""
     return folder.rstrip("/").endswith(_PARTS_SUFFIX)
 
 

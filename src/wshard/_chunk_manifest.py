@@ -18,6 +18,7 @@ from shard_format.errors import (
     UnsafePath,
 )
 from shard_format.opening import sharing_files
+from shard_format.sources import is_url
 from wshard._episode import Origin
 from wshard._joining import join
 from wshard._metadata import LARGEST
@@ -345,19 +346,32 @@ def open_chunk(
 ) -> ShardReader:
     """A chunk's file, after a look at its size (W-CHK-7)."""
     path = manifest.files.resolve(reference)
+    options: dict[str, Any] = (
+        {} if like is None else {"limits": like.limits, "threads": like.threads}
+    )
     try:
-        size = os.stat(path).st_size
+        size = None if is_url(path) else os.stat(path).st_size
+        _check_size(reference, path, size)
+        reader = ShardReader(path, **options)
     except FileNotFoundError:
         raise MissingFile(
             f"chunk {reference.extra['chunk_index']} is missing", path=path, rule="W-CHK-7"
         ) from None
+    except ShardError:
+        raise
     except OSError as error:  # such as a name that no file can have
         raise ShardIOError.wrap(error, "cannot read", path) from error
-    if reference.size is not None and reference.size != size:
+    try:
+        _check_size(reference, path, reader.source.size())
+    except BaseException:
+        reader.close()
+        raise
+    return reader
+
+
+def _check_size(reference: FileReference, path: str, size: int | None) -> None:
+    if None not in (reference.size, size) and reference.size != size:
         raise _another_file(reference, path, f"{reference.size} bytes", f"{size} bytes")
-    if like is None:
-        return ShardReader(path)
-    return ShardReader(path, limits=like.limits, threads=like.threads)
 
 
 def open_chunked(reader: ShardReader) -> Episode:

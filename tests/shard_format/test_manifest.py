@@ -259,7 +259,7 @@ class TestResolving:
     def test_a_manifest_without_a_folder_resolves_nothing(self) -> None:
         manifest = Manifest.read(manifest_file(b'{"files":[{"uri":"x"}]}'))
         assert manifest.folder is None
-        with pytest.raises(InvalidArgument, match="not read from a local file"):
+        with pytest.raises(InvalidArgument, match="not read from a file or a URL"):
             manifest.resolve(manifest.files[0])
 
 

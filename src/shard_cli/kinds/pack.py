@@ -444,7 +444,7 @@ def compare(args: argparse.Namespace, progress: Progress) -> Iterator[tuple[Iter
 
 
 def _twins(a: Dataset, b: Dataset) -> NDArray[np.int64] | None:
-    """For each record of A the number of the one in B with the same hash of the key, -1 if there is none.
+    """For each record of A the number of the record of B whose key has the same hash, or -1.
 
     None if these numbers do not ascend, or if two records of a pack have the same hash.
     """

@@ -1,0 +1,84 @@
+"""Manifests at URLs: their files are beside them, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from shard_cli.exits import Exit
+from shard_cli.main import main
+from shard_format import ShardWriter
+from shard_format.errors import MissingFile, ReferenceMismatch, UnsafePath
+from tests.stores.counting import RangeServer, range_server
+from wshard import Episode, load_wshard
+from wshard.chunked import ChunkedEpisodeReader, ChunkedEpisodeWriter, validate_chunk_continuity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def server() -> Iterator[RangeServer]:
+    with range_server() as server:
+        yield server
+
+
+@pytest.fixture
+def manifest(server: RangeServer, tmp_path: Path) -> str:
+    """The URL of an episode in three chunks."""
+    episode = Episode(id="run", length=30)
+    episode.observations["state"] = np.arange(60, dtype="f4").reshape(30, 2)
+    with ChunkedEpisodeWriter(tmp_path, "run", 10, fsync=False) as writer:
+        writer.write_episode(episode)
+    urls = {
+        path.name: server.put(f"a%20b/{path.name}", path.read_bytes())
+        for path in tmp_path.iterdir()
+    }
+    return next(url for name, url in urls.items() if "manifest" in name)
+
+
+def test_an_episode_in_chunks_is_read_and_checked(server: RangeServer, manifest: str) -> None:
+    with load_wshard(manifest) as episode:
+        assert server.counter.taken().requests == 4
+        np.testing.assert_array_equal(
+            episode.observations["state"].data, np.arange(60, dtype="f4").reshape(30, 2)
+        )
+    validate_chunk_continuity(manifest)
+    chunk = ChunkedEpisodeReader(manifest).load_chunk(1)
+    assert chunk.observations["state"].data[0, 0] == 20
+    assert main(["verify", manifest]) == Exit.OK
+
+
+@pytest.mark.parametrize("change", ["missing", "shorter", "other"])
+def test_a_chunk_that_is_not_the_one_that_was_written_is_named(
+    server: RangeServer, manifest: str, change: str
+) -> None:
+    name = next(name for name in sorted(server.files) if "manifest" not in name)
+    content = server.files.pop(name)
+    if change != "missing":
+        cut = content[:-1] if change == "shorter" else content[:-1] + bytes([content[-1] ^ 1])
+        server.files[name] = cut
+    with pytest.raises(MissingFile if change == "missing" else ReferenceMismatch) as caught:
+        validate_chunk_continuity(manifest)
+    assert caught.value.path is not None
+    assert main(["verify", manifest]) == Exit.FINDING
+
+
+@pytest.mark.parametrize("uri", ["../x.shard", "/x.shard", "http://127.0.0.1:1/x", "a\\b"])
+def test_a_manifest_leads_nowhere_else(server: RangeServer, tmp_path: Path, uri: str) -> None:
+    path = tmp_path / "m.shard"
+    with ShardWriter(path, role="manifest", fsync=False) as writer:
+        writer.write_entry(
+            "meta/manifest", b'{"files":[{"uri":"%s"}]}' % uri.replace("\\", "\\\\").encode()
+        )
+    url = server.put("in/m.shard", path.read_bytes())
+    server.counter.taken()
+    assert main(["verify", url, "--allow-outside"]) == Exit.FINDING
+    assert all("m.shard" in asked for asked in server.counter.asked)
+    from shard_format import Manifest
+
+    with pytest.raises(UnsafePath):
+        Manifest.read(url).verify()
