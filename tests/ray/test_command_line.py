@@ -55,6 +55,15 @@ def test_the_doctor_says_the_same(episodes: Path) -> None:
     assert run(WSHARD, "doctor", episodes, *RAY) == run(WSHARD, "doctor", episodes, "--jobs", "1")
 
 
+def test_a_folder_is_inspected_to_the_same_lines(episodes: Path) -> None:
+    for question in ((), ("--where", "length > 2", "--columns", "id,length,return")):
+        found = [
+            run(WSHARD, "inspect", episodes, *question, *engine)
+            for engine in (RAY, ("--jobs", "1"))
+        ]
+        assert found[0] == found[1]
+
+
 def test_packs_are_the_same_shards(
     episodes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

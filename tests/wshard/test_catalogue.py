@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from shard_format.errors import BadMagic, InvalidArgument
+from shard_format.executors import LocalExecutor
 from shard_train import EpisodeDataset, compute_stats
 from shard_train.packed_episodes import open_episode_pack, pack_episodes
 from tests.cli.conftest import flip_in
@@ -85,6 +86,24 @@ class TestFind:
             assert (episode.id, episode.length) == ("ep_2", 30)
         with pytest.raises(IndexError):
             table.open(2)
+
+    def test_other_processes_find_the_same_and_name_what_they_cannot_read(self, runs: Path) -> None:
+        broken = runs / "day_0" / "broken.wshard"
+        broken.write_bytes(b"SHRD" + bytes(100))
+        failed: list[tuple[str, str]] = []
+        tables = [
+            find(
+                runs,
+                index=False,
+                executor=executor,
+                on_error=lambda path, error: failed.append((path, str(error))),
+            ).to_dict()
+            for executor in (None, LocalExecutor(2))
+        ]
+        assert tables[0] == tables[1]
+        assert len(tables[0]["id"]) == 4
+        assert failed[0] == failed[1]
+        assert failed[0][0] == str(broken)
 
     def test_numbers_of_any_size_are_compared_or_refused(self, runs: Path) -> None:
         digits = "9" * 400

@@ -49,7 +49,7 @@ def _inspect(args: argparse.Namespace, console: Console) -> Exit:
     if any((args.where, args.columns, args.sort, args.limit)):
         return _inspect_table(args, console)
     from shard_cli.episode_options import find, report_recordings
-    from shard_cli.jobs import in_order, threads_in_each
+    from shard_cli.jobs import executor_of, in_order, is_elsewhere, threads_in_each
     from shard_cli.kinds import episode
     from shard_format.errors import ShardError
 
@@ -60,7 +60,9 @@ def _inspect(args: argparse.Namespace, console: Console) -> Exit:
     results: list[dict[str, Any]] = []
     listed: list[dict[str, Any]] = []
     shown = 0
-    for target, facts in zip(targets, in_order(targets, work, args.jobs, console), strict=True):
+    executor = executor_of(args) if is_elsewhere(args) else None
+    found = in_order(targets, work, args.jobs, console, executor=executor)
+    for target, facts in zip(targets, found, strict=True):
         if isinstance(facts, ShardError):
             codes.append(note_failure(facts, target.path, results, console))
             continue
@@ -87,6 +89,7 @@ def _inspect(args: argparse.Namespace, console: Console) -> Exit:
 def _inspect_table(args: argparse.Namespace, console: Console) -> Exit:
     """Shows what is known about many episodes as one table, without opening those that the index knows."""
     from shard_cli.episode_options import report_recordings
+    from shard_cli.jobs import executor_of, is_elsewhere
     from shard_format.errors import InvalidArgument
     from shard_train.packed_episodes import open_episode_pack
     from wshard.catalogue import FIELDS, CatalogueOpener, field_of, parse_where, select
@@ -103,7 +106,13 @@ def _inspect_table(args: argparse.Namespace, console: Console) -> Exit:
             f"{given} is about the lanes of episodes, which a table does not show"
         )
     keeps = None if args.where is None else parse_where(args.where)
-    opener = CatalogueOpener(True, note, open_pack=open_episode_pack, saves=False)
+    opener = CatalogueOpener(
+        True,
+        note,
+        open_pack=open_episode_pack,
+        saves=False,
+        executor=executor_of(args) if is_elsewhere(args) else None,
+    )
     found = select(opener.open(args.files[0] if len(args.files) == 1 else args.files), None, keeps)
     episodes = [_as_typed(found.facts_of(row), args.files) for row in range(len(found.rows))]
     _check_names([*args.columns, *([args.sort] if args.sort else [])], episodes)
@@ -253,6 +262,7 @@ INSPECT = arg.Command(
         arg.option("--limit N", "list only the first N"),
         arg.NO_SIDECARS,
         arg.JOBS,
+        *arg.ENGINE,
         arg.MAX_DECOMPRESSED,
     ),
     """

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shard_format.errors import ShardError
+    from shard_format.executors import Executor
     from wshard._episode import Episode
     from wshard.catalogue._index import OpenPack
     from wshard.catalogue._rows import Catalogue
@@ -127,6 +128,7 @@ def find(
     on_error: Callable[[str, ShardError], None] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     packs: OpenPack | None = None,
+    executor: Executor | None = None,
 ) -> EpisodeTable:
     """Finds episodes and what is known about each: path, id, env_id, length, return, success and metadata.
 
@@ -146,6 +148,8 @@ def find(
         storage_options: for files that are URLs, as for `load_wshard`.
         packs: opens packs of episodes, `shard_train.packed_episodes.open_episode_pack`; if left out, a pack is an
             error.
+        executor: opens the files that the index does not know, in other processes or on other machines:
+            `shard_format.executors.RayExecutor()`. If left out, this process does.
 
     Raises:
         InvalidArgument: no file is found, the expression is not understood, or it names a field that no episode has.
@@ -154,7 +158,7 @@ def find(
     keeps = (
         None if where is None else parse_where(where)
     )  # says what is wrong before files are scanned
-    opener = CatalogueOpener(index, on_error or _raise, storage_options, packs)
+    opener = CatalogueOpener(index, on_error or _raise, storage_options, packs, executor=executor)
     catalogue = select(opener.open(files), None, keeps)
     return EpisodeTable(catalogue, storage_options, packs)
 

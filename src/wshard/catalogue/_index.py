@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from shard_format.executors import Executor
     from wshard.catalogue._scan import EpisodeListing, Files, PackOfEpisodes
     from wshard.catalogue._where import Where
 
@@ -77,6 +78,8 @@ class CatalogueOpener:
     """Opens a pack of episodes, with these options; None if packs are an error."""
     saves: bool = True
     """False uses an index that is there and saves none."""
+    executor: Executor | None = None
+    """Opens episodes elsewhere; None if this process does."""
 
     @property
     def _own_path(self) -> str | None:
@@ -103,7 +106,9 @@ class CatalogueOpener:
     def _scan(
         self, listing: EpisodeListing, known: Known, opener: Callable[[int], PackOfEpisodes]
     ) -> Catalogue:
-        return scan_files(listing, known, opener, self.on_error, self.storage_options)
+        return scan_files(
+            listing, known, opener, self.on_error, self.storage_options, self.executor
+        )
 
     def _pack_opener(self, listing: EpisodeListing) -> Callable[[int], PackOfEpisodes]:
         packs, open_pack = listing.packs, self.open_pack

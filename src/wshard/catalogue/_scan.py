@@ -6,6 +6,7 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from math import nan
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, Union
@@ -14,7 +15,7 @@ import numpy as np
 
 from shard_format.errors import DATA_ERRORS, InvalidArgument, ShardError, ShardIOError
 from shard_format.listing import ListedFile, expand, walk_folder
-from shard_format.parallel import for_each
+from shard_format.parallel import for_each, ordered_parallel
 from shard_format.sources import is_url
 from wshard._folders import find_recordings
 from wshard._formats import load_wshard
@@ -35,6 +36,7 @@ from wshard.windows import follows_steps
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from shard_format.executors import Executor
     from wshard._episode import Episode
 
     OnError = Callable[[str, ShardError], None]
@@ -281,9 +283,19 @@ def scan_files(
     open_pack: Callable[[int], PackOfEpisodes],
     on_error: OnError,
     storage_options: Mapping[str, Any] | None,
+    executor: Executor | None = None,
 ) -> Catalogue:
-    """Read every listed file that is not known as it is now."""
-    scanned = _scan_own_files(listing, known, on_error, storage_options)
+    """Read every listed file that is not known as it is now.
+
+    Args:
+        listing: the files.
+        known: what earlier catalogues say.
+        open_pack: opens a pack by its number.
+        on_error: called with each file that cannot be read, and why.
+        storage_options: for URLs, as for `load_wshard`.
+        executor: opens the episodes that are files of their own elsewhere; this process reads the packs.
+    """
+    scanned = _scan_own_files(listing, known, on_error, storage_options, executor)
     parts, packs = [], 0
     for in_packs, files in groupby(listing.files, listing.is_pack):
         if not in_packs:
@@ -337,22 +349,15 @@ def _scan_own_files(
     known: Known,
     on_error: OnError,
     storage_options: Mapping[str, Any] | None,
+    executor: Executor | None,
 ) -> dict[str, _Scanned]:
     files = [file for file in listing.files if not listing.is_pack(file)]
     found: dict[str, _Scanned] = {}
     chunks: set[str] = set()
+    threads = _REQUESTS if any(file.size == _UNKNOWN for file in files) else 1
+    scan_file = partial(_scan_file, storage_options)
 
-    def scan(file: ListedFile) -> None:
-        one = known.file(file)
-        if one is None:
-            path = listing.path(file)
-            try:
-                options = storage_options if is_url(path) else None
-                with load_wshard(path, threads=1, storage_options=options) as episode:
-                    one = _scanned(episode)
-            except DATA_ERRORS as error:
-                on_error(path, error.located(path=path))
-                one = _LOST
+    def keep(file: ListedFile, one: _Scanned) -> None:
         found[file.name] = one
         if '"chunks"' in one.facts:
             folder = file.name.removesuffix(os.path.basename(file.name))
@@ -363,13 +368,42 @@ def _scan_own_files(
                 if isinstance(chunk, str)
             )
 
-    threads = _REQUESTS if any(file.size == _UNKNOWN for file in files) else 1
+    def scan(some: Iterable[ListedFile]) -> None:
+        unknown = []
+        for file in some:
+            one = known.file(file)
+            if one is None:
+                unknown.append(file)
+            else:
+                keep(file, one)
+        paths = list(map(listing.path, unknown))
+        if executor is None:
+            results: Iterable[tuple[int, _Scanned | ShardError]] = enumerate(
+                ordered_parallel(paths, scan_file, threads)
+            )
+        else:
+            results = executor.run(scan_file, paths)
+        for number, result in results:
+            if isinstance(result, ShardError):
+                on_error(paths[number], result)
+                result = _LOST
+            keep(unknown[number], result)
+
     # Manifests first: then their chunks need not be opened.
-    for_each([file for file in files if file.name.endswith(_MANIFEST)], scan, threads)
-    rest = [file for file in files if file.name not in found and file.name not in chunks]
-    for_each(rest, scan, threads)
+    scan(file for file in files if file.name.endswith(_MANIFEST))
+    scan([file for file in files if file.name not in found and file.name not in chunks])
     found.update((file.name, _Scanned(CHUNK, 0, "")) for file in files if file.name in chunks)
     return found
+
+
+def _scan_file(storage_options: Mapping[str, Any] | None, path: str) -> _Scanned | ShardError:
+    """What is in the file of an episode, or why it cannot be read."""
+    try:
+        options = storage_options if is_url(path) else None
+        with load_wshard(path, threads=1, storage_options=options) as episode:
+            return _scanned(episode)
+    except DATA_ERRORS as error:
+        return error.located(path=path)
 
 
 def _scan_pack(
