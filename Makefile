@@ -43,8 +43,8 @@ TEST_EXTRAS := dev,convert,converters,rerun
 
 help:
 	@echo "make demo      install into its own environment and show everything at work (about a minute)"
-	@echo "make test      lint, types and all tests that need only light packages (a few minutes)"
-	@echo "make test-all  the rest: exhaustive tests, oldest dependencies, wheel, bounded fuzzing"
+	@echo "make test      lint without types, and all tests that need only light packages (a few minutes)"
+	@echo "make test-all  the rest: types, exhaustive tests, oldest dependencies, wheel, bounded fuzzing"
 	@echo "make test-bridges  torch, Grain and JAX, Hugging Face, TensorDict, MDS: in an environment that has them"
 	@echo "make test-ray      jobs and datasets on a Ray cluster of two nodes, in an environment that has it"
 	@echo "make test-convert  converters, with files that the libraries of other formats wrote"
@@ -144,11 +144,11 @@ demo: $(ENV)/demo/.ready
 	$(call show,Packs of samples and of these episodes,packs.py,demo-out demo-out/episodes)
 	@printf '\nDone. Pictures to look at: demo-out/ep_001.png, demo-out/episodes.png\n'
 
-# Types and files are checked while the tests run.
+# Files are checked while the tests run.
 test: $(ENV)/test/.ready
-	@$(MAKE) --no-print-directory -j 3 lint-types lint-files test-quick test-ports
+	@$(MAKE) --no-print-directory -j 3 lint-files test-quick test-ports
 	@echo
-	@echo "Not run here: exhaustive damage tests (-m slow), converters, other Pythons, oldest dependencies, wheel, fuzzing. Run 'make test-all'."
+	@echo "Not run here: types (make lint), exhaustive damage tests (-m slow), converters, other Pythons, oldest dependencies, wheel, fuzzing. Run 'make test-all'."
 
 # The languages whose tools are there, and those whose tools are missing.
 LANGUAGES := $(if $(shell command -v $(GO)),go) $(if $(shell command -v $(NPM)),typescript) $(if $(shell command -v $(CARGO)),rust) \
@@ -222,7 +222,7 @@ test-pythons: $(ENV)/test/.ready $(ENV)/newer-pythons/.ready
 	tests/packaging/newer_pythons test $(ENV)/newer-pythons
 
 # The longest first, so that `make -j 2 test-all` has both processors busy to the end.
-test-all: test-slow test-pythons test-all-languages test-bridges test-ray test-stores test-convert test-oldest test-differential test-fuzz test-wheel
+test-all: test-slow test-pythons test-all-languages test-bridges test-ray test-stores test-convert lint-types test-oldest test-differential test-fuzz test-wheel
 
 test-slow: $(ENV)/test/.ready ports
 	$(ENV)/test/bin/python -m pytest -m slow -n $(TEST_PROCESSES) --dist worksteal --ignore=tests/convert

@@ -470,6 +470,7 @@ def test_a_large_recording_is_finished_and_recovered_in_constant_memory(tmp_path
         from pathlib import Path
         import numpy as np
         from wshard import WShardStreamWriter, recover
+        from wshard.streaming import StreamOptions
 
         def peak():
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
@@ -482,7 +483,8 @@ def test_a_large_recording_is_finished_and_recovered_in_constant_memory(tmp_path
         ]
         noise = np.random.default_rng(0).integers(0, 256, (8, 16384), np.uint8)
         value = np.zeros(65536, np.uint8)
-        writer = WShardStreamWriter(path, "a", channels, options=StreamOptions(fsync="never", buffer_bytes=16 << 20))
+        options = StreamOptions(fsync="never", buffer_bytes=16 << 20)
+        writer = WShardStreamWriter(path, "a", channels, options=options)
         writer.begin_episode()
         peaks = []
         for number in range(2000):

@@ -831,7 +831,7 @@ class TestPartials:
         record(writer, 0, 2)
         writer.close()
         path.write_bytes(b"precious")
-        with pytest.raises(InvalidArgument, match="say where"):
+        with pytest.raises(InvalidArgument, match="pass out= to save the recording elsewhere"):
             recover(f"{path}.partial")
         with pytest.raises(InvalidArgument, match="cannot save over"):
             recover(f"{path}.partial", f"{path}.partial")
