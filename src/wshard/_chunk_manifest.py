@@ -342,13 +342,16 @@ def _another_file(
 
 
 def open_chunk(
-    manifest: ChunkManifest, reference: FileReference, like: ShardReader | None = None
+    manifest: ChunkManifest,
+    reference: FileReference,
+    like: ShardReader | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ShardReader:
     """A chunk's file, after a look at its size (W-CHK-7)."""
     path = manifest.files.resolve(reference)
-    options: dict[str, Any] = (
-        {} if like is None else {"limits": like.limits, "threads": like.threads}
-    )
+    options: dict[str, Any] = {"storage_options": storage_options}
+    if like is not None:
+        options |= {"limits": like.limits, "threads": like.threads}
     try:
         size = None if is_url(path) else os.stat(path).st_size
         _check_size(reference, path, size)
@@ -374,7 +377,7 @@ def _check_size(reference: FileReference, path: str, size: int | None) -> None:
         raise _another_file(reference, path, f"{reference.size} bytes", f"{size} bytes")
 
 
-def open_chunked(reader: ShardReader) -> Episode:
+def open_chunked(reader: ShardReader, storage_options: Mapping[str, Any] | None = None) -> Episode:
     """The whole episode behind a manifest, still lazy; windows may cross the borders of chunks."""
     manifest = ChunkManifest.read(reader)
     chunks: list[Episode] = []
@@ -383,7 +386,7 @@ def open_chunked(reader: ShardReader) -> Episode:
         _check_continuity(manifest, needs_chunks=True)
         with sharing_files():
             for reference in manifest.in_order:
-                readers.append(open_chunk(manifest, reference, reader))
+                readers.append(open_chunk(manifest, reference, reader, storage_options))
                 chunk = episode_of(readers[-1])
                 check_chunk(manifest, reference, chunk)
                 chunks.append(chunk)

@@ -79,7 +79,7 @@ def open_wshard(
             source, limits=limits, threads=threads, check=check, storage_options=storage_options
         )
         try:
-            episode, problems = _open(reader, beside)
+            episode, problems = _open(reader, beside, storage_options)
         except BaseException as error:
             reader.close()
             if looks_left and isinstance(error, ShardError) and was_replaced(reader.source):
@@ -100,10 +100,15 @@ def open_wshard(
 
 
 def _open(
-    reader: ShardReader, sidecars: bool | str | list[SourceLike]
+    reader: ShardReader,
+    sidecars: bool | str | list[SourceLike],
+    storage_options: Mapping[str, Any] | None,
 ) -> tuple[Episode, list[ShardError]]:
     """The episode behind a reader with its sidecars, and what is wrong with those that do not fit."""
-    episode = open_chunked(reader) if reader.role == _MANIFEST else episode_of(reader)
+    if reader.role == _MANIFEST:
+        episode = open_chunked(reader, storage_options)
+    else:
+        episode = episode_of(reader)
     found: Iterable[SourceLike] = sidecars if isinstance(sidecars, list) else ()
     if sidecars is True or sidecars == "strict":
         found = sidecar_files(reader.name)

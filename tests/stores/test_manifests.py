@@ -52,6 +52,20 @@ def test_an_episode_in_chunks_is_read_and_checked(server: RangeServer, manifest:
     assert main(["verify", manifest]) == Exit.OK
 
 
+def test_chunks_are_opened_with_the_options_of_their_manifest(tmp_path: Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    episode = Episode(id="run", length=30)
+    episode.actions["ctrl"] = np.arange(30, dtype="f4")
+    with ChunkedEpisodeWriter(tmp_path / "run", "run", 10, fsync=False) as writer:
+        writer.write_episode(episode)
+    files = fsspec.filesystem("memory")
+    files.put(str(tmp_path / "run"), "/lab", recursive=True)
+    (manifest,) = [name for name in files.find("/lab") if "manifest" in name]
+    with load_wshard(f"memory://{manifest[1:]}", storage_options={"filesystem": files}) as found:
+        assert found.length == 30
+        np.testing.assert_array_equal(found.actions["ctrl"].data, np.arange(30, dtype="f4"))
+
+
 @pytest.mark.parametrize("change", ["missing", "shorter", "other"])
 def test_a_chunk_that_is_not_the_one_that_was_written_is_named(
     server: RangeServer, manifest: str, change: str
