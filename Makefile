@@ -37,6 +37,7 @@ INPUTS := pyproject.toml constraints.txt
 # Variables, because a comma would end an argument of `call`.
 DEMO_EXTRAS := gym,hdf5,plot
 TEST_EXTRAS := dev,convert,converters,rerun
+RAY_EXTRAS := ray,remote
 
 .DEFAULT_GOAL := help
 .PHONY: help environments demo conformance ports always test test-ports $(foreach language,go typescript rust c,test-$(language) test-all-$(language)) test-quick test-stores test-convert test-bridges test-ray test-pythons test-slow test-oldest test-wheel test-fuzz test-differential test-all test-all-languages lint lint-types lint-files vectors docs bench bench-ports fuzz fuzz-files clean
@@ -97,7 +98,7 @@ $(ENV)/bridges/.ready: $(INPUTS) | $(ENV)/uv/.ready
 	$(call add_streaming,$(ENV)/bridges)
 
 $(ENV)/ray/.ready: $(INPUTS) | $(ENV)/uv/.ready
-	$(call make_environment,$(ENV)/ray,-c constraints.txt -e '.[ray]' hypothesis pytest pytest-timeout)
+	$(call make_environment,$(ENV)/ray,-c constraints.txt -e '.[$(RAY_EXTRAS)]' flask flask-cors 'moto[s3]' hypothesis pytest pytest-timeout)
 
 $(ENV)/bench/.ready: $(INPUTS) | $(ENV)/uv/.ready
 	$(call make_environment,$(ENV)/bench,-c constraints.txt -e '.[bench]')
@@ -196,7 +197,7 @@ test-c: ports
 	ports/c/test.sh
 
 test-quick: $(ENV)/test/.ready ports
-	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES) --dist loadfile --ignore=tests/convert
+	$(ENV)/test/bin/python -m pytest -m "not slow" -n $(TEST_PROCESSES) --dist worksteal --ignore=tests/convert
 
 # What needs a server that must be built or installed first; `make test` has the other tests of stores.
 test-stores: $(ENV)/test/.ready $(if $(filter go,$(LANGUAGES)),$(ENV)/versitygw/$(notdir $(VERSITYGW))) \

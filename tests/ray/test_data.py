@@ -193,7 +193,6 @@ def test_a_folder_of_episodes_appears_as_a_whole(
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Bucket]:
-    pytest.importorskip("moto", reason="an older environment: remove .env/ray, and make test-ray")
     with servers.moto() as bucket:
         yield bucket
 
