@@ -108,6 +108,7 @@ def test_parts_of_two_machines_become_the_folder_that_one_machine_makes(
     assert "in parts" in wshard(*other).err
 
 
+@pytest.mark.slow
 def test_a_commit_of_parts_that_is_killed_at_any_step_can_be_given_again(
     source: Path, tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def test_packs_are_made_of_a_deep_folder_and_unpacking_them_is_refused(
     assert not (tmp_path / "target").exists()
 
 
+@pytest.mark.slow
 def test_episodes_in_a_deep_folder_are_found(wshard: Run, deep: Path) -> None:
     assert wshard("verify", deep).code == Exit.OK
     assert len(EpisodeDataset(deep, 2)) == 2

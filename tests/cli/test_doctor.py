@@ -137,6 +137,7 @@ def test_advice_is_given_for_what_could_be_stored_better(run: Run, tmp_path: Pat
 
 
 @for_each("description", INVALID)
+@pytest.mark.slow
 def test_every_invalid_vector_is_diagnosed(description: Path, run: Run) -> None:
     expected = json.loads(description.read_text())
     path = description.with_name(expected["file"])
@@ -154,6 +155,7 @@ def test_every_invalid_vector_is_diagnosed(description: Path, run: Run) -> None:
 
 
 @for_each("description", [path for path in VALID if path != LARGE])
+@pytest.mark.slow
 def test_every_valid_vector_is_healthy_and_survives_repacking(
     description: Path, run: Run, tmp_path: Path
 ) -> None:

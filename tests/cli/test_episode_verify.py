@@ -277,6 +277,7 @@ class TestVectors:
         assert wshard("inspect", "--stats", path).code == Exit.OK
 
     @for_each("path", INVALID)
+    @pytest.mark.slow
     def test_every_invalid_episode_fails(self, path: Path, wshard: Run) -> None:
         expected = json.loads(path.read_text())
         result = wshard("verify", "--json", path.parent / expected["file"])

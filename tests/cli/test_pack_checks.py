@@ -60,6 +60,7 @@ def test_a_damaged_entry_does_not_hide_the_others(pack: Run, shard: Path) -> Non
     assert {error["code"] for error in checked["errors"]} == {"checksum_mismatch"}
 
 
+@pytest.mark.slow
 def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
     path = tmp_path / "small.shardpack"
     with ShardPackWriter(path, alignment=1, fsync=False) as writer:

@@ -87,6 +87,7 @@ def whole(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, by
         pytest.param(signal.SIGTERM, Exit.TERMINATED, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_an_interrupt_leaves_complete_shards_and_going_on_gives_the_same_bytes(
     number: signal.Signals,
     code: Exit,
@@ -410,6 +411,7 @@ def test_force_keeps_the_old_set_if_a_merge_finds_damage(
     assert shards_in(tmp_path) == old_set
 
 
+@pytest.mark.slow
 def test_force_keeps_the_old_set_if_it_is_interrupted(
     texts: Path, tmp_path: Path, pack: Run, old_set: dict[str, bytes]
 ) -> None:

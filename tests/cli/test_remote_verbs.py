@@ -168,6 +168,7 @@ sys.exit(code)
 
 
 @pytest.mark.parametrize("verb", ["verify", "extract", "diff"])
+@pytest.mark.slow
 def test_a_large_remote_shard_streams_in_bounded_memory(
     server: RangeServer, tmp_path: Path, verb: str
 ) -> None:

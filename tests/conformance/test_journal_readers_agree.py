@@ -138,6 +138,7 @@ def bring_back(journal: Path) -> Recovery | ShardError:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=journals())
+@pytest.mark.slow
 def test_both_stop_at_the_same_byte_for_the_same_reason(
     data: bytes, read_strictly: Callable[[bytes], Any], tmp_path: Path
 ) -> None:

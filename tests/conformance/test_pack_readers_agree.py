@@ -202,6 +202,7 @@ def assert_both_agree(data: bytes, strict: Any, tmp_path: Path) -> None:  # noqa
 )
 @given(data=shards())
 @example(data=b"")
+@pytest.mark.slow
 def test_both_read_the_same_of_records_put_together(
     data: bytes,
     strict: Any,  # noqa: ANN401 - as above
@@ -219,6 +220,7 @@ def flipped(step: int) -> list[bytes]:
     ]
 
 
+@pytest.mark.slow
 def test_both_read_the_same_of_vectors_with_a_bit_changed(strict: Any, tmp_path: Path) -> None:  # noqa: ANN401 - as above
     for data in flipped(397):
         assert_both_agree(data, strict, tmp_path)

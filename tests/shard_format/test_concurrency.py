@@ -67,6 +67,7 @@ class TestThreads:
     """Threads that share one reader."""
 
     @pytest.mark.parametrize("kind", ["path", "bytes", "file object", "plain source"])
+    @pytest.mark.slow
     def test_32_threads_read_the_same_reader(self, path: Path, kind: str) -> None:
         sources: dict[str, Callable[[], Any]] = {
             "path": lambda: path,

@@ -80,6 +80,7 @@ def index_end(path: Path) -> int:
 
 
 @for_each("path", VALID_VECTORS)
+@pytest.mark.slow
 def test_a_file_cut_at_any_length_is_refused_as_cut(path: Path) -> None:
     data = memoryview(path.read_bytes())
     accepted = []
@@ -113,6 +114,7 @@ def test_a_flipped_header_or_index_byte_is_an_error_or_harmless(path: Path) -> N
 
 
 @for_each("path", FEW)
+@pytest.mark.slow
 def test_a_flipped_byte_of_names_or_data_is_an_error_or_harmless(path: Path) -> None:
     assert flip_names_and_data(path) == []
 

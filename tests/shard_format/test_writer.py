@@ -273,6 +273,7 @@ class TestNames:
         with ShardReader(path) as reader:
             assert [reader[name] for name in reader] == [b"first", b"third"]
 
+    @pytest.mark.slow
     def test_a_name_repeated_among_a_hundred_thousand_is_refused(self, path: Path) -> None:
         with open_writer(path, alignment=0) as writer:
             for number in range(100_000):
@@ -1229,6 +1230,7 @@ class TestMemory:
 
     @pytest.mark.parametrize("layout", ["default", "reserved"])
     @pytest.mark.parametrize("codec", ["none", "zstd", "zstd seekable"])
+    @pytest.mark.slow
     def test_200_mb_stream_through_in_bounded_memory(
         self, path: Path, codec: str, layout: str
     ) -> None:
@@ -1249,6 +1251,7 @@ class TestMemory:
         grown = int(check_python(MEASURE + dedent(script), path, codec, layout))
         assert grown < 48 << 20, f"{grown >> 20} MiB"
 
+    @pytest.mark.slow
     def test_200_mb_that_do_not_shrink_are_expanded_again_in_bounded_memory(
         self, path: Path
     ) -> None:

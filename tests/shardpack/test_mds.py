@@ -153,6 +153,7 @@ class TestDamage:
             except ShardError:
                 continue
 
+    @pytest.mark.slow
     def test_every_flipped_byte_of_a_shard_gives_an_error_of_ours_or_a_record(
         self, copied: Path, tmp_path: Path
     ) -> None:

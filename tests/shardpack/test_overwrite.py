@@ -53,6 +53,7 @@ def keys(word: str, count: int) -> list[str]:
         ),
     ],
 )
+@pytest.mark.slow
 def test_a_kill_at_any_step_leaves_the_old_set_or_the_new_one(
     tmp_path: Path, before: int, after: int
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_kill_at_any_step_leaves_the_old_set_or_the_new_one(
     assert found.count("new") > 3
 
 
+@pytest.mark.slow
 def test_a_second_kill_while_the_rest_is_done_changes_nothing(tmp_path: Path) -> None:
     write(tmp_path, "old", 23, fsync=False)
     call = 0

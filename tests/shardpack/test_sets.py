@@ -444,6 +444,7 @@ def test_parts_that_do_not_belong_together_are_not_committed(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_commit_that_is_killed_at_any_step_leaves_the_old_set_or_the_new_one(
     tmp_path: Path, stride: int
 ) -> None:

@@ -123,6 +123,7 @@ def flip_positions(data: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("storage", STORAGE)
+@pytest.mark.slow
 def test_a_flipped_byte_is_an_error_or_harmless(files: dict[str, bytes], storage: str) -> None:
     data = bytearray(files[storage])
     wrong = []

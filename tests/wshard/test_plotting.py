@@ -139,6 +139,7 @@ class TestDrawing:
         plot_episode(tmp_path / "ep.wshard", tmp_path / "b.png", channels=chosen)
         assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
+    @pytest.mark.slow
     def test_the_same_episode_gives_the_same_picture(self, tmp_path: Path) -> None:
         chosen = ["wide", "wrist/*", "phase"]
         for name in ("a.png", "b.png"):
