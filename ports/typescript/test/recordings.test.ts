@@ -1,5 +1,5 @@
 import { spawn, spawnSync } from "node:child_process";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { copyFile, mkdtemp, readFile, rm, truncate } from "node:fs/promises";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -355,7 +355,13 @@ describe("sudden death", () => {
   test.each([40, 200])("so does one that writes several files, killed after %i lines", async (lines) => {
     const path = join(folder, `rolled-${lines}.wshard`);
     const durable = await killed(path, lines, { maxStepsPerFile: 10 });
+    // As if the recorder had died right after it made the next file.
+    let index = 0;
+    const chunk = () => path.replace(/\.wshard$/, `_chunk_${String(index).padStart(4, "0")}.wshard`);
+    while (existsSync(chunk()) || existsSync(`${chunk()}.partial`)) index++;
+    writeFileSync(`${chunk()}.partial`, "");
     const found = await recoverChunks(`${path}.partial`);
+    expect(found.isFinished).toBe(false);
     expect(found.steps).toBeGreaterThanOrEqual(durable);
     const opened = await openEpisode(found.path);
     expect(await checkEpisode(opened)).toEqual([]);

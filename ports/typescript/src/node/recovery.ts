@@ -1,6 +1,6 @@
 // Recordings that were not finished.
 
-import { invalid, type ShardError } from "../core/errors.js";
+import { invalid, ShardError } from "../core/errors.js";
 import type { Episode } from "../wshard/episode.js";
 import { ChunkFinisher, exists, RecordingNames } from "./chunk-finisher.js";
 import { openEpisode, openRecording, saveEpisode } from "./episodes.js";
@@ -46,9 +46,17 @@ export async function recoverChunks(path: string): Promise<Recovery & { readonly
     let part: ChunkPart;
     if (await exists(chunk)) part = await readChunk(chunk);
     else if (await exists(journal)) {
-      const { recovery, facts } = await save(journal, chunk);
-      Object.assign(found, recovery);
-      part = facts;
+      let saved: Awaited<ReturnType<typeof save>>;
+      try {
+        saved = await save(journal, chunk);
+      } catch (error) {
+        // The recorder was killed while it started this file, of which nothing can be read.
+        if (index === 0 || !(error instanceof ShardError) || error.rule === undefined) throw error;
+        Object.assign(found, { isFinished: false, error: found.error ?? error });
+        continue;
+      }
+      Object.assign(found, saved.recovery);
+      part = saved.facts;
     } else break;
     chunks ??= new ChunkFinisher(names, part, {});
     if (part.timestepRange !== null && part.timestepRange[0] !== chunks.steps) {
