@@ -6,7 +6,8 @@ import gc
 import multiprocessing
 import os
 import re
-import warnings
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from shard_train.torch import ByteColumn, Loader, WorkerTraceback, collate, data
 from tests.bridges.torch_support import (
     WIDTH,
     Damaged,
-    Dies,
     Numbers,
     Plain,
     Random,
@@ -318,15 +318,22 @@ class TestDamage:
             wrapped.reraise()
 
     def test_a_worker_that_is_killed_is_an_error_and_no_hang(self) -> None:
-        loader = forked(Dies(40), Plan(40, batch_size=2, shuffle="none"))
-        with warnings.catch_warnings():
-            # torch raises the error in a signal handler, at any instruction: also right after `multiprocessing` has
-            # created the socket through which it fetches shared memory, and before anything would close it.
-            warnings.simplefilter("ignore", ResourceWarning)
-            with pytest.raises(RuntimeError, match=r"exited unexpectedly|killed by signal"):
-                list(loader)
-            del loader
-            gc.collect()
+        # In another process: torch raises the error in a signal handler, at any instruction, even after the loop.
+        program = (
+            "from shard_train import Plan\n"
+            "from tests.bridges.test_torch_loader import forked\n"
+            "from tests.bridges.torch_support import Dies\n"
+            "list(forked(Dies(40), Plan(40, batch_size=2, shuffle='none')))\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=2 * TIMEOUT,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert re.search(r"RuntimeError: .*(exited unexpectedly|killed by signal)", done.stderr)
 
     @pytest.mark.parametrize("workers", [0, 2])
     def test_what_workers_skip_is_counted_by_the_loader(self, tmp_path: Path, workers: int) -> None:
