@@ -1,7 +1,8 @@
-"""One Hypothesis profile for the whole suite: the same examples in every run, and no files left."""
+"""For the whole suite: one Hypothesis profile, with the same examples in every run and no files left, and Ctrl-C."""
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from pathlib import Path
 
@@ -19,3 +20,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("shard")
+
+# A shell that starts the tests in the background makes them ignore Ctrl-C, which some of them send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
