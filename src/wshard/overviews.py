@@ -7,8 +7,8 @@
         joints = overviews["signal/joint_pos"]             # at most 4096 buckets
         plot(joints.minimum, joints.maximum)
 
-An overview is derived: it can be deleted and made again at any time, and is no part of the episode's identity. Each
-overview remembers the checksum of its channel, so that one of a channel that was changed since is ignored.
+An overview is derived from the episode and stays outside its identity: you can delete the file and make it again at any
+time. Each overview has the checksum of its channel, so readers ignore the overview of a channel that was changed later.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from shard_format.sources import is_url
 from wshard._blocks import FileBlock
 from wshard._channels import Channel, is_frames
 from wshard._episode import Episode
+from wshard._folders import OVERVIEW_SUFFIX
 from wshard._lanes import DONE, REWARD, TERMINATED, TICKS, TRUNCATED, not_found
 from wshard._metadata import LARGEST, parse_dtype_and_shape, wrong
 from wshard._reader import episode_of
@@ -48,14 +49,13 @@ from wshard._sidecar import attach, sidecar_files
 from wshard._values import DType, read_only
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
     from typing_extensions import Self
 
 __all__ = ["Overview", "OverviewFile", "Poster", "open_overviews", "write_overviews"]
 
-SUFFIX: Final = ".overview"
 META_OVERVIEW: Final = "meta/overview"
 _MOST_BUCKETS: Final = 4096
 _MOST_VALUES: Final = 256
@@ -103,7 +103,7 @@ class Poster:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredBlock:
+class DrawableBlock:
     """A block that an overview can be about, as a reader of the episode sees it."""
 
     dtype: DType
@@ -175,7 +175,7 @@ class OverviewFile(Mapping[str, Overview]):
         rows, posters = _parse(reader)
         self.blocks = {
             name: block
-            for name, block in stored_blocks(episode).items()
+            for name, block in drawable_blocks(episode).items()
             if block.can_fit and rows.get(name) == block.facts
         }
         """Every block with a row that fits, also those without an overview."""
@@ -202,7 +202,7 @@ class OverviewFile(Mapping[str, Overview]):
         """The overview of a block such as `signal/joint_pos`.
 
         Raises:
-            EntryNotFound: there is none that fits the episode.
+            EntryNotFound: no overview of this block fits the episode.
             SizeMismatch: it has another size than it must have, or another rule is broken; the episode can be read.
         """
         entry = f"overview/{name}"
@@ -224,7 +224,7 @@ class OverviewFile(Mapping[str, Overview]):
         mean, minimum, maximum = map(read_only, arrays)
         return Overview(name, block.length, block.steps_per_bucket, minimum, maximum, mean)
 
-    def _check(self, block: StoredBlock, entry: str) -> None:
+    def _check(self, block: DrawableBlock, entry: str) -> None:
         """W-OVW-5."""
         where: dict[str, Any] = {"path": self.path, "entry": entry, "rule": "W-OVW-5"}
         if not block.is_dense:
@@ -326,8 +326,8 @@ def overview_path(path: str) -> str:
     """Where the overview file of an episode is."""
     if is_url(path):
         before, question, query = path.partition("?")
-        return f"{before}{SUFFIX}{question}{query}"
-    return path + SUFFIX
+        return f"{before}{OVERVIEW_SUFFIX}{question}{query}"
+    return path + OVERVIEW_SUFFIX
 
 
 def _open_beside(
@@ -364,9 +364,9 @@ def _open_episode(
     return episode
 
 
-def stored_blocks(episode: Episode) -> dict[str, StoredBlock]:
+def drawable_blocks(episode: Episode) -> dict[str, DrawableBlock]:
     """The blocks of an episode's files that an overview can be about."""
-    found: dict[str, StoredBlock] = {}
+    found: dict[str, DrawableBlock] = {}
     origin = episode.origin
     if origin is None or origin.chunks:
         return found
@@ -381,13 +381,13 @@ def stored_blocks(episode: Episode) -> dict[str, StoredBlock]:
             else:
                 continue
             entry = FileBlock.of(reader, name)
-            found[name] = StoredBlock(dtype, (), entry.nbytes // dtype.size, True, entry)
+            found[name] = DrawableBlock(dtype, (), entry.nbytes // dtype.size, True, entry)
     for _, channel in episode.blocks():
         source = channel.source
         if isinstance(source, FileBlock) and source.name not in found:
             is_dense = channel.layout == "dense"
             facts = channel.dtype_name, channel.step_shape, channel.length
-            found[source.name] = StoredBlock(*facts, is_dense, source, channel)
+            found[source.name] = DrawableBlock(*facts, is_dense, source, channel)
     return found
 
 
@@ -480,8 +480,8 @@ def write_overviews(
         storage_options: for a URL, as for `load_wshard`.
 
     Returns:
-        The path of the overview file; None if no channel is that long and there are no cameras. An overview file that
-        is there is then removed.
+        The path of the overview file; None if the episode has neither such channels nor cameras. An overview file of
+        an earlier version is then removed.
 
     Raises:
         MissingExtra: the episode has cameras, and Pillow, or the decoder of a video, is not installed.
@@ -489,7 +489,7 @@ def write_overviews(
     name = os.fspath(path)
     target = overview_path(name)
     with _open_episode(name, limits, storage_options) as episode:
-        blocks = {name: block for name, block in stored_blocks(episode).items() if block.can_fit}
+        blocks = {name: block for name, block in drawable_blocks(episode).items() if block.can_fit}
         cameras = {
             name: block
             for name, block in blocks.items()
@@ -525,13 +525,13 @@ def write_overviews(
     return target
 
 
-def require_for_posters(has_cameras: bool) -> None:
-    """Raises before anything is written if posters will be needed and cannot be made here."""
-    if has_cameras:
+def require_encoder(cameras: Iterable[object]) -> None:
+    """Raises if there are cameras and their posters cannot be made here; for asking before anything is written."""
+    if any(True for _ in cameras):
         require("PIL.Image", "images")
 
 
-def _row(block: StoredBlock) -> dict[str, Any]:
+def _row(block: DrawableBlock) -> dict[str, Any]:
     dtype, shape, length, orig_size, crc32c = block.facts
     return {
         "crc32c": crc32c,
@@ -542,7 +542,7 @@ def _row(block: StoredBlock) -> dict[str, Any]:
     }
 
 
-def summarise(block: StoredBlock) -> list[NDArray[Any]]:
+def summarise(block: DrawableBlock) -> list[NDArray[Any]]:
     """Means, minima and maxima of a block, each [values, buckets] as the overview stores them."""
     if block.channel is not None:
         block.channel.check_claims()
@@ -584,7 +584,7 @@ def is_camera(channel: Channel) -> bool:
     return channel.dtype_name is DType.UINT8 and channel.length > 0 and is_frames(channel)
 
 
-def _draw(cameras: Mapping[str, StoredBlock]) -> tuple[list[dict[str, Any]], list[bytes]]:
+def _draw(cameras: Mapping[str, DrawableBlock]) -> tuple[list[dict[str, Any]], list[bytes]]:
     """The rows and the files of all posters: first the large ones, then the small ones camera by camera."""
     rows: list[dict[str, Any]] = []
     images: list[bytes] = []
