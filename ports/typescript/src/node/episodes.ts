@@ -8,6 +8,7 @@ import type { ZstdProvider } from "../core/zstd.js";
 import type { Episode } from "../wshard/episode.js";
 import type { EpisodeInput } from "../wshard/input.js";
 import { type EpisodeOptions, openEpisode as openSource } from "../wshard/opening.js";
+import { type OverviewOptions, type Overviews, openOverviews as openBeside } from "../wshard/overviews.js";
 import { openRecording as openJournal, type Recording } from "../wshard/recording.js";
 import { type SaveOptions, writeEpisode } from "../wshard/writing.js";
 import { FileSource } from "./file.js";
@@ -40,6 +41,13 @@ export async function openEpisode(source: SourceLike, options: EpisodeOptions = 
 export async function openRecording(source: SourceLike, options: { zstd?: ZstdProvider } = {}): Promise<Recording> {
   const from = isPath(source) ? new FileSource(source) : source;
   return openJournal(from, { zstd: loadZstd, ...options });
+}
+
+/** Opens the overviews beside an open episode; null if there are none. A string as `file` is a path, unless it is a URL. */
+export async function openOverviews(episode: Episode, options: OverviewOptions = {}): Promise<Overviews | null> {
+  const { file } = options;
+  const source = isPath(file as SourceLike) ? { file: new FileSource(file as string) } : {};
+  return openBeside(episode, { zstd: loadZstd, ...options, ...source });
 }
 
 function isPath(source: SourceLike): source is string {

@@ -1,0 +1,151 @@
+import { createHash } from "node:crypto";
+import { cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, describe, expect, test } from "vitest";
+import { fromTypedArray } from "../src/core/dtypes.js";
+import { FolderSource, type JsonObject, ShardError } from "../src/node.js";
+import { type Episode, type Overviews, openEpisode, openOverviews } from "../src/wshard/node.js";
+import { cases, vectors } from "./told.js";
+
+const folder = await mkdtemp(join(tmpdir(), "overviews-"));
+afterAll(() => rm(folder, { recursive: true }));
+
+/** Opens an episode with its overviews, which must be there, for `use`. */
+async function withOverviews<T>(path: string, use: (overviews: Overviews, episode: Episode) => Promise<T>): Promise<T> {
+  const episode = await openEpisode(path);
+  try {
+    const overviews = await openOverviews(episode);
+    if (overviews === null) throw new Error(`${path}: no overviews`);
+    try {
+      return await use(overviews, episode);
+    } finally {
+      await overviews.close();
+    }
+  } finally {
+    await episode.close();
+  }
+}
+
+function expectBytes(bytes: Uint8Array, told: JsonObject, name: string): void {
+  if (told.hex !== undefined) expect(Buffer.from(bytes).toString("hex"), name).toBe(told.hex);
+  else expect(createHash("sha256").update(bytes).digest("hex"), name).toBe(told.sha256);
+}
+
+async function touch(overviews: Overviews, kind: string, name: string): Promise<void> {
+  if (kind === "overview") expect(await overviews.read(name)).not.toBeNull();
+  for (const poster of overviews.posters)
+    if (kind === "poster" && poster.number === Number(name)) await overviews.readPoster(poster);
+}
+
+describe("vectors of overview files", () => {
+  test("valid ones hold what their JSON says", async () => {
+    for (const [name, given] of cases("valid_overviews")) {
+      await withOverviews(`${vectors}valid_overviews/${given.file}`, async (overviews) => {
+        const told = given.overviews as Record<string, JsonObject>;
+        expect([...overviews.blocks].sort(), name).toEqual(Object.keys(told).sort());
+        expect(overviews.stale, name).toEqual(given.stale);
+        for (const [block, one] of Object.entries(told)) {
+          const found = await overviews.read(block);
+          if (found === null) throw new Error(`${name}: no overview of ${block}`);
+          const facts = [found.dtype, found.buckets, found.stepsPerBucket].map(String);
+          expect(facts, name).toEqual([one.dtype, one.buckets, one.steps_per_bucket]);
+          expect(found.shape.map(String), name).toEqual(one.shape);
+          const meanType = one.mean_dtype as "f32" | "f64";
+          expectBytes(fromTypedArray(meanType, found.means), one.means as JsonObject, `${name} ${block} means`);
+          expectBytes(fromTypedArray(found.dtype, found.minima), one.minima as JsonObject, `${name} ${block} minima`);
+          expectBytes(fromTypedArray(found.dtype, found.maxima), one.maxima as JsonObject, `${name} ${block} maxima`);
+        }
+        const posters = given.posters as JsonObject[];
+        expect(overviews.posters.length, name).toBe(posters.length);
+        for (const [at, poster] of overviews.posters.entries()) {
+          for (const [key, value] of Object.entries(poster)) expect(String(value), name).toBe(posters[at][key]);
+          expectBytes(await overviews.readPoster(poster), posters[at], name);
+        }
+      });
+    }
+  });
+
+  test("one that breaks a rule is refused with its code, and the episode and all else can be read", async () => {
+    for (const [name, given] of cases("invalid_overviews")) {
+      if (given.when === "check") continue; // only a checking tool compares values
+      const path = `${vectors}invalid_overviews/${given.file}`;
+      const touched = (given.touch ?? []) as string[];
+      const read = withOverviews(path, async (overviews) => {
+        for (const block of overviews.blocks) if (block !== touched[1]) await touch(overviews, "overview", block);
+        for (const { number } of overviews.posters)
+          if (touched[0] !== "poster" || String(number) !== touched[1]) await touch(overviews, "poster", `${number}`);
+        expect(given.when, name).toBe("touch");
+        await touch(overviews, touched[0], touched[1]);
+      });
+      const error = await read.catch((error: unknown) => error);
+      if (!(error instanceof ShardError)) throw new Error(`${name}: no ShardError: ${String(error)}`);
+      expect([error.code, error.rule], `${name}: ${error.message}`).toEqual([given.error, given.rule]);
+      expect(error.path, name).toBe(`${path}.overview`);
+    }
+  });
+});
+
+describe("overview files are found", () => {
+  const given = `${vectors}valid_overviews/overview_posters/ep.wshard`;
+
+  test("beside a URL, whose query stays, and are absent where the server has none", async () => {
+    const asked: string[] = [];
+    const server = createServer(async (request, response) => {
+      asked.push(request.url ?? "");
+      const file = decodeURIComponent(new URL(request.url ?? "", "http://x").pathname).replace("/a b", given);
+      const content = file.startsWith("/bare") ? null : await readFile(file).catch(() => null);
+      if (content === null) return void response.writeHead(404).end();
+      const [first, last] = (/=(\d+)-(\d+)/.exec(request.headers.range ?? "") ?? []).slice(1).map(Number);
+      const end = Math.min(last + 1, content.length);
+      response.writeHead(206, { "content-range": `bytes ${first}-${end - 1}/${content.length}` });
+      response.end(content.subarray(first, end));
+    });
+    await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+    try {
+      const address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+      await withOverviews(`${address}/a%20b?v=1`, async (overviews) => {
+        expect(overviews.posters.length).toBe(3);
+      });
+      expect(asked.filter((url) => url.endsWith(".overview?v=1"))).toEqual(["/a%20b.overview?v=1"]);
+      const bare = join(folder, "bare.wshard");
+      await cp(given, bare);
+      const episode = await openEpisode(`${address}${bare}`);
+      expect(await openOverviews(episode)).toBeNull();
+      await episode.close();
+    } finally {
+      server.close();
+    }
+  });
+
+  test("among files that a user has dropped, and by name", async () => {
+    const [episodeBytes, bytes] = await Promise.all([given, `${given}.overview`].map((path) => readFile(path)));
+    const files = new Map([
+      ["run/ep.wshard", new File([episodeBytes], "ep.wshard")],
+      ["run/ep.wshard.overview", new File([bytes], "ep.wshard.overview")],
+    ]);
+    const dropped = await openEpisode(new FolderSource(files, "run/ep.wshard"));
+    expect((await openOverviews(dropped))?.posters.length).toBe(3);
+    const alone = await openEpisode(episodeBytes);
+    expect(await openOverviews(alone)).toBeNull();
+    expect((await openOverviews(alone, { file: `${given}.overview` }))?.posters.length).toBe(3);
+  });
+
+  test("and one of other data is not believed", async () => {
+    const path = join(folder, "other.wshard");
+    await cp(`${vectors}valid_overviews/overview_own_clock/ep.wshard`, path);
+    await cp(`${vectors}valid_overviews/overview_types/ep.wshard.overview`, `${path}.overview`);
+    await withOverviews(path, async (overviews) => {
+      expect(overviews.blocks).toEqual([]);
+      expect(overviews.stale).toContain("signal/f32");
+      expect(await overviews.read("signal/f32")).toBeNull();
+    });
+    await writeFile(`${path}.overview`, "SHRD and no more");
+    const episode = await openEpisode(path);
+    await expect(openOverviews(episode)).rejects.toThrow(/other\.wshard\.overview/);
+    expect(episode.observations.has("state")).toBe(true);
+    await episode.close();
+  });
+});
