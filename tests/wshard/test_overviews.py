@@ -26,6 +26,7 @@ from wshard.types import DType
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+VECTORS = Path(__file__).parents[2] / "spec" / "vectors" / "valid_overviews"
 LONG = 20_000
 BUCKET = 5
 RNG = np.random.default_rng(20)
@@ -229,6 +230,34 @@ def test_every_cut_of_an_overview_file_is_an_error_and_never_a_wrong_picture(
     Path(f"{path}.overview").write_bytes(damaged)
     with opened(path) as overviews, pytest.raises(ShardError, match="CRC-32C"):
         _ = overviews["signal/x"]
+
+
+def test_damage_of_any_byte_is_an_error_or_changes_nothing_that_is_read(tmp_path: Path) -> None:
+    for name in ("ep.wshard", "ep.wshard.overview"):
+        (tmp_path / name).write_bytes((VECTORS / "overview_own_clock" / name).read_bytes())
+
+    def read() -> dict[str, list[bytes]]:
+        with opened(tmp_path / "ep.wshard") as overviews:
+            found = ((block, overviews[block]) for block in overviews)
+            return {
+                block: [array.tobytes() for array in (one.minimum, one.maximum, one.mean)]
+                for block, one in found
+            }
+
+    whole = (tmp_path / "ep.wshard.overview").read_bytes()
+    true, refused = read(), 0
+    assert len(true) == 4
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << position % 8
+        (tmp_path / "ep.wshard.overview").write_bytes(damaged)
+        try:
+            found = read()
+        except ShardError:
+            refused += 1
+        else:
+            assert found.items() <= true.items()
+    assert refused > len(whole) / 2
 
 
 # --- posters
