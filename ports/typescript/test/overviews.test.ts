@@ -1,4 +1,4 @@
-import { cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { cp, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -6,7 +6,15 @@ import { join } from "node:path";
 import { afterAll, describe, expect, test } from "vitest";
 import { overview } from "../conformance/overview.js";
 import { canonicalJson, FolderSource, ShardError } from "../src/node.js";
-import { type Episode, type Overviews, openEpisode, openOverviews } from "../src/wshard/node.js";
+import {
+  type Episode,
+  type Overview,
+  type Overviews,
+  openEpisode,
+  openOverviews,
+  saveEpisode,
+  saveOverviews,
+} from "../src/wshard/node.js";
 import { cases, vectors } from "./told.js";
 
 const folder = await mkdtemp(join(tmpdir(), "overviews-"));
@@ -105,7 +113,9 @@ describe("overview files are found", () => {
     expect((await openOverviews(dropped))?.posters.length).toBe(3);
     const alone = await openEpisode(episodeBytes);
     expect(await openOverviews(alone)).toBeNull();
-    expect((await openOverviews(alone, { file: `${given}.overview` }))?.posters.length).toBe(3);
+    const named = await openOverviews(alone, { file: `${given}.overview` });
+    expect(named?.posters.length).toBe(3);
+    await named?.close();
   });
 
   test("and one of other data is not believed", async () => {
@@ -122,5 +132,72 @@ describe("overview files are found", () => {
     await expect(openOverviews(episode)).rejects.toThrow(/other\.wshard\.overview/);
     expect(episode.observations.has("state")).toBe(true);
     await episode.close();
+  });
+});
+
+describe("overview files are written", () => {
+  const length = 20_000;
+  const inBuckets = (numbers: ArrayLike<number | bigint>, values: number, value: number) =>
+    Array.from({ length: length / 5 }, (_, bucket) =>
+      Array.from({ length: 5 }, (_, entry) => numbers[(bucket * 5 + entry) * values + value]),
+    );
+
+  test("with the minimum, the maximum and the mean of each bucket", async () => {
+    const path = join(folder, "long.wshard");
+    const wave = Float32Array.from({ length: 2 * length }, (_, at) => Math.sin(at) * at);
+    const counts = BigInt64Array.from({ length }, (_, at) => (at % 2 ? 1n : -1n) * 2n ** 60n + BigInt(at));
+    await saveEpisode(
+      {
+        id: "long",
+        timebase: { tickHz: 1000 },
+        observations: { wave: { data: wave, shape: [2] }, counts: { data: counts } },
+        rewards: new Float32Array(length).fill(0.5),
+      },
+      path,
+      { compression: "zstd" },
+    );
+    const before = await readFile(path);
+    expect(await saveOverviews(path)).toBe(true);
+    expect((await readFile(path)).equals(before)).toBe(true);
+    await withOverviews(path, async (overviews) => {
+      expect(overviews.stale).toEqual([]);
+      const found = (await overviews.read("signal/wave")) as Overview;
+      for (const value of [0, 1]) {
+        const buckets = inBuckets(wave, 2, value) as number[][];
+        const of = (array: ArrayLike<unknown>) => Array.from(array).slice(value * 4000, (value + 1) * 4000);
+        expect(of(found.minima)).toEqual(buckets.map((bucket) => Math.min(...bucket)));
+        expect(of(found.maxima)).toEqual(buckets.map((bucket) => Math.max(...bucket)));
+        const means = buckets.map((bucket) => Math.fround(bucket.reduce((sum, one) => sum + one, 0) / 5));
+        expect(of(found.means)).toEqual(means);
+      }
+      const integers = (await overviews.read("signal/counts")) as Overview;
+      // Every second entry is negative, and they rise: the least of a bucket is its first or its second.
+      const least = (inBuckets(counts, 1, 0) as bigint[][]).map((bucket) => (bucket[0] < 0n ? bucket[0] : bucket[1]));
+      expect(Array.from(integers.minima as BigInt64Array)).toEqual(least);
+      expect((await overviews.read("reward"))?.means[7]).toBe(0.5);
+    });
+  });
+
+  test("not where no channel is long, nor for an episode in chunks", async () => {
+    const path = join(folder, "short.wshard");
+    await saveEpisode({ id: "short", actions: { a: { data: new Float32Array(9) } } }, path);
+    expect(await saveOverviews(path)).toBe(false);
+    await expect(saveOverviews(`${vectors}valid_episodes/chunks/run_manifest.wshard`)).rejects.toThrow(/chunks/);
+    expect((await readdir(folder)).filter((name) => name.startsWith("short"))).toEqual(["short.wshard"]);
+  });
+
+  test("without NaN, unless a bucket has nothing else", async () => {
+    const path = join(folder, "nan.wshard");
+    const data = new Float64Array(length).fill(1);
+    data.set([Number.NaN, Number.POSITIVE_INFINITY]);
+    data.fill(Number.NaN, 5, 10);
+    await saveEpisode({ id: "nan", observations: { x: { data } } }, path);
+    await saveOverviews(path);
+    await withOverviews(path, async (overviews) => {
+      const { minima, maxima, means } = (await overviews.read("signal/x")) as Overview;
+      expect([...minima].slice(0, 3)).toEqual([1, Number.NaN, 1]);
+      expect([...maxima].slice(0, 3)).toEqual([Number.POSITIVE_INFINITY, Number.NaN, 1]);
+      expect([...means].slice(0, 3)).toEqual([Number.POSITIVE_INFINITY, Number.NaN, 1]);
+    });
   });
 });

@@ -8,7 +8,13 @@ import type { ZstdProvider } from "../core/zstd.js";
 import type { Episode } from "../wshard/episode.js";
 import type { EpisodeInput } from "../wshard/input.js";
 import { type EpisodeOptions, openEpisode as openSource } from "../wshard/opening.js";
-import { type OverviewOptions, type Overviews, openOverviews as openBeside } from "../wshard/overviews.js";
+import { writeOverviews } from "../wshard/overview-writing.js";
+import {
+  type OverviewOptions,
+  type Overviews,
+  openOverviews as openBeside,
+  overviewSuffix,
+} from "../wshard/overviews.js";
 import { openRecording as openJournal, type Recording } from "../wshard/recording.js";
 import { type SaveOptions, writeEpisode } from "../wshard/writing.js";
 import { FileSource } from "./file.js";
@@ -48,6 +54,19 @@ export async function openOverviews(episode: Episode, options: OverviewOptions =
   const { file } = options;
   const source = isPath(file as SourceLike) ? { file: new FileSource(file as string) } : {};
   return openBeside(episode, { zstd: loadZstd, ...options, ...source });
+}
+
+/**
+ * Writes the overview file of an episode on disk, `<path>.overview`: overviews of its long channels, without posters. The
+ * episode does not change. Writes nothing and returns false if no channel is that long.
+ */
+export async function saveOverviews(path: string, options: FileSinkOptions = {}): Promise<boolean> {
+  const episode = await openEpisode(path);
+  try {
+    return await writeOverviews(new FileSink(path + overviewSuffix, options), episode);
+  } finally {
+    await episode.close();
+  }
 }
 
 function isPath(source: SourceLike): source is string {

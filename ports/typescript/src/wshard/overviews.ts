@@ -6,15 +6,16 @@ import { isInteger, isObject, type Json, type JsonObject } from "../core/json.js
 import { type OpenOptions, openShard, type ShardReader } from "../core/reader.js";
 import { type DType, dtypeSizes, Role } from "../core/registry.js";
 import type { ReadOptions, SourceLike } from "../core/source.js";
+import type { Block } from "./blocks.js";
 import type { Channel } from "./channels.js";
-import type { Episode } from "./episode.js";
+import { type Episode, entryBlock } from "./episode.js";
 import { isCount, parseForm, told } from "./metadata.js";
 import { done, reward, terminated, timeTicks, truncated } from "./names.js";
 
-const metaOverview = "meta/overview";
-const suffix = ".overview";
-const mostBuckets = 4096;
-const mostValues = 256;
+export const metaOverview = "meta/overview";
+export const overviewSuffix = ".overview";
+export const mostBuckets = 4096;
+export const mostValues = 256;
 const mostPosters = 1024;
 const longestSide = 4096;
 /** Where the size of a JPEG image must be. */
@@ -67,8 +68,21 @@ interface Facts {
   readonly crc32c: number;
 }
 
-interface Known extends Facts {
+/** A block of an episode's files that a row can be about. */
+export interface KnownBlock extends Facts {
   readonly isDense: boolean;
+  readonly source: Block;
+}
+
+/** How the overview of a block is stored. */
+export interface OverviewForm {
+  readonly values: number;
+  readonly stepsPerBucket: number;
+  readonly buckets: number;
+  readonly meanType: "f32" | "f64";
+  /** Bytes of the means, and of the minima or the maxima. */
+  readonly meanSize: number;
+  readonly size: number;
 }
 
 /**
@@ -83,7 +97,7 @@ export async function openOverviews(episode: Episode, options: OverviewOptions =
   try {
     if (source === undefined) {
       if (!name || !base.source.sibling) return null;
-      source = await base.source.sibling(name + suffix);
+      source = await base.source.sibling(name + overviewSuffix);
     }
     const reader = await openShard(source, options);
     try {
@@ -124,11 +138,11 @@ export class Overviews {
   /** The blocks that were changed, or removed, after their overview was made. */
   readonly stale: readonly string[];
   readonly #reader: ShardReader;
-  readonly #known: ReadonlyMap<string, Known>;
+  readonly #known: ReadonlyMap<string, KnownBlock>;
 
   private constructor(
     reader: ShardReader,
-    known: ReadonlyMap<string, Known>,
+    known: ReadonlyMap<string, KnownBlock>,
     rows: readonly string[],
     posters: Poster[],
   ) {
@@ -146,7 +160,7 @@ export class Overviews {
     const fields = await reader.readJson(metaOverview, "W-OVW-2");
     const rows = parseRows(fields);
     const posters = parsePosters(fields.posters, rows);
-    const known = new Map<string, Known>();
+    const known = new Map<string, KnownBlock>();
     for (const [block, facts] of knownBlocks(episode)) {
       const row = rows.get(block);
       if (row !== undefined && isSame(row, facts)) known.set(block, facts);
@@ -165,12 +179,9 @@ export class Overviews {
     const entry = `overview/${block}`;
     if (known === undefined || !this.#reader.has(entry)) return null;
     const { dtype, shape } = known;
-    const length = Number(known.length);
-    const stepsPerBucket = Math.max(1, Math.ceil(length / mostBuckets));
-    const buckets = Math.ceil(length / stepsPerBucket);
-    const values = this.#checkedValues(known, entry);
-    const meanType = wideMeans.has(dtype) ? "f64" : "f32";
-    const [meanSize, size] = [dtypeSizes[meanType], dtypeSizes[dtype]].map((one) => one * values * buckets);
+    const form = formOf(known);
+    this.#checkForm(known, form, entry);
+    const { stepsPerBucket, buckets, meanType, meanSize, size } = form;
     const found = this.#reader.entry(entry).origSize;
     if (found !== meanSize + 2 * size) {
       const details = { path: this.path, entry, expected: `${meanSize + 2 * size} bytes`, found };
@@ -178,18 +189,17 @@ export class Overviews {
     }
     const bytes = await this.#reader.read(entry, options);
     return {
-      ...{ block, dtype, shape, length, stepsPerBucket, buckets },
+      ...{ block, dtype, shape, length: Number(known.length), stepsPerBucket, buckets },
       means: toTypedArray(meanType, bytes.subarray(0, meanSize)),
       minima: toTypedArray(dtype, bytes.subarray(meanSize, meanSize + size)),
       maxima: toTypedArray(dtype, bytes.subarray(meanSize + size)),
     };
   }
 
-  #checkedValues({ shape, isDense }: Known, entry: string): number {
+  #checkForm({ isDense }: KnownBlock, { values }: OverviewForm, entry: string): void {
     const details = { path: this.path, entry };
     if (!isDense) throw broken("bad_profile", "W-OVW-5", "an overview of a channel that is not dense", details);
-    const values = shape.reduce((product, one) => product * one, 1);
-    if (values <= mostValues) return values;
+    if (values <= mostValues) return;
     const limit = { ...details, expected: `at most ${mostValues}`, found: values };
     throw broken("limit_exceeded", "W-OVW-5", "an overview of too many values a step", limit);
   }
@@ -217,17 +227,28 @@ export class Overviews {
 
 // --- what the episode has
 
+/** The buckets of a block, and how many bytes its overview has. */
+export function formOf({ dtype, shape, length }: KnownBlock): OverviewForm {
+  const values = shape.reduce((product, one) => product * one, 1);
+  const stepsPerBucket = Math.max(1, Math.ceil(Number(length) / mostBuckets));
+  const buckets = Math.ceil(Number(length) / stepsPerBucket);
+  const meanType = wideMeans.has(dtype) ? "f64" : "f32";
+  const [meanSize, size] = [dtypeSizes[meanType], dtypeSizes[dtype]].map((one) => one * values * buckets);
+  return { values, stepsPerBucket, buckets, meanType, meanSize, size };
+}
+
 /** The blocks of an episode's files that rows can be about. */
-function knownBlocks(episode: Episode): Map<string, Known> {
-  const known = new Map<string, Known>();
-  const put = (block: string, of: (size: bigint) => Omit<Known, "origSize" | "crc32c">) => {
+export function knownBlocks(episode: Episode): Map<string, KnownBlock> {
+  const known = new Map<string, KnownBlock>();
+  const put = (block: string, of: (size: bigint) => Pick<KnownBlock, "dtype" | "shape" | "length" | "isDense">) => {
     const file = episode.files.find((one) => one.has(block));
     const at = file?.index.find(block);
     if (file === undefined || at === undefined || known.has(block)) return;
     const { origSize, crc32c } = file.index.row(at);
     const size = BigInt(origSize);
     // 0 can mean that there is no checksum (W-OVW-4).
-    if (crc32c !== 0 || size === 0n) known.set(block, { ...of(size), origSize: size, crc32c });
+    if (crc32c === 0 && size > 0n) return;
+    known.set(block, { ...of(size), origSize: size, crc32c, source: entryBlock(file, block) });
   };
   const flat = (block: string, dtype: DType) =>
     put(block, (size) => ({ dtype, shape: [], length: size / BigInt(dtypeSizes[dtype]), isDense: true }));
@@ -255,7 +276,7 @@ function* channelsOf(episode: Episode): Generator<Channel> {
   for (const models of episode.uncerts.values()) for (const kinds of models.values()) yield* kinds.values();
 }
 
-function isSame(row: Facts, known: Facts): boolean {
+function isSame(row: Facts, known: KnownBlock): boolean {
   return (
     row.dtype === known.dtype &&
     row.length === known.length &&
@@ -284,12 +305,12 @@ function parseRows(fields: JsonObject): Map<string, Facts> {
     const [length, origSize, crc32c] = [row.length, row.orig_size, row.crc32c].map((one) => BigInt(one as number));
     if (crc32c > 0xffffffffn) throw wrong("W-OVW-2", `'crc32c' of '${block}'`, row.crc32c);
     if (!Array.isArray(row.shape)) throw wrong("W-OVW-2", `'shape' of '${block}'`, row.shape);
-    rows.set(block, { ...formOf(block, row), length, origSize, crc32c: Number(crc32c) });
+    rows.set(block, { ...typeOf(block, row), length, origSize, crc32c: Number(crc32c) });
   }
   return rows;
 }
 
-function formOf(block: string, row: JsonObject): { dtype: DType; shape: readonly number[] } {
+function typeOf(block: string, row: JsonObject): { dtype: DType; shape: readonly number[] } {
   try {
     return parseForm(row);
   } catch (error) {
