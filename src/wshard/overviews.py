@@ -333,8 +333,11 @@ def overview_path(path: str) -> str:
 def _open_beside(
     path: str, limits: Limits, storage_options: Mapping[str, Any] | None
 ) -> ShardReader | None:
+    if "\0" in path:  # the name of a part of another file
+        return None
     # A server that may not list its files says of a missing one that it is forbidden.
-    absent = (errno.ENOENT, errno.ENOTDIR, *([errno.EACCES] if is_url(path) else []))
+    forbidden = [errno.EACCES] if is_url(path) else []
+    absent = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, *forbidden)
     try:
         return ShardReader(overview_path(path), limits=limits, storage_options=storage_options)
     except OSError as error:

@@ -136,6 +136,14 @@ def test_short_and_wide_channels_have_none(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["ep.wshard"]
 
 
+def test_an_episode_of_the_longest_name_has_none(tmp_path: Path) -> None:
+    path = tmp_path / f"{'x' * 248}.wshard"
+    save_wshard(Episode("ep"), path, fsync=False)
+    assert open_overviews(path) is None
+    with load_wshard(path.read_bytes()) as ep:
+        assert open_overviews(ep) is None
+
+
 # --- what an overview is bound to
 
 

@@ -125,7 +125,8 @@ function isAbsent(error: unknown): boolean {
   const { code } = (error.cause ?? {}) as { code?: string };
   return (
     error.code === "missing_file" ||
-    (error.code === "io_error" && (["403", "404", "410"].includes(error.found ?? "") || code === "ENOENT"))
+    (error.code === "io_error" &&
+      (["403", "404", "410"].includes(error.found ?? "") || ["ENOENT", "ENAMETOOLONG"].includes(code ?? "")))
   );
 }
 
