@@ -37,6 +37,7 @@ from wshard._sidecar import (
 )
 from wshard._storage import StoragePolicy
 from wshard._writer import DEFAULT_OPTIONS, FileOptions, write_episode
+from wshard.overviews import is_camera, require_encoder, write_overviews
 from wshard.residual import Residual
 
 if TYPE_CHECKING:
@@ -145,8 +146,8 @@ def save_wshard(
     *,
     profile: str | None = None,
     steps_per_frame: int | Mapping[str, int] | None = None,
-    identity: bool | None = None,
     fsync: bool = True,
+    overview: bool = False,
     options: FileOptions = DEFAULT_OPTIONS,
 ) -> None:
     """Saves an episode as one file, which appears under its name when it is complete.
@@ -171,17 +172,34 @@ def save_wshard(
             reference readers in other languages open. Both choose as `"auto"` unless told otherwise.
         steps_per_frame: how many steps are decoded together in large zstd blocks, and how far apart the keyframes
             of video are; or a mapping as for `compression`. None chooses by size.
-        identity: whether to store the episode's identity; None keeps it if the loaded file had one.
         fsync: False skips syncing to disk: faster, but a power failure can lose the file.
-        options: alignment, threads, limits, and storage options for a URL.
+        overview: whether to write `path.overview` afterwards, see `wshard.overviews.write_overviews`.
+        options: identity, alignment, threads, limits, and storage options for a URL.
 
     Raises:
         InvalidArgument: names the channel that cannot be saved, and why; or the sidecars that would no longer fit;
             or the file was changed since the episode was loaded from it.
         EntryNotFound: `compression` or `steps_per_frame` names a block that the episode does not have.
+        MissingExtra: `overview` is set, the episode has cameras, and Pillow is not installed. Nothing is written then.
     """
     location = path_of_url(os.fspath(path))
     policy = StoragePolicy(compression, profile, steps_per_frame)
+    if overview:
+        require_encoder(one for one in episode.observations.values() if is_camera(one))
+    _save(episode, location, policy, fsync=fsync, options=options)
+    if overview:
+        storage = options.storage_options
+        write_overviews(location, fsync=fsync, limits=options.limits, storage_options=storage)
+
+
+def _save(
+    episode: Episode,
+    location: str,
+    policy: StoragePolicy,
+    *,
+    fsync: bool,
+    options: FileOptions,
+) -> None:
     with changing(location) as sidecars:
         own = _readers_of(episode, sidecars)
         edits = [file for file in own if os.path.basename(file) == EDIT_FILE]
@@ -189,16 +207,13 @@ def save_wshard(
         if origin is not None:
             _check_current(origin, sidecars, {file: own[file] for file in edits})
         if not sidecars and origin is None:
-            write_episode(
-                episode, location, policy, identity=identity, fsync=fsync, options=options
-            )
+            write_episode(episode, location, policy, fsync=fsync, options=options)
             return
         # What sidecars hold stays in them. An edit that was read is part of the new file.
         alone = episode.picked(lambda at, part: not _is_stored_in(at, part, own))
         saved = replace_episode(
             *(location, alone if sidecars else episode, sidecars, policy),
             folded=edits,
-            identity=identity,
             fsync=fsync,
             options=options,
         )
@@ -215,7 +230,6 @@ def replace_episode(
     policy: StoragePolicy,
     *,
     folded: list[str],
-    identity: bool | None = None,
     fsync: bool = True,
     options: FileOptions = DEFAULT_OPTIONS,
 ) -> str:
@@ -226,7 +240,7 @@ def replace_episode(
     """
     beside = new_file(path)
     try:
-        write_episode(episode, beside, policy, identity=identity, fsync=fsync, options=options)
+        write_episode(episode, beside, policy, fsync=fsync, options=options)
         shutil.copymode(path, beside)
         if sidecars:
             _bind(path, beside, sidecars, folded, options.limits, fsync=fsync)

@@ -16,7 +16,7 @@ from shard_format.registry import Role
 from wshard import Channel, Episode, Timebase, add_lane, load_wshard, save_wshard
 from wshard.chunked import ChunkedEpisodeWriter
 from wshard.doctor import CODES, EpisodeReport, ExamineOptions, Finding, examine
-from wshard.types import Intervals, RaggedChannel, Residual, TextChannel
+from wshard.types import FileOptions, Intervals, RaggedChannel, Residual, TextChannel
 from wshard.video import VideoChannel
 
 if TYPE_CHECKING:
@@ -783,7 +783,7 @@ class TestFiles:
 
     def test_a_wrong_identity_is_an_error(self, tmp_path: Path) -> None:
         path = tmp_path / "ep.wshard"
-        save_wshard(clean(), path, identity=True, fsync=False)
+        save_wshard(clean(), path, options=FileOptions(identity=True), fsync=False)
         changed = tmp_path / "changed.wshard"
         with (
             ShardReader(path) as reader,
@@ -919,6 +919,18 @@ class TestReports:
             assert examine(ep).findings == ()
             assert not ep.observations["rgb"].is_loaded
             assert ep.observations["rgb"][3].shape == (12, 10, 3)
+
+    def test_an_overview_of_what_was_changed_is_reported(self, tmp_path: Path) -> None:
+        path, ep = tmp_path / "ep.wshard", Episode("ep")
+        ep.actions["ctrl"] = np.sin(np.arange(20_000))
+        ep.truncations = np.arange(20_000) == 19_999
+        save_wshard(ep, path, fsync=False, overview=True)
+        assert [f.code for f in examine(path).findings] == []
+        ep.actions["ctrl"] = np.cos(np.arange(20_000))
+        save_wshard(ep, path, fsync=False)
+        (finding,) = examine(path).findings
+        assert (finding.code, finding.entry) == ("stale_overview", "action/ctrl")
+        assert "wshard repack --overview" in finding.advice
 
     def test_threads_change_nothing(self, tmp_path: Path) -> None:
         ep = clean()
