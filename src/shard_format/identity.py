@@ -199,6 +199,7 @@ def verify_identity(
     expected: Identity | str | None = None,
     *,
     version: int | None = None,
+    hashes: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Identity:
     """Recomputes the identity and compares it; returns it if it fits.
@@ -211,6 +212,7 @@ def verify_identity(
         expected: an `Identity`, or its 64 hex digits, obtained from somewhere you trust. None compares
             with what the file says about itself, which finds damage but not deliberate changes.
         version: the version of the 64 hex digits, if you know it.
+        hashes: the SHA-256 of each entry, as `shard_format.verify.check` has found them now; None reads them.
         progress: as for `compute_identity`.
 
     Raises:
@@ -219,7 +221,9 @@ def verify_identity(
     """
     if not isinstance(source, ShardReader):
         with ShardReader(source) as reader:
-            return verify_identity(reader, expected, version=version, progress=progress)
+            return verify_identity(
+                reader, expected, version=version, hashes=hashes, progress=progress
+            )
     if isinstance(expected, str) and not _is_hash(expected):
         raise InvalidArgument(
             "this is not an identity", expected="64 lower-case hex digits", found=repr(expected)
@@ -233,7 +237,10 @@ def verify_identity(
             path=source.name,
             hint="pass the expected identity",
         )
-    hashes = _hash_entries(source, progress)
+    if hashes is None:
+        hashes = _hash_entries(source, progress)
+    else:
+        hashes = {name: hashes[name] for name in source.names() if name != IDENTITY_ENTRY}
     actual = Identity(hashes)
     for vouched in (stored, expected):
         if isinstance(vouched, Identity):

@@ -591,13 +591,13 @@ def _report(
                 report = examine(episode, progress=advance, threads=threads)
         if report is None:
             report = examine(target.path, progress=advance, threads=threads)
-    findings = list(report.findings)
-    if target.chunks:
-        try:  # W-CHK-7: whether the chunks are the files that the manifest was made for
-            validate_chunk_continuity(target.path)
-        except ShardError as error:
-            if error.code not in report.codes:
-                findings.insert(0, Finding.from_error(error, path=error.path))
+        findings = list(report.findings)
+        if target.chunks:
+            try:  # W-CHK-7: whether the chunks are the files that the manifest was made for
+                validate_chunk_continuity(target.path)
+            except ShardError as error:
+                if error.code not in report.codes:
+                    findings.insert(0, Finding.from_error(error, path=error.path))
     kept = tuple(_for_the_command_line(finding, target.path) for finding in findings)
     return replace(report, path=target.path, findings=kept)
 
