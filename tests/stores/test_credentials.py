@@ -194,7 +194,6 @@ class TestWithout:
             open_url(moto.put("private", b"content"), options)
         assert "authorization" not in moto_proxy.headers[0]
 
-
     def test_anonymous_writes_to_google_ask_no_other_server_for_a_token(
         self,
         google: Bucket,
