@@ -36,7 +36,7 @@ from shard_format.layout import (
     IndexRow,
 )
 from shard_format.seekable import FrameDecoder, SeekTable
-from shard_format.sequential import temporary_copy
+from shard_format.sequential import SequentialSource, temporary_copy
 from shard_format.sources import FileSource, can_read_into, can_read_ranges, can_view
 
 if TYPE_CHECKING:
@@ -283,9 +283,18 @@ class Content:
 
     def iter_stored(self, row: IndexRow) -> Iterator[memoryview]:
         """The bytes as they are in the file, in pieces."""
-        end = row.data_offset + row.disk_size
-        for start in range(row.data_offset, end, _PIECE):
-            yield memoryview(self._stored(start, min(_PIECE, end - start)))
+        start, end = row.data_offset, row.data_offset + row.disk_size
+        source = self._source
+        is_remote = not (can_view(source) or isinstance(source, SequentialSource))
+        is_large = row.disk_size > _PIECE
+        forward = SequentialSource(source, start, end) if is_remote and is_large else None
+        read = self._stored if forward is None else forward.read_at
+        try:
+            for at in range(start, end, _PIECE):
+                yield memoryview(read(at, min(_PIECE, end - at)))
+        finally:
+            if forward is not None:
+                forward.release()
 
     # --- into memory of the caller
 

@@ -100,7 +100,7 @@ def _of_version(version: int, reader: ShardReader, hashes: Mapping[str, str]) ->
 def _hash_entries(
     source: ShardReader, progress: Callable[[int, int], None] | None
 ) -> dict[str, str]:
-    names = [name for name in source.names() if name != IDENTITY_ENTRY]
+    names = [name for name in source.names_in_file() if name != IDENTITY_ENTRY]
     sizes = [source.info(name).size for name in names]
     total = sum(sizes)
     hashes: dict[str, str] = {}
@@ -114,16 +114,18 @@ def _hash_entries(
                 done += size
                 progress(done, total)
 
-    def hash_run(run: list[str]) -> None:
-        for name in run:
-            hashes[name] = _hash_entry(source, name, advance)
+    with source.in_order() as reader:
 
-    for_each(
-        batches(names, sizes),
-        hash_run,  # type: ignore[arg-type] # slices of a list are lists
-        thread_count(source.threads, total),
-    )
-    return {name: hashes[name] for name in names}
+        def hash_run(run: list[str]) -> None:
+            for name in run:
+                hashes[name] = _hash_entry(reader, name, advance)
+
+        for_each(
+            batches(names, sizes),
+            hash_run,  # type: ignore[arg-type] # slices of a list are lists
+            thread_count(reader.threads, total),
+        )
+    return {name: hashes[name] for name in source.names() if name != IDENTITY_ENTRY}
 
 
 def _hash_entry(

@@ -290,9 +290,26 @@ def test_a_remote_container_is_checked_compared_and_extracted(
     assert run("extract", url, "-C", tmp_path / "out").code == Exit.OK
     assert (tmp_path / "out/e/7").read_bytes() == noise(MIB, 7)
     check_traffic(server, size)
+    assert run("identity", url).code == Exit.OK
+    check_traffic(server, size)
     # A part of it is fetched alone.
     assert run("extract", url, "e/3", "-C", tmp_path / "one").code == Exit.OK
     assert server.counter.taken().sent < 1.2 * MIB
+
+
+def test_a_large_entry_of_a_remote_container_takes_a_request_per_block(
+    run: Run, server: RangeServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.shard"
+    content = noise(20 * MIB)
+    with ShardWriter(path, fsync=False) as writer:
+        writer.write_entry("small", noise(MIB))
+        writer.write_entry("large", content)
+        writer.write_entry("other", noise(9 * MIB))
+    url = put(server, path)
+    assert run("extract", url, "large", "-C", tmp_path / "out").code == Exit.OK
+    assert (tmp_path / "out/large").read_bytes() == content
+    check_traffic(server, len(content))
 
 
 def test_a_remote_episode_is_checked_and_compared(
