@@ -292,6 +292,8 @@ def test_a_remote_container_is_checked_compared_and_extracted(
     check_traffic(server, size)
     assert run("identity", url).code == Exit.OK
     check_traffic(server, size)
+    assert run("repack", url, tmp_path / "b.shard").code == Exit.OK
+    check_traffic(server, size)
     # A part of it is fetched alone.
     assert run("extract", url, "e/3", "-C", tmp_path / "one").code == Exit.OK
     assert server.counter.taken().sent < 1.2 * MIB
