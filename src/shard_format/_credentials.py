@@ -59,13 +59,13 @@ def find_credentials(url: str, options: Mapping[str, Any]) -> dict[str, Any]:
     asks_metadata = filled.pop("use_metadata_service", False)
     if filled.pop("anonymous", False):
         filled["skip_signature"] = True
-        if store == "gs":
-            # obstore signs writes all the same, and would ask the metadata address for a token.
-            filled["credential_provider"] = _no_token
     given = _plain_names(store, {**filled, **(filled.get("config") or {})})
     known = {**_plain_names(store, os.environ, only_prefixed=True), **given}
     is_unsigned = str(known.get("skip_signature", "")).lower() in ("true", "1", "yes", "on", "y")
     if is_unsigned or asks_metadata or "credential_provider" in known:
+        if is_unsigned and store == "gs":
+            # obstore signs writes all the same, and would ask the metadata address for a token.
+            filled.setdefault("credential_provider", _no_token)
         return filled
     if store == "az" and "storage_account" in known:  # as Azure's own tools name it
         filled.setdefault("account_name", known["storage_account"])

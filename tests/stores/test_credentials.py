@@ -194,14 +194,21 @@ class TestWithout:
             open_url(moto.put("private", b"content"), options)
         assert "authorization" not in moto_proxy.headers[0]
 
+    @pytest.mark.parametrize("is_variable", [False, True])
     def test_anonymous_writes_to_google_ask_no_other_server_for_a_token(
         self,
         google: Bucket,
         moto_proxy: FaultProxy,
         tmp_path: Path,
+        is_variable: bool,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         url = google.put("public", b"content")
-        options = {"endpoint": moto_proxy.url, "allow_http": True, "anonymous": True}
+        options: dict[str, Any] = {"endpoint": moto_proxy.url, "allow_http": True}
+        if is_variable:
+            monkeypatch.setenv("GOOGLE_SKIP_SIGNATURE", "true")
+        else:
+            options["anonymous"] = True
         with pytest.raises(AccessDenied):
             open_url(url, options)
         assert "authorization" not in moto_proxy.headers[-1]
