@@ -297,7 +297,7 @@ COMMIT = arg.Command(
         ),
     ),
     """
-make a folder, or statistics, of parts that machines made
+make a folder, or statistics, of parts
 
 Checks that all parts are there and complete. Then moves their episodes into one folder, which gets
 its name in one step, or joins their statistics. No episode is copied. Give the command again if it was killed.
