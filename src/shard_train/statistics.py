@@ -162,7 +162,7 @@ def accumulate(
 
 
 def check_shares(quantiles: Sequence[float]) -> tuple[float, ...]:
-    """Return shares in order, each once; raise if one is none."""
+    """Return shares in order, each once; raise if a number is not a share."""
     shares = tuple(sorted({float(share) for share in quantiles}))
     for share in shares:
         if not (math.isfinite(share) and 0 <= share <= 1):
